@@ -1,0 +1,191 @@
+"""GPUs, hosts and network put together: who shares what with whom, and how far apart two ranks are.
+
+Knows positions in closed form: nothing here grows with the number of GPUs. Does not know ranks'
+roles (tensor, data, pipeline) nor what they send. The networkx graph of the same cluster is built
+when someone asks for it, and a test holds the two equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from .fabric import Fabric, plan_switches
+from .fabrics.clos import Clos
+from .gpu import Gpu
+from .interconnect import Interconnect, get_interconnect, interconnect_names
+from .link import NVLINK_LATENCY_S, PCIE_LATENCY_S
+from .node import Node, node_for
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from .graph import Vertex
+
+Tier = Literal["local", "nvlink", "pcie", "network"]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way of a message between two GPUs.
+
+    ``hops`` counts links, ``switches`` the network switches among what it crosses; ``latency_s`` is
+    one way for an empty message. Tier ``pcie`` is left where NVLink does not join a whole host.
+    """
+
+    tier: Tier
+    hops: int
+    switches: int
+    latency_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """``gpus`` GPUs, ``gpus_per_node`` of them in a host. Ranks fill host after host.
+
+    Raises:
+        ValueError: a host that is not full beside others; more GPUs in a host than it holds; hosts
+            outside one NVLink domain without a network, or with one of unknown rate.
+    """
+
+    gpu: Gpu
+    gpus: int
+    gpus_per_node: int
+    interconnect: Interconnect
+    fabric: Fabric
+
+    def __post_init__(self) -> None:
+        self._check_sizes()
+        self._check_network()
+
+    def _check_sizes(self) -> None:
+        held = self.node.max_gpus
+        if not 1 <= self.gpus_per_node <= held:
+            raise ValueError(
+                f"gpus_per_node {self.gpus_per_node}: a host with {self.gpu.name} ({self.node.name}) "
+                f"holds 1 to {held} GPUs"
+            )
+        if self.gpus < 1:
+            raise ValueError(f"gpus {self.gpus}: a cluster has at least one GPU")
+        over = self.gpus % self.gpus_per_node
+        if self.gpus > self.gpus_per_node and over:
+            below = self.gpus - over
+            raise ValueError(
+                f"gpus {self.gpus}: with {self.gpus_per_node} GPUs per host the last one would be partly "
+                f"filled; nearest valid: {below} or {below + self.gpus_per_node}"
+            )
+        trays = self.fabric.nodes_per_rack
+        if trays is not None and trays > self.node.hosts_per_domain:
+            raise ValueError(
+                f"nodes_per_rack {trays}: an NVLink domain of {self.gpu.name} has "
+                f"{self.node.hosts_per_domain} host(s)"
+            )
+
+    def _check_network(self) -> None:
+        if self.nodes == 1 or self.gpus <= self.nvlink_domain:
+            return
+        where = f"{self.gpus} GPUs in {self.nodes} hosts exceed one NVLink domain ({self.nvlink_domain} GPUs)"
+        if not self.interconnect.connects_hosts:
+            known = ", ".join(name for name in interconnect_names() if get_interconnect(name).connects_hosts)
+            why = "has no network" if self.interconnect.kind == "none" else "has no known rate"
+            raise ValueError(f"{where}, and interconnect {self.interconnect.name!r} {why}; known: {known}")
+        if self.fabric.kind == "nvlink":
+            raise ValueError(f"{where}: fabric 'nvlink' has no network; choose rail-optimized or fat-tree")
+
+    @property
+    def node(self) -> Node:
+        """What a host is built of."""
+        return node_for(self.gpu)
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.gpus // self.gpus_per_node)
+
+    @property
+    def nvlink_domain(self) -> int:
+        """GPUs of one full NVLink domain: a host, the hosts of a rack, or a bridged pair of cards."""
+        if self.node.hosts_per_domain > 1:
+            return (self.fabric.nodes_per_rack or self.node.hosts_per_domain) * self.gpus_per_node
+        return max(1, min(self.gpu.nvlink_domain, self.gpus_per_node))
+
+    @property
+    def nic_bytes_per_s_per_gpu(self) -> float:
+        """A GPU's share of its host's links, usable rate per direction; 0 without a network."""
+        return self.interconnect.host_bytes_per_s / self.gpus_per_node
+
+    @property
+    def intra_node_bytes_per_s_per_gpu(self) -> float:
+        """Rate that NCCL counts as usable between GPUs of a host, per direction: NVLink's, or half of PCIe's
+        where NVLink leaves some to the host bridge (both neighbours of a ring share one slot's lanes)."""
+        if self.nvlink_domain >= min(self.gpus_per_node, self.gpus):
+            return self.gpu.nccl_nvlink_bytes_per_s
+        return self.gpu.pcie_bytes_per_s / 2
+
+    @property
+    def bisection_bytes_per_s(self) -> float:
+        """Line rate from the first half of the leaf units to the rest; 0 without a network."""
+        return self.switches.bisection_links * self.interconnect.link_bytes_per_s if self.switches else 0.0
+
+    @cached_property
+    def switches(self) -> Clos | None:
+        """Network switches in closed form; None where there is no network."""
+        if not self.interconnect.connects_hosts:
+            return None
+        return plan_switches(self.fabric, self.interconnect, self.nodes)
+
+    def node_of(self, rank: int) -> int:
+        return rank // self.gpus_per_node
+
+    def domain_of(self, rank: int) -> int:
+        """Which NVLink domain the rank is in. A host's GPUs never straddle two, bridged pairs aside."""
+        if self.nvlink_domain >= self.gpus_per_node:
+            return rank // self.nvlink_domain
+        per_node = -(-self.gpus_per_node // self.nvlink_domain)
+        return self.node_of(rank) * per_node + rank % self.gpus_per_node // self.nvlink_domain
+
+    def same_domain(self, a: int, b: int) -> bool:
+        return self.domain_of(a) == self.domain_of(b)
+
+    def same_node(self, a: int, b: int) -> bool:
+        return self.node_of(a) == self.node_of(b)
+
+    def nics_of(self, rank: int) -> range:
+        """Links of the host that belong to this GPU; neighbours share one where there are fewer than GPUs."""
+        links, local = self.interconnect.links_per_host, rank % self.gpus_per_node
+        if not links:
+            return range(0)
+        first = local * links // self.gpus_per_node
+        return range(first, max(first + 1, (local + 1) * links // self.gpus_per_node))
+
+    def route(self, a: int, b: int) -> Route:
+        """The quickest way between two ranks' GPUs that no third GPU forwards."""
+        if a == b:
+            return Route("local", 0, 0, 0.0)
+        if self.same_domain(a, b):
+            return Route("nvlink", 2 if self.node.nvswitches else 1, 0, NVLINK_LATENCY_S)
+        if self.same_node(a, b):
+            return Route("pcie", 2, 0, 2 * PCIE_LATENCY_S)
+        switches = self._switches_between(a, b)
+        latency_s = self.interconnect.latency_s + (switches - 1) * self.interconnect.switch_latency_s
+        return Route("network", switches + 3, switches, latency_s)
+
+    def latency_s(self, a: int, b: int) -> float:
+        """One way, for an empty message."""
+        return self.route(a, b).latency_s
+
+    def _switches_between(self, a: int, b: int) -> int:
+        clos = self.switches
+        assert clos is not None  # _check_network refuses hosts without a network
+        leaves_a = {clos.leaf(self.node_of(a), nic) for nic in self.nics_of(a)}
+        leaves_b = {clos.leaf(self.node_of(b), nic) for nic in self.nics_of(b)}
+        return min(clos.switches_between(i, j) for i in leaves_a for j in leaves_b)
+
+    def graph(self) -> nx.Graph[Vertex]:
+        """Every GPU, NVSwitch, NIC and switch, with a Link on each edge (vertices: ``hardware/graph.py``).
+
+        Built anew at each call, and large for large clusters: the simulator never needs it.
+        """
+        from .graph import build_graph
+
+        return build_graph(self)

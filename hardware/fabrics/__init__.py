@@ -1,0 +1,1 @@
+"""Network shapes, one module each, found by the fabric's name."""

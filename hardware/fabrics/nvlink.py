@@ -1,0 +1,7 @@
+"""A single NVLink domain: no network outside it."""
+
+from __future__ import annotations
+
+
+def plan(**_: object) -> None:
+    """No switches but NVSwitches."""

@@ -1,0 +1,47 @@
+"""What one GPU is: peaks, memory levels and link rates, each as its maker states it.
+
+Knows datasheet figures only; what a GPU sustains in practice is in its profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU model. All rates are per GPU; link rates are per direction.
+
+    ``peak_flops`` maps a dtype (``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``, ``fp4``) to dense
+    FLOP/s without sparsity; a dtype that the tensor cores lack is absent.
+    ``nccl_nvlink_bytes_per_s`` is what NCCL counts as usable of the NVLink rate.
+    ``nvlink_domain`` is the number of GPUs that NVLink connects (0: none); ``nvls`` says whether
+    the NVSwitch reduces in the switch (NVLink SHARP).
+    ``sources`` says where each group of figures was read.
+    """
+
+    name: str
+    vendor: str
+    architecture: str
+    sms: int
+    boost_hz: float
+    peak_flops: Mapping[str, float] = field(hash=False)
+    hbm_bytes: float
+    hbm_bytes_per_s: float
+    l2_bytes: float
+    l2_bytes_per_s: float
+    sram_bytes_per_sm: float
+    nvlink_bytes_per_s: float
+    nccl_nvlink_bytes_per_s: float
+    nvlink_domain: int
+    nvls: bool
+    pcie_bytes_per_s: float
+    tdp_w: float
+    sources: Mapping[str, str] = field(hash=False)
+
+    @property
+    def sram_bytes_per_s(self) -> float:
+        """Shared-memory rate of all SMs together: 32 banks of 4 bytes per clock and SM on every GPU here
+        (CUDA programming guide; AMD CDNA 3 ISA for the LDS)."""
+        return self.sms * 128 * self.boost_hz

@@ -1,0 +1,126 @@
+"""The cluster as a networkx graph: every GPU, NVSwitch, NIC and network switch, and the links between them.
+
+Knows networkx, and where each vertex stands. Vertices are tuples that name what they are:
+
+    ("gpu", rank)  ("nic", node, link)  ("pcie", node)  ("nvswitch", domain, k)
+    ("leaf", i)  ("spine", pod, k)  ("core", group, k)
+
+Every vertex has ``kind``, every edge has its ``link`` (a Link) and, for networkx's own
+algorithms, ``bytes_per_s`` and ``latency_s`` of it. Edges are full duplex. Paths for messages must
+not run through other GPUs, which do not forward: see ``routes``.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from .fabrics.clos import Clos
+from .link import NVLINK_LATENCY_S, PCIE_LATENCY_S, Link, LinkKind
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from .cluster import Cluster
+
+Vertex = tuple[str, *tuple[int, ...]]
+
+
+def build_graph(cluster: Cluster) -> nx.Graph[Vertex]:
+    """The whole graph. Its size grows with the cluster: for looking, drawing and checking."""
+    import networkx as nx
+
+    graph: nx.Graph[Vertex] = nx.Graph()
+    _add_vertices(graph, "gpu", range(cluster.gpus))
+    _add_nvlink(graph, cluster)
+    if cluster.nvlink_domain < min(cluster.gpus_per_node, cluster.gpus):
+        _add_host_bridges(graph, cluster)
+    if cluster.switches is not None:
+        _add_nics(graph, cluster, cluster.switches)
+        _add_switch_tiers(graph, cluster, cluster.switches)
+    return graph
+
+
+def routes(graph: nx.Graph[Vertex], a: int, b: int) -> nx.Graph[Vertex]:
+    """The graph as a message from GPU a to GPU b sees it: all other GPUs left out."""
+    ends = {("gpu", a), ("gpu", b)}
+    return graph.subgraph(vertex for vertex in graph if vertex[0] != "gpu" or vertex in ends)
+
+
+def _add_vertices(graph: nx.Graph[Vertex], kind: str, indices: Any) -> None:
+    graph.add_nodes_from(((kind, index) for index in indices), kind=kind)
+
+
+def _join(graph: nx.Graph[Vertex], a: Vertex, b: Vertex, link: Link) -> None:
+    graph.add_node(a, kind=a[0])
+    graph.add_node(b, kind=b[0])
+    graph.add_edge(a, b, link=link, bytes_per_s=link.bytes_per_s, latency_s=link.latency_s)
+
+
+def _add_nvlink(graph: nx.Graph[Vertex], cluster: Cluster) -> None:
+    """NVSwitch planes, over which each GPU spreads its links evenly; or direct links where there are none."""
+    planes = cluster.node.nvswitches
+    size = cluster.nvlink_domain
+    for first in range(0, cluster.gpus, size):
+        domain = range(first, min(first + size, cluster.gpus))
+        if planes:
+            rate = cluster.gpu.nvlink_bytes_per_s / planes
+            link = Link(kind="nvlink", bytes_per_s=rate, latency_s=NVLINK_LATENCY_S / 2)
+            for rank in domain:
+                for plane in range(planes):
+                    _join(graph, ("gpu", rank), ("nvswitch", first // size, plane), link)
+        else:
+            rate = cluster.gpu.nvlink_bytes_per_s / max(1, cluster.gpu.nvlink_domain - 1)
+            link = Link(kind="nvlink", bytes_per_s=rate, latency_s=NVLINK_LATENCY_S)
+            for a, b in combinations(domain, 2):
+                _join(graph, ("gpu", a), ("gpu", b), link)
+
+
+def _add_host_bridges(graph: nx.Graph[Vertex], cluster: Cluster) -> None:
+    """The PCIe root of a host whose GPUs NVLink does not all join."""
+    link = Link(kind="pcie", bytes_per_s=cluster.gpu.pcie_bytes_per_s, latency_s=PCIE_LATENCY_S)
+    for rank in range(cluster.gpus):
+        _join(graph, ("gpu", rank), ("pcie", cluster.node_of(rank)), link)
+
+
+def _add_nics(graph: nx.Graph[Vertex], cluster: Cluster, clos: Clos) -> None:
+    net = cluster.interconnect
+    pcie = Link(kind="pcie", bytes_per_s=cluster.gpu.pcie_bytes_per_s, latency_s=PCIE_LATENCY_S)
+    cable = Link(
+        kind="nic",
+        bytes_per_s=net.link_bytes_per_s,
+        latency_s=net.latency_s / 2 - PCIE_LATENCY_S,
+        efficiency=net.efficiency,
+    )
+    for rank in range(cluster.gpus):
+        node = cluster.node_of(rank)
+        for nic in cluster.nics_of(rank):
+            _join(graph, ("gpu", rank), ("nic", node, nic), pcie)
+            _join(graph, ("nic", node, nic), ("leaf", clos.leaf(node, nic)), cable)
+
+
+def _add_switch_tiers(graph: nx.Graph[Vertex], cluster: Cluster, clos: Clos) -> None:
+    """Uplinks of leaves and spines. An edge is a bundle: its rate may be a fraction of a cable's."""
+    net = cluster.interconnect
+
+    def bundle(kind: LinkKind, rate: float) -> Link:
+        return Link(kind=kind, bytes_per_s=rate, latency_s=net.switch_latency_s, efficiency=net.efficiency)
+
+    if not clos.spines_per_pod:
+        return
+    pod_rates = [0.0] * clos.pods
+    for leaf in range(clos.leaves):
+        up = clos.links_below(leaf) * net.link_bytes_per_s / clos.oversubscription
+        pod_rates[clos.pod(leaf)] += up
+        for spine in range(clos.spines_per_pod):
+            _join(
+                graph,
+                ("leaf", leaf),
+                ("spine", clos.pod(leaf), spine),
+                bundle("uplink", up / clos.spines_per_pod),
+            )
+    for pod, rate in enumerate(pod_rates):
+        for spine in range(clos.spines_per_pod):
+            for core in range(clos.cores_per_group):
+                link = bundle("core", rate / clos.cores)
+                _join(graph, ("spine", pod, spine), ("core", spine, core), link)

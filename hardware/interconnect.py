@@ -1,0 +1,71 @@
+"""Networks between hosts by name: rate, latency and switch size of one kind of NIC.
+
+Knows the catalogue file interconnects.yaml. Does not know how switches are wired: that is the fabric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+from .catalogue import read, unknown_name
+
+Kind = Literal["infiniband", "roce", "efa", "omnipath", "none", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interconnect:
+    """The NICs of a host and the switches that they plug into.
+
+    ``link_bytes_per_s`` is the line rate of one of ``links_per_host`` links, per direction;
+    ``efficiency`` is the share of it that large messages reach. ``latency_s`` is one way, NIC to
+    NIC through one switch; each further switch adds ``switch_latency_s``. ``switch_ports`` counts
+    the ports of one switch at the line rate.
+
+    Kind ``none`` has no links: the job stays inside one NVLink domain. Kind ``unknown`` has no
+    figures, so a cluster of several hosts refuses it.
+    """
+
+    name: str
+    kind: Kind
+    link_bytes_per_s: float
+    links_per_host: int
+    latency_s: float
+    switch_latency_s: float
+    efficiency: float
+    switch_ports: int
+    sources: Mapping[str, str] = field(hash=False)
+
+    @property
+    def connects_hosts(self) -> bool:
+        """Whether there is a network with known figures at all."""
+        return self.kind not in ("none", "unknown")
+
+    @property
+    def host_bytes_per_s(self) -> float:
+        """Usable rate of all links of a host together, per direction."""
+        return self.link_bytes_per_s * self.links_per_host * self.efficiency
+
+
+def get_interconnect(name: str) -> Interconnect:
+    """The interconnect of that catalogue key, ``<fabric>-<Gb/s per link>-x<links per host>``.
+
+    Raises:
+        ValueError: no such key; the message has the nearest one and all of them.
+    """
+    interconnects = _interconnects()
+    if name not in interconnects:
+        raise unknown_name("interconnect", name, interconnects)
+    return interconnects[name]
+
+
+def interconnect_names() -> tuple[str, ...]:
+    """Every catalogue key, in the order of the file."""
+    return tuple(_interconnects())
+
+
+@cache
+def _interconnects() -> dict[str, Interconnect]:
+    return {name: Interconnect(name=name, **entry) for name, entry in read("interconnects.yaml").items()}

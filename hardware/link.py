@@ -1,0 +1,38 @@
+"""What joins two vertices of the cluster graph.
+
+Knows rates and latencies of one link; does not know who shares it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LinkKind = Literal["nvlink", "pcie", "nic", "uplink", "core"]
+
+NVLINK_LATENCY_S = 0.855e-6
+"""One way, GPU to GPU: half of the 1.71 us round trip that nvbandwidth reads on GB300 (OCI); carried to the
+other GPUs. The HGX H100 input of ASTRA-sim has 0.94 us."""
+
+PCIE_LATENCY_S = 0.5e-6
+"""One way between a GPU and its NIC or host bridge (unverified; GB300 reads host memory over C2C in 0.58 us:
+OCI, nvbandwidth)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A link, or a bundle of equal cables between the same two ends. Full duplex.
+
+    ``bytes_per_s`` is the line rate per direction, ``efficiency`` the share of it that large
+    messages reach. ``kind``: ``nvlink`` (xGMI too), ``pcie`` (GPU to NIC or host bridge), ``nic``
+    (NIC to leaf switch), ``uplink`` (leaf to spine), ``core`` (spine to core).
+    """
+
+    kind: LinkKind
+    bytes_per_s: float
+    latency_s: float
+    efficiency: float = 1.0
+
+    @property
+    def usable_bytes_per_s(self) -> float:
+        return self.bytes_per_s * self.efficiency

@@ -1,0 +1,185 @@
+"""What a GPU sustains: calibrated curves of its kernels, each with its provenance.
+
+Knows the profile files (profiles/*.yaml, written by calibration/fit_kernels.py) and what their
+constants mean. Knows neither kernels nor seconds: kernels/ turns the constants into time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where a constant or a curve comes from.
+
+    ``median_residual`` and ``p90_residual`` are of |predicted / measured - 1| over ``points``
+    measurements; None where nothing was measured. ``ranges`` holds (quantity, lowest, highest) of
+    those measurements. ``carried`` marks what was taken from another GPU or from a document.
+    """
+
+    source: str
+    points: int = 0
+    median_residual: float | None = None
+    p90_residual: float | None = None
+    ranges: tuple[tuple[str, float, float], ...] = ()
+    carried: bool = False
+    note: str = ""
+
+    def covers(self, **quantities: float) -> bool:
+        """Whether every quantity named here lies in its measured range; False where none was measured."""
+        inside = [low <= quantities[name] <= high for name, low, high in self.ranges if name in quantities]
+        return bool(inside) and all(inside)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryCurve:
+    """Traffic at HBM: seconds = ramp_s + bytes / (efficiency * peak rate).
+
+    ``stream_efficiency`` is what a copy kernel reaches and bounds every kernel;
+    ``pointwise_efficiency`` is what a framework's pointwise and norm kernels reach.
+    """
+
+    stream_efficiency: float
+    pointwise_efficiency: float
+    ramp_s: float
+    provenance: Provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """One output tile of a GEMM kernel; ``efficiency`` is its math rate relative to the best tile."""
+
+    m: int
+    n: int
+    efficiency: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Fraction of a dtype's peak that a GEMM without any edge reaches."""
+
+    dtype: str
+    fraction: float
+    provenance: Provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmCurve:
+    """Time of a GEMM by shape; kernels/gemm.py has the equations.
+
+    ``tile_overhead_s`` is spent once per tile and wave (pipeline fill and drain);
+    ``store_exposed`` is the share of the output's HBM time that math does not hide;
+    ``wave_quantisation`` says what a partly filled wave costs: its share (0) or a whole wave (1).
+    """
+
+    rates: tuple[Rate, ...]
+    tiles: tuple[Tile, ...]
+    tile_overhead_s: float
+    store_exposed: float
+    wave_quantisation: float
+    provenance: Provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionCurve:
+    """Time of one fused-attention implementation; kernels/attention.py has the equations.
+
+    ``forward`` and ``backward`` give the fraction of peak by head dimension. ``forward_blend`` and
+    ``backward_blend`` are the exponents that join math and memory time (1: one after the other,
+    large: perfectly overlapped). ``diagonal_keys`` is what a causal row computes beyond its mask;
+    ``causal_tail`` is the imbalance of causal tiles at the end, in waves.
+    """
+
+    implementation: str
+    forward: tuple[tuple[int, float], ...]
+    backward: tuple[tuple[int, float], ...]
+    forward_blend: float
+    backward_blend: float
+    diagonal_keys: float
+    causal_tail: float
+    wave_quantisation: float
+    provenance: Provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuProfile:
+    """Everything calibrated about one GPU.
+
+    ``clock_fraction`` is the sustained clock under training load as a fraction of the clock at
+    which the best rates were measured; ``corun_slowdown`` the slowdown of compute beside a running
+    collective. Both are fitted on step times, because no kernel measurement shows them (defaults
+    1 and 0; ``step_time_fit`` says how they came about); all else is fitted on kernels.
+    """
+
+    gpu: str
+    clock_fraction: float
+    corun_slowdown: float
+    step_time_fit: str
+    kernel_latency_s: float
+    memory: MemoryCurve
+    gemm: GemmCurve
+    attention: tuple[AttentionCurve, ...]
+
+
+def profile_names() -> tuple[str, ...]:
+    """GPUs that have a profile."""
+    names = (entry.name for entry in (files(__package__) / "profiles").iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+@cache
+def load_profile(gpu_name: str) -> GpuProfile:
+    """The shipped profile of a GPU. Raises ValueError when there is none."""
+    known = profile_names()
+    if gpu_name not in known:
+        near = get_close_matches(gpu_name, known, n=1)
+        hint = f"; nearest is {near[0]}" if near else ""
+        raise ValueError(f"no profile for GPU {gpu_name!r}; known: {', '.join(known)}{hint}")
+    text = (files(__package__) / "profiles" / f"{gpu_name}.yaml").read_text()
+    return profile_from_document(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def profile_from_document(document: Mapping[str, Any]) -> GpuProfile:
+    """The profile that a YAML document states; the inverse of calibration's writer."""
+    gemm = document["gemm"]
+    return GpuProfile(
+        **{
+            **document,
+            "memory": MemoryCurve(**_with_provenance(document["memory"])),
+            "gemm": GemmCurve(
+                **{
+                    **_with_provenance(gemm),
+                    "rates": tuple(
+                        Rate(dtype=dtype, **_with_provenance(rate)) for dtype, rate in gemm["rates"].items()
+                    ),
+                    "tiles": tuple(Tile(m=m, n=n, efficiency=e) for m, n, e in gemm["tiles"]),
+                }
+            ),
+            "attention": tuple(
+                AttentionCurve(
+                    implementation=name,
+                    **{
+                        **_with_provenance(curve),
+                        "forward": tuple(curve["forward"].items()),
+                        "backward": tuple(curve["backward"].items()),
+                    },
+                )
+                for name, curve in document["attention"].items()
+            ),
+        }
+    )
+
+
+def _with_provenance(item: Mapping[str, Any]) -> dict[str, Any]:
+    provenance = dict(item["provenance"])
+    ranges = provenance.pop("ranges", {})
+    flat = tuple((name, float(low), float(high)) for name, (low, high) in ranges.items())
+    return {**item, "provenance": Provenance(**provenance, ranges=flat)}

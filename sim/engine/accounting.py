@@ -1,0 +1,152 @@
+"""Reads a record: where each rank's time went, the pipeline actions, and every span.
+
+The compute stream of a rank is either at work or stands still; standing still is attributed to
+the communication that was in progress on one of the streams it waited for (exposed), to the host,
+or to other ranks that were late (bubble).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..report.result import ActionSpan, Span
+from ..step.program import Collective, Compute, Exchange, Op, Segment
+from .record import Record
+
+
+@dataclass(slots=True)
+class RankTime:
+    """Seconds of one class's compute stream by what it did or awaited; ``busy_s`` is time inside pipeline actions."""
+
+    parts: dict[str, float] = field(default_factory=dict)
+    exposed: dict[str, float] = field(default_factory=dict)
+    bubble_s: float = 0.0
+    busy_s: float = 0.0
+
+    def add(self, name: str, seconds: float) -> None:
+        self.parts[name] = self.parts.get(name, 0.0) + seconds
+
+    def expose(self, axis: str, seconds: float) -> None:
+        self.exposed[axis] = self.exposed.get(axis, 0.0) + seconds
+
+
+def rank_time(record: Record, r: int) -> RankTime:
+    """Account for all of class ``r``'s time up to the end of the step."""
+    time, free = RankTime(), 0.0
+    ops = record.programs.classes[r].ops
+    for i, op in enumerate(ops):
+        if op.stream != "compute":
+            continue
+        start, _, end = record.times(r, i)
+        if start > free:
+            _idle(record, r, op, i, free, start, time)
+        _work(record, r, op, end - start, time)
+        free = end
+    time.bubble_s += max(0.0, record.makespan_s - free)
+    return time
+
+
+def _work(record: Record, r: int, op: Op, seconds: float, time: RankTime) -> None:
+    if op.action:
+        time.busy_s += seconds
+    if isinstance(op.work, Segment):
+        for name, part in segment_parts(record, r, op.work, seconds).items():
+            if name in ("tp", "dp", "pp"):
+                time.expose(name, part)
+            else:
+                time.add(name, part)
+    elif isinstance(op.work, Compute):
+        time.add(op.work.kind if op.category == "compute" else op.category, seconds)
+
+
+def segment_parts(record: Record, r: int, segment: Segment, seconds: float) -> dict[str, float]:
+    """A segment's ``seconds`` by kernel kind and exposed axis; what exceeds its device time is the host's."""
+    parts: dict[str, float] = {}
+    device_s = 0.0
+    for block, count in segment.blocks:
+        timing = record.timings.block(block, r)
+        device_s += count * timing.device_s
+        for name, part in timing.parts.items():
+            parts[name] = parts.get(name, 0.0) + count * part
+    if seconds > device_s:
+        parts["host"] = seconds - device_s
+    return parts
+
+
+def _idle(record: Record, r: int, op: Op, i: int, free: float, start: float, time: RankTime) -> None:
+    """Attribute [free, start], during which the compute stream waited for ``op``'s dependencies."""
+    ops = record.programs.classes[r].ops
+    cursor = free
+    waited = sorted(op.after, key=lambda d: record.times(r, d)[2])
+    for dependency in waited:
+        _, begin, end = record.times(r, dependency)
+        if end <= cursor:
+            continue
+        late = max(0.0, min(begin, end) - cursor)
+        if late:  # the communication had not begun: a peer was late
+            time.bubble_s += late
+            cursor += late
+        if end > cursor:
+            axis = ops[dependency].category
+            time.expose(axis if axis != "optimizer" else "dp", end - cursor)
+            if op.action and ops[dependency].category == "tp":
+                time.busy_s += end - cursor
+            cursor = end
+    if start > cursor:
+        time.add("host", start - cursor)
+
+
+def action_spans(record: Record) -> tuple[ActionSpan, ...]:
+    """Pipeline actions of every class, in order of their start."""
+    spans: dict[tuple[int, str], tuple[float, float]] = {}
+    for r, program in enumerate(record.programs.classes):
+        for i, op in enumerate(program.ops):
+            if not op.action or isinstance(op.work, Exchange) or op.category == "pp":
+                continue
+            start, begin, end = record.times(r, i)
+            first = start if op.stream == "compute" else begin
+            known = spans.get((r, op.action))
+            spans[r, op.action] = (min(first, known[0]), max(end, known[1])) if known else (first, end)
+    found = []
+    for (r, name), (start, end) in spans.items():
+        letter = next(c for c in name if c.isalpha())
+        stage, _, microbatch = name.partition(letter)
+        found.append(ActionSpan(r, letter, int(stage), int(microbatch), start, end))
+    return tuple(sorted(found, key=lambda a: (a.start_s, a.rank, a.stage)))
+
+
+def iter_spans(record: Record) -> Iterator[Span]:
+    """Every op of every class; segments are spelled out from their blocks' measured times."""
+    for r, program in enumerate(record.programs.classes):
+        for i, op in enumerate(program.ops):
+            start, begin, end = record.times(r, i)
+            if isinstance(op.work, Segment):
+                yield from _segment_spans(record, r, op, start, end)
+            else:
+                yield _span(r, op, start if op.stream == "compute" else begin, end, op.action)
+
+
+def _segment_spans(record: Record, r: int, op: Op, start: float, end: float) -> Iterator[Span]:
+    assert isinstance(op.work, Segment)
+    device_s = record.timings.segment(op.work, r).device_s
+    stretch = (end - start) / device_s if device_s else 1.0
+    at = start
+    for block, count in op.work.blocks:
+        timing = record.timings.block(block, r)
+        for _ in range(count):
+            for times in timing.ops:
+                inner = block.ops[times.index]
+                yield _span(r, inner, at + times.start_s * stretch, at + times.end_s * stretch, op.action)
+            at += timing.device_s * stretch
+
+
+def _span(r: int, op: Op, start: float, end: float, action: str) -> Span:
+    work = op.work
+    if isinstance(work, Compute):
+        return Span(r, op.stream, op.name, op.category, action, start, end, work.bytes, work.flops)
+    if isinstance(work, Collective):
+        return Span(r, op.stream, op.name, op.category, action, start, end, work.transfer.bytes, 0.0)
+    assert isinstance(work, Exchange)
+    moved = sum(part.transfer.bytes for part in work.parts)
+    return Span(r, op.stream, op.name, op.category, action, start, end, moved, 0.0)

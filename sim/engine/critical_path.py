@@ -1,0 +1,77 @@
+"""The critical path: walks back from the last op to the start through what released each op.
+
+A communication is released by its last member, so the path crosses ranks there. The sum of the
+path's parts is the step time.
+"""
+
+from __future__ import annotations
+
+from ..step.program import Compute, Op, Segment
+from .accounting import segment_parts
+from .record import Record
+
+NAMES = {"gemm": "GEMM", "attention": "attention", "memory-bound": "memory-bound kernels", "fixed": "step overhead"}
+
+
+def critical_path(record: Record) -> dict[str, float]:
+    """Seconds of the step by what the critical path was doing, largest first."""
+    parts: dict[str, float] = {}
+    at = max(
+        ((r, i) for r, ends in enumerate(record.end) for i in range(len(ends))), key=lambda p: record.times(*p)[2]
+    )
+    now = record.times(*at)[2]
+    predecessors = [_stream_predecessors(program.ops) for program in record.programs.classes]
+    while True:
+        r, i = at
+        start, begin, end = record.times(r, i)
+        op = record.programs.classes[r].ops[i]
+        source = record.source[r][i]
+        _attribute(record, r, op, now - begin, parts)
+        if source is not None and source != at and record.times(*source)[0] > start:
+            at, begin = source, record.times(*source)[0]
+        now = begin
+        at_next = _released_by(record, at, predecessors)
+        if at_next is None:
+            _add(parts, "host", now)
+            break
+        gap = now - record.times(*at_next)[2]
+        if gap > 0:
+            _add(parts, "host", gap)
+            now -= gap
+        at = at_next
+    return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
+def _add(parts: dict[str, float], name: str, seconds: float) -> None:
+    if seconds > 0:
+        parts[name] = parts.get(name, 0.0) + seconds
+
+
+def _attribute(record: Record, r: int, op: Op, seconds: float, parts: dict[str, float]) -> None:
+    if isinstance(op.work, Segment):
+        for name, part in segment_parts(record, r, op.work, seconds).items():
+            _add(parts, NAMES.get(name, name), part)
+    elif isinstance(op.work, Compute):
+        kind = NAMES.get(op.work.kind, op.work.kind)
+        _add(parts, "optimizer" if op.category == "optimizer" and op.work.kind != "fixed" else kind, seconds)
+    else:
+        _add(parts, op.category, seconds)
+
+
+def _stream_predecessors(ops: tuple[Op, ...]) -> list[int]:
+    last: dict[str, int] = {}
+    found = []
+    for i, op in enumerate(ops):
+        found.append(last.get(op.stream, -1) if op.stream != "free" else -1)
+        last[op.stream] = i
+    return found
+
+
+def _released_by(record: Record, at: tuple[int, int], predecessors: list[list[int]]) -> tuple[int, int] | None:
+    """The op whose end came last among those that this one waited for."""
+    r, i = at
+    op = record.programs.classes[r].ops[i]
+    candidates = [*op.after, *([predecessors[r][i]] if predecessors[r][i] >= 0 else [])]
+    if not candidates:
+        return None
+    return r, max(candidates, key=lambda c: (record.times(r, c)[2], c))

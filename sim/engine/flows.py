@@ -1,0 +1,114 @@
+"""Running communications on shared links: each progresses at its weighted max-min fair rate.
+
+Rates change only when a flow starts or ends, only within the flows that share links with it, and
+once per instant after all events of that instant, so that no tie decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from ..network.sharing import Demand, Link, alone, max_min_rates
+
+AFTER_ALL = 2  # SimPy runs priorities 0 (urgent) and 1 (normal) of an instant first
+
+
+@dataclass(slots=True)
+class Flow:
+    """A communication in progress: payload bytes left at ``since``, and its current rate."""
+
+    demand: Demand
+    left: float
+    done: simpy.Event
+    since: float
+    rate: float = 0.0
+    version: int = 0
+
+
+class Flows:
+    """The flows of one replay over links of fixed capacity."""
+
+    def __init__(self, env: simpy.Environment, capacity: Mapping[Link, float]) -> None:
+        self._env = env
+        self._capacity = capacity
+        self._flows: dict[int, Flow] = {}
+        self._on_link: dict[Link, dict[int, None]] = {}
+        self._dirty: dict[int, None] = {}
+        self._count = 0
+        self._settling = False
+
+    def start(self, payload_bytes: float, demand: Demand) -> simpy.Event:
+        """Begin moving ``payload_bytes``; the event fires when they have arrived."""
+        done = self._env.event()
+        if payload_bytes <= 0:
+            return done.succeed()
+        number, self._count = self._count, self._count + 1
+        self._flows[number] = Flow(demand, payload_bytes, done, self._env.now)
+        for link, _ in demand.weights:
+            self._on_link.setdefault(link, {})[number] = None
+        self._touch(number)
+        return done
+
+    def _touch(self, number: int) -> None:
+        self._dirty[number] = None
+        if not self._settling:
+            self._settling = True
+            self._at_end_of_instant(self._settle)
+
+    def _at_end_of_instant(self, callback: Any) -> None:
+        event = simpy.Event(self._env)
+        event._ok, event._value = True, None
+        event.callbacks.append(callback)
+        self._env.schedule(event, priority=AFTER_ALL)  # type: ignore[arg-type]
+
+    def _settle(self, _: simpy.Event) -> None:
+        """New rates for every flow that shares links, directly or through others, with a changed one."""
+        self._settling = False
+        seeds, self._dirty = self._dirty, {}
+        seen: set[int] = set()
+        for seed in seeds:
+            if seed not in seen and seed in self._flows:
+                component = self._component(seed)
+                seen.update(component)
+                self._set_rates(component)
+
+    def _component(self, seed: int) -> list[int]:
+        found, stack = {seed}, [seed]
+        while stack:
+            for link, _ in self._flows[stack.pop()].demand.weights:
+                for other in self._on_link[link]:
+                    if other not in found:
+                        found.add(other)
+                        stack.append(other)
+        return sorted(found)
+
+    def _set_rates(self, component: list[int]) -> None:
+        flows = [self._flows[n] for n in component]
+        if len(flows) == 1:
+            rates = [alone(flows[0].demand, self._capacity)]
+        else:
+            rates = max_min_rates([f.demand for f in flows], self._capacity)
+        for number, flow, rate in zip(component, flows, rates, strict=True):
+            if rate == flow.rate:
+                continue
+            flow.left = max(0.0, flow.left - flow.rate * (self._env.now - flow.since))
+            flow.since, flow.rate, flow.version = self._env.now, rate, flow.version + 1
+            ending = self._env.timeout(flow.left / rate, value=(number, flow.version))
+            ending.callbacks.append(self._end)
+
+    def _end(self, event: simpy.Event) -> None:
+        number, version = event.value
+        flow = self._flows.get(number)
+        if flow is None or flow.version != version:
+            return  # its rate has changed since
+        del self._flows[number]
+        for link, _ in flow.demand.weights:
+            neighbours = self._on_link[link]
+            del neighbours[number]
+            for other in neighbours:
+                self._touch(other)
+        flow.done.succeed()

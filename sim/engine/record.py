@@ -1,0 +1,59 @@
+"""What a replay leaves behind: when each op was reached, began in earnest, and ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..step.program import Programs
+from .blocks import Timings
+
+
+@dataclass(slots=True)
+class Record:
+    """Times by class and op index, in seconds.
+
+    ``start`` is when the op was reached; ``begin`` when it made progress (a communication begins
+    when its last member arrives); ``source`` is the (class, op) whose arrival began it.
+    """
+
+    programs: Programs
+    timings: Timings
+    start: list[list[float | None]]
+    begin: list[list[float | None]]
+    end: list[list[float | None]]
+    source: list[list[tuple[int, int] | None]]
+    events: int = 0
+
+    @classmethod
+    def empty(cls, programs: Programs, timings: Timings) -> Record:
+        sizes = [len(program.ops) for program in programs.classes]
+        return cls(
+            programs,
+            timings,
+            [[None] * n for n in sizes],
+            [[None] * n for n in sizes],
+            [[None] * n for n in sizes],
+            [[None] * n for n in sizes],
+        )
+
+    @property
+    def makespan_s(self) -> float:
+        """Latest end over all classes."""
+        return max((t for ends in self.end for t in ends if t is not None), default=0.0)
+
+    def times(self, r: int, i: int) -> tuple[float, float, float]:
+        """(start, begin, end) of an op that has run."""
+        start, begin, end = self.start[r][i], self.begin[r][i], self.end[r][i]
+        assert start is not None and begin is not None and end is not None
+        return start, begin, end
+
+    def check_finished(self) -> None:
+        """Raise RuntimeError naming what each class waits for when some op has never ended."""
+        stuck = []
+        for r, ends in enumerate(self.end):
+            missing = [i for i, t in enumerate(ends) if t is None]
+            if missing:
+                op = self.programs.classes[r].ops[missing[0]]
+                stuck.append(f"class {r} at op {missing[0]} ({op.name} {op.action}, stream {op.stream})")
+        if stuck:
+            raise RuntimeError("deadlock: " + "; ".join(stuck[:8]))

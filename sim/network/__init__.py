@@ -1,0 +1,1 @@
+"""What communication costs on the cluster's links, and how running communications share them."""

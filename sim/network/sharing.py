@@ -1,0 +1,77 @@
+"""Weighted max-min fair rates of running communications.
+
+An activity progresses at ``x`` payload bytes per second, puts weight ``w_l`` on link l, and has a
+ceiling. Fairness is in ``phi = x * max_l w_l``, the bytes per second on its busiest link; the
+ceiling acts as a private link, so the allocation is unique (Bertsekas & Gallager, Data Networks,
+section 6.5.2: progressive filling).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+Link = Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One activity: its ceiling in payload bytes per second, and its weight on each link."""
+
+    ceiling: float
+    weights: tuple[tuple[Link, float], ...]
+
+    @property
+    def heaviest(self) -> float:
+        return max((w for _, w in self.weights), default=1.0)
+
+
+def max_min_rates(demands: Sequence[Demand], capacity: Mapping[Link, float]) -> list[float]:
+    """Payload rates of ``demands`` under ``capacity`` (bytes per second per link)."""
+    if len(demands) == 1:
+        return [alone(demands[0], capacity)]
+    rates = [0.0] * len(demands)
+    left = {link: capacity[link] for d in demands for link, _ in d.weights}
+    open_ = set(range(len(demands)))
+    while open_:
+        level = _next_level(demands, open_, left)
+        frozen = {i for i in open_ if _bound(demands[i], level, demands, open_, left)}
+        for i in frozen:
+            demand = demands[i]
+            rates[i] = min(level / demand.heaviest, demand.ceiling)
+            for link, weight in demand.weights:
+                left[link] = max(0.0, left[link] - rates[i] * weight)
+        open_ -= frozen
+    return rates
+
+
+def alone(demand: Demand, capacity: Mapping[Link, float]) -> float:
+    """The rate of an activity that shares no link."""
+    return min([demand.ceiling, *(capacity[link] / weight for link, weight in demand.weights)])
+
+
+def _next_level(demands: Sequence[Demand], open_: set[int], left: Mapping[Link, float]) -> float:
+    """The common phi at which the next link or ceiling binds."""
+    load: dict[Link, float] = {}
+    level = math.inf
+    for i in sorted(open_):
+        demand = demands[i]
+        level = min(level, demand.ceiling * demand.heaviest)
+        for link, weight in demand.weights:
+            load[link] = load.get(link, 0.0) + weight / demand.heaviest
+    return min([level, *(left[link] / total for link, total in load.items())])
+
+
+def _bound(
+    demand: Demand, level: float, demands: Sequence[Demand], open_: set[int], left: Mapping[Link, float]
+) -> bool:
+    """Whether this activity is held at ``level`` by its ceiling or by a link that is full there."""
+    slack = 1 + 1e-12
+    if demand.ceiling * demand.heaviest <= level * slack:
+        return True
+    for link, _ in demand.weights:
+        load = sum(w / demands[i].heaviest for i in open_ for other, w in demands[i].weights if other == link)
+        if left[link] <= level * load * slack:
+            return True
+    return False

@@ -1,0 +1,177 @@
+"""What a simulated step is: its spans, and the few figures that people ask for.
+
+Knows no clock and no scenario language; the tables, timelines and traces beside this file read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..scenario.models import Scenario
+
+AXES = ("tp", "cp", "ep", "pp", "dp")
+"""Axes of parallelism, in the order in which tables show them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One op of one rank class: what ran, on which stream, from when to when.
+
+    ``category`` is ``compute``, an axis of parallelism (``tp`` ... ``dp``), or ``optimizer``.
+    ``action`` is the pipeline action that it belongs to (``2F0``), empty outside the pipeline.
+    """
+
+    rank: int  # index into Result.ranks
+    stream: str
+    name: str
+    category: str
+    action: str
+    start_s: float
+    end_s: float
+    bytes: float
+    flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpan:
+    """One pipeline action of one rank class, first kernel to last."""
+
+    rank: int
+    kind: str  # F, B, I or W
+    stage: int  # global virtual stage
+    microbatch: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankClass:
+    """Ranks that do the same at the same time; one of them was replayed."""
+
+    name: str  # "pp 3"
+    pp: int
+    count: int
+    first_rank: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageMemory:
+    """Memory of the ranks of one pipeline rank.
+
+    ``terms`` are bytes by name (weights, gradients, optimizer, activations, logits, ...) at the
+    peak; their sum is ``peak_bytes``. ``peak_s`` is when, ``peak_action`` what was running then.
+    ``static_bytes`` is what is held all through the step. ``timeline`` is (seconds, bytes) at
+    every change of the activations held.
+    """
+
+    pp: int
+    terms: Mapping[str, float]
+    peak_bytes: float
+    peak_s: float
+    peak_action: str
+    static_bytes: float
+    capacity_bytes: float
+    timeline: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_bytes <= self.capacity_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathSegment:
+    """A part of the critical path: ``seconds`` of the step that were spent on ``name``."""
+
+    name: str  # "GEMM", "attention", "memory-bound kernels", "tp", "pp", "dp", "bubble", "host", ...
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumption:
+    """A fact that the prediction rests on. ``in_range`` is None where no range applies."""
+
+    text: str
+    source: str
+    in_range: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One predicted step.
+
+    ``mfu`` counts the full score matrix of attention, ``mfu_causal`` half of it; ``hfu`` counts
+    recomputation too (full scores). ``bubble_per_stage`` and ``bubble_fraction`` are idle time
+    waiting for other pipeline ranks over busy time (Narayanan 2021, section 2.2.1).
+    ``exposed_communication_s`` is, by axis, the time during which the compute stream stood still
+    for it, averaged over ranks. ``spans_source`` yields every Span; it is called lazily.
+    """
+
+    scenario: Scenario
+    step_time_s: float
+    tokens_per_step: float
+    model_flops: float
+    model_flops_causal: float
+    hardware_flops: float
+    peak_flops_per_gpu: float
+    ranks: tuple[RankClass, ...]
+    actions: tuple[ActionSpan, ...]
+    bubble_per_stage: tuple[float, ...]
+    bubble_fraction: float
+    exposed_communication_s: Mapping[str, float]
+    memory: tuple[StageMemory, ...]
+    critical_path: tuple[PathSegment, ...]
+    assumptions: tuple[Assumption, ...]
+    timing: Mapping[str, float]
+    events: int
+    spans_source: Any = field(repr=False)  # Callable[[], Iterator[Span]]
+
+    @property
+    def gpus(self) -> int:
+        return self.scenario.cluster.gpus
+
+    @property
+    def tokens_per_second_per_gpu(self) -> float:
+        return self.tokens_per_step / self.step_time_s / self.gpus
+
+    @property
+    def mfu(self) -> float:
+        return self.model_flops / self.step_time_s / self.gpus / self.peak_flops_per_gpu
+
+    @property
+    def mfu_causal(self) -> float:
+        return self.model_flops_causal / self.step_time_s / self.gpus / self.peak_flops_per_gpu
+
+    @property
+    def hfu(self) -> float:
+        return self.hardware_flops / self.step_time_s / self.gpus / self.peak_flops_per_gpu
+
+    @property
+    def peak_memory_bytes(self) -> float:
+        return max(stage.peak_bytes for stage in self.memory)
+
+    @property
+    def fits(self) -> bool:
+        return all(stage.fits for stage in self.memory)
+
+    def iter_spans(self) -> Iterator[Span]:
+        """Every span of every rank class, in no particular order."""
+        iterator: Iterator[Span] = self.spans_source()
+        return iterator
+
+    @property
+    def spans(self) -> pd.DataFrame:
+        """All spans as a table, one row each, columns named as the fields of Span."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                (s.rank, s.stream, s.name, s.category, s.action, s.start_s, s.end_s, s.bytes, s.flops)
+                for s in self.iter_spans()
+            ],
+            columns=["rank", "stream", "name", "category", "action", "start_s", "end_s", "bytes", "flops"],
+        )

@@ -1,0 +1,124 @@
+"""The main sentence: build the cluster, lower the scenario, replay it, and read the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from .report.result import Assumption, PathSegment, RankClass, Result
+
+if TYPE_CHECKING:
+    from ..hardware.cluster import Cluster
+    from .engine.record import Record
+    from .scenario.models import Scenario
+    from .step.lower import Lowered
+
+
+def simulate(scenario: Scenario, *, progress: Callable[[str], None] | None = None) -> Result:
+    """Predict one training step.
+
+    Raises:
+        NotSupported: a legal scenario that the simulator cannot express; names the field.
+    """
+    from .engine.replay import replay
+    from .step.lower import lower
+
+    say = progress or (lambda _: None)
+    clock = [time.perf_counter()]
+
+    def lap() -> float:
+        clock.append(time.perf_counter())
+        return clock[-1] - clock[-2]
+
+    say("building the cluster")
+    cluster = build_cluster(scenario)
+    timing = {"build_s": lap()}
+    say("lowering")
+    lowered = lower(scenario, cluster)
+    timing["lower_s"] = lap()
+    timing["fold_s"] = 0.0  # structural: one class per pipeline rank, found while lowering
+    say(f"replaying {len(lowered.programs.classes)} classes of {scenario.cluster.gpus:,} ranks")
+    record = replay(lowered.programs)
+    timing["replay_s"] = lap()
+    return read_result(lowered, record, timing, clock[0])
+
+
+def build_cluster(scenario: Scenario) -> Cluster:
+    """The cluster that the scenario names, in closed form."""
+    from ..hardware.cluster import Cluster
+    from ..hardware.fabric import Fabric, default_fabric
+    from ..hardware.gpus import get_gpu
+    from ..hardware.interconnect import get_interconnect
+
+    spec = scenario.cluster
+    interconnect = get_interconnect(spec.interconnect)
+    fabric = default_fabric(interconnect)
+    if spec.fabric is not None and interconnect.connects_hosts:
+        fabric = Fabric(kind=spec.fabric.kind, oversubscription=spec.fabric.oversubscription)
+    return Cluster(
+        gpu=get_gpu(spec.gpu), gpus=spec.gpus, gpus_per_node=spec.gpus_per_node, interconnect=interconnect, fabric=fabric
+    )
+
+
+def read_result(lowered: Lowered, record: Record, timing: dict[str, float], began: float) -> Result:
+    """Figures of a replayed step."""
+    from .engine.accounting import action_spans, iter_spans, rank_time
+    from .engine.critical_path import critical_path
+    from .model.sizes import step_flops
+    from .step.memory import memory_of
+
+    scenario, cluster = lowered.scenario, lowered.cluster
+    actions = action_spans(record)
+    times = [rank_time(record, r) for r in range(len(record.programs.classes))]
+    flops = step_flops(scenario)
+    exposed = {
+        axis: sum(t.exposed.get(axis, 0.0) for t in times) / len(times) for axis in ("tp", "cp", "ep", "pp", "dp")
+    }
+    timing["total_s"] = time.perf_counter() - began
+    return Result(
+        scenario=scenario,
+        step_time_s=record.makespan_s,
+        tokens_per_step=float(scenario.training.global_batch * scenario.training.seq_length),
+        model_flops=flops.model,
+        model_flops_causal=flops.model_causal,
+        hardware_flops=flops.hardware,
+        peak_flops_per_gpu=cluster.gpu.peak_flops[_peak_dtype(scenario.training.precision)],
+        ranks=_rank_classes(lowered),
+        actions=actions,
+        bubble_per_stage=tuple(t.bubble_s / t.busy_s for t in times),
+        bubble_fraction=sum(t.bubble_s for t in times) / sum(t.busy_s for t in times),
+        exposed_communication_s=exposed,
+        memory=memory_of(lowered, actions),
+        critical_path=tuple(PathSegment(name=n, seconds=s) for n, s in critical_path(record).items()),
+        assumptions=_assumptions(lowered),
+        timing=timing,
+        events=record.events,
+        spans_source=lambda: iter_spans(record),
+    )
+
+
+def _peak_dtype(precision: str) -> str:
+    return "tf32" if precision == "fp32" else precision
+
+
+def _rank_classes(lowered: Lowered) -> tuple[RankClass, ...]:
+    groups = lowered.groups
+    return tuple(
+        RankClass(name=f"pp {r}", pp=r, count=groups.ranks_per_stage, first_rank=first)
+        for r, first in enumerate(groups.first_rank)
+    )
+
+
+def _assumptions(lowered: Lowered) -> tuple[Assumption, ...]:
+    from ..kernels.cost import in_range
+
+    software, interconnect = lowered.scenario.software, lowered.cluster.interconnect
+    inside = all(in_range(kernel, lowered.profile) for kernel in lowered.kernels)
+    known: Mapping[str, str] = interconnect.sources
+    return (
+        Assumption(text=f"kernel curves of {lowered.profile.gpu}", source="hardware/profiles", in_range=inside),
+        Assumption(text=f"software {software.name}: {software.title}", source=software.source),
+        Assumption(text=f"interconnect {interconnect.name}", source="; ".join(known.values())),
+        Assumption(text="ranks that differ only in tp or dp coordinate are equal", source="structural folding"),
+    )

@@ -1,0 +1,56 @@
+"""What a software stack does: which kernels it has, what it overlaps, what its host costs.
+
+A preset (presets.yaml beside this file) is chosen by name; a scenario may override single
+fields. Only ``host_s_per_kernel``, ``step_fixed_s`` and ``allocator_overhead`` are fitted on
+step times, once per preset; every other field is a fact about the software, with its source.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
+PointToPoint = Literal["async", "blocking", "prefetch"]
+TpOverlap = Literal["userbuffers", "local-shard"]
+
+
+class Software(BaseModel):
+    """One software stack. All fields are facts of the code named in ``source``, but the last three."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = "custom"
+    title: str = ""
+    source: str = ""
+    attention: AttentionKernel = "fa2"
+    fused_norm: bool = True
+    fused_activation: bool = True  # bias+GELU or SwiGLU in one kernel each way
+    fused_softmax: bool = True  # scale+mask+softmax of unfused attention in one kernel
+    fused_rope: bool = True
+    fused_residual: bool = True  # bias+dropout+add in one kernel
+    fused_cross_entropy: bool = False
+    fused_optimizer: bool = True
+    torch_compile: bool = False
+    cuda_graphs: bool = False
+    wgrad_accumulates_fp32: bool = True  # weight gradient GEMM adds into the FP32 main gradient
+    logits_fp32: bool = True  # logits are cast to FP32 before the loss
+    main_grad_bytes: Literal[2, 4] = 4  # bytes per element of the gradient that is accumulated and reduced
+    separate_grad_copy: bool = False  # 16-bit gradients are kept beside the FP32 ones (the 20N bill)
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = False
+    align_grad_reduce: bool = False  # pipeline ranks start a chunk's reduction in the same slot (Megatron core)
+    bucket_elements: float = 40e6  # gradient bucket, in elements; inf is one bucket
+    tp_comm_overlap: bool = False  # TP collectives split and overlapped with their own GEMMs
+    tp_overlap_style: TpOverlap = "userbuffers"  # how, where tp_comm_overlap is on
+    tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
+    point_to_point: PointToPoint = "blocking"
+    p2p_host_sync: bool = False  # the host waits for every point-to-point call (torch.cuda.synchronize)
+    p2p_messages: int = Field(default=1, ge=1)  # messages in sequence per tensor (shape messages first)
+    scatter_gather_p2p: bool = False  # each TP rank sends 1/tp of the activation, all-gathered by the receiver
+    launches_per_collective: float = Field(default=4.0, ge=0)  # host cost of a collective call, in kernel launches
+    extra_launches_per_layer: int = Field(default=0, ge=0)  # small kernels per layer and direction that move little
+    host_s_per_kernel: float = Field(default=6e-6, ge=0)
+    step_fixed_s: float = Field(default=0.0, ge=0)
+    allocator_overhead: float = Field(default=0.05, ge=0, lt=1)

@@ -1,0 +1,47 @@
+"""The process groups of a layout, seated on the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..network.collectives import Seat
+from .seats import rank_grid, seat
+
+if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
+    from ..scenario.models import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """Seats of the groups that rank 0 belongs to; by symmetry every rank's are alike.
+
+    ``neighbours_share_domain[r]`` says whether pipeline rank r and the next one (cyclically) sit in
+    one NVLink domain. ``first_rank`` is the lowest global rank of each pipeline rank.
+    """
+
+    tp: Seat
+    dp: Seat
+    world: Seat
+    embedding: Seat
+    neighbours_share_domain: tuple[bool, ...]
+    first_rank: tuple[int, ...]
+    ranks_per_stage: int
+
+
+def build_groups(scenario: Scenario, cluster: Cluster) -> Groups:
+    """Slice the rank grid along each axis and seat the groups."""
+    grid = rank_grid(scenario.parallelism)
+    pp = grid.shape[0]
+    domain = cluster.nvlink_domain
+    firsts = [int(grid[r, 0, 0, 0]) for r in range(pp)]
+    return Groups(
+        tp=seat(grid[0, 0, 0, :], cluster),
+        dp=seat(grid[0, :, :, 0].ravel(), cluster),
+        world=seat(grid.ravel(), cluster),
+        embedding=seat(grid[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),
+        neighbours_share_domain=tuple(firsts[r] // domain == firsts[(r + 1) % pp] // domain for r in range(pp)),
+        first_rank=tuple(firsts),
+        ranks_per_stage=grid[0].size,
+    )

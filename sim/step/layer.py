@@ -1,0 +1,156 @@
+"""One transformer layer on one rank: every kernel and collective, forward and backward.
+
+Pre-norm blocks as Megatron-LM, Llama and their kin have them: norm, QKV, attention core,
+projection, residual; norm, first MLP matrix, activation, second, residual. Bytes count reads and
+writes at HBM; a comment beside a figure says which.
+"""
+
+from __future__ import annotations
+
+from ..software.software import Software
+from .attention_core import attention_backward, attention_forward
+from .linear import Linear, column_backward, column_forward, row_backward, row_forward
+from .program import Block
+from .shard import Shard
+from .tape import Costs, Tape
+
+
+def linears(shard: Shard) -> tuple[Linear, Linear, Linear, Linear]:
+    """QKV, projection, first and second MLP matrix."""
+    h = shard.hidden
+    return (
+        Linear(name="qkv", inputs=h, outputs=shard.qkv_width),
+        Linear(name="proj", inputs=shard.attention_width, outputs=h),
+        Linear(name="fc1", inputs=h, outputs=shard.ffn * shard.gate),
+        Linear(name="fc2", inputs=shard.ffn, outputs=h),
+    )
+
+
+def forward_block(shard: Shard, software: Software, costs: Costs) -> Block:
+    """The layer's forward pass."""
+    tape = Tape(costs)
+    write_forward(tape, shard, software)
+    return tape.block("layer forward")
+
+
+def backward_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
+    """The layer's backward pass; ``recompute`` is none, selective or full."""
+    tape = Tape(costs)
+    if recompute == "full":
+        write_forward(tape, shard, software)
+    write_backward(tape, shard, software, recompute_attention=recompute == "selective")
+    return tape.block(f"layer backward ({recompute} recompute)")
+
+
+def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
+    qkv, proj, fc1, fc2 = linears(shard)
+    norm(tape, shard, software)
+    column_forward(tape, qkv, shard, software)
+    _rope(tape, shard, software)
+    attention_forward(tape, shard, software)
+    row_forward(tape, proj, shard, software)
+    _residual(tape, shard, software)
+    norm(tape, shard, software)
+    column_forward(tape, fc1, shard, software)
+    _activation(tape, shard, software)
+    row_forward(tape, fc2, shard, software)
+    _residual(tape, shard, software)
+    _small_kernels(tape, software)
+
+
+def write_backward(tape: Tape, shard: Shard, software: Software, *, recompute_attention: bool) -> None:
+    qkv, proj, fc1, fc2 = linears(shard)
+    _residual_backward(tape, shard, software)
+    row_backward(tape, fc2, shard, software)
+    _activation_backward(tape, shard, software)
+    column_backward(tape, fc1, shard, software)
+    norm_backward(tape, shard, software)
+    _residual_backward(tape, shard, software)
+    if recompute_attention:
+        attention_forward(tape, shard, software)
+    row_backward(tape, proj, shard, software)
+    attention_backward(tape, shard, software)
+    _rope(tape, shard, software)
+    column_backward(tape, qkv, shard, software)
+    norm_backward(tape, shard, software)
+    _small_kernels(tape, software)
+
+
+def norm(tape: Tape, shard: Shard, software: Software) -> None:
+    """LayerNorm or RMSNorm over the residual stream."""
+    if software.fused_norm:
+        tape.memory("norm", 2 * shard.norm_bytes)  # read, write
+    else:
+        # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
+        # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).
+        elements = shard.norm_tokens * shard.hidden
+        tape.memory("norm", elements * (4 * shard.element_bytes + 28), launches=6)
+
+
+def norm_backward(tape: Tape, shard: Shard, software: Software) -> None:
+    """Gradient of the norm, and the add that joins it with the residual's gradient."""
+    if software.fused_norm:
+        tape.memory("norm backward", 3 * shard.norm_bytes)  # read dY and X, write dX
+    else:
+        elements = shard.norm_tokens * shard.hidden
+        tape.memory("norm backward", elements * (6 * shard.element_bytes + 52), launches=10)
+    tape.memory("residual gradient add", 3 * shard.norm_bytes)  # read both, write one
+
+
+def _rope(tape: Tape, shard: Shard, software: Software) -> None:
+    """Rotary embedding of Q and K (the same traffic backward)."""
+    if not shard.rope:
+        return
+    size = shard.tokens * (shard.heads + shard.kv_heads) * shard.head_dim * shard.element_bytes
+    if software.fused_rope or software.torch_compile:
+        tape.memory("rope", 2.0 * size)  # read, write
+    else:
+        # rotate_half (negate, concatenate), two multiplications, one addition: 2 + 2 + 2 + 2 + 3 passes
+        tape.memory("rope", 11.0 * size, launches=10)
+
+
+def _activation(tape: Tape, shard: Shard, software: Software) -> None:
+    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
+    if software.fused_activation or software.torch_compile:
+        tape.memory("activation", (shard.gate + 1) * wide)  # read every branch, write one
+    elif shard.gate == 2:
+        tape.memory("activation", 5 * wide, launches=2)  # SiLU: r 1 w 1; multiply: r 2 w 1
+    else:
+        tape.memory("activation", (4 if shard.biases else 2) * wide, launches=2 if shard.biases else 1)
+
+
+def _activation_backward(tape: Tape, shard: Shard, software: Software) -> None:
+    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
+    if software.fused_activation or software.torch_compile:
+        tape.memory("activation backward", (2 * shard.gate + 1) * wide)  # read inputs and dY, write dX
+    elif shard.gate == 2:
+        # multiply: r 3 w 2; SiLU: r 2 w 1; joining the two branches: r 2 w 2
+        tape.memory("activation backward", 12 * wide, launches=5)
+    else:
+        tape.memory("activation backward", 3 * wide, launches=1)
+    if shard.biases and not software.fused_activation:
+        tape.memory("bias gradient", wide)
+
+
+def _residual(tape: Tape, shard: Shard, software: Software) -> None:
+    """Bias, dropout and residual addition after a row-parallel layer."""
+    mask = shard.norm_tokens * shard.hidden if shard.dropout else 0
+    if software.fused_residual:
+        tape.memory("bias, dropout, add", 3 * shard.norm_bytes + mask)  # read both, write one
+        return
+    passes = 3 + (2 if shard.biases else 0) + (2 if shard.dropout else 0)
+    tape.memory("bias, dropout, add", passes * shard.norm_bytes + mask, launches=1 + shard.biases + shard.dropout)
+
+
+def _residual_backward(tape: Tape, shard: Shard, software: Software) -> None:
+    """Dropout's gradient and the bias gradient; a plain residual passes the gradient through."""
+    if shard.dropout:
+        tape.memory("dropout backward", 2 * shard.norm_bytes + shard.norm_tokens * shard.hidden)
+    if shard.biases:
+        tape.memory("bias gradient", shard.norm_bytes)
+
+
+def _small_kernels(tape: Tape, software: Software) -> None:
+    """Kernels that move next to nothing but are launched all the same (views, offsets, masks, hooks)."""
+    if software.extra_launches_per_layer:
+        tape.memory("small kernels", 0.0, launches=software.extra_launches_per_layer)

@@ -1,0 +1,152 @@
+"""Column- and row-parallel linear layers: their GEMMs and the tensor-parallel collectives around them.
+
+Without sequence parallelism a column-parallel layer all-reduces its input gradient and a
+row-parallel one its output. With it, the input is all-gathered and the output reduce-scattered,
+and backward does the reverse (Korthikanti 2022, section 4.2.2). How much of that runs beside a
+GEMM is left to the streams.
+
+References:
+    Shoeybi et al. 2019, arXiv:1909.08053, section 3. Korthikanti et al. 2022, arXiv:2205.05198.
+    TransformerEngine, module/base.py, userbuffers defaults: ring exchange, pipelined, bulk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...kernels.kernel import Gemm
+from ..software.software import Software
+from .shard import Shard
+from .tape import Tape
+
+PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """One weight matrix of ``inputs`` x ``outputs``, as held by this rank."""
+
+    name: str
+    inputs: int
+    outputs: int
+
+    def forward(self, shard: Shard, rows: int | None = None) -> Gemm:
+        """Y = X W; ``rows`` of the activation only where a chunk is meant."""
+        return _gemm(shard, rows or shard.tokens, self.outputs, self.inputs)
+
+    def input_grad(self, shard: Shard, rows: int | None = None) -> Gemm:
+        """dX = dY W^T."""
+        return _gemm(shard, rows or shard.tokens, self.inputs, self.outputs)
+
+    def weight_grad(self, shard: Shard, software: Software) -> Gemm:
+        """dW = X^T dY, added into the FP32 gradient where the software's GEMM can."""
+        fused = software.wgrad_accumulates_fp32
+        return Gemm(
+            m=self.outputs,
+            n=self.inputs,
+            k=shard.tokens,
+            dtype=shard.dtype,
+            out_bytes=4 if fused else shard.element_bytes,
+            accumulate=fused,
+        )
+
+
+def _gemm(shard: Shard, m: int, n: int, k: int) -> Gemm:
+    return Gemm(m=m, n=n, k=k, dtype=shard.dtype, out_bytes=shard.element_bytes)
+
+
+def column_forward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+    """Y = gather(X) W."""
+    if not shard.sequence_parallel:
+        tape.kernel(linear.name, linear.forward(shard))
+    elif not software.tp_comm_overlap:
+        tape.tp(f"{linear.name} gather", "all_gather", shard.hidden_bytes)
+        tape.kernel(linear.name, linear.forward(shard))
+    else:
+        _gathered_gemm(tape, linear.name, linear.forward, shard, software)
+
+
+def row_forward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+    """Y = reduce(X W)."""
+    if shard.sequence_parallel and software.tp_comm_overlap and software.tp_overlap_style == "userbuffers":
+        for _ in range(PIPELINED_SPLITS):
+            tape.kernel(linear.name, linear.forward(shard, -(-shard.tokens // PIPELINED_SPLITS)))
+            last = tape.tp(f"{linear.name} scatter", "reduce_scatter", shard.hidden_bytes / PIPELINED_SPLITS, wait=False)
+        tape.join(last)
+        return
+    tape.kernel(linear.name, linear.forward(shard))
+    if shard.tp > 1:
+        kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
+        tape.tp(f"{linear.name} reduce", kind, shard.hidden_bytes)
+
+
+def column_backward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+    """dX = reduce(dY W^T) beside dW; under sequence parallelism X is gathered again beside dX."""
+    gathered = None
+    if shard.sequence_parallel:
+        before = tape.last_kernel()
+        gathered = tape.tp(
+            f"{linear.name} gather", "all_gather", shard.hidden_bytes, after=before, wait=not software.tp_async_backward
+        )
+    tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
+    reduced = None
+    if shard.tp > 1:
+        kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
+        reduced = tape.tp(f"{linear.name} dgrad reduce", kind, shard.hidden_bytes, wait=not software.tp_async_backward)
+    if gathered is not None:
+        tape.join(gathered)
+    _weight_grad(tape, linear, shard, software)
+    if reduced is not None:
+        tape.join(reduced)
+
+
+def row_backward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+    """dX = gather(dY) W^T, then dW."""
+    if not shard.sequence_parallel:
+        tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
+    elif not software.tp_comm_overlap:
+        tape.tp(f"{linear.name} dY gather", "all_gather", shard.hidden_bytes)
+        tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
+    else:
+        _gathered_gemm(tape, f"{linear.name} dgrad", linear.input_grad, shard, software)
+    _weight_grad(tape, linear, shard, software)
+
+
+def _gathered_gemm(
+    tape: Tape, name: str, gemm: Callable[[Shard, int], Gemm], shard: Shard, software: Software
+) -> None:
+    """An all-gather overlapped with the GEMM that needs it.
+
+    userbuffers: tp chunks travel around a ring while the chunk at hand is multiplied.
+    local-shard: the own rows are multiplied during the gather, then the rows before and after.
+    """
+    rows = -(-shard.tokens // shard.tp)
+    if software.tp_overlap_style == "local-shard":
+        gathered = tape.tp(f"{name} gather", "all_gather", shard.hidden_bytes, wait=False)
+        tape.kernel(name, gemm(shard, rows))
+        tape.join(gathered)
+        pieces = 1 if shard.tp == 2 else 2
+        for _ in range(pieces):
+            tape.kernel(name, gemm(shard, max(1, rows * (shard.tp - 1) // pieces)))
+        return
+    arrived: int | None = None
+    for chunk in range(shard.tp):
+        if arrived is not None:
+            tape.join(arrived)
+        if chunk < shard.tp - 1:
+            before = tape.last_kernel() if arrived is None else arrived
+            arrived = tape.tp(f"{name} ring", "ring_step", shard.hidden_bytes / shard.tp, after=before, wait=False)
+            # the send of the chunk at hand does not hold up its GEMM
+        tape.kernel(name, gemm(shard, rows))
+
+
+def _weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+    tape.kernel(f"{linear.name} wgrad", linear.weight_grad(shard, software))
+    accumulate_gradient(tape, linear.inputs * linear.outputs, shard, software)
+
+
+def accumulate_gradient(tape: Tape, parameters: float, shard: Shard, software: Software) -> None:
+    """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one."""
+    if not software.wgrad_accumulates_fp32:
+        tape.memory("accumulate gradient", parameters * (shard.element_bytes + 2 * software.main_grad_bytes))

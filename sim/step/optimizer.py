@@ -1,0 +1,58 @@
+"""The end of a step: gradient norm, clipping, Adam, and the 16-bit copy of the parameters.
+
+All are memory-bound kernels over the rank's share of the parameters; bytes are read plus written
+per parameter, FP32 master weights and moments (Megatron's mixed-precision optimizer, fused Adam).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...kernels.kernel import MemoryBound
+from ..software.software import Software
+from .program import Collective, Compute, Transfer
+from .script import Script
+from .tape import Costs
+
+ADAM_BYTES = 28  # gradient, weight, two moments read; weight, two moments written (FP32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerShare:
+    """Parameters that this rank updates, and those that it holds."""
+
+    updated: float
+    held: float
+
+
+def write_optimizer(
+    script: Script, share: OptimizerShare, software: Software, costs: Costs, *, precision: str, norm: Transfer
+) -> None:
+    """Gradient norm over all ranks (its reduction joins the pipeline), then the update."""
+    grad = software.main_grad_bytes
+    passes: list[tuple[str, float, int]] = []
+    if precision == "fp16":
+        # Unscaling to FP32 main gradients with the check for infinities (read, write).
+        passes.append(("unscale gradients", share.updated * (grad + 4), 2))
+    passes.append(("gradient norm", share.updated * (4 if grad == 4 else grad), 2))
+    _kernels(script, passes, costs)
+    script.beside(
+        "gradient norm reduce", "world", "optimizer", Collective("all_reduce", "world", norm),
+        host_s=costs.host_collective_s, host_sync=True,
+    )
+    script.wait(len(script.ops) - 1)
+    after = [("clip gradients", share.updated * 8, 1)]
+    launches = 2 if software.fused_optimizer else 12
+    traffic = ADAM_BYTES if software.fused_optimizer else 3 * ADAM_BYTES
+    after.append(("Adam", share.updated * traffic, launches))
+    if precision != "fp32":
+        after.append(("copy parameters", share.updated * 6, 2))  # read FP32, write 16 bit
+    after.append(("zero gradients", share.held * grad, 1))
+    _kernels(script, after, costs)
+
+
+def _kernels(script: Script, passes: list[tuple[str, float, int]], costs: Costs) -> None:
+    for name, hbm_bytes, launches in passes:
+        kernel = MemoryBound(hbm_bytes=hbm_bytes, launches=launches)
+        work = Compute(costs.seconds(kernel), "memory-bound", bytes=hbm_bytes)
+        script.compute(name, work, category="optimizer", host_s=launches * costs.host_s)

@@ -1,0 +1,278 @@
+"""Writes each pipeline rank's step: its actions, the messages between them, gradients, optimizer.
+
+The point-to-point rule of the software decides how messages are posted and awaited
+(schedules/pipeline/point_to_point.py); the gradient rule decides when reductions start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...schedules.pipeline.action import Action, Kind, Orders
+from ...schedules.pipeline.point_to_point import Compute, Exchange, Instruction, Recv, Send, Wait, point_to_point
+from ..network.collectives import collective_transfer, message_transfer
+from . import program
+from .actions import Blocks, action_blocks, action_segment, ready_elements
+from .gradients import Gradients
+from .groups import Groups
+from .optimizer import OptimizerShare, write_optimizer
+from .parameters import StageParameters
+from .program import Collective, Op, Part
+from .script import Script
+from .shard import Shard
+from .stages import Stage
+from .tape import Costs
+
+if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
+    from ...schedules.pipeline.schedule import Schedule, Shape
+    from ..scenario.models import Scenario
+
+UNORDERED = "free"
+"""Stream of messages that nothing orders (the engine starts each as soon as what it waits for is done)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineRank:
+    """Everything that the step of pipeline rank ``index`` is made of."""
+
+    index: int
+    scenario: Scenario
+    cluster: Cluster
+    shard: Shard
+    shape: Shape
+    order: tuple[Action, ...]
+    stages: tuple[Stage, ...]
+    parameters: tuple[StageParameters, ...]
+    blocks: Blocks
+    costs: Costs
+    groups: Groups
+
+    @property
+    def held_stages(self) -> list[int]:
+        """Virtual stages of this rank, in the order of its first forwards."""
+        return list(dict.fromkeys(action.stage for action in self.order))
+
+    @property
+    def held_parameters(self) -> float:
+        return sum(self.parameters[s].total for s in self.held_stages)
+
+
+def write_step(ranks: Sequence[PipelineRank], orders: Orders, schedule: Schedule) -> list[list[Op]]:
+    """The ops of every pipeline rank, in host order."""
+    rule = ranks[0].scenario.software.point_to_point
+    instructions = point_to_point(orders, ranks[0].shape, schedule.rank_of, rule)
+    return [_StepWriter(rank, rule).write(instructions[rank.index]) for rank in ranks]
+
+
+@dataclass
+class _StepWriter:
+    rank: PipelineRank
+    rule: str
+    script: Script = field(default_factory=Script)
+    done: dict[Action, tuple[int, ...]] = field(default_factory=dict)  # ops that end an action
+    exchanges: dict[Send | Recv, int] = field(default_factory=dict)
+    gathers: dict[int, list[int]] = field(default_factory=dict)  # per virtual stage, by layer unit
+    reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
+    backwards: int = 0
+
+    def __post_init__(self) -> None:
+        rank, software = self.rank, self.rank.scenario.software
+        par, measured = rank.scenario.parallelism, rank.scenario.cluster.measured_network
+        self.reduces = par.dp * par.cp > 1
+        self.sharded = par.zero >= 1
+        self.overlaps = self.reduces and software.overlap_grad_reduce
+        self.gradients = Gradients(
+            communicator="dp",
+            transfer=lambda kind, size: collective_transfer(kind, size, rank.groups.dp, rank.cluster, measured),
+            element_bytes=software.main_grad_bytes,
+            bucket_elements=software.bucket_elements,
+            sharded=self.sharded,
+            costs=rank.costs,
+        )
+        # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
+        self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or rank.index > 0))
+        self.last_microbatch = rank.shape.microbatches - 1
+        self.backward_order = [a for a in rank.order if a.kind in (Kind.BACKWARD, Kind.WEIGHT_GRAD)]
+
+    def write(self, instructions: Iterable[Instruction]) -> list[Op]:
+        self._prefetch_parameters()
+        for instruction in instructions:
+            match instruction:
+                case Compute(action):
+                    self._action(action)
+                case Exchange():
+                    self._exchange(instruction)
+                case Wait(part):
+                    self.script.wait(self.exchanges[part])
+        self._finish()
+        return self.script.ops
+
+    # Actions -----------------------------------------------------------------------------------
+
+    def _action(self, action: Action) -> None:
+        rank, script = self.rank, self.script
+        stage = rank.stages[action.stage]
+        if self._undisturbed(action):
+            script.segment(action.kind.name.lower(), action_segment(action, stage, rank.blocks), action=str(action))
+        else:
+            self._spelled_out(action, stage)
+        self.done[action] = script.frontier()
+        if action.kind is Kind.BACKWARD:
+            self._after_backward()
+
+    def _undisturbed(self, action: Action) -> bool:
+        """Whether nothing of this rank's own can run beside the action, so that its blocks keep their solo time."""
+        if self.overlaps and self._gradients_in_flight(action):
+            return False
+        if action.stage in self.gathers and action.kind is Kind.FORWARD and action.microbatch == 0:
+            return False
+        if self._gathers_in_flight():
+            return False
+        beside_tp = self.rule != "blocking" and self.rank.shard.tp > 1 and self.rank.shape.ranks > 1
+        return not (beside_tp and self._neighbour_in_domain())
+
+    def _gradients_in_flight(self, action: Action) -> bool:
+        if self.gradients.reductions:
+            return True
+        return self.buckets and action.kind is Kind.BACKWARD and action.microbatch == self.last_microbatch
+
+    def _gathers_in_flight(self) -> bool:
+        return bool(self.gathers)
+
+    def _neighbour_in_domain(self) -> bool:
+        share = self.rank.groups.neighbours_share_domain
+        return share[self.rank.index] or share[self.rank.index - 1]
+
+    def _spelled_out(self, action: Action, stage: Stage) -> None:
+        rank, script = self.rank, self.script
+        gathers = self.gathers.get(action.stage, []) if action.kind is Kind.FORWARD and action.microbatch == 0 else []
+        reduces = self.buckets and action.kind is Kind.BACKWARD and action.microbatch == self.last_microbatch
+        for block, count in action_blocks(action, stage, rank.blocks):
+            for _ in range(count):
+                if gathers:
+                    script.wait(gathers.pop(0))
+                script.splice(block, action=str(action))
+                if reduces:
+                    self.gradients.add(script, ready_elements(block, rank.blocks, rank.parameters[action.stage]))
+        if action.kind is Kind.FORWARD and action.microbatch == 0:
+            self.gathers.pop(action.stage, None)
+
+    def _after_backward(self) -> None:
+        """Megatron's aligned reduction: after its j-th backward, rank r reduces the chunk that ends at j - r."""
+        rank = self.rank
+        slot = self.backwards - rank.index
+        self.backwards += 1
+        if not self.overlaps or self.buckets or rank.shape.chunks == 1:
+            return
+        if slot >= 0:
+            ended = self.backward_order[slot]
+            if ended.microbatch == self.last_microbatch:
+                self._reduce_stage(ended.stage)
+
+    def _reduce_stage(self, stage: int) -> None:
+        self.reduced.add(stage)
+        self.gradients.ready += self.rank.parameters[stage].total
+        self.gradients.flush(self.script)
+
+    # Messages ----------------------------------------------------------------------------------
+
+    def _exchange(self, exchange: Exchange) -> None:
+        rank, script = self.rank, self.script
+        software = rank.scenario.software
+        parts = tuple(self._part(part) for part in exchange.parts)
+        sends = [part for part in exchange.parts if isinstance(part, Send)]
+        if self.rule == "async":
+            after = tuple(sorted({i for send in sends for i in self.done[send.action]}))
+            stream = UNORDERED
+        else:
+            after, stream = script.frontier(), "pp"
+        index = script.beside(
+            "exchange", stream, "pp", program.Exchange(parts), after=after, action=str(exchange.parts[0].action),
+            host_s=software.p2p_messages * len(parts) * rank.costs.host_collective_s,
+            host_sync=software.p2p_host_sync and exchange.blocking,
+        )
+        for part in exchange.parts:
+            self.exchanges[part] = index
+        if exchange.blocking:
+            script.wait(index)
+        self._gather_received(exchange)
+
+    def _part(self, part: Send | Recv) -> Part:
+        rank = self.rank
+        low, high = sorted((rank.index, part.peer))
+        same = rank.groups.neighbours_share_domain[low if high - low == 1 else high]
+        transfer = message_transfer(
+            self._message_bytes(), same_domain=same, cluster=rank.cluster, messages=rank.scenario.software.p2p_messages
+        )
+        return Part(isinstance(part, Send), part.peer, str(part.action), transfer)
+
+    def _message_bytes(self) -> float:
+        shard = self.rank.shard
+        split = shard.sequence_parallel or self.rank.scenario.software.scatter_gather_p2p
+        return shard.hidden_bytes / (shard.tp if split else 1)
+
+    def _gather_received(self, exchange: Exchange) -> None:
+        """Scatter/gather (Narayanan 2021, section 4.1): the receivers rebuild the activation over NVLink."""
+        rank = self.rank
+        shard, software = rank.shard, rank.scenario.software
+        received = [part for part in exchange.parts if isinstance(part, Recv)]
+        if not (software.scatter_gather_p2p and received and shard.tp > 1) or shard.sequence_parallel:
+            return
+        transfer = rank.costs.transfer("all_gather", shard.hidden_bytes)
+        for part in received:
+            index = self.script.beside(
+                "message gather", "tp", "pp", Collective("all_gather", "tp", transfer),
+                after=(self.exchanges[part],), host_s=rank.costs.host_collective_s,
+            )
+            self.script.wait(index)
+
+    # Start and end of the step -------------------------------------------------------------------
+
+    def _prefetch_parameters(self) -> None:
+        """Overlapped parameter all-gathers of the distributed optimizer: bucket after bucket, in forward order."""
+        rank = self.rank
+        if not (self.reduces and self.sharded and rank.scenario.software.overlap_param_gather):
+            return
+        for s in rank.held_stages:
+            parameters = rank.parameters[s]
+            units = [parameters.embedding] * bool(parameters.embedding) + [parameters.layer] * parameters.layers
+            units += [parameters.head] * (rank.stages[s].head)
+            self.gathers[s] = [
+                self.gradients.gather_parameters(self.script, size, rank.shard.element_bytes, after=()) for size in units
+            ]
+
+    def _finish(self) -> None:
+        rank, script = self.rank, self.script
+        held = rank.held_parameters
+        dp = rank.groups.dp.ranks
+        if self.reduces:
+            if not self.buckets:
+                left = [s for s in rank.held_stages if s not in self.reduced]
+                self.gradients.ready = sum(rank.parameters[s].total for s in left)
+            self.gradients.finish(script, held / dp if self.sharded else held)
+        self._reduce_tied_embedding()
+        updated = held / dp if self.sharded else held
+        norm = collective_transfer("all_reduce", 8.0, rank.groups.world, rank.cluster)
+        write_optimizer(
+            script, OptimizerShare(updated=updated, held=held), rank.scenario.software, rank.costs,
+            precision=rank.scenario.training.precision, norm=norm,
+        )
+        if self.reduces and self.sharded and not rank.scenario.software.overlap_param_gather:
+            script.wait(self.gradients.gather_parameters(script, held, rank.shard.element_bytes))
+        fixed = rank.scenario.software.step_fixed_s
+        script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
+
+    def _reduce_tied_embedding(self) -> None:
+        rank = self.rank
+        pp = rank.shape.ranks
+        if not rank.scenario.model.tied_embeddings or pp == 1 or rank.index not in (0, pp - 1):
+            return
+        size = float(rank.shard.vocabulary * rank.shard.hidden * rank.scenario.software.main_grad_bytes)
+        transfer = collective_transfer("all_reduce", size, rank.groups.embedding, rank.cluster)
+        work = Collective("all_reduce", "embedding", transfer)
+        self.script.wait(
+            self.script.beside("embedding gradient reduce", "world", "pp", work, host_s=rank.costs.host_collective_s)
+        )

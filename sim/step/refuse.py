@@ -1,0 +1,37 @@
+"""What the simulator cannot express yet: refused by field, never ignored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .refusal import NotSupported
+from .shard import ELEMENT_BYTES
+
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
+
+SCHEDULES = ("none", "gpipe", "1f1b", "interleaved")
+
+
+def refuse_unsupported(scenario: Scenario) -> None:
+    """Raise NotSupported for the first field that names something not modelled."""
+    model, par, training = scenario.model, scenario.parallelism, scenario.training
+    if model.moe is not None:
+        raise NotSupported("model.moe", "mixture of experts is not modelled yet")
+    if model.mla is not None:
+        raise NotSupported("model.mla", "latent attention is not modelled yet")
+    if model.mtp_layers:
+        raise NotSupported("model.mtp_layers", "multi-token prediction is not modelled yet")
+    if par.cp > 1:
+        raise NotSupported("parallelism.cp", f"context parallelism (cp {par.cp}) is not modelled yet")
+    if par.ep > 1 or par.etp > 1:
+        raise NotSupported("parallelism.ep", "expert parallelism is not modelled yet")
+    if par.zero > 1:
+        raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} is not modelled yet; known: 0, 1")
+    if training.precision not in ELEMENT_BYTES:
+        known = ", ".join(ELEMENT_BYTES)
+        raise NotSupported("training.precision", f"{training.precision} is not modelled yet; known: {known}")
+    if training.cpu_offload:
+        raise NotSupported("training.cpu_offload", "offload to the host is not modelled yet")
+    if scenario.schedule not in SCHEDULES:
+        raise NotSupported("schedule", f"{scenario.schedule} is not modelled yet; known: {', '.join(SCHEDULES)}")

@@ -1,0 +1,72 @@
+"""Writes a rank's program: appends ops, splices blocks in, and keeps track of what the next kernel awaits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from .program import Block, Op, Segment, Work
+
+
+@dataclass
+class Script:
+    """A program being written. ``awaited`` are ops that the next op on the compute stream waits for."""
+
+    ops: list[Op] = field(default_factory=list)
+    awaited: set[int] = field(default_factory=set)
+    last_compute: int = -1
+
+    def compute(self, name: str, work: Work, *, category: str = "compute", action: str = "", host_s: float = 0.0) -> int:
+        """Append to the compute stream, after everything awaited."""
+        op = Op(name, "compute", category, work, tuple(sorted(self.awaited)), action=action, host_s=host_s)
+        self.awaited.clear()
+        self.last_compute = self._append(op)
+        return self.last_compute
+
+    def beside(
+        self,
+        name: str,
+        stream: str,
+        category: str,
+        work: Work,
+        *,
+        after: tuple[int, ...] | None = None,
+        action: str = "",
+        host_s: float = 0.0,
+        host_sync: bool = False,
+    ) -> int:
+        """Append to another stream, after what the compute stream has done so far unless ``after`` says otherwise."""
+        deps = self.frontier() if after is None else after
+        return self._append(Op(name, stream, category, work, deps, action=action, host_s=host_s, host_sync=host_sync))
+
+    def frontier(self) -> tuple[int, ...]:
+        """Everything issued that a new piece of work on the compute stream would wait for."""
+        last = () if self.last_compute < 0 else (self.last_compute,)
+        return tuple(sorted({*self.awaited, *last}))
+
+    def wait(self, *indices: int) -> None:
+        """Make the next op on the compute stream wait for these ops."""
+        self.awaited.update(indices)
+
+    def segment(self, name: str, segment: Segment, *, action: str) -> int:
+        """Append blocks that nothing interferes with as one op."""
+        host_s = sum(count * sum(op.host_s for op in block.ops) for block, count in segment.blocks)
+        return self.compute(name, segment, action=action, host_s=host_s)
+
+    def splice(self, block: Block, *, action: str) -> None:
+        """Append a block op by op; its start and end join all its streams."""
+        frontier, base = self.frontier(), len(self.ops)
+        ends: dict[str, int] = {}
+        for op in block.ops:
+            deps = tuple(base + i for i in op.after) or (tuple(sorted(self.awaited)) if op.stream == "compute" else frontier)
+            if op.stream == "compute":
+                deps = tuple(sorted({*deps, *self.awaited}))
+                self.awaited.clear()
+            index = self._append(replace(op, after=deps, action=action))
+            ends[op.stream] = index
+            if op.stream == "compute":
+                self.last_compute = index
+        self.awaited.update(index for stream, index in ends.items() if stream != "compute")
+
+    def _append(self, op: Op) -> int:
+        self.ops.append(op)
+        return len(self.ops) - 1

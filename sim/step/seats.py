@@ -1,0 +1,35 @@
+"""Which GPUs the process groups of a layout sit on: the rank grid is one reshaped array.
+
+Ranks are laid out in the order of ``parallelism.order`` (fastest first, as Megatron names it); a
+process group is a slice of the array along its axis.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..network.collectives import Seat
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...hardware.cluster import Cluster
+    from ..scenario.models import Parallelism
+
+
+def rank_grid(parallelism: Parallelism) -> NDArray[np.int64]:
+    """Ranks as an array of shape (pp, dp, cp, tp); expert parallelism lives inside dp."""
+    sizes = {"tp": parallelism.tp, "cp": parallelism.cp, "dp": parallelism.dp, "pp": parallelism.pp}
+    order = [axis for axis in parallelism.order.split("-") if axis != "ep"]
+    world = int(np.prod(list(sizes.values())))
+    grid = np.arange(world).reshape([sizes[axis] for axis in reversed(order)])
+    positions = [len(order) - 1 - order.index(axis) for axis in ("pp", "dp", "cp", "tp")]
+    return grid.transpose(positions)
+
+
+def seat(ranks: NDArray[np.int64], cluster: Cluster) -> Seat:
+    """How a group of global ranks sits over NVLink domains."""
+    domains = len({cluster.domain_of(int(rank)) for rank in ranks})
+    return Seat(ranks=len(ranks), domains=domains)

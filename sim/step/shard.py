@@ -1,0 +1,107 @@
+"""The sizes of one rank's share of a transformer layer: what tensor and sequence parallelism leave of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
+
+ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+"""Bytes per element of activations and GEMM inputs, by precision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Sizes of one rank's share, for one microbatch.
+
+    ``tokens`` is b*s, the rows of every GEMM; ``norm_tokens`` the rows of norms, residuals and
+    dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
+    ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
+    input branches), else 1.
+    """
+
+    batch: int
+    sequence: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    gate: int
+    vocabulary: int
+    tp: int
+    sequence_parallel: bool
+    element_bytes: int
+    dtype: str
+    dropout: bool
+    biases: bool
+    rope: bool
+    rms_norm: bool
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.sequence
+
+    @property
+    def norm_tokens(self) -> int:
+        return self.tokens // self.tp if self.sequence_parallel else self.tokens
+
+    @property
+    def attention_width(self) -> int:
+        """Columns of the attention output held here."""
+        return self.heads * self.head_dim
+
+    @property
+    def qkv_width(self) -> int:
+        """Columns of the fused QKV projection held here."""
+        return (self.heads + 2 * self.kv_heads) * self.head_dim
+
+    @property
+    def hidden_bytes(self) -> float:
+        """Bytes of a whole activation, tokens x hidden: the payload of every TP collective."""
+        return float(self.tokens * self.hidden * self.element_bytes)
+
+    @property
+    def norm_bytes(self) -> float:
+        """Bytes of the residual stream held here, norm_tokens x hidden."""
+        return float(self.norm_tokens * self.hidden * self.element_bytes)
+
+    @property
+    def score_elements(self) -> float:
+        """Elements of the score matrices of unfused attention, all local heads."""
+        return float(self.batch * self.heads * self.sequence * self.sequence)
+
+    @property
+    def layer_parameters(self) -> float:
+        """Parameters of one layer held here: sharded matrices, whole norms and row-parallel biases."""
+        h = self.hidden
+        matrices = h * self.qkv_width + self.attention_width * h + h * self.ffn * self.gate + self.ffn * h
+        norms = 2 * h if self.rms_norm else 4 * h
+        biases = (self.qkv_width + self.ffn * self.gate + 2 * h) if self.biases else 0
+        return float(matrices + norms + biases)
+
+
+def shard_of(scenario: Scenario) -> Shard:
+    """The layer share of one rank of ``scenario``."""
+    model, par, training = scenario.model, scenario.parallelism, scenario.training
+    return Shard(
+        batch=training.micro_batch,
+        sequence=training.seq_length,
+        hidden=model.hidden_size,
+        heads=model.num_attention_heads // par.tp,
+        kv_heads=max(1, model.num_query_groups // par.tp),
+        head_dim=model.kv_channels,
+        ffn=model.ffn_hidden_size // par.tp,
+        gate=2 if model.mlp == "swiglu" else 1,
+        vocabulary=-(-model.vocab_size // par.tp),
+        tp=par.tp,
+        sequence_parallel=par.sequence_parallel and par.tp > 1,
+        element_bytes=ELEMENT_BYTES[training.precision],
+        dtype=training.precision,
+        dropout=model.dropout > 0,
+        biases=model.biases,
+        rope=model.position == "rope",
+        rms_norm=model.norm == "rmsnorm",
+    )
