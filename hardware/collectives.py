@@ -43,6 +43,8 @@ class PointToPointConstants:
     nvlink_latency_s: float
     network_latency_s: float
     nvlink_bytes_per_s: float
+    nvlink_few_channels_bytes: float
+    nvlink_efficiency: float
     network_bytes_per_s: float
     sms: int
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
+
+from .catalogue import unknown_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,18 +116,25 @@ class GpuProfile:
 
     ``clock_fraction`` is the sustained clock under training load as a fraction of the clock at
     which the best rates were measured; ``corun_slowdown`` the slowdown of compute beside a running
-    collective. Both are fitted on step times, because no kernel measurement shows them (defaults
-    1 and 0; ``step_time_fit`` says how they came about); all else is fitted on kernels.
+    collective. Both are fitted on step times, because no kernel measurement shows them (defaults:
+    ``measured_clock_fraction`` and 0; ``step_time_fit`` says how they came about); all else is
+    fitted on kernels. ``measured_clock_fraction`` is the clock at which this GPU's own sweeps ran,
+    in the same unit: 1 but where a sweep sustained less than the best measured shape.
     """
 
     gpu: str
     clock_fraction: float
     corun_slowdown: float
     step_time_fit: str
+    measured_clock_fraction: float
     kernel_latency_s: float
     memory: MemoryCurve
     gemm: GemmCurve
     attention: tuple[AttentionCurve, ...]
+
+    def __hash__(self) -> int:
+        # Profiles are part of memo keys; hashing every constant each time would cost more than the lookup.
+        return hash((self.gpu, self.clock_fraction, self.corun_slowdown))
 
 
 def profile_names() -> tuple[str, ...]:
@@ -138,11 +146,8 @@ def profile_names() -> tuple[str, ...]:
 @cache
 def load_profile(gpu_name: str) -> GpuProfile:
     """The shipped profile of a GPU. Raises ValueError when there is none."""
-    known = profile_names()
-    if gpu_name not in known:
-        near = get_close_matches(gpu_name, known, n=1)
-        hint = f"; nearest is {near[0]}" if near else ""
-        raise ValueError(f"no profile for GPU {gpu_name!r}; known: {', '.join(known)}{hint}")
+    if gpu_name not in profile_names():
+        raise unknown_name("profiled GPU", gpu_name, profile_names())
     text = (files(__package__) / "profiles" / f"{gpu_name}.yaml").read_text()
     return profile_from_document(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 

@@ -48,9 +48,10 @@ _BYTES_PER_S: Final = (
     | _scaled("bps", _DECIMAL, _BITS_PER_BYTE)
     | _scaled("bit/s", _DECIMAL, _BITS_PER_BYTE)
 )
-_SECONDS: Final = {
-    "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86400.0,
-}  # fmt: skip
+_MICRO_SIGNS: Final = ("u", "\u00b5", "\u03bc")  # the letter u, the micro sign, the Greek letter
+_SECONDS: Final = {"s": 1.0, "ms": 1e-3, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86400.0} | {
+    f"{sign}s": 1e-6 for sign in _MICRO_SIGNS
+}
 
 _DIMENSIONS: Final[Mapping[Dimension, _Units]] = MappingProxyType(
     {
@@ -71,7 +72,9 @@ _DIMENSIONS: Final[Mapping[Dimension, _Units]] = MappingProxyType(
             si_unit="FLOP/s",
             factors=_scaled("FLOP/s", _DECIMAL) | _scaled("FLOPS", _DECIMAL),
         ),
-        "hertz": _Units(what="a frequency", example="1.98 GHz", si_unit="Hz", factors=_scaled("Hz", _DECIMAL)),
+        "hertz": _Units(
+            what="a frequency", example="1.98 GHz", si_unit="Hz", factors=_scaled("Hz", _DECIMAL)
+        ),
         "watts": _Units(what="a power", example="700 W", si_unit="W", factors=_scaled("W", _DECIMAL)),
     }
 )
@@ -97,7 +100,9 @@ def parse_quantity(text: str | int, dimension: Dimension) -> float:
     if not unit:
         raise ValueError(f"{number} has no unit; write {units.what} with one, such as {units.example}")
     if unit not in units.factors:
-        raise ValueError(f"{str(text)!r} is not {units.what}{_guess(unit, units)}; write it as {units.example}")
+        raise ValueError(
+            f"{str(text)!r} is not {units.what}{_guess(unit, units)}; write it as {units.example}"
+        )
     return _not_negative(float(number) * units.factors[unit], str(text), units)
 
 
@@ -108,7 +113,9 @@ def format_quantity(value: float, dimension: Dimension) -> str:
 
 def _not_negative(value: float, text: str, units: _Units) -> float:
     if value < 0 or not math.isfinite(value):
-        raise ValueError(f"{text!r} is out of range; {units.what} is finite and not negative, such as {units.example}")
+        raise ValueError(
+            f"{text!r} is out of range; {units.what} is finite and not negative, such as {units.example}"
+        )
     return value
 
 

@@ -1,1 +1,1 @@
-"""TODO"""
+"""The simulator proper: scenario, model, lowering, network, engine, reports, validation. Only here is a clock."""

@@ -54,10 +54,14 @@ def build_cluster(scenario: Scenario) -> Cluster:
     spec = scenario.cluster
     interconnect = get_interconnect(spec.interconnect)
     fabric = default_fabric(interconnect)
-    if spec.fabric is not None and interconnect.connects_hosts:
+    if spec.fabric.model_fields_set and interconnect.connects_hosts:
         fabric = Fabric(kind=spec.fabric.kind, oversubscription=spec.fabric.oversubscription)
     return Cluster(
-        gpu=get_gpu(spec.gpu), gpus=spec.gpus, gpus_per_node=spec.gpus_per_node, interconnect=interconnect, fabric=fabric
+        gpu=get_gpu(spec.gpu),
+        gpus=spec.gpus,
+        gpus_per_node=spec.gpus_per_node,
+        interconnect=interconnect,
+        fabric=fabric,
     )
 
 
@@ -65,24 +69,29 @@ def read_result(lowered: Lowered, record: Record, timing: dict[str, float], bega
     """Figures of a replayed step."""
     from .engine.accounting import action_spans, iter_spans, rank_time
     from .engine.critical_path import critical_path
-    from .model.sizes import step_flops
+    from .model.sizes import model_flops, recomputed_flops
     from .step.memory import memory_of
 
     scenario, cluster = lowered.scenario, lowered.cluster
     actions = action_spans(record)
     times = [rank_time(record, r) for r in range(len(record.programs.classes))]
-    flops = step_flops(scenario)
+    model, batch, length = scenario.model, scenario.training.global_batch, scenario.training.seq_length
+    needed = model_flops(model, batch, length)
+    full = sum(stage.recomputed for stage in lowered.stages)
+    attention = model.num_layers - full if scenario.training.recompute == "selective" else 0
     exposed = {
-        axis: sum(t.exposed.get(axis, 0.0) for t in times) / len(times) for axis in ("tp", "cp", "ep", "pp", "dp")
+        axis: sum(t.exposed.get(axis, 0.0) for t in times) / len(times)
+        for axis in ("tp", "cp", "ep", "pp", "dp")
     }
     timing["total_s"] = time.perf_counter() - began
     return Result(
         scenario=scenario,
         step_time_s=record.makespan_s,
         tokens_per_step=float(scenario.training.global_batch * scenario.training.seq_length),
-        model_flops=flops.model,
-        model_flops_causal=flops.model_causal,
-        hardware_flops=flops.hardware,
+        model_flops=needed,
+        model_flops_causal=model_flops(model, batch, length, causal=True),
+        hardware_flops=needed
+        + recomputed_flops(model, batch, length, full_layers=full, attention_layers=attention),
         peak_flops_per_gpu=cluster.gpu.peak_flops[_peak_dtype(scenario.training.precision)],
         ranks=_rank_classes(lowered),
         actions=actions,
@@ -117,8 +126,12 @@ def _assumptions(lowered: Lowered) -> tuple[Assumption, ...]:
     inside = all(in_range(kernel, lowered.profile) for kernel in lowered.kernels)
     known: Mapping[str, str] = interconnect.sources
     return (
-        Assumption(text=f"kernel curves of {lowered.profile.gpu}", source="hardware/profiles", in_range=inside),
+        Assumption(
+            text=f"kernel curves of {lowered.profile.gpu}", source="hardware/profiles", in_range=inside
+        ),
         Assumption(text=f"software {software.name}: {software.title}", source=software.source),
         Assumption(text=f"interconnect {interconnect.name}", source="; ".join(known.values())),
-        Assumption(text="ranks that differ only in tp or dp coordinate are equal", source="structural folding"),
+        Assumption(
+            text="ranks that differ only in tp or dp coordinate are equal", source="structural folding"
+        ),
     )

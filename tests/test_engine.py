@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.sharing import Demand, max_min_rates
+from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.step.program import (
     Block,
     Collective,
@@ -19,13 +20,14 @@ from stepsim.sim.step.program import (
     Program,
     Programs,
     Segment,
-    Transfer,
 )
 
 LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
 
 
-def programs(*classes: list[Op], communicators: dict[str, tuple[int, ...]] | None = None, corun: float = 0.0) -> Programs:
+def programs(
+    *classes: list[Op], communicators: dict[str, tuple[int, ...]] | None = None, corun: float = 0.0
+) -> Programs:
     return Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in classes),
         communicators=communicators or {},
@@ -35,7 +37,9 @@ def programs(*classes: list[Op], communicators: dict[str, tuple[int, ...]] | Non
     )
 
 
-def kernel(seconds: float, *, after: tuple[int, ...] = (), stream: str = "compute", host_s: float = 0.0) -> Op:
+def kernel(
+    seconds: float, *, after: tuple[int, ...] = (), stream: str = "compute", host_s: float = 0.0
+) -> Op:
     return Op("kernel", stream, "compute", Compute(seconds, "gemm"), after, host_s=host_s)
 
 
@@ -88,7 +92,9 @@ def test_a_slow_host_bounds_small_kernels_and_a_sync_restarts_it() -> None:
     st.integers(1, 4),
     st.floats(0, 30),
 )
-def test_a_segment_takes_as_long_as_its_ops_spelled_out(sizes: list[tuple[float, float]], count: int, delay: float) -> None:
+def test_a_segment_takes_as_long_as_its_ops_spelled_out(
+    sizes: list[tuple[float, float]], count: int, delay: float
+) -> None:
     """Device- or host-bound, whatever the host's lead at the start."""
     ops = [kernel(device, host_s=host) for device, host in sizes]
     block = Block("block", tuple(ops))
@@ -110,7 +116,9 @@ demands = st.lists(
     st.builds(
         Demand,
         st.floats(0.1, 100),
-        st.dictionaries(st.sampled_from("abcde"), st.floats(0.1, 4), min_size=1, max_size=3).map(lambda d: tuple(d.items())),
+        st.dictionaries(st.sampled_from("abcde"), st.floats(0.1, 4), min_size=1, max_size=3).map(
+            lambda d: tuple(d.items())
+        ),
     ),
     min_size=1,
     max_size=8,
@@ -118,23 +126,34 @@ demands = st.lists(
 
 
 @given(demands, st.fixed_dictionaries({link: st.floats(1, 50) for link in "abcde"}))
-def test_rates_are_feasible_and_every_activity_has_a_bottleneck(found: list[Demand], capacity: dict[str, float]) -> None:
+def test_rates_are_feasible_and_every_activity_has_a_bottleneck(
+    found: list[Demand], capacity: dict[str, float]
+) -> None:
     rates = max_min_rates(found, capacity)
-    load = {link: sum(r * w for d, r in zip(found, rates, strict=True) for l, w in d.weights if l == link) for link in capacity}
+    load = {
+        link: sum(r * w for d, r in zip(found, rates, strict=True) for l, w in d.weights if l == link)
+        for link in capacity
+    }
     assert all(load[link] <= capacity[link] * (1 + 1e-9) for link in capacity)
     for demand, rate in zip(found, rates, strict=True):
         phi = rate * demand.heaviest
         at_ceiling = rate >= demand.ceiling * (1 - 1e-9)
         on_full_link = any(
             load[link] >= capacity[link] * (1 - 1e-6)
-            and all(phi >= r * d.heaviest * (1 - 1e-6) for d, r in zip(found, rates, strict=True) if link in dict(d.weights))
+            and all(
+                phi >= r * d.heaviest * (1 - 1e-6)
+                for d, r in zip(found, rates, strict=True)
+                if link in dict(d.weights)
+            )
             for link, _ in demand.weights
         )
         assert at_ceiling or on_full_link
 
 
 @given(demands, st.fixed_dictionaries({link: st.floats(1, 50) for link in "abcde"}), st.randoms())
-def test_rates_do_not_depend_on_order(found: list[Demand], capacity: dict[str, float], random: object) -> None:
+def test_rates_do_not_depend_on_order(
+    found: list[Demand], capacity: dict[str, float], random: object
+) -> None:
     order = list(range(len(found)))
     random.shuffle(order)  # type: ignore[attr-defined]
     rates = max_min_rates(found, capacity)

@@ -10,14 +10,20 @@ from ..step.program import Compute, Op, Segment
 from .accounting import segment_parts
 from .record import Record
 
-NAMES = {"gemm": "GEMM", "attention": "attention", "memory-bound": "memory-bound kernels", "fixed": "step overhead"}
+NAMES = {
+    "gemm": "GEMM",
+    "attention": "attention",
+    "memory-bound": "memory-bound kernels",
+    "fixed": "step overhead",
+}
 
 
 def critical_path(record: Record) -> dict[str, float]:
     """Seconds of the step by what the critical path was doing, largest first."""
     parts: dict[str, float] = {}
     at = max(
-        ((r, i) for r, ends in enumerate(record.end) for i in range(len(ends))), key=lambda p: record.times(*p)[2]
+        ((r, i) for r, ends in enumerate(record.end) for i in range(len(ends))),
+        key=lambda p: record.times(*p)[2],
     )
     now = record.times(*at)[2]
     predecessors = [_stream_predecessors(program.ops) for program in record.programs.classes]
@@ -67,7 +73,9 @@ def _stream_predecessors(ops: tuple[Op, ...]) -> list[int]:
     return found
 
 
-def _released_by(record: Record, at: tuple[int, int], predecessors: list[list[int]]) -> tuple[int, int] | None:
+def _released_by(
+    record: Record, at: tuple[int, int], predecessors: list[list[int]]
+) -> tuple[int, int] | None:
     """The op whose end came last among those that this one waited for."""
     r, i = at
     op = record.programs.classes[r].ops[i]

@@ -24,6 +24,7 @@ class Flow:
     demand: Demand
     left: float
     done: simpy.Event
+    value: Any
     since: float
     rate: float = 0.0
     version: int = 0
@@ -41,17 +42,22 @@ class Flows:
         self._count = 0
         self._settling = False
 
-    def start(self, payload_bytes: float, demand: Demand) -> simpy.Event:
-        """Begin moving ``payload_bytes``; the event fires when they have arrived."""
-        done = self._env.event()
+    def start(self, payload_bytes: float, demand: Demand, done: simpy.Event, value: Any = None) -> None:
+        """Begin moving ``payload_bytes``; ``done`` fires with ``value`` when they have arrived."""
         if payload_bytes <= 0:
-            return done.succeed()
+            done.succeed(value)
+            return
         number, self._count = self._count, self._count + 1
-        self._flows[number] = Flow(demand, payload_bytes, done, self._env.now)
+        self._flows[number] = flow = Flow(demand, payload_bytes, done, value, self._env.now)
+        shares = False
         for link, _ in demand.weights:
-            self._on_link.setdefault(link, {})[number] = None
-        self._touch(number)
-        return done
+            on_link = self._on_link.setdefault(link, {})
+            shares = shares or bool(on_link)
+            on_link[number] = None
+        if shares:
+            self._touch(number)
+        else:  # alone: whoever joins later makes it settle
+            self._set_rate(number, flow, alone(demand, self._capacity))
 
     def _touch(self, number: int) -> None:
         self._dirty[number] = None
@@ -93,12 +99,14 @@ class Flows:
         else:
             rates = max_min_rates([f.demand for f in flows], self._capacity)
         for number, flow, rate in zip(component, flows, rates, strict=True):
-            if rate == flow.rate:
-                continue
-            flow.left = max(0.0, flow.left - flow.rate * (self._env.now - flow.since))
-            flow.since, flow.rate, flow.version = self._env.now, rate, flow.version + 1
-            ending = self._env.timeout(flow.left / rate, value=(number, flow.version))
-            ending.callbacks.append(self._end)
+            if rate != flow.rate:
+                self._set_rate(number, flow, rate)
+
+    def _set_rate(self, number: int, flow: Flow, rate: float) -> None:
+        flow.left = max(0.0, flow.left - flow.rate * (self._env.now - flow.since))
+        flow.since, flow.rate, flow.version = self._env.now, rate, flow.version + 1
+        ending = self._env.timeout(flow.left / rate, value=(number, flow.version))
+        ending.callbacks.append(self._end)
 
     def _end(self, event: simpy.Event) -> None:
         number, version = event.value
@@ -111,4 +119,4 @@ class Flows:
             del neighbours[number]
             for other in neighbours:
                 self._touch(other)
-        flow.done.succeed()
+        flow.done.succeed(flow.value)

@@ -23,6 +23,7 @@ class Record:
     end: list[list[float | None]]
     source: list[list[tuple[int, int] | None]]
     events: int = 0
+    makespan_s: float = 0.0  # latest end over all classes
 
     @classmethod
     def empty(cls, programs: Programs, timings: Timings) -> Record:
@@ -36,10 +37,11 @@ class Record:
             [[None] * n for n in sizes],
         )
 
-    @property
-    def makespan_s(self) -> float:
-        """Latest end over all classes."""
-        return max((t for ends in self.end for t in ends if t is not None), default=0.0)
+    def close(self, events: int) -> None:
+        """The replay is over. Raises RuntimeError naming what waits for ever when not all ops have ended."""
+        self.events = events
+        self._check_finished()
+        self.makespan_s = max((t for ends in self.end for t in ends if t is not None), default=0.0)
 
     def times(self, r: int, i: int) -> tuple[float, float, float]:
         """(start, begin, end) of an op that has run."""
@@ -47,8 +49,7 @@ class Record:
         assert start is not None and begin is not None and end is not None
         return start, begin, end
 
-    def check_finished(self) -> None:
-        """Raise RuntimeError naming what each class waits for when some op has never ended."""
+    def _check_finished(self) -> None:
         stuck = []
         for r, ends in enumerate(self.end):
             missing = [i for i, t in enumerate(ends) if t is None]

@@ -7,6 +7,7 @@ A segment (blocks that nothing interferes with) takes its measured time at once.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,13 +15,17 @@ from typing import Any
 import simpy
 
 from ..network.sharing import Demand, Link
-from ..step.program import Collective, Compute, Exchange, Part, Programs, Segment, Transfer
+from ..network.transfer import Transfer
+from ..step.program import Collective, Compute, Exchange, Part, Programs, Segment
 from .blocks import Timings
 from .flows import Flows
 from .record import Record
 
 UNORDERED = "free"
 """Ops on this stream do not wait for one another (point-to-point messages without a rule of order)."""
+
+Ends = tuple[tuple[int, int], ...]
+"""(sending, receiving) classes of a communication."""
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -65,6 +70,7 @@ class _Replay:
         self.record = Record.empty(programs, self.timings)
         self.waiting: dict[tuple[int, int], simpy.Event] = {}
         self.meetings: dict[tuple[Any, ...], _Meeting] = {}
+        self.demands: dict[tuple[int, Ends], Demand] = {}
         self.calls: dict[tuple[int, str], int] = {}
         self.issue = [_issue_times(program.ops) for program in programs.classes]
 
@@ -79,14 +85,18 @@ class _Replay:
             for indices in streams.values():
                 self.env.process(self._stream(r, indices))
         events = 0
+        collecting = gc.isenabled()
+        gc.disable()  # nothing here forms garbage cycles, and scanning a million live events costs a third of the time
         try:
             while True:
                 self.env.step()
                 events += 1
         except simpy.core.EmptySchedule:
             pass
-        self.record.events = events
-        self.record.check_finished()
+        finally:
+            if collecting:
+                gc.enable()
+        self.record.close(events)
         return self.record
 
     # One stream ------------------------------------------------------------------------------
@@ -186,7 +196,7 @@ class _Replay:
         meeting.arrived += 1
         self._hold(r, work.transfer.sms, 1)
         if meeting.arrived == len(members):
-            self.env.process(self._transfer(meeting, work.transfer, [(m, m) for m in members], (r, i)))
+            self._launch(meeting, work.transfer, tuple((m, m) for m in members), (r, i))
         yield meeting.done
         self._hold(r, -work.transfer.sms, -1)
         begin, source = meeting.done.value
@@ -202,7 +212,10 @@ class _Replay:
             elif last is None:
                 last = meeting.done.value
         if last is not None:
-            self.record.begin[r][i], self.record.source[r][i] = max(last[0], self.record.start[r][i] or 0.0), last[1]
+            self.record.begin[r][i], self.record.source[r][i] = (
+                max(last[0], self.record.start[r][i] or 0.0),
+                last[1],
+            )
 
     def _post(self, r: int, i: int, part: Part) -> _Meeting:
         ends = (r, part.peer) if part.send else (part.peer, r)
@@ -210,7 +223,7 @@ class _Replay:
         meeting = self._meeting(key)
         meeting.arrived += 1
         if meeting.arrived == 2:
-            self.env.process(self._transfer(meeting, part.transfer, [ends], (r, i)))
+            self._launch(meeting, part.transfer, (ends,), (r, i))
         return meeting
 
     def _meeting(self, key: tuple[Any, ...]) -> _Meeting:
@@ -218,21 +231,31 @@ class _Replay:
             self.meetings[key] = _Meeting(self.env.event())
         return self.meetings[key]
 
-    def _transfer(
-        self, meeting: _Meeting, transfer: Transfer, ends: list[tuple[int, int]], source: tuple[int, int]
-    ) -> Process:
-        """Latency, then the payload. ``ends`` are (sending, receiving) classes."""
-        begin = self.env.now
-        if transfer.latency_s:
-            yield self.env.timeout(transfer.latency_s)
+    def _launch(self, meeting: _Meeting, transfer: Transfer, ends: Ends, source: tuple[int, int]) -> None:
+        """Latency, then the payload, then the meeting is done. ``ends`` are (sending, receiving) classes."""
+        value = (self.env.now, source)
+        if not transfer.latency_s:
+            self._move(meeting, transfer, ends, value)
+            return
+        latency = self.env.timeout(transfer.latency_s)
+        latency.callbacks.append(lambda _: self._move(meeting, transfer, ends, value))
+
+    def _move(self, meeting: _Meeting, transfer: Transfer, ends: Ends, value: Any) -> None:
         if transfer.bytes:
+            self.flows.start(transfer.bytes, self._demand(transfer, ends), meeting.done, value)
+        else:
+            meeting.done.succeed(value)
+
+    def _demand(self, transfer: Transfer, ends: Ends) -> Demand:
+        key = (id(transfer), ends)
+        if key not in self.demands:
             weights: dict[Link, float] = {}
             for sender, receiver in ends:
                 for name, weight in transfer.weights:
                     for link in _links(name, sender, receiver):
                         weights[link] = weights.get(link, 0.0) + weight
-            yield self.flows.start(transfer.bytes, Demand(transfer.ceiling_bytes_per_s, tuple(weights.items())))
-        meeting.done.succeed((begin, source))
+            self.demands[key] = Demand(transfer.ceiling_bytes_per_s, tuple(weights.items()))
+        return self.demands[key]
 
 
 def _links(name: str, sender: int, receiver: int) -> list[Link]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...hardware.collectives import collective_constants
-from ..step.program import Transfer
+from .transfer import Transfer
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -71,11 +71,15 @@ def ring_step_transfer(payload_bytes: float, cluster: Cluster) -> Transfer:
     return Transfer(latency, payload_bytes, rate, (("nvlink.out", 1.0), ("nvlink.in", 1.0)), 1)
 
 
-def message_transfer(payload_bytes: float, *, same_domain: bool, cluster: Cluster, messages: int = 1) -> Transfer:
+def message_transfer(
+    payload_bytes: float, *, same_domain: bool, cluster: Cluster, messages: int = 1
+) -> Transfer:
     """One point-to-point message; ``messages`` counts the small ones that precede it, each a latency."""
     p2p = collective_constants().point_to_point
     if same_domain:
-        rate = min(p2p.nvlink_bytes_per_s, cluster.gpu.nccl_nvlink_bytes_per_s)
+        # Up to a size NCCL keeps to a few channels per peer; beyond, more channels keep the time level.
+        rate = p2p.nvlink_bytes_per_s * max(1.0, payload_bytes / p2p.nvlink_few_channels_bytes)
+        rate = min(rate, cluster.gpu.nccl_nvlink_bytes_per_s * p2p.nvlink_efficiency)
         return Transfer(messages * p2p.nvlink_latency_s, payload_bytes, rate, (("nvlink", 1.0),), p2p.sms)
     rate = min(p2p.network_bytes_per_s, cluster.nic_bytes_per_s_per_gpu)
     return Transfer(messages * p2p.network_latency_s, payload_bytes, rate, (("nic", 1.0),), p2p.sms)
@@ -131,9 +135,17 @@ def _measured_ratio(kind: str, seat: Seat, cluster: Cluster, measured: MeasuredN
     if seat.domains == 1:
         # The intra-host figures of all_gather and reduce_scatter contain copies of the list
         # interface; the state of the links is read off the all_reduce.
-        value, reference, kind = measured.all_reduce_intra_bytes_per_s, Seat(ranks=cluster.nvlink_domain, domains=1), "all_reduce"
+        value, reference, kind = (
+            measured.all_reduce_intra_bytes_per_s,
+            Seat(ranks=cluster.nvlink_domain, domains=1),
+            "all_reduce",
+        )
     else:
-        value = measured.all_reduce_bytes_per_s if kind == "all_reduce" else getattr(measured, f"{kind}_bytes_per_s")
+        value = (
+            measured.all_reduce_bytes_per_s
+            if kind == "all_reduce"
+            else getattr(measured, f"{kind}_bytes_per_s")
+        )
         reference = Seat(ranks=cluster.gpus, domains=cluster.gpus // cluster.nvlink_domain)
     if value is None or reference.ranks < 2:
         return 1.0

@@ -29,6 +29,10 @@ class Software(BaseModel):
     fused_activation: bool = True  # bias+GELU or SwiGLU in one kernel each way
     fused_softmax: bool = True  # scale+mask+softmax of unfused attention in one kernel
     fused_rope: bool = True
+    qkv_copies: int = Field(
+        default=0, ge=0
+    )  # reads and writes of Q, K, V per direction that only change layout
+    split_gate: bool = False  # the two input branches of SwiGLU are separate column-parallel layers
     fused_residual: bool = True  # bias+dropout+add in one kernel
     fused_cross_entropy: bool = False
     fused_optimizer: bool = True
@@ -37,20 +41,38 @@ class Software(BaseModel):
     wgrad_accumulates_fp32: bool = True  # weight gradient GEMM adds into the FP32 main gradient
     logits_fp32: bool = True  # logits are cast to FP32 before the loss
     main_grad_bytes: Literal[2, 4] = 4  # bytes per element of the gradient that is accumulated and reduced
+    reduce_grad_bytes: Literal[0, 2, 4] = (
+        0  # bytes per element on the wire, where gradients are cast to reduce them
+    )
     separate_grad_copy: bool = False  # 16-bit gradients are kept beside the FP32 ones (the 20N bill)
     overlap_grad_reduce: bool = True
+    zero1_reduce_scatters: bool = True  # ZeRO-1 reduces by reduce-scatter; false: a plain all-reduce
     overlap_param_gather: bool = False
-    align_grad_reduce: bool = False  # pipeline ranks start a chunk's reduction in the same slot (Megatron core)
+    align_grad_reduce: bool = (
+        False  # pipeline ranks start a chunk's reduction in the same slot (Megatron core)
+    )
     bucket_elements: float = 40e6  # gradient bucket, in elements; inf is one bucket
     tp_comm_overlap: bool = False  # TP collectives split and overlapped with their own GEMMs
     tp_overlap_style: TpOverlap = "userbuffers"  # how, where tp_comm_overlap is on
+    sp_regathers_input: bool = (
+        True  # backward gathers the input of a column-parallel layer again (Korthikanti 2022)
+    )
     tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
     point_to_point: PointToPoint = "blocking"
     p2p_host_sync: bool = False  # the host waits for every point-to-point call (torch.cuda.synchronize)
     p2p_messages: int = Field(default=1, ge=1)  # messages in sequence per tensor (shape messages first)
-    scatter_gather_p2p: bool = False  # each TP rank sends 1/tp of the activation, all-gathered by the receiver
-    launches_per_collective: float = Field(default=4.0, ge=0)  # host cost of a collective call, in kernel launches
-    extra_launches_per_layer: int = Field(default=0, ge=0)  # small kernels per layer and direction that move little
+    scatter_gather_p2p: bool = (
+        False  # each TP rank sends 1/tp of the activation, all-gathered by the receiver
+    )
+    launches_per_collective: float = Field(
+        default=4.0, ge=0
+    )  # host cost of a collective call, in kernel launches
+    extra_launches_per_layer: int = Field(
+        default=0, ge=0
+    )  # small kernels per layer and direction that move little
+    extra_launches_per_microbatch: int = Field(
+        default=0, ge=0
+    )  # the same at the loss: masks, means, bookkeeping
     host_s_per_kernel: float = Field(default=6e-6, ge=0)
     step_fixed_s: float = Field(default=0.0, ge=0)
     allocator_overhead: float = Field(default=0.05, ge=0, lt=1)

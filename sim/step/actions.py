@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...schedules.pipeline.action import Action, Kind
-from .ends import embedding_backward, embedding_forward, head_backward, head_forward
+from .ends import (
+    embedding_backward,
+    embedding_forward,
+    head_backward,
+    head_forward,
+    loss_backward,
+    loss_forward,
+)
 from .layer import backward_block, forward_block
 from .parameters import StageParameters
 from .program import Block, Segment
@@ -30,6 +37,8 @@ class Blocks:
     layer_backward_recomputed: Block
     head_forward: Block
     head_backward: Block
+    loss_forward: Block
+    loss_backward: Block
 
 
 def build_blocks(shard: Shard, software: Software, costs: Costs, recompute: str) -> Blocks:
@@ -42,6 +51,8 @@ def build_blocks(shard: Shard, software: Software, costs: Costs, recompute: str)
         layer_backward_recomputed=backward_block(shard, software, costs, "full"),
         head_forward=head_forward(shard, software, costs),
         head_backward=head_backward(shard, software, costs),
+        loss_forward=loss_forward(shard, software, costs),
+        loss_backward=loss_backward(shard, software, costs),
     )
 
 
@@ -52,17 +63,21 @@ def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[B
             (blocks.embedding_forward, int(stage.embedding)),
             (blocks.layer_forward, stage.layers),
             (blocks.head_forward, int(stage.head)),
+            (blocks.loss_forward, int(stage.loss)),
         ]
     elif action.kind is Kind.BACKWARD:
         # The layers recomputed in full are the stage's first, so backward reaches them last.
         parts = [
+            (blocks.loss_backward, int(stage.loss)),
             (blocks.head_backward, int(stage.head)),
             (blocks.layer_backward, stage.layers - stage.recomputed),
             (blocks.layer_backward_recomputed, stage.recomputed),
             (blocks.embedding_backward, int(stage.embedding)),
         ]
     else:
-        raise NotSupported("schedule", "split backward (I and W) is not modelled yet; known: none, gpipe, 1f1b, interleaved")
+        raise NotSupported(
+            "schedule", "split backward (I and W) is not modelled yet; known: none, gpipe, 1f1b, interleaved"
+        )
     return tuple((block, count) for block, count in parts if count)
 
 
@@ -72,6 +87,8 @@ def action_segment(action: Action, stage: Stage, blocks: Blocks) -> Segment:
 
 def ready_elements(block: Block, blocks: Blocks, parameters: StageParameters) -> float:
     """Parameters whose gradients are ready once ``block`` of the last microbatch's backward has run."""
+    if block is blocks.loss_backward:
+        return 0.0
     if block is blocks.head_backward:
         return parameters.head
     if block is blocks.embedding_backward:

@@ -44,12 +44,26 @@ def _fused(shard: Shard, software: Software, direction: str) -> Attention:
 
 def _scores(shard: Shard) -> Gemm:
     s = shard.sequence
-    return Gemm(m=s, n=s, k=shard.head_dim, dtype=shard.dtype, batch=shard.batch * shard.heads, out_bytes=shard.element_bytes)
+    return Gemm(
+        m=s,
+        n=s,
+        k=shard.head_dim,
+        dtype=shard.dtype,
+        batch=shard.batch * shard.heads,
+        out_bytes=shard.element_bytes,
+    )
 
 
 def _weighted(shard: Shard) -> Gemm:
     s = shard.sequence
-    return Gemm(m=s, n=shard.head_dim, k=s, dtype=shard.dtype, batch=shard.batch * shard.heads, out_bytes=shard.element_bytes)
+    return Gemm(
+        m=s,
+        n=shard.head_dim,
+        k=s,
+        dtype=shard.dtype,
+        batch=shard.batch * shard.heads,
+        out_bytes=shard.element_bytes,
+    )
 
 
 def _unfused_forward(tape: Tape, shard: Shard, software: Software) -> None:

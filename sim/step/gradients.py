@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...kernels.kernel import MemoryBound
-from .program import Collective, Compute, Transfer
+from ..network.transfer import Transfer
+from .program import Collective, Compute
 from .script import Script
 from .tape import Costs
 
@@ -26,12 +27,14 @@ class Gradients:
     """Reduces one rank's gradients over its data-parallel group.
 
     ``transfer(kind, bytes)`` prices a collective of the group; ``sharded`` reduces with
-    reduce_scatter (ZeRO-1), else all_reduce.
+    reduce_scatter (ZeRO-1), else all_reduce. ``element_bytes`` is the gradient's size in memory,
+    ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction.
     """
 
     communicator: str
     transfer: Callable[[str, float], Transfer]
     element_bytes: int
+    wire_bytes: int
     bucket_elements: float
     sharded: bool
     costs: Costs
@@ -51,8 +54,8 @@ class Gradients:
 
     def _reduce(self, script: Script, elements: float) -> None:
         kind = "reduce_scatter" if self.sharded else "all_reduce"
-        work = Collective(kind, self.communicator, self.transfer(kind, elements * self.element_bytes))
-        index = script.beside("gradient reduce", "dp", "dp", work, host_s=self.costs.host_collective_s)
+        work = Collective(kind, self.communicator, self.transfer(kind, elements * self.wire_bytes))
+        index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=self.costs.host_collective_s)
         self.reductions.append(index)
         self.ready -= elements
 
@@ -60,11 +63,18 @@ class Gradients:
         """Wait for every reduction, then scale the sum to a mean."""
         self.flush(script)
         script.wait(*self.reductions)
-        scaling = MemoryBound(hbm_bytes=2.0 * held * self.element_bytes)
+        casts = 0 if self.wire_bytes == self.element_bytes else 2 * (self.wire_bytes + self.element_bytes)
+        scaling = MemoryBound(hbm_bytes=held * (2.0 * self.element_bytes + casts))
         work = Compute(self.costs.seconds(scaling), "memory-bound", bytes=scaling.hbm_bytes)
         script.compute("scale gradients", work, category="optimizer", host_s=self.costs.host_s)
 
-    def gather_parameters(self, script: Script, elements: float, parameter_bytes: int, *, after: tuple[int, ...] | None = None) -> int:
+    def gather_parameters(
+        self, script: Script, elements: float, parameter_bytes: int, *, after: tuple[int, ...] | None = None
+    ) -> int:
         """All-gather updated parameters; returns the op to wait for."""
-        work = Collective("all_gather", self.communicator, self.transfer("all_gather", elements * parameter_bytes))
-        return script.beside("parameter gather", "dp", "dp", work, after=after, host_s=self.costs.host_collective_s)
+        work = Collective(
+            "all_gather", self.communicator, self.transfer("all_gather", elements * parameter_bytes)
+        )
+        return script.beside(
+            "parameter all_gather", "dp", "dp", work, after=after, host_s=self.costs.host_collective_s
+        )

@@ -41,7 +41,9 @@ def build_groups(scenario: Scenario, cluster: Cluster) -> Groups:
         dp=seat(grid[0, :, :, 0].ravel(), cluster),
         world=seat(grid.ravel(), cluster),
         embedding=seat(grid[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),
-        neighbours_share_domain=tuple(firsts[r] // domain == firsts[(r + 1) % pp] // domain for r in range(pp)),
+        neighbours_share_domain=tuple(
+            firsts[r] // domain == firsts[(r + 1) % pp] // domain for r in range(pp)
+        ),
         first_rank=tuple(firsts),
         ranks_per_stage=grid[0].size,
     )

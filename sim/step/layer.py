@@ -7,6 +7,8 @@ writes at HBM; a comment beside a figure says which.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..software.software import Software
 from .attention_core import attention_backward, attention_forward
 from .linear import Linear, column_backward, column_forward, row_backward, row_forward
@@ -15,14 +17,25 @@ from .shard import Shard
 from .tape import Costs, Tape
 
 
-def linears(shard: Shard) -> tuple[Linear, Linear, Linear, Linear]:
-    """QKV, projection, first and second MLP matrix."""
+@dataclass(frozen=True, kw_only=True)
+class Linears:
+    """The weight matrices of a layer. ``first`` holds both branches of a SwiGLU, as one matrix or as two."""
+
+    qkv: Linear
+    proj: Linear
+    first: tuple[Linear, ...]
+    second: Linear
+
+
+def linears(shard: Shard, software: Software) -> Linears:
+    """QKV, projection, first and second MLP matrix, as this rank holds them."""
     h = shard.hidden
-    return (
-        Linear(name="qkv", inputs=h, outputs=shard.qkv_width),
-        Linear(name="proj", inputs=shard.attention_width, outputs=h),
-        Linear(name="fc1", inputs=h, outputs=shard.ffn * shard.gate),
-        Linear(name="fc2", inputs=shard.ffn, outputs=h),
+    branches = shard.gate if software.split_gate else 1
+    return Linears(
+        qkv=Linear(name="qkv", inputs=h, outputs=shard.qkv_width),
+        proj=Linear(name="proj", inputs=shard.attention_width, outputs=h),
+        first=(Linear(name="fc1", inputs=h, outputs=shard.ffn * shard.gate // branches),) * branches,
+        second=Linear(name="fc2", inputs=shard.ffn, outputs=h),
     )
 
 
@@ -43,37 +56,48 @@ def backward_block(shard: Shard, software: Software, costs: Costs, recompute: st
 
 
 def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
-    qkv, proj, fc1, fc2 = linears(shard)
+    """Append the forward pass to ``tape``."""
+    weights = linears(shard, software)
     norm(tape, shard, software)
-    column_forward(tape, qkv, shard, software)
+    column_forward(tape, (weights.qkv,), shard, software)
+    _rearrange(tape, shard, software)
     _rope(tape, shard, software)
     attention_forward(tape, shard, software)
-    row_forward(tape, proj, shard, software)
+    row_forward(tape, weights.proj, shard, software)
     _residual(tape, shard, software)
     norm(tape, shard, software)
-    column_forward(tape, fc1, shard, software)
+    column_forward(tape, weights.first, shard, software)
     _activation(tape, shard, software)
-    row_forward(tape, fc2, shard, software)
+    row_forward(tape, weights.second, shard, software)
     _residual(tape, shard, software)
     _small_kernels(tape, software)
 
 
 def write_backward(tape: Tape, shard: Shard, software: Software, *, recompute_attention: bool) -> None:
-    qkv, proj, fc1, fc2 = linears(shard)
+    """Append the backward pass: input and weight gradients of everything, last layer first."""
+    weights = linears(shard, software)
     _residual_backward(tape, shard, software)
-    row_backward(tape, fc2, shard, software)
+    row_backward(tape, weights.second, shard, software)
     _activation_backward(tape, shard, software)
-    column_backward(tape, fc1, shard, software)
+    column_backward(tape, weights.first, shard, software)
     norm_backward(tape, shard, software)
     _residual_backward(tape, shard, software)
+    row_backward(tape, weights.proj, shard, software)
     if recompute_attention:
         attention_forward(tape, shard, software)
-    row_backward(tape, proj, shard, software)
     attention_backward(tape, shard, software)
     _rope(tape, shard, software)
-    column_backward(tape, qkv, shard, software)
+    _rearrange(tape, shard, software)
+    column_backward(tape, (weights.qkv,), shard, software)
     norm_backward(tape, shard, software)
     _small_kernels(tape, software)
+
+
+def _rearrange(tape: Tape, shard: Shard, software: Software) -> None:
+    """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
+    if software.qkv_copies:
+        size = float(shard.tokens * shard.qkv_width * shard.element_bytes)
+        tape.memory("rearrange QKV", software.qkv_copies * size, launches=(software.qkv_copies + 1) // 2)
 
 
 def norm(tape: Tape, shard: Shard, software: Software) -> None:
@@ -139,7 +163,9 @@ def _residual(tape: Tape, shard: Shard, software: Software) -> None:
         tape.memory("bias, dropout, add", 3 * shard.norm_bytes + mask)  # read both, write one
         return
     passes = 3 + (2 if shard.biases else 0) + (2 if shard.dropout else 0)
-    tape.memory("bias, dropout, add", passes * shard.norm_bytes + mask, launches=1 + shard.biases + shard.dropout)
+    tape.memory(
+        "bias, dropout, add", passes * shard.norm_bytes + mask, launches=1 + shard.biases + shard.dropout
+    )
 
 
 def _residual_backward(tape: Tape, shard: Shard, software: Software) -> None:

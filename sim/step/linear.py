@@ -56,15 +56,18 @@ def _gemm(shard: Shard, m: int, n: int, k: int) -> Gemm:
     return Gemm(m=m, n=n, k=k, dtype=shard.dtype, out_bytes=shard.element_bytes)
 
 
-def column_forward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
-    """Y = gather(X) W."""
+def column_forward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software) -> None:
+    """Y = gather(X) W for each matrix; the input is gathered once."""
+    first, *others = linears
     if not shard.sequence_parallel:
-        tape.kernel(linear.name, linear.forward(shard))
+        tape.kernel(first.name, first.forward(shard))
     elif not software.tp_comm_overlap:
-        tape.tp(f"{linear.name} gather", "all_gather", shard.hidden_bytes)
-        tape.kernel(linear.name, linear.forward(shard))
+        tape.tp(f"{first.name} all_gather", "all_gather", shard.hidden_bytes)
+        tape.kernel(first.name, first.forward(shard))
     else:
-        _gathered_gemm(tape, linear.name, linear.forward, shard, software)
+        _gathered_gemm(tape, first.name, first.forward, shard, software)
+    for linear in others:
+        tape.kernel(linear.name, linear.forward(shard))
 
 
 def row_forward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
@@ -72,33 +75,47 @@ def row_forward(tape: Tape, linear: Linear, shard: Shard, software: Software) ->
     if shard.sequence_parallel and software.tp_comm_overlap and software.tp_overlap_style == "userbuffers":
         for _ in range(PIPELINED_SPLITS):
             tape.kernel(linear.name, linear.forward(shard, -(-shard.tokens // PIPELINED_SPLITS)))
-            last = tape.tp(f"{linear.name} scatter", "reduce_scatter", shard.hidden_bytes / PIPELINED_SPLITS, wait=False)
+            last = tape.tp(
+                f"{linear.name} reduce_scatter",
+                "reduce_scatter",
+                shard.hidden_bytes / PIPELINED_SPLITS,
+                wait=False,
+            )
         tape.join(last)
         return
     tape.kernel(linear.name, linear.forward(shard))
     if shard.tp > 1:
         kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
-        tape.tp(f"{linear.name} reduce", kind, shard.hidden_bytes)
+        tape.tp(f"{linear.name} {kind}", kind, shard.hidden_bytes)
 
 
-def column_backward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
-    """dX = reduce(dY W^T) beside dW; under sequence parallelism X is gathered again beside dX."""
+def column_backward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software) -> None:
+    """dX = reduce(dY W^T) beside dW; under sequence parallelism X is gathered again beside dX.
+
+    Several matrices on one input: without sequence parallelism each reduces its own dX (each is a
+    column-parallel layer by itself); with it their sum is reduced once, behind the shared gather.
+    """
+    overlaps = software.tp_async_backward
     gathered = None
-    if shard.sequence_parallel:
-        before = tape.last_kernel()
-        gathered = tape.tp(
-            f"{linear.name} gather", "all_gather", shard.hidden_bytes, after=before, wait=not software.tp_async_backward
-        )
-    tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
-    reduced = None
-    if shard.tp > 1:
-        kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
-        reduced = tape.tp(f"{linear.name} dgrad reduce", kind, shard.hidden_bytes, wait=not software.tp_async_backward)
+    if shard.sequence_parallel and software.sp_regathers_input:
+        name = f"{linears[0].name} all_gather"
+        gathered = tape.tp(name, "all_gather", shard.hidden_bytes, wait=not overlaps)
+    reduced: list[int] = []
+    for linear in linears:
+        tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
+        last = linear is linears[-1]
+        if shard.tp > 1 and (last or not shard.sequence_parallel):
+            kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
+            reduced.append(
+                tape.tp(f"{linear.name} dgrad {kind}", kind, shard.hidden_bytes, wait=not overlaps)
+            )
+    for _ in linears[1:]:
+        tape.memory("input gradient add", 3 * shard.hidden_bytes)
     if gathered is not None:
         tape.join(gathered)
-    _weight_grad(tape, linear, shard, software)
-    if reduced is not None:
-        tape.join(reduced)
+    for linear in linears:
+        _weight_grad(tape, linear, shard, software)
+    tape.join(*reduced)
 
 
 def row_backward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
@@ -106,7 +123,7 @@ def row_backward(tape: Tape, linear: Linear, shard: Shard, software: Software) -
     if not shard.sequence_parallel:
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
     elif not software.tp_comm_overlap:
-        tape.tp(f"{linear.name} dY gather", "all_gather", shard.hidden_bytes)
+        tape.tp(f"{linear.name} dY all_gather", "all_gather", shard.hidden_bytes)
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
     else:
         _gathered_gemm(tape, f"{linear.name} dgrad", linear.input_grad, shard, software)
@@ -123,7 +140,7 @@ def _gathered_gemm(
     """
     rows = -(-shard.tokens // shard.tp)
     if software.tp_overlap_style == "local-shard":
-        gathered = tape.tp(f"{name} gather", "all_gather", shard.hidden_bytes, wait=False)
+        gathered = tape.tp(f"{name} all_gather", "all_gather", shard.hidden_bytes, wait=False)
         tape.kernel(name, gemm(shard, rows))
         tape.join(gathered)
         pieces = 1 if shard.tp == 2 else 2
@@ -136,7 +153,13 @@ def _gathered_gemm(
             tape.join(arrived)
         if chunk < shard.tp - 1:
             before = tape.last_kernel() if arrived is None else arrived
-            arrived = tape.tp(f"{name} ring", "ring_step", shard.hidden_bytes / shard.tp, after=before, wait=False)
+            arrived = tape.tp(
+                f"{name} ring all_gather",
+                "ring_step",
+                shard.hidden_bytes / shard.tp,
+                after=before,
+                wait=False,
+            )
             # the send of the chunk at hand does not hold up its GEMM
         tape.kernel(name, gemm(shard, rows))
 

@@ -88,8 +88,18 @@ def lower(scenario: Scenario, cluster: Cluster) -> Lowered:
         corun_slowdown=profile.corun_slowdown,
     )
     return Lowered(
-        programs=programs, scenario=scenario, cluster=cluster, profile=profile, shard=shard, shape=shape, orders=orders,
-        stages=stages, parameters=parameters, groups=groups, blocks=blocks, kernels=tuple(kernels),
+        programs=programs,
+        scenario=scenario,
+        cluster=cluster,
+        profile=profile,
+        shard=shard,
+        shape=shape,
+        orders=orders,
+        stages=stages,
+        parameters=parameters,
+        groups=groups,
+        blocks=blocks,
+        kernels=tuple(kernels),
     )
 
 
@@ -98,7 +108,9 @@ def one_rank_order(shape: Shape) -> Orders:
     from ...schedules.pipeline.action import Action, Kind
 
     return (
-        tuple(Action(0, kind, k) for k in range(shape.microbatches) for kind in (Kind.FORWARD, Kind.BACKWARD)),
+        tuple(
+            Action(0, kind, k) for k in range(shape.microbatches) for kind in (Kind.FORWARD, Kind.BACKWARD)
+        ),
     )
 
 

@@ -38,17 +38,21 @@ class ActivationBytes:
     working: float
     embedding: float
     head: float
+    logits: float
 
 
 def activation_bytes(shard: Shard, software: Software, recompute: str) -> ActivationBytes:
     """Activations of one layer; ``recompute`` (none, selective) applies to layers not recomputed in full."""
     e, tokens = shard.element_bytes, shard.tokens
     stream, whole = shard.norm_bytes, shard.hidden_bytes
-    gathered = stream if shard.sequence_parallel else whole  # inputs of column-parallel layers
+    kept_sharded = shard.sequence_parallel and software.sp_regathers_input
+    gathered = stream if kept_sharded else whole  # inputs of column-parallel layers
     mask = shard.norm_tokens * shard.hidden if shard.dropout else 0.0
     norms = 2 * stream * (1 if software.fused_norm else 3)  # inputs of both norms; eager keeps FP32 copies
     attention = tokens * (shard.qkv_width + shard.attention_width) * e + 4.0 * tokens * shard.heads
-    activation = tokens * shard.ffn * e * (shard.gate + 1 + (0 if software.fused_activation or shard.gate == 1 else 1))
+    activation = (
+        tokens * shard.ffn * e * (shard.gate + 1 + (0 if software.fused_activation or shard.gate == 1 else 1))
+    )
     layer = norms + 2 * gathered + attention + activation + 2 * mask
     if software.attention == "unfused" and recompute != "selective":
         # probabilities, and under dropout its mask and output
@@ -61,7 +65,8 @@ def activation_bytes(shard: Shard, software: Software, recompute: str) -> Activa
         recomputed_layer=kept,
         working=layer,
         embedding=mask,
-        head=stream + gathered + logits,
+        head=stream + gathered,
+        logits=logits,
     )
 
 
@@ -91,7 +96,7 @@ def _stage_memory(lowered: Lowered, r: int, actions: list[ActionSpan]) -> StageM
         peak_action=peak_action,
         static_bytes=base,
         capacity_bytes=lowered.cluster.gpu.hbm_bytes,
-        timeline=tuple((t, base + held) for t, held in timeline),
+        timeline=tuple(timeline),
     )
 
 
@@ -101,7 +106,9 @@ def static_terms(lowered: Lowered, r: int) -> dict[str, float]:
     held = sum(lowered.parameters[a].total for a in {action.stage for action in lowered.orders[r]})
     e = lowered.shard.element_bytes
     shard = lowered.groups.dp.ranks if par.zero >= 1 else 1
-    gradient = software.main_grad_bytes + (e if software.separate_grad_copy and software.main_grad_bytes != e else 0)
+    gradient = software.main_grad_bytes + (
+        e if software.separate_grad_copy and software.main_grad_bytes != e else 0
+    )
     master = 4.0 if e != 4 else 0.0
     communicators = (par.tp > 1) + (par.dp > 1) + (par.pp > 1) + 1
     return {
@@ -128,8 +135,12 @@ def _liveness(
     for span in actions:
         stage = lowered.stages[span.stage]
         plain = stage.layers - stage.recomputed
-        body = plain * sizes.layer + stage.recomputed * sizes.recomputed_layer + stage.embedding * sizes.embedding
-        head = sizes.head if stage.head else 0.0
+        body = (
+            plain * sizes.layer
+            + stage.recomputed * sizes.recomputed_layer
+            + stage.embedding * sizes.embedding
+        )
+        head = sizes.head * stage.head + sizes.logits * stage.loss
         name = f"{span.stage}{span.kind}{span.microbatch}"
         if span.kind == "F":
             changes.append((span.start_s, 1, body, head, name))

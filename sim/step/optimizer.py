@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...kernels.kernel import MemoryBound
+from ..network.transfer import Transfer
 from ..software.software import Software
-from .program import Collective, Compute, Transfer
+from .program import Collective, Compute
 from .script import Script
 from .tape import Costs
 
@@ -37,8 +38,12 @@ def write_optimizer(
     passes.append(("gradient norm", share.updated * (4 if grad == 4 else grad), 2))
     _kernels(script, passes, costs)
     script.beside(
-        "gradient norm reduce", "world", "optimizer", Collective("all_reduce", "world", norm),
-        host_s=costs.host_collective_s, host_sync=True,
+        "gradient norm all_reduce",
+        "world",
+        "optimizer",
+        Collective("all_reduce", "world", norm),
+        host_s=costs.host_collective_s,
+        host_sync=True,
     )
     script.wait(len(script.ops) - 1)
     after = [("clip gradients", share.updated * 8, 1)]

@@ -11,15 +11,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...schedules.pipeline.action import Action, Kind, Orders
-from ...schedules.pipeline.point_to_point import Compute, Exchange, Instruction, Recv, Send, Wait, point_to_point
+from ...schedules.pipeline.point_to_point import (
+    Compute,
+    Exchange,
+    Instruction,
+    Recv,
+    Send,
+    Wait,
+    point_to_point,
+)
 from ..network.collectives import collective_transfer, message_transfer
+from ..network.transfer import Transfer
 from . import program
 from .actions import Blocks, action_blocks, action_segment, ready_elements
 from .gradients import Gradients
 from .groups import Groups
+from .messages import Messages
 from .optimizer import OptimizerShare, write_optimizer
 from .parameters import StageParameters
-from .program import Collective, Op, Part
+from .program import Collective, Op, Segment
 from .script import Script
 from .shard import Shard
 from .stages import Stage
@@ -29,9 +39,6 @@ if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...schedules.pipeline.schedule import Schedule, Shape
     from ..scenario.models import Scenario
-
-UNORDERED = "free"
-"""Stream of messages that nothing orders (the engine starts each as soon as what it waits for is done)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,24 +79,34 @@ class _StepWriter:
     rank: PipelineRank
     rule: str
     script: Script = field(default_factory=Script)
-    done: dict[Action, tuple[int, ...]] = field(default_factory=dict)  # ops that end an action
-    exchanges: dict[Send | Recv, int] = field(default_factory=dict)
     gathers: dict[int, list[int]] = field(default_factory=dict)  # per virtual stage, by layer unit
+    segments: dict[tuple[int, Kind], Segment] = field(default_factory=dict)
+    transfers: dict[tuple[float, bool], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
     backwards: int = 0
 
     def __post_init__(self) -> None:
         rank, software = self.rank, self.rank.scenario.software
         par, measured = rank.scenario.parallelism, rank.scenario.cluster.measured_network
+        self.messages = Messages(
+            script=self.script,
+            rule=self.rule,
+            transfer=self._transfer,
+            host_s=software.p2p_messages * rank.costs.host_collective_s,
+            host_sync=software.p2p_host_sync,
+        )
         self.reduces = par.dp * par.cp > 1
         self.sharded = par.zero >= 1
         self.overlaps = self.reduces and software.overlap_grad_reduce
         self.gradients = Gradients(
             communicator="dp",
-            transfer=lambda kind, size: collective_transfer(kind, size, rank.groups.dp, rank.cluster, measured),
+            transfer=lambda kind, size: collective_transfer(
+                kind, size, rank.groups.dp, rank.cluster, measured
+            ),
             element_bytes=software.main_grad_bytes,
+            wire_bytes=software.reduce_grad_bytes or software.main_grad_bytes,
             bucket_elements=software.bucket_elements,
-            sharded=self.sharded,
+            sharded=self.sharded and software.zero1_reduce_scatters,
             costs=rank.costs,
         )
         # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
@@ -106,7 +123,7 @@ class _StepWriter:
                 case Exchange():
                     self._exchange(instruction)
                 case Wait(part):
-                    self.script.wait(self.exchanges[part])
+                    self.messages.wait(part)
         self._finish()
         return self.script.ops
 
@@ -116,10 +133,13 @@ class _StepWriter:
         rank, script = self.rank, self.script
         stage = rank.stages[action.stage]
         if self._undisturbed(action):
-            script.segment(action.kind.name.lower(), action_segment(action, stage, rank.blocks), action=str(action))
+            key = (action.stage, action.kind)
+            if key not in self.segments:
+                self.segments[key] = action_segment(action, stage, rank.blocks)
+            script.segment(action.kind.name.lower(), self.segments[key], action=str(action))
         else:
             self._spelled_out(action, stage)
-        self.done[action] = script.frontier()
+        self.messages.done[action] = script.frontier()
         if action.kind is Kind.BACKWARD:
             self._after_backward()
 
@@ -148,7 +168,11 @@ class _StepWriter:
 
     def _spelled_out(self, action: Action, stage: Stage) -> None:
         rank, script = self.rank, self.script
-        gathers = self.gathers.get(action.stage, []) if action.kind is Kind.FORWARD and action.microbatch == 0 else []
+        gathers = (
+            self.gathers.get(action.stage, [])
+            if action.kind is Kind.FORWARD and action.microbatch == 0
+            else []
+        )
         reduces = self.buckets and action.kind is Kind.BACKWARD and action.microbatch == self.last_microbatch
         for block, count in action_blocks(action, stage, rank.blocks):
             for _ in range(count):
@@ -156,7 +180,9 @@ class _StepWriter:
                     script.wait(gathers.pop(0))
                 script.splice(block, action=str(action))
                 if reduces:
-                    self.gradients.add(script, ready_elements(block, rank.blocks, rank.parameters[action.stage]))
+                    self.gradients.add(
+                        script, ready_elements(block, rank.blocks, rank.parameters[action.stage])
+                    )
         if action.kind is Kind.FORWARD and action.microbatch == 0:
             self.gathers.pop(action.stage, None)
 
@@ -180,41 +206,31 @@ class _StepWriter:
     # Messages ----------------------------------------------------------------------------------
 
     def _exchange(self, exchange: Exchange) -> None:
-        rank, script = self.rank, self.script
-        software = rank.scenario.software
-        parts = tuple(self._part(part) for part in exchange.parts)
-        sends = [part for part in exchange.parts if isinstance(part, Send)]
-        if self.rule == "async":
-            after = tuple(sorted({i for send in sends for i in self.done[send.action]}))
-            stream = UNORDERED
-        else:
-            after, stream = script.frontier(), "pp"
-        index = script.beside(
-            "exchange", stream, "pp", program.Exchange(parts), after=after, action=str(exchange.parts[0].action),
-            host_s=software.p2p_messages * len(parts) * rank.costs.host_collective_s,
-            host_sync=software.p2p_host_sync and exchange.blocking,
-        )
-        for part in exchange.parts:
-            self.exchanges[part] = index
-        if exchange.blocking:
-            script.wait(index)
-        self._gather_received(exchange)
+        index = self.messages.exchange(exchange)
+        self._gather_received(exchange, index)
 
-    def _part(self, part: Send | Recv) -> Part:
+    def _transfer(self, part: Send | Recv) -> Transfer:
         rank = self.rank
         low, high = sorted((rank.index, part.peer))
         same = rank.groups.neighbours_share_domain[low if high - low == 1 else high]
-        transfer = message_transfer(
-            self._message_bytes(), same_domain=same, cluster=rank.cluster, messages=rank.scenario.software.p2p_messages
-        )
-        return Part(isinstance(part, Send), part.peer, str(part.action), transfer)
+        key = (self._message_bytes(part.action), same)
+        if key not in self.transfers:
+            count = rank.scenario.software.p2p_messages
+            self.transfers[key] = message_transfer(
+                key[0], same_domain=same, cluster=rank.cluster, messages=count
+            )
+        return self.transfers[key]
 
-    def _message_bytes(self) -> float:
-        shard = self.rank.shard
+    def _message_bytes(self, action: Action) -> float:
+        """Bytes that ``action`` hands on: an activation, or the logits where the loss has a stage of its own."""
+        shard, stages = self.rank.shard, self.rank.stages
+        boundary = action.stage if action.kind is Kind.FORWARD else action.stage - 1
+        if stages[boundary].head and not stages[boundary].loss:
+            return float(shard.tokens * shard.vocabulary * shard.element_bytes)
         split = shard.sequence_parallel or self.rank.scenario.software.scatter_gather_p2p
         return shard.hidden_bytes / (shard.tp if split else 1)
 
-    def _gather_received(self, exchange: Exchange) -> None:
+    def _gather_received(self, exchange: Exchange, posted: int) -> None:
         """Scatter/gather (Narayanan 2021, section 4.1): the receivers rebuild the activation over NVLink."""
         rank = self.rank
         shard, software = rank.shard, rank.scenario.software
@@ -222,10 +238,14 @@ class _StepWriter:
         if not (software.scatter_gather_p2p and received and shard.tp > 1) or shard.sequence_parallel:
             return
         transfer = rank.costs.transfer("all_gather", shard.hidden_bytes)
-        for part in received:
+        for _ in received:
             index = self.script.beside(
-                "message gather", "tp", "pp", Collective("all_gather", "tp", transfer),
-                after=(self.exchanges[part],), host_s=rank.costs.host_collective_s,
+                "message all_gather",
+                "tp",
+                "pp",
+                Collective("all_gather", "tp", transfer),
+                after=(posted,),
+                host_s=rank.costs.host_collective_s,
             )
             self.script.wait(index)
 
@@ -238,10 +258,13 @@ class _StepWriter:
             return
         for s in rank.held_stages:
             parameters = rank.parameters[s]
-            units = [parameters.embedding] * bool(parameters.embedding) + [parameters.layer] * parameters.layers
+            units = [parameters.embedding] * bool(parameters.embedding) + [
+                parameters.layer
+            ] * parameters.layers
             units += [parameters.head] * (rank.stages[s].head)
             self.gathers[s] = [
-                self.gradients.gather_parameters(self.script, size, rank.shard.element_bytes, after=()) for size in units
+                self.gradients.gather_parameters(self.script, size, rank.shard.element_bytes, after=())
+                for size in units
             ]
 
     def _finish(self) -> None:
@@ -257,8 +280,12 @@ class _StepWriter:
         updated = held / dp if self.sharded else held
         norm = collective_transfer("all_reduce", 8.0, rank.groups.world, rank.cluster)
         write_optimizer(
-            script, OptimizerShare(updated=updated, held=held), rank.scenario.software, rank.costs,
-            precision=rank.scenario.training.precision, norm=norm,
+            script,
+            OptimizerShare(updated=updated, held=held),
+            rank.scenario.software,
+            rank.costs,
+            precision=rank.scenario.training.precision,
+            norm=norm,
         )
         if self.reduces and self.sharded and not rank.scenario.software.overlap_param_gather:
             script.wait(self.gradients.gather_parameters(script, held, rank.shard.element_bytes))
@@ -274,5 +301,7 @@ class _StepWriter:
         transfer = collective_transfer("all_reduce", size, rank.groups.embedding, rank.cluster)
         work = Collective("all_reduce", "embedding", transfer)
         self.script.wait(
-            self.script.beside("embedding gradient reduce", "world", "pp", work, host_s=rank.costs.host_collective_s)
+            self.script.beside(
+                "embedding gradient all_reduce", "world", "pp", work, host_s=rank.costs.host_collective_s
+            )
         )

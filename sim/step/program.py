@@ -9,30 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
-LINKS = ("nvlink.out", "nvlink.in", "nic.out", "nic.in")
-"""Links of one GPU, as local names; the engine keeps a set of them for each class of ranks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """A communication as the network sees it.
-
-    ``latency_s`` passes first and occupies no link; then ``bytes`` of payload progress at no more
-    than ``ceiling_bytes_per_s``, putting ``weights`` (bytes per payload byte) on local links.
-    ``sms`` streaming multiprocessors of each member are held from its arrival to the end.
-    """
-
-    latency_s: float
-    bytes: float
-    ceiling_bytes_per_s: float
-    weights: tuple[tuple[str, float], ...] = ()
-    sms: int = 0
-
-    @property
-    def solo_s(self) -> float:
-        """Duration on an idle network."""
-        return self.latency_s + (self.bytes / self.ceiling_bytes_per_s if self.bytes else 0.0)
+from ..network.transfer import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +72,16 @@ class Block:
         return self is other
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Segment:
     """Blocks in a row, each so many times: what one pipeline action runs where nothing interferes."""
 
     blocks: tuple[tuple[Block, int], ...]
+
+    @cached_property
+    def host_s(self) -> float:
+        """What issuing all its ops costs the host."""
+        return sum(count * sum(op.host_s for op in block.ops) for block, count in self.blocks)
 
 
 Work = Compute | Collective | Exchange | Segment

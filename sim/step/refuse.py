@@ -34,4 +34,6 @@ def refuse_unsupported(scenario: Scenario) -> None:
     if training.cpu_offload:
         raise NotSupported("training.cpu_offload", "offload to the host is not modelled yet")
     if scenario.schedule not in SCHEDULES:
-        raise NotSupported("schedule", f"{scenario.schedule} is not modelled yet; known: {', '.join(SCHEDULES)}")
+        raise NotSupported(
+            "schedule", f"{scenario.schedule} is not modelled yet; known: {', '.join(SCHEDULES)}"
+        )

@@ -15,7 +15,9 @@ class Script:
     awaited: set[int] = field(default_factory=set)
     last_compute: int = -1
 
-    def compute(self, name: str, work: Work, *, category: str = "compute", action: str = "", host_s: float = 0.0) -> int:
+    def compute(
+        self, name: str, work: Work, *, category: str = "compute", action: str = "", host_s: float = 0.0
+    ) -> int:
         """Append to the compute stream, after everything awaited."""
         op = Op(name, "compute", category, work, tuple(sorted(self.awaited)), action=action, host_s=host_s)
         self.awaited.clear()
@@ -36,7 +38,9 @@ class Script:
     ) -> int:
         """Append to another stream, after what the compute stream has done so far unless ``after`` says otherwise."""
         deps = self.frontier() if after is None else after
-        return self._append(Op(name, stream, category, work, deps, action=action, host_s=host_s, host_sync=host_sync))
+        return self._append(
+            Op(name, stream, category, work, deps, action=action, host_s=host_s, host_sync=host_sync)
+        )
 
     def frontier(self) -> tuple[int, ...]:
         """Everything issued that a new piece of work on the compute stream would wait for."""
@@ -49,15 +53,16 @@ class Script:
 
     def segment(self, name: str, segment: Segment, *, action: str) -> int:
         """Append blocks that nothing interferes with as one op."""
-        host_s = sum(count * sum(op.host_s for op in block.ops) for block, count in segment.blocks)
-        return self.compute(name, segment, action=action, host_s=host_s)
+        return self.compute(name, segment, action=action, host_s=segment.host_s)
 
     def splice(self, block: Block, *, action: str) -> None:
         """Append a block op by op; its start and end join all its streams."""
         frontier, base = self.frontier(), len(self.ops)
         ends: dict[str, int] = {}
         for op in block.ops:
-            deps = tuple(base + i for i in op.after) or (tuple(sorted(self.awaited)) if op.stream == "compute" else frontier)
+            deps = tuple(base + i for i in op.after) or (
+                tuple(sorted(self.awaited)) if op.stream == "compute" else frontier
+            )
             if op.stream == "compute":
                 deps = tuple(sorted({*deps, *self.awaited}))
                 self.awaited.clear()

@@ -24,6 +24,7 @@ class Stage:
     layers: int
     embedding: bool
     head: bool
+    loss: bool
     recomputed: int = 0
 
 
@@ -46,7 +47,10 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
         layers = _near_uniform(model.num_layers, count)
     recomputed = _recomputed_layers(scenario, layers)
     return tuple(
-        Stage(index=i, layers=n, embedding=i == 0, head=i == head, recomputed=recomputed[i]) for i, n in enumerate(layers)
+        Stage(
+            index=i, layers=n, embedding=i == 0, head=i == head, loss=i == count - 1, recomputed=recomputed[i]
+        )
+        for i, n in enumerate(layers)
     )
 
 
@@ -85,9 +89,13 @@ def _recomputed_layers(scenario: Scenario, layers: list[int]) -> list[int]:
         return layers
     if isinstance(recompute, str):
         if recompute == "op_selective":
-            raise NotSupported("training.recompute", "per-operator selective recomputation is not modelled yet")
+            raise NotSupported(
+                "training.recompute", "per-operator selective recomputation is not modelled yet"
+            )
         return [0] * len(layers)
     if recompute.kind != "full" or recompute.layers is None:
-        raise NotSupported("training.recompute", "recomputation by module is not modelled yet; known: none, selective, full")
+        raise NotSupported(
+            "training.recompute", "recomputation by module is not modelled yet; known: none, selective, full"
+        )
     each = -(-recompute.layers // scenario.parallelism.vpp)
     return [min(n, each) for n in layers]

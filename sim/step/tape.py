@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...kernels.kernel import Attention, Gemm, MemoryBound
-from .program import Block, Collective, Compute, Op, Transfer
+from ..network.transfer import Transfer
+from .program import Block, Collective, Compute, Op
 
 Kernel = Gemm | Attention | MemoryBound
 
@@ -51,7 +52,9 @@ class Tape:
         """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches."""
         return self.kernel(name, MemoryBound(hbm_bytes=hbm_bytes, flops=flops, launches=launches))
 
-    def tp(self, name: str, kind: str, payload_bytes: float, *, after: int | None = None, wait: bool = True) -> int:
+    def tp(
+        self, name: str, kind: str, payload_bytes: float, *, after: int | None = None, wait: bool = True
+    ) -> int:
         """Append a TP collective after kernel ``after`` (default: the last op on the compute stream).
 
         With ``wait`` the next kernel awaits it; without, the caller joins it later through ``join``.

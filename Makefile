@@ -1,0 +1,60 @@
+# Two commands do all the set-up: `make demo` and `make test`. Both need Python 3.11 or newer and the network once.
+#   PYTHON=python3.12 make demo          another interpreter than the first that is new enough
+#   STEPSIM_SHARED=/data make validate   where the measured cases lie (default ../shared)
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3.11 python3 python3.12 python3.13 python3.14
+VENV := .venv
+BIN := $(VENV)/bin
+export STEPSIM_SHARED ?= ../shared
+
+SCENARIO := llama3.1-405b-16k
+TIMELINE := out/$(SCENARIO).svg
+CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml))
+
+.PHONY: help demo test check validate benchmarks clean
+
+help: ## show these targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: $(VENV)/.installed ## install, then predict Llama 3.1 405B on 16,384 GPUs
+	$(BIN)/stepsim run $(SCENARIO) --timeline $(TIMELINE)
+
+test: check ## install, then lint, check types and run the whole test suite
+	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+check: $(VENV)/.installed-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+validate: $(VENV)/.installed ## predict every measured case and rewrite docs/accuracy.md
+	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }
+	$(BIN)/stepsim validate $(CASES) --markdown docs/accuracy.md
+
+benchmarks: $(VENV)/.installed ## time the program on this machine
+	$(BIN)/python benchmarks/run.py
+
+clean: ## remove everything that was built
+	rm -rf $(VENV) out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# The stamps make repeated calls quick; a changed pyproject.toml installs anew.
+$(VENV)/bin/python:
+	@for python in $(PYTHON); do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "creating $(VENV) with $$($$python -V)"; exec $$python -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo "stepsim needs Python 3.11 or newer; none of these is: $(PYTHON)." >&2; \
+	echo "Name yours: PYTHON=/path/to/python make $(MAKECMDGOALS)" >&2; exit 2
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
+	@touch $@ $(VENV)/.installed

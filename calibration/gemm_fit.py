@@ -1,0 +1,123 @@
+"""Fit of the GEMM curve: shape constants from a sweep, rates from the best measured shape.
+
+Knows which constants a sweep can show, and what lies midway between two curves. Does not know
+which GPU has a sweep; that is in plan.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from ..hardware.gpu import Gpu
+from ..hardware.profile import GemmCurve, GpuProfile, Provenance, Rate, Tile
+from ..kernels.kernel import Gemm
+from .measurements import Measurement
+from .residuals import Parameter, fit, predicted_seconds
+
+# Bounds from physics. A smaller tile does fewer FLOPs per byte that it loads (256x128: 85, 128x128:
+# 64, 256x64: 51, 128x64: 43, 64x64: 32), so tiles are ordered; no rate exceeds peak.
+_TILES = (
+    Parameter(name="square", start=0.85, low=0.75, high=0.95),
+    Parameter(name="slim", start=0.70, low=0.55, high=0.75),
+    Parameter(name="small", start=0.60, low=0.45, high=0.70, spread=0.2),
+    Parameter(name="smallest", start=0.45, low=0.30, high=0.45, spread=0.2),
+)
+_FRACTION = Parameter(name="fraction", start=0.7, low=0.2, high=1.0)
+_OVERHEAD = Parameter(name="tile_overhead_s", start=1.5e-6, low=0.2e-6, high=5e-6)
+_STORE = Parameter(name="store_exposed", start=0.4, low=0.0, high=1.0)
+# A point this far off counts no more than another: the GPU was in another power state.
+_OUTLIER = 0.2
+_FITTING = Provenance(source="being fitted")
+
+
+def fit_shape(
+    profile: GpuProfile, dtype: str, measurements: Sequence[Measurement], gpu: Gpu
+) -> tuple[GpuProfile, float]:
+    """``profile`` with its GEMM shape constants fitted, and the fraction of peak that the sweep sustains.
+
+    The wave quantisation is started from both ends, since the staircase of tile counts has local
+    optima; the better end wins.
+    """
+    best: tuple[float, GpuProfile, float] | None = None
+    for quantisation in (0.15, 0.8):
+        waves = Parameter(name="wave_quantisation", start=quantisation, low=0.0, high=1.0)
+        parameters = [_FRACTION, _OVERHEAD, _STORE, waves, *_TILES]
+        constants = fit(parameters, lambda found: _with_shape(profile, dtype, found), measurements, gpu)
+        fitted = _with_shape(profile, dtype, constants)
+        errors = (abs(predicted_seconds(item, gpu, fitted) / item.seconds - 1) for item in measurements)
+        cost = sum(min(error, _OUTLIER) for error in errors)
+        if best is None or cost < best[0]:
+            best = (cost, fitted, constants["fraction"])
+    assert best is not None
+    return best[1], best[2]
+
+
+def fit_fraction(profile: GpuProfile, dtype: str, measurements: Sequence[Measurement], gpu: Gpu) -> float:
+    """Fraction of the dtype's peak that ``measurements`` show, the shape constants being given."""
+
+    def build(found: dict[str, float]) -> GpuProfile:
+        return with_fraction(profile, dtype, found["fraction"], _FITTING)
+
+    return fit([_FRACTION], build, measurements, gpu)["fraction"]
+
+
+def mean_shape(curves: Sequence[GemmCurve]) -> GemmCurve:
+    """The shape constants midway between ``curves`` (one curve: its own), without rates."""
+    tiles = [
+        replace(same[0], efficiency=fmean(tile.efficiency for tile in same))
+        for same in zip(*(curve.tiles for curve in curves), strict=True)
+    ]
+    return replace(
+        curves[0],
+        rates=(),
+        tiles=tuple(tiles),
+        tile_overhead_s=fmean(curve.tile_overhead_s for curve in curves),
+        store_exposed=fmean(curve.store_exposed for curve in curves),
+        wave_quantisation=fmean(curve.wave_quantisation for curve in curves),
+    )
+
+
+def with_fraction(profile: GpuProfile, dtype: str, fraction: float, source: Provenance) -> GpuProfile:
+    """``profile`` with the rate of ``dtype`` set."""
+    others = tuple(rate for rate in profile.gemm.rates if rate.dtype != dtype)
+    rates = (*others, Rate(dtype=dtype, fraction=fraction, provenance=source))
+    return replace(profile, gemm=replace(profile.gemm, rates=rates))
+
+
+def fraction_of_best(best: Measurement, gpu: Gpu) -> float:
+    """Fraction of peak that an endless GEMM reaches, by the fastest shape of a search.
+
+    The search also tried larger shapes, which lose less at their edges; that they were no faster
+    shows the limit to be power, so the best shape bounds them all.
+    """
+    (gemm,) = best.kernels
+    assert isinstance(gemm, Gemm)
+    return gemm.flops / best.seconds / gpu.peak_flops[gemm.dtype]
+
+
+def _with_shape(profile: GpuProfile, dtype: str, constants: dict[str, float]) -> GpuProfile:
+    gemm = replace(
+        profile.gemm,
+        tiles=_tiles(constants),
+        tile_overhead_s=constants["tile_overhead_s"],
+        store_exposed=constants["store_exposed"],
+        wave_quantisation=constants["wave_quantisation"],
+    )
+    return with_fraction(replace(profile, gemm=gemm), dtype, constants["fraction"], _FITTING)
+
+
+def _tiles(constants: dict[str, float]) -> tuple[Tile, ...]:
+    """Tiles that the libraries' kernels have (NVIDIA's guide, section 2.3), largest first."""
+    slim, small = constants["slim"], constants["small"]
+    return (
+        Tile(m=256, n=128, efficiency=1.0),
+        Tile(m=128, n=256, efficiency=1.0),
+        Tile(m=128, n=128, efficiency=constants["square"]),
+        Tile(m=256, n=64, efficiency=slim),
+        Tile(m=64, n=256, efficiency=slim),
+        Tile(m=128, n=64, efficiency=small),
+        Tile(m=64, n=128, efficiency=small),
+        Tile(m=64, n=64, efficiency=constants["smallest"]),
+    )

@@ -1,0 +1,107 @@
+"""How far predictions lie from measurements, and the robust fit that brings them close.
+
+Knows residuals in log space and scipy. Does not know what is fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..hardware.gpu import Gpu
+from ..hardware.profile import GpuProfile, Provenance
+from ..kernels.cost import kernel_seconds
+from ..kernels.kernel import Attention, Gemm
+from .measurements import Measurement
+
+# Residuals beyond 5 % count linearly, not squared: one point measured in another power state must
+# not bend a curve.
+_ROBUST_SCALE = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One fitted constant: start, physical bounds, and optionally a prior.
+
+    ``spread`` is the relative uncertainty of ``start`` as a prior, worth one measurement that is
+    off by the robust scale; None: no prior.
+    """
+
+    name: str
+    start: float
+    low: float
+    high: float
+    spread: float | None = None
+
+
+def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -> float:
+    """Time that ``profile`` gives to the kernels of ``measurement``."""
+    # Past the cache: a fit asks once per profile.
+    return sum(kernel_seconds.__wrapped__(kernel, gpu, profile) for kernel in measurement.kernels)
+
+
+def fit(
+    parameters: Sequence[Parameter],
+    build: Callable[[dict[str, float]], GpuProfile],
+    measurements: Sequence[Measurement],
+    gpu: Gpu,
+) -> dict[str, float]:
+    """Constants that bring ``build(constants)`` closest to ``measurements``, by soft-L1 in log space."""
+    from scipy.optimize import least_squares
+
+    names = [parameter.name for parameter in parameters]
+
+    def errors(values: Sequence[float]) -> list[float]:
+        constants = dict(zip(names, values, strict=True))
+        profile = build(constants)
+        rows = [math.log(predicted_seconds(item, gpu, profile) / item.seconds) for item in measurements]
+        for parameter in parameters:
+            if parameter.spread is not None:
+                off = (constants[parameter.name] - parameter.start) / parameter.start
+                rows.append(off / parameter.spread * _ROBUST_SCALE)
+        return rows
+
+    result = least_squares(
+        errors,
+        [parameter.start for parameter in parameters],
+        bounds=([parameter.low for parameter in parameters], [parameter.high for parameter in parameters]),
+        loss="soft_l1",
+        f_scale=_ROBUST_SCALE,
+        x_scale=[max(abs(parameter.start), 1e-9) for parameter in parameters],
+        diff_step=1e-3,  # tile counts make the time a staircase; a finer step would see noise
+        max_nfev=60,
+    )
+    return dict(zip(names, (float(value) for value in result.x), strict=True))
+
+
+def provenance(
+    source: str, measurements: Sequence[Measurement], gpu: Gpu, profile: GpuProfile, note: str = ""
+) -> Provenance:
+    """Record of a fit: its residuals over ``measurements`` and the range that they span."""
+    errors = [abs(predicted_seconds(item, gpu, profile) / item.seconds - 1) for item in measurements]
+    return Provenance(
+        source=source,
+        points=len(measurements),
+        median_residual=float(np.median(errors)),
+        p90_residual=float(np.percentile(errors, 90)),
+        ranges=_ranges(measurements),
+        note=note,
+    )
+
+
+def _ranges(measurements: Iterable[Measurement]) -> tuple[tuple[str, float, float], ...]:
+    seen: dict[str, list[float]] = {}
+    for measurement in measurements:
+        for kernel in measurement.kernels:
+            if isinstance(kernel, Gemm):
+                quantities = {"narrow": min(kernel.m, kernel.n), "k": kernel.k, "flops": kernel.flops}
+            elif isinstance(kernel, Attention):
+                quantities = {"seq": kernel.seq_kv, "head_dim": kernel.head_dim}
+            else:
+                quantities = {"bytes": kernel.hbm_bytes}
+            for name, value in quantities.items():
+                seen.setdefault(name, []).append(float(value))
+    return tuple((name, min(values), max(values)) for name, values in seen.items())

@@ -1,0 +1,39 @@
+"""``stepsim compare``: what differs between two scenarios, and where the time went."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .output import clear_status, console, echo_json, status_line
+from .views import JsonOption
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A shipped scenario's name or a YAML file.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another, or the same with --set-b.")],
+    overrides_a: Annotated[
+        list[str] | None,
+        typer.Option("--set-a", metavar="FIELD=VALUE", help="Change one field of A. Repeatable."),
+    ] = None,
+    overrides_b: Annotated[
+        list[str] | None,
+        typer.Option("--set-b", metavar="FIELD=VALUE", help="Change one field of B. Repeatable."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict two scenarios and show what differs and where the time went."""
+    from ..sim.report.compare import comparison
+    from ..sim.report.compare_table import comparison_document, print_comparison
+    from ..sim.scenario.load import load_scenario
+    from ..sim.simulate import simulate
+
+    scenarios = load_scenario(a, overrides_a or ()), load_scenario(b, overrides_b or ())
+    first, second = (simulate(scenario, progress=status_line()) for scenario in scenarios)
+    clear_status()
+    compared = comparison(first, second)
+    if as_json:
+        echo_json(comparison_document(compared))
+    else:
+        print_comparison(compared, console())

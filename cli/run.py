@@ -1,0 +1,62 @@
+"""``stepsim run``: predict one training step of a scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .output import clear_status, output_file, status_line, wrote
+from .views import JsonOption, SpansOption, TimelineOption, TraceOption, ViewFiles, show_result
+
+DOES_NOT_FIT = 1
+
+
+def run(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Change one field, as in parallelism.tp=4. Repeatable."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    timeline: TimelineOption = None,
+    trace: TraceOption = None,
+    spans: SpansOption = None,
+    save_program: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-program", metavar="FILE.json", help="Write the lowered program, for stepsim replay."
+        ),
+    ] = None,
+) -> None:
+    """Predict the time, memory and utilisation of one training step.
+
+    Exit code 1 when the step does not fit in memory.
+    """
+    views = ViewFiles(timeline=timeline, trace=trace, spans=spans)
+    views.check([scenario])
+    output_file("--save-program", save_program, (".json",), [scenario, *([trace] if trace else [])])
+
+    from ..sim.scenario.load import load_scenario
+    from ..sim.simulate import simulate
+
+    loaded = load_scenario(scenario, overrides or ())
+    result = simulate(loaded, progress=status_line())
+    # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
+    views.write(result)
+    if save_program:
+        from ..sim.step.program_file import save_program as save
+
+        save(save_program, loaded)
+    clear_status()
+    show_result(result, as_json)
+    views.announce()
+    if save_program:
+        wrote("program", save_program)
+    if not result.fits:
+        raise typer.Exit(DOES_NOT_FIT)

@@ -1,0 +1,56 @@
+"""``stepsim validate``: predictions beside measured runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .output import clear_status, console, echo_json, output_file, wrote
+from .views import JsonOption
+
+CORES = os.cpu_count() or 1
+
+
+def validate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of measured cases.")],
+    as_json: JsonOption = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to use.", show_default="one a core")] = CORES,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")
+    ] = None,
+) -> None:
+    """Predict measured cases and show the errors, by source and regime.
+
+    Cases that the simulator cannot express are counted as refused, with the reason.
+    """
+    output_file("--markdown", markdown, (".md",), files)
+
+    from ..sim.validation.document import report_document
+    from ..sim.validation.run import validate as predict_all
+
+    report = predict_all(files, jobs=jobs, progress=_show_progress)
+    if markdown:
+        from ..sim.validation.accuracy_page import accuracy_markdown
+
+        markdown.write_text(accuracy_markdown(report), encoding="utf-8")
+    clear_status()
+    if as_json:
+        echo_json(report_document(report))
+    else:
+        from ..sim.validation.tables import print_report
+
+        print_report(report, console())
+    if markdown:
+        wrote("page", markdown)
+
+
+def _show_progress(done: int, total: int) -> None:
+    """One line that updates on a terminal; elsewhere a line at every tenth."""
+    if sys.stderr.isatty():
+        typer.echo(f"\r\033[K{done} of {total} cases", nl=False, err=True)
+    elif done * 10 // total > (done - 1) * 10 // total:
+        typer.echo(f"{done} of {total} cases", err=True)

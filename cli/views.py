@@ -1,0 +1,79 @@
+"""The files that ``run`` and ``replay`` can write of one result, and their options.
+
+Knows which view goes by which option; the views themselves are in sim/report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .output import console, echo_json, output_file, wrote
+
+if TYPE_CHECKING:
+    from ..sim.report.result import Result
+
+TimelineOption = Annotated[
+    Path | None, typer.Option("--timeline", metavar="FILE.svg", help="Write the schedule as a picture.")
+]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE.json", help="Write a trace for Perfetto or chrome://tracing."),
+]
+SpansOption = Annotated[
+    Path | None, typer.Option("--spans", metavar="FILE.csv|FILE.parquet", help="Write every span as a table.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewFiles:
+    """Where to write which view; None: not wanted."""
+
+    timeline: Path | None
+    trace: Path | None
+    spans: Path | None
+
+    def check(self, inputs: Iterable[str | Path]) -> None:
+        """ValueError, before any work is done, for a file that cannot or should not be written."""
+        inputs = tuple(inputs)
+        output_file("--timeline", self.timeline, (".svg",), inputs)
+        output_file("--trace", self.trace, (".json",), inputs)
+        output_file("--spans", self.spans, (".csv", ".parquet"), inputs)
+
+    def write(self, result: Result) -> None:
+        """Write the views that are wanted."""
+        if self.timeline:
+            from ..sim.report.timeline_svg import timeline_svg
+
+            self.timeline.write_text(timeline_svg(result), encoding="utf-8")
+        if self.trace:
+            from ..sim.report.trace import write_trace
+
+            write_trace(result, self.trace)
+        if self.spans:
+            from ..sim.report.spans_file import write_spans
+
+            write_spans(result, self.spans)
+
+    def announce(self) -> None:
+        """Say where the views are."""
+        for view, path in (("timeline", self.timeline), ("trace", self.trace), ("spans", self.spans)):
+            if path:
+                wrote(view, path)
+
+
+def show_result(result: Result, as_json: bool) -> None:
+    """Print ``result`` as the JSON document or as tables."""
+    if as_json:
+        from ..sim.report.document import result_document
+
+        echo_json(result_document(result))
+    else:
+        from ..sim.report.tables import print_result
+
+        print_result(result, console())

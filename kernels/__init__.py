@@ -1,0 +1,1 @@
+"""What one GPU executes: cost models of its kernels. Knows no timeline."""

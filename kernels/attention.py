@@ -1,0 +1,112 @@
+"""Time and HBM traffic of fused attention.
+
+Knows how FlashAttention tiles queries and keys, how its tiles fill the SMs, and how SRAM and L2
+set its traffic. Constants are the profile's. The unfused chain is not here: it is GEMMs and
+memory-bound kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from ..hardware.gpu import Gpu
+from ..hardware.profile import AttentionCurve, GpuProfile
+from .gemm import filled_waves
+from .kernel import ELEMENT_BYTES, Attention
+
+# One thread block owns 128 rows: queries forward, keys backward (FlashAttention-2, arXiv:2307.08691,
+# section 3.2 and the kernels' block sizes for head dimensions to 128).
+_BLOCK_ROWS = 128
+# Tiles that share the SRAM of an SM: Q, K and V (the output tile is in registers).
+_TILES_IN_SRAM = 3
+# Backward runs three kernels: row sums of O and dO, the main one, and the cast of dQ from FP32.
+_LAUNCHES = {"forward": 1, "backward": 3}
+
+
+def attention_seconds(kernel: Attention, gpu: Gpu, profile: GpuProfile) -> float:
+    """On-GPU seconds. Raises ValueError when the profile lacks the implementation.
+
+    Math and memory time are joined by a power mean, (math^p + memory^p)^(1/p): the loads of Q and
+    the store of O at the ends of a tile are not overlapped, which shows at short sequences.
+    """
+    curve = attention_curve(kernel, profile)
+    forward = kernel.direction == "forward"
+    memory_s = hbm_bytes(kernel, gpu) / (profile.memory.stream_efficiency * gpu.hbm_bytes_per_s)
+    blend = curve.forward_blend if forward else curve.backward_blend
+    math_s = _math_seconds(kernel, curve, gpu, profile)
+    joined_s: float = math_s * (1.0 + (memory_s / math_s) ** blend) ** (1.0 / blend)
+    return _LAUNCHES[kernel.direction] * profile.kernel_latency_s + joined_s
+
+
+def attention_curve(kernel: Attention, profile: GpuProfile) -> AttentionCurve:
+    """The curve of the kernel's implementation. Raises ValueError when the profile has none."""
+    for curve in profile.attention:
+        if curve.implementation == kernel.implementation:
+            return curve
+    known = ", ".join(curve.implementation for curve in profile.attention)
+    raise ValueError(f"{profile.gpu} has no attention kernel {kernel.implementation!r}; it has {known}")
+
+
+def _math_seconds(kernel: Attention, curve: AttentionCurve, gpu: Gpu, profile: GpuProfile) -> float:
+    """Math time with wave quantisation; causal work adds the diagonal and the imbalance of its tiles."""
+    points = curve.forward if kernel.direction == "forward" else curve.backward
+    flops_per_s = (
+        _rate_fraction(points, kernel.head_dim) * profile.clock_fraction * gpu.peak_flops[kernel.dtype]
+    )
+    rows = kernel.seq_q if kernel.direction == "forward" else kernel.seq_kv
+    waves = kernel.batch * kernel.heads * math.ceil(rows / _BLOCK_ROWS) / gpu.sms
+    all_flops = kernel.flops * (2.0 if kernel.causal else 1.0)
+    full_s = all_flops / flops_per_s * filled_waves(waves, curve.wave_quantisation) / waves
+    if not kernel.causal:
+        return full_s
+    computed = 0.5 * (1.0 + curve.diagonal_keys / kernel.seq_kv)
+    causal_s = computed * all_flops / flops_per_s * (max(waves, 1.0) + curve.causal_tail) / waves
+    # The longest causal tile is a full one, so a mask never costs time.
+    return min(causal_s, full_s)
+
+
+def _rate_fraction(points: tuple[tuple[int, float], ...], head_dim: int) -> float:
+    """Fraction of peak at ``head_dim``: linear between the measured dimensions, flat beyond them."""
+    if head_dim <= points[0][0]:
+        return points[0][1]
+    for (low, low_rate), (high, high_rate) in pairwise(points):
+        if head_dim <= high:
+            return low_rate + (high_rate - low_rate) * (head_dim - low) / (high - low)
+    return points[-1][1]
+
+
+def tile_rows(kernel: Attention, sram_bytes: float) -> int:
+    """Rows of the largest tile whose Q, K and V fit in the SRAM of one SM, a multiple of 16."""
+    row_bytes = kernel.head_dim * ELEMENT_BYTES[kernel.dtype]
+    return max(16, int(sram_bytes / (_TILES_IN_SRAM * row_bytes)) // 16 * 16)
+
+
+def hbm_bytes(kernel: Attention, gpu: Gpu) -> float:
+    """Bytes at HBM of ``kernel`` on ``gpu``: compulsory traffic plus the re-reads that L2 misses."""
+    return tiled_hbm_bytes(
+        kernel, sram_bytes=gpu.sram_bytes_per_sm, l2_bytes=gpu.l2_bytes, concurrent_tiles=gpu.sms
+    )
+
+
+def tiled_hbm_bytes(kernel: Attention, *, sram_bytes: float, l2_bytes: float, concurrent_tiles: int) -> float:
+    """Bytes at HBM by the memory levels.
+
+    Every tile of queries streams all keys and values of its head (backward: every tile of keys
+    streams Q, dO and O), so larger tiles mean fewer passes. Tiles of one head that run together
+    share a pass; later passes hit L2 as far as the heads in flight fit in it. With one tile at a
+    time and no L2 this is FlashAttention's count, which falls as head_dim^2 N^2 / SRAM
+    (Dao 2022, arXiv:2205.14135, theorem 2).
+    """
+    forward = kernel.direction == "forward"
+    rows = tile_rows(kernel, sram_bytes)
+    tiles = math.ceil((kernel.seq_q if forward else kernel.seq_kv) / rows)
+    streamed = kernel.kv_bytes if forward else 3 * kernel.query_bytes
+    if kernel.causal:
+        streamed /= 2
+    together = min(tiles, concurrent_tiles)
+    heads = kernel.batch * (kernel.kv_heads if forward else kernel.heads)
+    heads_in_flight = min(heads, max(1.0, concurrent_tiles / tiles))
+    working_set = streamed / heads * heads_in_flight
+    missed = max(0.0, 1.0 - l2_bytes / working_set)
+    return kernel.hbm_bytes + (math.ceil(tiles / together) - 1) * streamed * missed

@@ -1,0 +1,103 @@
+"""Time of a matrix multiplication by its shape.
+
+Knows how a GEMM is cut into output tiles and K splits, and how those fill the SMs. Constants are
+the profile's. Does not know what the GEMM is for.
+
+A tile of the output is computed by one SM; tiles run in waves over all SMs. Three effects keep
+small or odd shapes from the best rate (NVIDIA, Matrix Multiplication Background User's Guide,
+sections 2.3, 3.1, 3.2): edges of tiles beyond the matrix are computed and thrown away, the last
+wave is partly filled, and small tiles run at a lower rate. Filling and draining a tile's pipeline
+costs a fixed time, so shallow K is slow; part of the output's store is not hidden behind math,
+so FP32 accumulation (written and read at four bytes) is slower than a 16-bit output.
+The library's choice of tile and of a K split is taken to be the fastest of the candidates.
+
+HBM traffic is the compulsory one: a wave of tiles together covers a square of some thousand rows
+and columns, whose operands are read about once per 1,000 FLOPs a byte; L2 holds the re-reads.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..hardware.gpu import Gpu
+from ..hardware.profile import GemmCurve, GpuProfile
+from .kernel import ELEMENT_BYTES, Gemm
+from .memory_bound import stream_seconds
+
+# Partial sums of a K split are written and read again in FP32.
+_PARTIAL_BYTES = 8.0
+_SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+# Splitting K pays while tiles leave SMs idle; beyond this many waves libraries do not offer it.
+_SPLIT_WAVES = 4
+
+# Math rate where a row starts off the 16-byte boundary that vector loads need, by the boundary in
+# bytes. That smaller is slower: NVIDIA's guide, section 2.2; the values are unverified.
+_MISALIGNED = {8: 0.75, 4: 0.55, 2: 0.4, 1: 0.3}
+
+# Math and memory time are joined by a power mean: at the ridge neither hides the other wholly. 2 to 5
+# fit the sweeps of A100 and B200 alike; 3 has the least error on DeepGEMM's memory-bound shapes.
+_BLEND = 3.0
+
+# Where no rate was measured for a dtype, the fraction of peak of the one that it runs like.
+_LIKE = {"fp16": "bf16", "tf32": "bf16", "fp4": "fp8"}
+
+
+def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
+    """On-GPU seconds of ``gemm``. Raises ValueError for a dtype that the GPU lacks."""
+    math_s = _math_seconds(gemm, gpu, profile)
+    memory_s = stream_seconds(gemm.hbm_bytes, gpu, profile)
+    joined_s: float = math_s * (1.0 + (memory_s / math_s) ** _BLEND) ** (1.0 / _BLEND)
+    return profile.kernel_latency_s + joined_s
+
+
+def math_fraction(curve: GemmCurve, dtype: str, gpu: Gpu) -> float:
+    """Fraction of the dtype's peak that an edgeless GEMM reaches."""
+    fractions = {rate.dtype: rate.fraction for rate in curve.rates}
+    name = dtype if dtype in fractions else _LIKE.get(dtype, dtype)
+    if dtype not in gpu.peak_flops or name not in fractions:
+        raise ValueError(f"{gpu.name} has no {dtype} matrix math; it has {', '.join(gpu.peak_flops)}")
+    return fractions[name]
+
+
+def _math_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
+    curve = profile.gemm
+    fraction = math_fraction(curve, gemm.dtype, gpu) * profile.clock_fraction * _alignment(gemm)
+    flops_per_s_per_sm = fraction * gpu.peak_flops[gemm.dtype] / gpu.sms
+    hbm_bytes_per_s = profile.memory.stream_efficiency * gpu.hbm_bytes_per_s
+    elements = gemm.batch * gemm.m * gemm.n
+    store_s = (
+        curve.store_exposed * elements * gemm.out_bytes * (2 if gemm.accumulate else 1) / hbm_bytes_per_s
+    )
+    partial_s = elements * _PARTIAL_BYTES / hbm_bytes_per_s
+
+    best_s = math.inf
+    for tile in curve.tiles:
+        tiles = gemm.batch * math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
+        k_s = 2.0 * tile.m * tile.n / (flops_per_s_per_sm * tile.efficiency)
+        for split in _SPLITS if tiles < _SPLIT_WAVES * gpu.sms else (1,):
+            waves = filled_waves(tiles * split / gpu.sms, curve.wave_quantisation)
+            seconds = waves * (math.ceil(gemm.k / split) * k_s + curve.tile_overhead_s)
+            if split > 1:
+                seconds += split * partial_s
+            best_s = min(best_s, seconds)
+    return best_s + store_s
+
+
+def filled_waves(waves: float, quantisation: float) -> float:
+    """Waves that pass while ``waves`` of work run: never under one, the last one rounded up in part."""
+    return 1.0 if waves <= 1 else waves + quantisation * (math.ceil(waves) - waves)
+
+
+def _alignment(gemm: Gemm) -> float:
+    """Rate factor of the rows' alignment.
+
+    Rows of the stored matrices are k and n long forward, and m and n long where the weight
+    gradient is accumulated; the number of tokens (m, and then k) may be odd at no cost.
+    """
+    rows = (gemm.m, gemm.n) if gemm.accumulate else (gemm.n, gemm.k)
+    boundary = min(_power_of_two_factor(row) * ELEMENT_BYTES[gemm.dtype] for row in rows)
+    return next((_MISALIGNED[step] for step in (1, 2, 4, 8) if boundary < 2 * step), 1.0)
+
+
+def _power_of_two_factor(value: int) -> int:
+    return value & -value

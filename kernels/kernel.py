@@ -1,0 +1,121 @@
+"""What one GPU is asked to execute: shapes, data types, FLOPs and the bytes that must move.
+
+Knows the shape of a kernel and its compulsory traffic at HBM. Knows neither a GPU nor seconds;
+what caches and SRAM add to attention's traffic is in attention.py, times are in cost.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Direction = Literal["forward", "backward"]
+Implementation = Literal["fa1", "fa2", "fa3", "cudnn"]
+
+ELEMENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5}
+"""Bytes of one operand element by dtype (tf32 is stored as fp32)."""
+
+# Flash backward computes S again, then dV, dP, dQ and dK: five products against the forward's two
+# (Dao 2022, arXiv:2205.14135, algorithm 4).
+BACKWARD_FLOPS = 2.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemm:
+    """``batch`` independent products of an m x k by a k x n matrix.
+
+    ``out_bytes`` is the size of one output element; ``accumulate`` adds into an output that is
+    already there and so reads it (the FP32 main gradient of a weight-gradient GEMM).
+
+    >>> Gemm(m=4096, n=512, k=2048).flops
+    8589934592.0
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "bf16"
+    batch: int = 1
+    out_bytes: int = 2
+    accumulate: bool = False
+
+    @property
+    def flops(self) -> float:
+        """Multiply and add count as two."""
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+    @property
+    def hbm_bytes(self) -> float:
+        """Each operand read once, the output written once (and read once when accumulating)."""
+        operands = (self.m + self.n) * self.k * ELEMENT_BYTES[self.dtype]
+        output = self.m * self.n * self.out_bytes * (2 if self.accumulate else 1)
+        return self.batch * (operands + output)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Fused attention over ``batch`` sequences: the score matrix never reaches HBM.
+
+    ``kv_heads`` below ``heads`` is grouped-query attention: fewer bytes, the same FLOPs.
+    """
+
+    batch: int
+    seq_q: int
+    seq_kv: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    causal: bool
+    dtype: str = "bf16"
+    implementation: Implementation = "fa2"
+    direction: Direction = "forward"
+
+    @property
+    def flops(self) -> float:
+        """Two products per score forward; a causal mask halves it (the field's convention)."""
+        forward = 4.0 * self.batch * self.heads * self.seq_q * self.seq_kv * self.head_dim
+        return (
+            forward
+            * (0.5 if self.causal else 1.0)
+            * (BACKWARD_FLOPS if self.direction == "backward" else 1.0)
+        )
+
+    @property
+    def query_bytes(self) -> float:
+        """Bytes of Q; O, dO and dQ have the same shape."""
+        return self.batch * self.heads * self.seq_q * self.head_dim * ELEMENT_BYTES[self.dtype]
+
+    @property
+    def kv_bytes(self) -> float:
+        """Bytes of K and V together; dK and dV have the same shape."""
+        return 2 * self.batch * self.kv_heads * self.seq_kv * self.head_dim * ELEMENT_BYTES[self.dtype]
+
+    @property
+    def hbm_bytes(self) -> float:
+        """Compulsory traffic: every input read once, every output written once.
+
+        Forward reads Q, K, V and writes O and the FP32 log-sum-exp. Backward reads Q, K, V, O, dO
+        and the log-sum-exp, keeps dQ in an FP32 buffer that is written and read once, and writes
+        dQ, dK and dV (Dao 2023, arXiv:2307.08691, algorithm 2).
+        """
+        statistics = 4.0 * self.batch * self.heads * self.seq_q
+        if self.direction == "forward":
+            return 2 * self.query_bytes + self.kv_bytes + statistics
+        fp32_dq = 2 * self.query_bytes * 4.0 / ELEMENT_BYTES[self.dtype]
+        return 4 * self.query_bytes + 2 * self.kv_bytes + fp32_dq + 3 * statistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBound:
+    """A kernel whose time is its traffic: pointwise, norm, softmax, loss, optimizer.
+
+    ``hbm_bytes`` is bytes read plus written; ``launches`` is the number of kernels that it stands
+    for, each of which pays the fixed latency on the GPU.
+    """
+
+    hbm_bytes: float
+    flops: float = 0.0
+    launches: int = 1
+
+
+Kernel = Gemm | Attention | MemoryBound

@@ -1,0 +1,24 @@
+"""How many activations a rank holds while it works through its order.
+
+Counts chunk activations (one microbatch through one chunk): a forward keeps one, the backward that
+ends its use lets it go (B, or W where the backward is split). Knows the order only: no bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from .action import Action, Kind, Orders
+
+_HELD = {Kind.FORWARD: 1, Kind.BACKWARD: -1, Kind.INPUT_GRAD: 0, Kind.WEIGHT_GRAD: -1}
+
+
+def activations_held(order: Sequence[Action]) -> Iterator[int]:
+    """Activations held once each action has begun (a forward) or ended (a backward)."""
+    return accumulate(_HELD[action.kind] for action in order)
+
+
+def peak_activations(orders: Orders) -> tuple[int, ...]:
+    """The most that each rank ever holds, rank 0 first."""
+    return tuple(max(activations_held(order), default=0) for order in orders)

@@ -1,0 +1,145 @@
+"""Writes out the communication of an order: which messages a rank posts and awaits, and when.
+
+Three rules, those of the frameworks (``RULES``). Knows neither seconds nor bytes.
+
+Sources: torch.distributed.pipelining 2.13 runtime lowering (async); Megatron-LM d98e8a6 ``schedules.py``
+without ``overlap_p2p_comm`` (blocking), with it (prefetch), and with ``overlap_p2p_comm_warmup_flush``
+too (prefetch-full).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from . import interleaved
+from .action import Action, Kind, Orders
+from .dependencies import consumer_stage, producer_stage
+from .instructions import Compute, Exchange, Instruction, Part, Recv, Send, Wait
+from .interleaved_messages import interleaved_messages
+from .schedule import Shape
+
+__all__ = ["RULES", "Compute", "Exchange", "Instruction", "Part", "Recv", "Send", "Wait", "point_to_point"]
+
+RULES = ("async", "blocking", "prefetch", "prefetch-full")
+"""How messages are posted and awaited.
+
+async: sent when made, awaited just before use; no rank waits to send. blocking: each call is one group,
+and the rank goes on when all its parts are done. prefetch: with several chunks per rank, the next
+message is asked for before it is needed while F and B alternate; prefetch-full: all the time. With one
+chunk per rank Megatron never prefetches: there the last two are blocking.
+"""
+
+
+def point_to_point(
+    orders: Orders, shape: Shape, rank_of: Callable[[int, Shape], int], rule: str
+) -> tuple[tuple[Instruction, ...], ...]:
+    """The instructions of every rank, rank 0 first, in program order.
+
+    Raises ValueError for an unknown rule and for orders that the rule is not defined for.
+    """
+    if rule not in RULES:
+        raise ValueError(f"no point-to-point rule is called {rule!r}; known: {', '.join(RULES)}")
+    ranks = [rank_of(stage, shape) for stage in range(shape.stages)]
+    if rule == "async":
+        return _asynchronous(orders, shape, ranks)
+    _refuse_split_backward(orders, rule)
+    if shape.chunks == 1:
+        return tuple(_blocking(orders, rank, shape, ranks) for rank in range(len(orders)))
+    if orders != interleaved.SCHEDULE.orders(shape):
+        raise ValueError(
+            f"point-to-point rule {rule!r} with {shape.chunks} chunks per rank is Megatron's for the schedule "
+            "interleaved; use async for another order"
+        )
+    return interleaved_messages(orders, shape, rule)
+
+
+def _refuse_split_backward(orders: Orders, rule: str) -> None:
+    for rank, order in enumerate(orders):
+        for position, action in enumerate(order):
+            if action.kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD):
+                raise ValueError(
+                    f"point-to-point rule {rule!r} knows whole backwards only, but action {position} of rank "
+                    f"{rank} is {action}; use async"
+                )
+
+
+def _asynchronous(orders: Orders, shape: Shape, ranks: Sequence[int]) -> tuple[tuple[Instruction, ...], ...]:
+    gradients = {
+        (action.stage, action.microbatch): action
+        for order in orders
+        for action in order
+        if action.kind in (Kind.BACKWARD, Kind.INPUT_GRAD)
+    }
+
+    def received(action: Action) -> Recv | None:
+        stage = producer_stage(action, shape)
+        if stage is None or ranks[stage] == ranks[action.stage]:
+            return None
+        forward = action.kind is Kind.FORWARD
+        made = Action(stage, Kind.FORWARD, action.microbatch) if forward else gradients[stage, action.microbatch]
+        return Recv(made, ranks[stage])
+
+    def written(order: Sequence[Action]) -> tuple[Instruction, ...]:
+        instructions: list[Instruction] = []
+        for action in order:
+            if recv := received(action):
+                instructions += Exchange((recv,), blocking=False), Wait(recv)
+            instructions.append(Compute(action))
+            if send := _sent(action, shape, ranks):
+                instructions.append(Exchange((send,), blocking=False))
+        return tuple(instructions)
+
+    return tuple(written(order) for order in orders)
+
+
+def _blocking(orders: Orders, rank: int, shape: Shape, ranks: Sequence[int]) -> tuple[Instruction, ...]:
+    """One chunk per rank: a send is fused with the next receive where F and B alternate, else each is alone.
+
+    Unfused there, rank r sending up and rank r + 1 sending down would wait for each other forever.
+    """
+    order, fuses = orders[rank], _alternates(orders, rank)
+    instructions: list[Instruction] = []
+    owed = _received(order[0], shape, ranks)  # what the next action needs and no group has taken yet
+    for action, following in zip(order, (*order[1:], None), strict=True):
+        _exchange(instructions, owed)
+        instructions.append(Compute(action))
+        send, owed = _sent(action, shape, ranks), following and _received(following, shape, ranks)
+        if fuses and following and following.kind is not action.kind:
+            _exchange(instructions, send, owed)
+            owed = None
+        else:
+            _exchange(instructions, send)
+    return tuple(instructions)
+
+
+def _alternates(orders: Orders, rank: int) -> bool:
+    """Whether the rank takes F and B in turn at all; if not, its turn from F to B is no fused call.
+
+    A rank that ends its forwards first may do so as the last step of its warm-up (GPipe, or fewer
+    microbatches than ranks after it) or as its only turn: then the next rank has turned before.
+    """
+
+    def turns_early(order: Sequence[Action]) -> bool:
+        kinds = [action.kind for action in order]
+        return Kind.FORWARD in kinds[kinds.index(Kind.BACKWARD) :]
+
+    return any(turns_early(order) for order in orders[rank : rank + 2])
+
+
+def _exchange(instructions: list[Instruction], *parts: Part | None) -> None:
+    """Append one blocking call; a call without parts is none."""
+    if present := tuple(part for part in parts if part):
+        instructions.append(Exchange(present, blocking=True))
+
+
+def _sent(action: Action, shape: Shape, ranks: Sequence[int]) -> Send | None:
+    stage = consumer_stage(action, shape)
+    return None if stage is None or ranks[stage] == ranks[action.stage] else Send(action, ranks[stage])
+
+
+def _received(action: Action, shape: Shape, ranks: Sequence[int]) -> Recv | None:
+    """What a forward or a whole backward awaits."""
+    stage = producer_stage(action, shape)
+    if stage is None or ranks[stage] == ranks[action.stage]:
+        return None
+    return Recv(Action(stage, action.kind, action.microbatch), ranks[stage])

@@ -1,0 +1,161 @@
+"""Whether a table of actions, ours or anyone's, can be run at all.
+
+Every microbatch passes every stage forward and backward once, on the rank that holds the stage; no
+rank waits for something that cannot happen before; no rank holds more activations than agreed. Assumes
+that sends do not block. Positions count from 0. Knows no seconds and no bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from .action import Action, Kind, Orders
+from .in_flight import activations_held
+from .progress import Stall, stalls
+from .schedule import Shape
+
+_SHOWN = 10
+
+
+class Reason(Enum):
+    """What is wrong with an action."""
+
+    RANKS = "orders are given for another number of ranks"
+    OUTSIDE = "there is no such stage or microbatch"
+    WRONG_RANK = "another rank holds the stage"
+    REPEATED = "the same work appears twice"
+    MISSING = "work is left out"
+    ORDER = "a rank runs an action before one of its own that it depends on"
+    DEADLOCK = "ranks wait for each other"
+    IN_FLIGHT = "a rank holds too many activations"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One reason why a table cannot be run. ``position`` is None for what is not there."""
+
+    reason: Reason
+    rank: int
+    position: int | None = None
+    action: Action | None = None
+    text: str
+
+    def __str__(self) -> str:
+        where = f"rank {self.rank}"
+        if self.position is not None:
+            where += f", action {self.position} ({self.action})"
+        return f"{where} {self.text}"
+
+
+def validate(
+    orders: Orders,
+    shape: Shape,
+    rank_of: Callable[[int, Shape], int],
+    in_flight: Callable[[int, Shape], int] | None = None,
+) -> None:
+    """Raise ValueError naming rank, position and action of what is wrong, if anything is."""
+    if found := find_problems(orders, shape, rank_of, in_flight):
+        lines = [str(problem) for problem in found[:_SHOWN]]
+        if len(found) > _SHOWN:
+            lines.append(f"and {len(found) - _SHOWN} more")
+        raise ValueError("; ".join(lines))
+
+
+def find_problems(
+    orders: Orders,
+    shape: Shape,
+    rank_of: Callable[[int, Shape], int],
+    in_flight: Callable[[int, Shape], int] | None = None,
+) -> tuple[Problem, ...]:
+    """Everything that is wrong: with the work itself if that is not complete, else with its order.
+
+    ``in_flight(rank, shape)`` is the largest number of chunk activations that a rank may hold.
+    """
+    if len(orders) != shape.ranks:
+        text = f"is the last with an order, but the pipeline has {shape.ranks} ranks"
+        return (Problem(reason=Reason.RANKS, rank=len(orders) - 1, text=text),)
+    found = tuple(_wrong_work(orders, shape, [rank_of(stage, shape) for stage in range(shape.stages)]))
+    if found:
+        return found
+    found = tuple(_stalled(stall, orders) for stall in stalls(orders, shape))
+    if in_flight is not None:
+        found += tuple(_overfull(orders, [in_flight(rank, shape) for rank in range(shape.ranks)]))
+    return found
+
+
+def _wrong_work(orders: Orders, shape: Shape, ranks: Sequence[int]) -> Iterator[Problem]:
+    places: dict[Action, tuple[int, int]] = {}
+    for rank, order in enumerate(orders):
+        for position, action in enumerate(order):
+            what = _wrong_action(action, rank, shape, ranks) or _repeats(action, places)
+            if what:
+                yield Problem(reason=what[0], rank=rank, position=position, action=action, text=what[1])
+            places.setdefault(action, (rank, position))
+    for stage, rank in enumerate(ranks):
+        for action in _missing(stage, shape, places):
+            yield Problem(reason=Reason.MISSING, rank=rank, action=action, text=f"never runs {action}")
+
+
+def _wrong_action(action: Action, rank: int, shape: Shape, ranks: Sequence[int]) -> tuple[Reason, str] | None:
+    if not 0 <= action.stage < shape.stages:
+        return Reason.OUTSIDE, f"is of stage {action.stage}, but stages go from 0 to {shape.stages - 1}"
+    if not 0 <= action.microbatch < shape.microbatches:
+        last = shape.microbatches - 1
+        return Reason.OUTSIDE, f"is of microbatch {action.microbatch}, but microbatches go from 0 to {last}"
+    if ranks[action.stage] != rank:
+        return Reason.WRONG_RANK, f"is of stage {action.stage}, which rank {ranks[action.stage]} holds"
+    return None
+
+
+_SAME_WORK = {
+    Kind.FORWARD: (Kind.FORWARD,),
+    Kind.BACKWARD: (Kind.BACKWARD, Kind.INPUT_GRAD, Kind.WEIGHT_GRAD),
+    Kind.INPUT_GRAD: (Kind.INPUT_GRAD, Kind.BACKWARD),
+    Kind.WEIGHT_GRAD: (Kind.WEIGHT_GRAD, Kind.BACKWARD),
+}
+
+
+def _repeats(action: Action, places: dict[Action, tuple[int, int]]) -> tuple[Reason, str] | None:
+    for kind in _SAME_WORK[action.kind]:
+        before = Action(action.stage, kind, action.microbatch)
+        if before in places:
+            rank, position = places[before]
+            return Reason.REPEATED, f"repeats the work of action {position} ({before}) of rank {rank}"
+    return None
+
+
+def _missing(stage: int, shape: Shape, places: Iterable[Action]) -> Iterator[Action]:
+    """A whole backward is asked for unless a half of it is there."""
+    for k in range(shape.microbatches):
+        forward, backward, input_grad, weight_grad = (Action(stage, kind, k) for kind in Kind)
+        if forward not in places:
+            yield forward
+        halves = [half for half in (input_grad, weight_grad) if half not in places]
+        if backward not in places:
+            yield from halves if len(halves) == 1 else [backward] * bool(halves)
+
+
+def _stalled(stall: Stall, orders: Orders) -> Problem:
+    action, awaited = orders[stall.rank][stall.position], orders[stall.by_rank][stall.by_position]
+    if stall.rank == stall.by_rank:
+        reason, text = Reason.ORDER, f"waits for {awaited}, which the same rank runs later, as action {stall.by_position}"
+    else:
+        reason = Reason.DEADLOCK
+        held_up = orders[stall.by_rank][stall.by_rank_at]
+        when = f"only after {held_up}" if held_up != awaited else "when others have moved on"
+        text = f"waits for {awaited}, which rank {stall.by_rank} runs {when}: deadlock"
+    return Problem(reason=reason, rank=stall.rank, position=stall.position, action=action, text=text)
+
+
+def _overfull(orders: Orders, limits: Sequence[int]) -> Iterator[Problem]:
+    """The first excess of each rank."""
+    for rank, (order, limit) in enumerate(zip(orders, limits, strict=True)):
+        for position, held in enumerate(activations_held(order)):
+            if held > limit:
+                text = f"holds {held} chunk activations, more than the {limit} allowed"
+                yield Problem(
+                    reason=Reason.IN_FLIGHT, rank=rank, position=position, action=order[position], text=text
+                )
+                break

@@ -1,0 +1,155 @@
+"""The shape of a transformer, in Megatron-LM's words.
+
+Knows the sizes that decide parameters, FLOPs and activations, and the defaults that follow from
+them. Does not know how the model is split over GPUs: only the padding of the vocabulary depends on
+the layout, and ``padded_for`` does it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from .whole import WholeNumber
+
+Mlp = Literal["gelu", "swiglu", "relu2"]
+AttentionKind = Literal["mha", "gqa", "mla"]
+Norm = Literal["layernorm", "rmsnorm"]
+Position = Literal["rope", "learned", "none"]
+
+Count = Annotated[int, WholeNumber, Field(ge=1)]
+CountOrZero = Annotated[int, WholeNumber, Field(ge=0)]
+
+_FROZEN = ConfigDict(extra="forbid", frozen=True)
+
+# GPT-3, Llama and Nemotron-4 as published: what else their MLP implies.
+_FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
+    "gelu": {"norm": "layernorm", "position": "learned", "biases": True, "dropout": 0.1},
+    "swiglu": {"norm": "rmsnorm", "position": "rope", "biases": False, "dropout": 0.0},
+    "relu2": {"norm": "layernorm", "position": "rope", "biases": False, "dropout": 0.0},
+}
+
+
+class Moe(BaseModel):
+    """Routed experts. ``shared_expert_ffn_hidden_size`` is the total width of all shared experts.
+
+    ``capacity_factor`` None is dropless; a number pads every expert to its capacity.
+    """
+
+    model_config = _FROZEN
+
+    num_experts: Count
+    topk: Count
+    expert_ffn_hidden_size: Count
+    num_shared_experts: CountOrZero = 0
+    shared_expert_ffn_hidden_size: CountOrZero = 0
+    num_dense_layers: CountOrZero = 0
+    capacity_factor: float | None = Field(default=None, strict=True, gt=0)
+
+    @model_validator(mode="after")
+    def _topk_in_range(self) -> Moe:
+        if self.topk > self.num_experts:
+            raise ValueError(f"topk {self.topk} is more than num_experts {self.num_experts}")
+        return self
+
+
+class Mla(BaseModel):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434 section 2.1).
+
+    ``q_lora_rank`` None: queries are not compressed.
+    """
+
+    model_config = _FROZEN
+
+    kv_lora_rank: Count
+    q_lora_rank: Count | None = None
+    qk_nope_head_dim: Count
+    qk_rope_head_dim: Count
+    v_head_dim: Count
+
+
+class Model(BaseModel):
+    """A decoder-only transformer.
+
+    ``ffn_hidden_size`` is the width of one branch (SwiGLU has two input branches).
+    ``vocab_size`` is the number of rows of the embedding table; with
+    ``make_vocab_size_divisible_by`` it is the true vocabulary, which ``padded_for`` pads.
+    Left out, ``num_query_groups`` and ``kv_channels`` follow from the heads, ``attention`` from
+    both, and ``norm``, ``position``, ``biases`` and ``dropout`` from ``mlp``.
+    """
+
+    model_config = _FROZEN
+
+    name: str = "custom"
+    num_layers: Count = Field(description="transformer layers", examples=[96])
+    hidden_size: Count = Field(description="width of the residual stream", examples=[12288])
+    num_attention_heads: Count = Field(description="query heads", examples=[96])
+    num_query_groups: Count = Field(description="key and value heads; default: num_attention_heads")
+    kv_channels: Count = Field(description="head dimension; default: hidden_size / num_attention_heads")
+    ffn_hidden_size: Count = Field(description="width of one branch of the MLP", examples=[49152])
+    vocab_size: Count = Field(description="rows of the embedding table", examples=[51200])
+    make_vocab_size_divisible_by: Count | None = Field(
+        default=None,
+        description="pad vocab_size to a multiple of this times tp, as Megatron does",
+        examples=[128],
+    )
+    mlp: Mlp = Field(description="gelu and relu2 have two matrices, swiglu has three", examples=["swiglu"])
+    tied_embeddings: bool = Field(default=False, strict=True, description="logits share the embedding table")
+    attention: AttentionKind = Field(
+        description="default: mla if that block is given, else by num_query_groups"
+    )
+    norm: Norm
+    position: Position
+    biases: bool = Field(strict=True)
+    dropout: float = Field(strict=True, ge=0, lt=1)
+    moe: Moe | None = None
+    mla: Mla | None = None
+    mtp_layers: CountOrZero = Field(default=0, description="multi-token prediction layers")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, fields: Any) -> Any:
+        return with_defaults(fields) if isinstance(fields, dict) else fields
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Model:
+        heads, groups = self.num_attention_heads, self.num_query_groups
+        if heads % groups:
+            raise ValueError(f"num_query_groups {groups} must divide num_attention_heads {heads}")
+        if (self.attention == "mla") != (self.mla is not None):
+            raise ValueError("attention mla and the block mla go together: give both or neither")
+        if self.attention == "mha" and groups != heads:
+            raise ValueError(
+                f"attention is mha, but num_query_groups {groups} is not num_attention_heads {heads}"
+            )
+        if self.moe and self.moe.num_dense_layers > self.num_layers:
+            raise ValueError(
+                f"moe.num_dense_layers {self.moe.num_dense_layers} exceeds num_layers {self.num_layers}"
+            )
+        return self
+
+    def padded_for(self, tp: int) -> Model:
+        """This model with its vocabulary padded to a multiple of ``make_vocab_size_divisible_by * tp``.
+
+        Megatron-LM tokenizer.py, vocab_size_with_padding.
+        """
+        if self.make_vocab_size_divisible_by is None:
+            return self
+        multiple = self.make_vocab_size_divisible_by * tp
+        return self.model_copy(update={"vocab_size": -(-self.vocab_size // multiple) * multiple})
+
+
+def with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
+    """``fields`` and what follows from them; what is missing or wrong is left for the model to report."""
+    filled = dict(_FAMILY_DEFAULTS.get(str(fields.get("mlp")), {}))
+    filled.update((key, value) for key, value in fields.items() if value is not None)
+    heads, hidden = filled.get("num_attention_heads"), filled.get("hidden_size")
+    if isinstance(heads, int) and heads > 0:
+        filled.setdefault("num_query_groups", heads)
+        if isinstance(hidden, int) and hidden % heads == 0:
+            filled.setdefault("kv_channels", hidden // heads)
+    if "mla" in filled:
+        filled.setdefault("attention", "mla")
+    filled.setdefault("attention", "mha" if filled.get("num_query_groups") == heads else "gqa")
+    return filled

@@ -1,0 +1,29 @@
+"""A communication as the network sees it: latency, payload, ceiling, and the weight it puts on each link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LINKS = ("nvlink.out", "nvlink.in", "nic.out", "nic.in")
+"""Links of one GPU, as local names; the engine keeps a set of them for each class of ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A communication as the network sees it.
+
+    ``latency_s`` passes first and occupies no link; then ``bytes`` of payload progress at no more
+    than ``ceiling_bytes_per_s``, putting ``weights`` (bytes per payload byte) on local links.
+    ``sms`` streaming multiprocessors of each member are held from its arrival to the end.
+    """
+
+    latency_s: float
+    bytes: float
+    ceiling_bytes_per_s: float
+    weights: tuple[tuple[str, float], ...] = ()
+    sms: int = 0
+
+    @property
+    def solo_s(self) -> float:
+        """Duration on an idle network."""
+        return self.latency_s + (self.bytes / self.ceiling_bytes_per_s if self.bytes else 0.0)

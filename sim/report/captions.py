@@ -1,0 +1,46 @@
+"""What was simulated, in one line each: the machine and the layout.
+
+Knows the scenario's fields; the headline of the table and of the timeline are written here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .figures import TIMES, count
+
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
+
+
+def subject(scenario: Scenario) -> str:
+    """``llama3.1-405b on 16,384 x H100-SXM5-80GB``."""
+    cluster = scenario.cluster
+    return f"{scenario.model.name} on {count(cluster.gpus)} {TIMES} {cluster.gpu}"
+
+
+def layout(scenario: Scenario) -> str:
+    """``TP 8 + SP · PP 16 x 8 chunks · DP 128 · ZeRO-1``; axes of size one are left out."""
+    p = scenario.parallelism
+    parts = [f"TP {p.tp}" + (" + SP" if p.sequence_parallel else "")] if p.tp > 1 else []
+    parts += [f"{axis} {size}" for axis, size in (("CP", p.cp), ("EP", p.ep)) if size > 1]
+    if p.pp > 1:
+        parts.append(f"PP {p.pp}" + (f" {TIMES} {p.vpp} chunks" if p.vpp > 1 else ""))
+    parts.append(f"DP {p.dp}")
+    if p.zero:
+        parts.append(f"ZeRO-{p.zero}")
+    return " · ".join(parts)
+
+
+def batch(scenario: Scenario) -> str:
+    """``interleaved, 16 microbatches of 1 x 8,192 tokens, bf16, full recompute``."""
+    training = scenario.training
+    recompute = training.recompute if isinstance(training.recompute, str) else training.recompute.kind
+    redone = "" if recompute == "none" else f", {recompute} recompute"
+    schedule = "no pipeline" if scenario.schedule == "none" else scenario.schedule
+    number = scenario.num_microbatches
+    plural = "" if number == 1 else "es"
+    return (
+        f"{schedule}, {count(number)} microbatch{plural} of "
+        f"{training.micro_batch} {TIMES} {count(training.seq_length)} tokens, {training.precision}{redone}"
+    )

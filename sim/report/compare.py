@@ -1,0 +1,120 @@
+"""What differs between two predicted steps, and where the time went.
+
+Knows two Results. The parts of the step (segments of the critical path) add up to the difference
+of the step times: what a path leaves unnamed is a part of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .result import AXES, Result, StageMemory
+
+REST = "not on the path"
+LABELS = ("name", "title", "published")  # say which case it is, and change nothing that is simulated
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldChange:
+    """One field of the scenario, by its dotted path; a value is None where it is not set."""
+
+    path: str
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One figure of both steps, in the unit of the figure."""
+
+    name: str
+    a: float
+    b: float
+
+    @property
+    def difference(self) -> float:
+        return self.b - self.a
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """``b`` against ``a``. ``critical_path`` sums to the step time on both sides; ``memory`` is the
+    bill of the fullest pipeline rank of each, in bytes; ``exposed`` is in seconds by axis.
+    """
+
+    name_a: str
+    name_b: str
+    fields: tuple[FieldChange, ...]
+    step_time_s: Change
+    headline: tuple[Change, ...]  # tokens/s per GPU, MFU, ... (shares are fractions)
+    critical_path: tuple[Change, ...]
+    exposed: tuple[Change, ...]
+    memory: tuple[Change, ...]
+    peak_memory_bytes: Change
+    fits_a: bool
+    fits_b: bool
+
+
+def comparison(a: Result, b: Result) -> Comparison:
+    """What changes from ``a`` to ``b``."""
+    fullest_a, fullest_b = _fullest(a), _fullest(b)
+    return Comparison(
+        name_a=a.scenario.name,
+        name_b=b.scenario.name,
+        fields=tuple(_field_changes(a.scenario.to_document(), b.scenario.to_document())),
+        step_time_s=Change(name="step time", a=a.step_time_s, b=b.step_time_s),
+        headline=(
+            Change(name="tokens/s per GPU", a=a.tokens_per_second_per_gpu, b=b.tokens_per_second_per_gpu),
+            Change(name="MFU", a=a.mfu, b=b.mfu),
+            Change(name="MFU, causal", a=a.mfu_causal, b=b.mfu_causal),
+            Change(name="HFU", a=a.hfu, b=b.hfu),
+            Change(name="pipeline bubble", a=a.bubble_fraction, b=b.bubble_fraction),
+        ),
+        critical_path=_changes(_path(a), _path(b)),
+        exposed=_changes(
+            {axis: a.exposed_communication_s.get(axis, 0.0) for axis in AXES},
+            {axis: b.exposed_communication_s.get(axis, 0.0) for axis in AXES},
+        ),
+        memory=_changes(fullest_a.terms, fullest_b.terms),
+        peak_memory_bytes=Change(name="peak memory", a=fullest_a.peak_bytes, b=fullest_b.peak_bytes),
+        fits_a=a.fits,
+        fits_b=b.fits,
+    )
+
+
+def _fullest(result: Result) -> StageMemory:
+    return max(result.memory, key=lambda stage: stage.peak_bytes)
+
+
+def _path(result: Result) -> dict[str, float]:
+    """Seconds by name; segments of one name are added up."""
+    seconds: dict[str, float] = {}
+    for segment in result.critical_path:
+        seconds[segment.name] = seconds.get(segment.name, 0.0) + segment.seconds
+    rest = result.step_time_s - sum(seconds.values())
+    if abs(rest) > 1e-9 * result.step_time_s:
+        seconds[REST] = rest
+    return seconds
+
+
+def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Change, ...]:
+    """Every name of either side, in the order of ``a`` and then of ``b``."""
+    return tuple(Change(name=name, a=a.get(name, 0.0), b=b.get(name, 0.0)) for name in {**a, **b})
+
+
+def _field_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[FieldChange]:
+    flat_a, flat_b = dict(_flat(a)), dict(_flat(b))
+    for path in {**flat_a, **flat_b}:
+        if path.split(".")[0] in LABELS or flat_a.get(path) == flat_b.get(path):
+            continue
+        yield FieldChange(path=path, a=flat_a.get(path), b=flat_b.get(path))
+
+
+def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

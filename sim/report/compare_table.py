@@ -1,0 +1,147 @@
+"""A Comparison for people (rich tables) and for programs (one JSON object).
+
+Knows no simulation; computes nothing but shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .compare import Change, Comparison
+from .figures import gigabytes, percent, seconds, signed_percent
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Write = Callable[[float], str]
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """Every figure of both sides and the difference (b - a), in SI units."""
+    c = comparison
+    return {
+        "a": c.name_a,
+        "b": c.name_b,
+        "fields": [{"path": f.path, "a": f.a, "b": f.b} for f in c.fields],
+        "step_time_s": {**_change(c.step_time_s), "ratio": float(c.step_time_s.b / c.step_time_s.a)},
+        "tokens_per_second_per_gpu": _change(c.headline[0]),
+        "mfu": _change(c.headline[1]),
+        "mfu_causal": _change(c.headline[2]),
+        "hfu": _change(c.headline[3]),
+        "bubble_fraction": _change(c.headline[4]),
+        "critical_path_s": {change.name: _change(change) for change in c.critical_path},
+        "exposed_communication_s": {change.name: _change(change) for change in c.exposed},
+        "peak_memory_bytes": _change(c.peak_memory_bytes),
+        "memory_bytes": {change.name: _change(change) for change in c.memory},
+        "fits": {"a": c.fits_a, "b": c.fits_b},
+    }
+
+
+def _change(change: Change) -> dict[str, float]:
+    return {"a": float(change.a), "b": float(change.b), "difference": float(change.difference)}
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """What differs, the headline of both, and where the time and the memory went."""
+    from rich.text import Text
+
+    c = comparison
+    console.print(Text.assemble("A  ", (c.name_a, "bold")))
+    console.print(Text.assemble("B  ", (c.name_b, "bold")))
+    _section(console, "What differs in the scenario")
+    console.print(_fields_table(c) if c.fields else "  nothing")
+    _section(console, "The step")
+    console.print(_headline_table(c))
+    _section(console, "Where the time went (critical path)")
+    total = Change(name="step", a=c.step_time_s.a, b=c.step_time_s.b)
+    parts = sorted(c.critical_path, key=lambda change: (-abs(change.difference), change.name))
+    console.print(_changes_table((*parts, total), seconds, of=c.step_time_s.a))
+    exposed = [change for change in c.exposed if change.a or change.b]
+    if exposed:
+        _section(console, "Exposed communication (mean of ranks)")
+        console.print(_changes_table([_upper(change) for change in exposed], seconds, of=c.step_time_s.a))
+    _section(console, "Memory of the fullest pipeline rank")
+    bill = [change for change in c.memory if change.a or change.b]
+    console.print(_changes_table((*bill, c.peak_memory_bytes), gigabytes, of=c.peak_memory_bytes.a))
+
+
+def _upper(change: Change) -> Change:
+    return Change(name=change.name.upper(), a=change.a, b=change.b)
+
+
+def _section(console: Console, title: str) -> None:
+    console.print(f"\n[bold]{title}[/bold]")
+
+
+def _fields_table(comparison: Comparison) -> Table:
+    from rich.text import Text
+
+    table = _table("", "A", "B", justify="left")
+    for field in comparison.fields:
+        table.add_row(Text(f"  {field.path}"), Text(_value(field.a)), Text(_value(field.b)))
+    return table
+
+
+def _value(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _headline_table(comparison: Comparison) -> Table:
+    c = comparison
+    table = _table("", "A", "B", "B - A", "", justify="right")
+    step = c.step_time_s
+    relative = signed_percent(step.difference / step.a)
+    table.add_row("  step time", seconds(step.a), seconds(step.b), _signed(step, seconds), relative)
+    rate, *shares = c.headline
+    relative = signed_percent(rate.difference / rate.a)
+    table.add_row(f"  {rate.name}", _rate(rate.a), _rate(rate.b), _signed(rate, _rate), relative)
+    for change in shares:
+        points = _signed(change, _points)
+        table.add_row(f"  {change.name}", percent(change.a), percent(change.b), points, "")
+    table.add_row("  fits in memory", *("yes" if fits else "NO" for fits in (c.fits_a, c.fits_b)), "", "")
+    return table
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.1f}"
+
+
+def _points(share: float) -> str:
+    return f"{share * 100:.1f} points"
+
+
+def _changes_table(changes: Sequence[Change], write: Write, *, of: float) -> Table:
+    """Rows of figures; the last column is the difference as a share of ``of``, the total of A."""
+    from rich.text import Text
+
+    table = _table("", "A", "B", "B - A", "of A's total", justify="right")
+    for change in changes:
+        share = signed_percent(change.difference / of) if _differs(change) else ""
+        table.add_row(
+            Text(f"  {change.name}"), write(change.a), write(change.b), _signed(change, write), share
+        )
+    return table
+
+
+def _signed(change: Change, write: Write) -> str:
+    """The difference with its sign; empty where there is none."""
+    if not _differs(change):
+        return ""
+    return ("+" if change.difference > 0 else "-") + write(abs(change.difference))
+
+
+def _differs(change: Change) -> bool:
+    """Whether the figures differ by more than the order in which floats were added up."""
+    return abs(change.difference) > 1e-9 * max(abs(change.a), abs(change.b))
+
+
+def _table(first: str, *others: str, justify: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
+    table.add_column(first, no_wrap=False)
+    for name in others:
+        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=justify == "right")
+    return table

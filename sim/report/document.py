@@ -1,0 +1,88 @@
+"""A Result as one JSON object: the interface that programs read.
+
+Keys are only ever added. Numbers are plain floats in SI units, shares are fractions, and the order
+of keys and lists is the same every time. Knows no files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .outlook import outlook
+from .result import AXES, Result, StageMemory
+
+
+def result_document(result: Result) -> dict[str, Any]:
+    """Every figure of the step; ``memory_bytes_per_stage`` is the peak by pipeline rank."""
+    return {
+        "scenario": result.scenario.name,
+        "step_time_s": float(result.step_time_s),
+        "published": _published(result),
+        "tokens_per_step": float(result.tokens_per_step),
+        "tokens_per_second_per_gpu": float(result.tokens_per_second_per_gpu),
+        "mfu": float(result.mfu),
+        "mfu_causal": float(result.mfu_causal),
+        "hfu": float(result.hfu),
+        "bubble_fraction": float(result.bubble_fraction),
+        "bubble_per_stage": [float(share) for share in result.bubble_per_stage],
+        "exposed_communication_s": {
+            axis: float(result.exposed_communication_s.get(axis, 0.0)) for axis in AXES
+        },
+        "critical_path": [{"name": s.name, "seconds": float(s.seconds)} for s in result.critical_path],
+        "fits": bool(result.fits),
+        "peak_memory_bytes": float(result.peak_memory_bytes),
+        "memory_bytes_per_stage": [float(stage.peak_bytes) for stage in result.memory],
+        "memory": [_memory(stage) for stage in result.memory],
+        "training": _training(result),
+        "ranks": int(result.gpus),
+        "classes": len(result.ranks),
+        "rank_classes": [
+            {"name": r.name, "pp": int(r.pp), "count": int(r.count), "first_rank": int(r.first_rank)}
+            for r in result.ranks
+        ],
+        "events": int(result.events),
+        "timing": {name: float(taken_s) for name, taken_s in result.timing.items()},
+        "assumptions": [
+            {"text": a.text, "source": a.source, "in_range": a.in_range} for a in result.assumptions
+        ],
+    }
+
+
+def _published(result: Result) -> dict[str, Any] | None:
+    published = result.scenario.published
+    if published is None:
+        return None
+    measured_s = published.step_time_s
+    return {
+        "step_time_s": None if measured_s is None else float(measured_s),
+        "error": None if measured_s is None else float(result.step_time_s / measured_s - 1),
+        "mfu": None if published.mfu is None else float(published.mfu),
+        "source": published.source,
+        "note": published.note,
+    }
+
+
+def _memory(stage: StageMemory) -> dict[str, Any]:
+    return {
+        "pp": int(stage.pp),
+        "peak_bytes": float(stage.peak_bytes),
+        "capacity_bytes": float(stage.capacity_bytes),
+        "fits": bool(stage.fits),
+        "peak_s": float(stage.peak_s),
+        "peak_action": stage.peak_action,
+        "static_bytes": float(stage.static_bytes),
+        "terms": {name: float(size_bytes) for name, size_bytes in stage.terms.items()},
+    }
+
+
+def _training(result: Result) -> dict[str, Any] | None:
+    ahead = outlook(result)
+    if ahead is None:
+        return None
+    return {
+        "tokens": ahead.tokens,
+        "steps": ahead.steps,
+        "days": ahead.days,
+        "gpu_hours": ahead.gpu_hours,
+        "price": ahead.price,
+    }

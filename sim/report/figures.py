@@ -1,0 +1,75 @@
+"""How figures are written for people: times, bytes, shares, counts.
+
+Knows no result and no table; every view writes its numbers through here, so that they look alike.
+"""
+
+from __future__ import annotations
+
+GB = 1e9
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def seconds(value_s: float) -> str:
+    """Three to four digits with the unit that suits.
+
+    >>> seconds(5.2314), seconds(0.01234), seconds(4.2e-6), seconds(0.0)
+    ('5.231 s', '12.34 ms', '4.20 us', '0 s')
+    """
+    size = abs(value_s)
+    if size == 0:
+        return "0 s"
+    if size >= 100:
+        return f"{value_s:,.1f} s"
+    if size >= 1:
+        return f"{value_s:.3f} s"
+    if size >= 1e-3:
+        return f"{value_s * 1e3:.{2 if size < 0.1 else 1}f} ms"
+    return f"{value_s * 1e6:.2f} us"
+
+
+def gigabytes(value_bytes: float) -> str:
+    """Decimal gigabytes, one decimal.
+
+    >>> gigabytes(61_234_000_000.0)
+    '61.2 GB'
+    """
+    return f"{value_bytes / GB:,.1f} GB"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A fraction as a percentage.
+
+    >>> percent(0.4123)
+    '41.2 %'
+    """
+    return f"{share * 100:.{digits}f} %"
+
+
+def signed_percent(share: float) -> str:
+    """A difference as a percentage with its sign.
+
+    >>> signed_percent(0.0213), signed_percent(-0.0004)
+    ('+2.1 %', '-0.0 %')
+    """
+    return f"{share * 100:+.1f} %"
+
+
+def count(value: float) -> str:
+    """A whole number with thousands apart.
+
+    >>> count(16384)
+    '16,384'
+    """
+    return f"{value:,.0f}"
+
+
+def large(value: float) -> str:
+    """A count in thousands, millions, billions or trillions.
+
+    >>> large(24_310_000), large(15.6e12), large(812)
+    ('24.3 million', '15.6 trillion', '812')
+    """
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
+        if abs(value) >= size:
+            return f"{value / size:,.1f} {word}"
+    return f"{value:,.0f}"

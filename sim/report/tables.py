@@ -1,0 +1,195 @@
+"""A Result for people at a terminal: headline, where the time goes, memory, assumptions.
+
+Everything can be read without colour and at 80 columns. Knows rich; computes nothing but shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from . import captions
+from .figures import count, gigabytes, large, percent, seconds, signed_percent
+from .outlook import outlook
+from .result import AXES, Result
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Line = tuple[str, str, str]  # what, figure, remark
+
+
+def print_result(result: Result, console: Console) -> None:
+    """Print every table, as wide as ``console`` allows."""
+    from rich.text import Text
+
+    from .memory_table import memory_table
+
+    scenario = result.scenario
+    console.print(Text(scenario.title or captions.subject(scenario), style="bold"))
+    if scenario.title:
+        console.print(captions.subject(scenario))
+    console.print(captions.layout(scenario))
+    console.print(captions.batch(scenario))
+    console.print()
+    console.print(_grid(headline(result)))
+    _section(console, "Where the time goes")
+    console.print(_path_table(result, console))
+    if any(result.exposed_communication_s.get(axis, 0.0) > 0 for axis in AXES):
+        _section(console, "Exposed communication")
+        console.print(_exposed_table(result))
+    _section(console, "Memory per pipeline rank, at its peak")
+    console.print(memory_table(result, console.width))
+    if result.assumptions:
+        _section(console, f"Rests on: {_counted_assumptions(result)}")
+        console.print(_assumptions_table(result))
+    console.print()
+    console.print(class_line(result))
+
+
+def headline(result: Result) -> Iterator[Line]:
+    """The figures that people quote, each with what it means."""
+    yield "step time", seconds(result.step_time_s), _published_step(result)
+    yield "tokens/s per GPU", f"{result.tokens_per_second_per_gpu:,.1f}", ""
+    yield "MFU", percent(result.mfu), f"full attention scores{_published_mfu(result)}"
+    yield "MFU, causal", percent(result.mfu_causal), "half of the attention scores"
+    yield "HFU", percent(result.hfu), "with recomputation, full attention scores"
+    yield "pipeline bubble", percent(result.bubble_fraction), "idle over busy time"
+    yield "peak memory", gigabytes(result.peak_memory_bytes), _fit(result)
+    ahead = outlook(result)
+    if ahead:
+        yield (
+            "training",
+            f"{ahead.days:,.1f} days",
+            f"{large(ahead.tokens)} tokens, {count(ahead.steps)} steps",
+        )
+        price = "" if ahead.price is None else f"price {large(ahead.price)}"
+        yield "GPU-hours", large(ahead.gpu_hours), price
+
+
+def class_line(result: Result) -> str:
+    """``16 classes stand for 16,384 ranks; 93,120 events in 0.40 s``."""
+    classes = len(result.ranks)
+    one = classes == 1
+    line = f"{count(classes)} {'class stands' if one else 'classes stand'} for {count(result.gpus)} ranks"
+    line += f"; {count(result.events)} events"
+    if "replay_s" in result.timing:
+        line += f" in {result.timing['replay_s']:.2f} s"
+    if "total_s" in result.timing:
+        line += f" ({result.timing['total_s']:.2f} s in all)"
+    return line
+
+
+def _published_step(result: Result) -> str:
+    published = result.scenario.published
+    if published is None or published.step_time_s is None:
+        return ""
+    error = result.step_time_s / published.step_time_s - 1
+    source = f" ({published.source})" if published.source else ""
+    return f"published {seconds(published.step_time_s)}, error {signed_percent(error)}{source}"
+
+
+def _published_mfu(result: Result) -> str:
+    """The source stands beside the step time where there is one, else here."""
+    published = result.scenario.published
+    if published is None or published.mfu is None:
+        return ""
+    source = f" ({published.source})" if published.source and published.step_time_s is None else ""
+    return f"; published {percent(published.mfu)}{source}"
+
+
+def _fit(result: Result) -> str:
+    fullest = max(result.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
+    capacity = gigabytes(fullest.capacity_bytes)
+    if result.fits:
+        return f"of {capacity}, fits (pp {fullest.pp} is fullest)"
+    over = sum(not stage.fits for stage in result.memory)
+    return f"of {capacity}, DOES NOT FIT on {over} of {len(result.memory)} pipeline ranks"
+
+
+def _section(console: Console, title: str) -> None:
+    console.print(f"\n[bold]{title}[/bold]")
+
+
+def _grid(lines: Iterator[Line]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, justify="right")
+    grid.add_column()
+    for what, figure, remark in lines:
+        grid.add_row(f"  {what}", f"[bold]{figure}[/bold]", Text(remark))
+    return grid
+
+
+def _path_table(result: Result, console: Console) -> Table:
+    """The critical path by name, longest first, each with a bar as long as its share."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(min_width=12)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    width = max(10, min(40, console.width - 52))
+    longest = max((segment.seconds for segment in result.critical_path), default=0.0)
+    for segment in sorted(result.critical_path, key=lambda s: (-s.seconds, s.name)):
+        length = width * segment.seconds / longest if longest else 0.0
+        share = percent(segment.seconds / result.step_time_s)
+        figure = seconds(segment.seconds)
+        table.add_row(Text(f"  {segment.name}"), figure, share, bar(length, console.options.ascii_only))
+    return table
+
+
+def bar(length: float, ascii_only: bool) -> str:
+    """A bar of ``length`` columns, to an eighth of one.
+
+    >>> bar(2.5, False), bar(2.5, True)
+    ('██▌', '##')
+    """
+    if ascii_only:
+        return "#" * round(length)
+    whole, eighths = divmod(round(length * 8), 8)
+    return "█" * whole + " ▏▎▍▌▋▊▉"[eighths].strip()
+
+
+def _exposed_table(result: Result) -> Table:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 3))
+    table.add_column(no_wrap=True)
+    shown = [axis for axis in AXES if result.exposed_communication_s.get(axis, 0.0) > 0]
+    for _ in shown:
+        table.add_column(justify="right", no_wrap=True)
+    times = [result.exposed_communication_s[axis] for axis in shown]
+    table.add_row("", *(axis.upper() for axis in shown))
+    table.add_row("  mean of ranks", *(seconds(time_s) for time_s in times))
+    table.add_row("  of the step", *(percent(time_s / result.step_time_s) for time_s in times))
+    return table
+
+
+def _counted_assumptions(result: Result) -> str:
+    inside = sum(a.in_range is True for a in result.assumptions)
+    outside = sum(a.in_range is False for a in result.assumptions)
+    stated = len(result.assumptions) - inside - outside
+    return f"{inside} inside the measured range, {outside} outside, {stated} without one"
+
+
+def _assumptions_table(result: Result) -> Table:
+    """Those outside their measured range first: they are what to doubt."""
+    from rich.table import Table
+    from rich.text import Text
+
+    words = {False: "OUTSIDE", True: "inside", None: "stated"}
+    order = {False: 0, True: 1, None: 2}
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for a in sorted(result.assumptions, key=lambda a: order[a.in_range]):
+        source = f" ({a.source})" if a.source else ""
+        table.add_row(f"  {words[a.in_range]}", Text(a.text + source))
+    return table

@@ -1,0 +1,80 @@
+"""The legend of the timeline: what is drawn, and nothing that is not.
+
+Knows colours and tracks; places its entries in lines of a given width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..result import AXES
+from . import palette
+from .svg import rect, text, text_width
+from .tracks import Track
+
+SIZE = 12.0
+LINE = 20.0
+SWATCH = 14.0
+_OUTLINE: dict[str, float | str] = {"stroke": palette.GRID, "stroke_width": 0.8}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``fills`` side by side as one swatch; ``height`` as a share of the line's swatch."""
+
+    fills: tuple[str, ...]
+    words: str
+    height: float = 1.0
+
+    @property
+    def width(self) -> float:
+        return SWATCH * max(1.0, len(self.fills) * 0.6) + 6 + text_width(self.words, SIZE) + 20
+
+
+def entries(rows: Sequence[Track], *, shares: bool) -> tuple[Entry, ...]:
+    """What the rows hold; ``shares`` when thin boxes are drawn as shares of a column."""
+    kinds = {box.kind for row in rows for box in row.work}
+    chunks = max((row.chunks for row in rows), default=1)
+    found = [_work_entry(kind, chunks) for kind in palette.WORDS if kind in kinds]
+    outside = {box.kind for row in rows for box in row.tail}
+    found += [
+        Entry((f"url(#hatch-{a})",), f"exposed {a.upper()}, outside actions") for a in AXES if a in outside
+    ]
+    exposed = {box.kind for row in rows for box in row.exposed}
+    found += [Entry((palette.FLAT[a],), f"exposed {a.upper()}", 0.35) for a in AXES if a in exposed]
+    found.append(Entry((palette.IDLE,), "idle"))
+    if shares:
+        found.append(Entry((palette.fill("F", 0, 1),), "thin boxes: height is share of time", 0.5))
+    return tuple(found)
+
+
+def _work_entry(kind: str, chunks: int) -> Entry:
+    fills = tuple(palette.fill(kind, chunk, chunks) for chunk in range(chunks))
+    if kind == "optimizer":
+        return Entry((palette.FLAT[kind],), palette.WORDS[kind])
+    return Entry(fills, palette.WORDS[kind] + (f", chunks 0 to {chunks - 1}" if chunks > 1 else ""))
+
+
+def lines(found: Sequence[Entry], width: float) -> list[list[Entry]]:
+    """The entries in reading order, as many a line as fit."""
+    placed: list[list[Entry]] = [[]]
+    for entry in found:
+        if placed[-1] and sum(e.width for e in placed[-1]) + entry.width > width:
+            placed.append([])
+        placed[-1].append(entry)
+    return placed
+
+
+def draw(found: Sequence[Entry], left: float, top: float, width: float) -> Iterator[str]:
+    for index, entries_of_line in enumerate(lines(found, width)):
+        x, y = left, top + index * LINE
+        for entry in entries_of_line:
+            swatch = SWATCH * max(1.0, len(entry.fills) * 0.6)
+            height = SWATCH * entry.height
+            each = swatch / len(entry.fills)
+            for k, fill in enumerate(entry.fills):
+                outline = _OUTLINE if fill == palette.IDLE else {}
+                yield rect(x + k * each, y + (SWATCH - height) / 2, each, height, fill=fill, **outline)
+            yield text(x + swatch + 6, y + SWATCH - 3, entry.words, font_size=SIZE, fill=palette.INK)
+            x += entry.width

@@ -1,0 +1,64 @@
+"""Colours of the timeline: one hue a kind, one shade a virtual chunk.
+
+Hues are those of Paul Tol's colour-blind safe sets (SRON/EPS/TN/09-002); forward is blue and
+backward amber, which stay apart in every common form of colour blindness. Chunks run from dark
+(the first) to light, so a print without colour still shows their order.
+"""
+
+from __future__ import annotations
+
+INK = "#222222"
+FAINT_INK = "#666666"
+GRID = "#d9d9d5"
+IDLE = "#f0f0ed"
+
+RAMPS = {
+    "F": ("#2b5c8f", "#b5d3ea"),
+    "B": ("#c06a12", "#f8d9a0"),
+    "I": ("#c06a12", "#f8d9a0"),
+    "W": ("#2f7d4f", "#bfe0c4"),
+}
+"""Darkest and lightest shade by kind of action."""
+
+SINGLE = {"F": "#6f9fcd", "B": "#eeb15c", "I": "#eeb15c", "W": "#7dbb8a"}
+"""The one shade where a rank holds one chunk."""
+
+FLAT = {
+    "optimizer": "#55585c",
+    "tp": "#d94f5c",
+    "cp": "#9a8a1f",
+    "ep": "#3fa9c9",
+    "pp": "#8d9096",
+    "dp": "#9b3f7f",
+}
+
+WORDS = {
+    "F": "forward",
+    "B": "backward",
+    "I": "backward, input",
+    "W": "backward, weights",
+    "optimizer": "optimizer",
+}
+
+
+def fill(kind: str, chunk: int, chunks: int) -> str:
+    """Colour of ``kind`` on virtual chunk ``chunk`` of ``chunks``, as ``#rrggbb``."""
+    if kind in FLAT:
+        return FLAT[kind]
+    if chunks <= 1:
+        return SINGLE[kind]
+    dark, light = (_channels(colour) for colour in RAMPS[kind])
+    part = chunk / (chunks - 1)
+    return "#" + "".join(f"{round(d + part * (b - d)):02x}" for d, b in zip(dark, light, strict=True))
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever reads better on ``colour`` (relative luminance of WCAG 2.1)."""
+    parts = [value / 255 for value in _channels(colour)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#ffffff" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else INK
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

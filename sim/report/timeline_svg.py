@@ -1,0 +1,161 @@
+"""The pipeline schedule of one step as a picture, in SVG, as a paper would show it.
+
+One row a rank class. Boxes are actions, pale ground is idle time, a strip under the boxes is
+communication in the open, and hatches are what comes after the pipeline. Where boxes are too thin
+for their microbatch numbers a second panel shows a stretch of the step enlarged. Knows how the
+page is laid out; rows, colours and shapes are in ``timeline/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from xml.sax.saxutils import escape
+
+from . import captions
+from .figures import gigabytes, percent, seconds
+from .result import AXES, Result
+from .timeline import legend, palette, panel
+from .timeline.panel import Panel
+from .timeline.svg import FONT, element, group, rect, shortened, text
+from .timeline.tracks import Track, tracks, within
+
+WIDTH = 1200.0
+LEFT = 70.0
+RIGHT = 24.0
+NOTES = 118.0  # columns at the right: bubble and peak memory of the stage
+READABLE_BOX = 9.0  # pixels: under this, numbers do not fit and a zoom is added
+ZOOMED_BOX = 18.0  # pixels that a typical forward has in the zoom
+
+
+def timeline_svg(result: Result, *, window: tuple[float, float] | None = None) -> str:
+    """An SVG document, 1200 pixels wide; the same bytes for the same result.
+
+    ``window`` (first and last second) shows that stretch alone. Raises ValueError when it is empty
+    or lies outside the step.
+    """
+    shown = _checked(window, result.step_time_s)
+    rows = tracks(result)
+    notes = window is None and len(result.bubble_per_stage) > max(row.pp for row in rows)
+    width = WIDTH - LEFT - RIGHT - (NOTES if notes else 0.0)
+    main = Panel(left=LEFT, top=0.0, width=width, row_height=_row_height(len(rows)), window=shown)
+    shares = panel.shows_shares([within(row.work, shown) for row in rows], main)
+    found = legend.entries(rows, shares=shares)
+    main = replace(main, top=94 + legend.LINE * len(legend.lines(found, WIDTH - 2 * RIGHT)) + 22)
+    parts = [*_header(result), *legend.draw(found, RIGHT, 94, WIDTH - 2 * RIGHT), *panel.draw(main, rows)]
+    if notes:
+        parts += _notes(result, rows, main)
+    bottom = main.top + main.height(len(rows))
+    zoom = None if window else _zoom(rows, main)
+    if zoom:
+        parts += [panel.callout(main, zoom, len(rows)), *panel.draw(zoom, rows), panel.frame(zoom, len(rows))]
+        bottom = zoom.top + zoom.height(len(rows))
+    return _page(result, parts, bottom + 8)
+
+
+def _checked(window: tuple[float, float] | None, step_time_s: float) -> tuple[float, float]:
+    if window is None:
+        return 0.0, step_time_s
+    first, last = window
+    if not 0 <= first < last or first >= step_time_s:
+        raise ValueError(
+            f"no such window: {first:g} to {last:g} s (first must be under last, and both within "
+            f"the step of {step_time_s:g} s)"
+        )
+    return first, min(last, step_time_s)
+
+
+def _row_height(rows: int) -> float:
+    """Rows of 12 to 44 pixels: a small schedule may be tall, a large one must fit a page."""
+    return min(44.0, max(12.0, 420.0 / rows))
+
+
+def _zoom(rows: Sequence[Track], main: Panel) -> Panel | None:
+    """A panel on the way from warm-up to steady state, or None where boxes can be read already."""
+    forwards = sorted(box.duration_s for row in rows for box in row.work if box.kind == "F")
+    if not forwards:
+        return None
+    typical_s = forwards[len(forwards) // 2]
+    if typical_s * main.pixels_per_s >= READABLE_BOX:
+        return None
+    length_s = typical_s * (WIDTH - LEFT - RIGHT) / ZOOMED_BOX
+    turn_s = min((box.start_s for row in rows for box in row.work if box.kind in "BI"), default=0.0)
+    last_s = main.window[1]
+    first_s = min(max(0.0, turn_s - 0.35 * length_s), max(0.0, last_s - length_s))
+    return Panel(
+        left=LEFT,
+        top=main.top + main.height(len(rows)) + 22,
+        width=WIDTH - LEFT - RIGHT,
+        row_height=max(main.row_height, 20.0),
+        window=(first_s, min(first_s + length_s, last_s)),
+    )
+
+
+def _header(result: Result) -> Iterator[str]:
+    scenario = result.scenario
+    room = WIDTH - 2 * RIGHT
+    title = scenario.title or captions.subject(scenario)
+    outcome = (
+        f"step {seconds(result.step_time_s)} · bubble {percent(result.bubble_fraction)} of busy time · "
+        f"MFU {percent(result.mfu)} (full attention scores), {percent(result.mfu_causal)} (causal)"
+    )
+    if not result.fits:
+        outcome += " · does not fit in memory"
+    layout = f"{captions.layout(scenario)} · {captions.batch(scenario)}"
+    if scenario.title:
+        layout = f"{captions.subject(scenario)} · {layout}"
+    yield text(RIGHT, 32, shortened(title, 19, room), font_size=19, font_weight="bold", fill=palette.INK)
+    yield text(RIGHT, 54, shortened(layout, 13, room), font_size=13, fill=palette.FAINT_INK)
+    yield text(RIGHT, 75, outcome, font_size=13, fill=palette.INK)
+
+
+def _notes(result: Result, rows: Sequence[Track], main: Panel) -> Iterator[str]:
+    """Bubble and peak memory of each row's stage, in two columns at the right."""
+    size = min(11.0, max(main.row_height * 0.62, 8.0))
+    middle, right = WIDTH - RIGHT - 62, WIDTH - RIGHT
+    peaks = {stage.pp: stage.peak_bytes for stage in result.memory}
+    cells = [text(middle, main.top - 6, "bubble"), text(right, main.top - 6, "peak")]
+    every = -(-size * 1.1 // main.row_height)
+    for index, row in enumerate(rows):
+        if index % every == 0:
+            y = main.row_top(index) + main.box_height / 2 + 0.36 * size
+            cells.append(text(middle, y, percent(result.bubble_per_stage[row.pp])))
+            if row.pp in peaks:
+                cells.append(text(right, y, gigabytes(peaks[row.pp])))
+    yield group(cells, font_size=size, text_anchor="end", fill=palette.FAINT_INK)
+
+
+def _hatch(axis: str) -> str:
+    ground = rect(0, 0, 6, 6, fill=palette.FLAT[axis], fill_opacity="0.35")
+    stripe = element("path", d="M0 0V6", stroke=palette.FLAT[axis], stroke_width=4)
+    return element(
+        "pattern",
+        ground + stripe,
+        id=f"hatch-{axis}",
+        width=6,
+        height=6,
+        patternUnits="userSpaceOnUse",
+        patternTransform="rotate(45)",
+    )
+
+
+def _page(result: Result, parts: Sequence[str], height: float) -> str:
+    title = element("title", escape(f"Schedule timeline of {result.scenario.name}"))
+    hatches = element("defs", "".join(_hatch(axis) for axis in AXES))
+    paper = rect(0, 0, WIDTH, height, fill="#ffffff")
+    body = "\n".join(chain((title, hatches, paper), parts))
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        + element(
+            "svg",
+            f"\n{body}\n",
+            xmlns="http://www.w3.org/2000/svg",
+            width=WIDTH,
+            height=height,
+            viewBox=f"0 0 {WIDTH:g} {height:g}",
+            role="img",
+            font_family=FONT,
+        )
+        + "\n"
+    )

@@ -1,0 +1,226 @@
+"""A Result as a trace that Perfetto, chrome://tracing and Holistic Trace Analysis open.
+
+Trace Event Format (JSON object form) with the names that PyTorch's profiler (Kineto) gives: rank
+classes are processes, streams are threads, kernels are complete events (``ph: X``) in
+microseconds, collectives are called ``ncclDevKernel_...``, the memory held is a counter, and
+arrows lead from each pipeline action to the one that waits for it. Knows the format; knows no
+cost.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any
+
+from ...schedules.pipeline.action import Action
+from .result import AXES, ActionSpan, Result, Span, StageMemory
+
+Event = dict[str, Any]
+
+SCHEDULE_THREAD = 0
+STREAM_ORDER = ("compute", *AXES)
+COLLECTIVES = {
+    "allreduce": "AllReduce",
+    "allgather": "AllGather",
+    "reducescatter": "ReduceScatter",
+    "alltoall": "SendRecv",
+    "broadcast": "Broadcast",
+    "send": "SendRecv",
+    "recv": "SendRecv",
+}
+
+
+def trace_document(result: Result, *, rank: int | None = None) -> Event:
+    """The whole trace as one object. ``rank`` (index of a rank class) keeps that class alone, which
+    is what Holistic Trace Analysis wants: one file a rank.
+
+    Raises ValueError when there is no such class.
+    """
+    return {**_header(result, rank), "traceEvents": list(trace_events(result, rank=rank))}
+
+
+def write_trace(result: Result, path: str | Path, *, rank: int | None = None) -> None:
+    """Write the trace, one event a line. ``.gz`` at the end of the name compresses it.
+
+    Raises ValueError for a name that ends neither in ``.json`` nor in ``.json.gz``.
+    """
+    path = Path(path)
+    if path.name.endswith(".json"):
+        with path.open("wb") as file:
+            _write(result, file, rank)
+    elif path.name.endswith(".json.gz"):
+        # no name and no time in the header: the same step gives the same bytes
+        with path.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
+            _write(result, packed, rank)
+    else:
+        raise ValueError(f"cannot write a trace to {path.name!r}: the name must end in .json or .json.gz")
+
+
+def _write(result: Result, file: IO[bytes] | gzip.GzipFile, rank: int | None) -> None:
+    import orjson
+
+    file.write(orjson.dumps(_header(result, rank))[:-1] + b',\n"traceEvents":[')
+    comma = b"\n"
+    for event in trace_events(result, rank=rank):
+        file.write(comma + orjson.dumps(event))
+        comma = b",\n"
+    file.write(b"\n]}\n")
+
+
+def _header(result: Result, rank: int | None) -> Event:
+    if rank is not None and not 0 <= rank < len(result.ranks):
+        raise ValueError(f"no rank class {rank}: there are {len(result.ranks)}, counted from 0")
+    first = result.ranks[rank or 0]
+    return {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "traceName": result.scenario.name,
+        "distributedInfo": {"backend": "nccl", "rank": first.first_rank, "world_size": result.gpus},
+    }
+
+
+def trace_events(result: Result, *, rank: int | None = None) -> Iterator[Event]:
+    """Names first, then per process and thread the events in order of time, then arrows."""
+    chosen = range(len(result.ranks)) if rank is None else (rank,)
+    spans: dict[int, dict[str, list[Span]]] = {index: {} for index in chosen}
+    for span in result.iter_spans():
+        if span.rank in spans:
+            spans[span.rank].setdefault(span.stream, []).append(span)
+    actions: dict[int, list[ActionSpan]] = {index: [] for index in chosen}
+    for action in result.actions:
+        if action.rank in actions:
+            actions[action.rank].append(action)
+    memory = {stage.pp: stage for stage in result.memory}
+    for index in chosen:
+        streams = sorted(spans[index], key=_stream_order)
+        yield from _names(result, index, streams)
+        for action in sorted(actions[index], key=lambda a: (a.start_s, a.end_s)):
+            yield _action_event(action)
+        for thread, stream in enumerate(streams, start=1):
+            for span in sorted(spans[index][stream], key=lambda s: (s.start_s, s.end_s)):
+                yield _span_event(span, thread)
+        if result.ranks[index].pp in memory:
+            yield from _memory_events(index, memory[result.ranks[index].pp])
+    yield from _arrows(result, [action for index in chosen for action in actions[index]])
+
+
+def _stream_order(stream: str) -> tuple[int, str]:
+    return (STREAM_ORDER.index(stream) if stream in STREAM_ORDER else len(STREAM_ORDER)), stream
+
+
+def _names(result: Result, index: int, streams: list[str]) -> Iterator[Event]:
+    ranks = result.ranks[index]
+    stands_for = f"rank {ranks.first_rank}" + (f" and {ranks.count - 1:,} like it" if ranks.count > 1 else "")
+
+    def named(kind: str, thread: int, **arguments: str | int) -> Event:
+        return {"ph": "M", "name": kind, "pid": index, "tid": thread, "args": arguments}
+
+    yield named("process_name", SCHEDULE_THREAD, name=f"{stands_for} ({ranks.name})")
+    yield named("process_sort_index", SCHEDULE_THREAD, sort_index=index)
+    for thread, name in enumerate(("schedule", *(f"stream {stream}" for stream in streams))):
+        yield named("thread_name", thread, name=name)
+        yield named("thread_sort_index", thread, sort_index=thread)
+
+
+def _when(start_s: float, end_s: float) -> Event:
+    """``ts`` and ``dur`` in microseconds, both cut to whole nanoseconds so that what touches in the
+    simulation touches in the file and never overlaps."""
+    start_ns, end_ns = round(start_s * 1e9), round(end_s * 1e9)
+    return {"ts": start_ns / 1000, "dur": (end_ns - start_ns) / 1000}
+
+
+def _action_event(action: ActionSpan) -> Event:
+    return {
+        "ph": "X",
+        "cat": "gpu_user_annotation",
+        "name": f"{action.stage}{action.kind}{action.microbatch}",
+        "pid": action.rank,
+        "tid": SCHEDULE_THREAD,
+        **_when(action.start_s, action.end_s),
+        "args": {"stage": action.stage, "microbatch": action.microbatch},
+    }
+
+
+def _span_event(span: Span, thread: int) -> Event:
+    arguments: Event = {"device": span.rank, "stream": thread, "bytes": span.bytes, "flops": span.flops}
+    name, category = span.name, "kernel"
+    if span.category in AXES:
+        kernel, collective = _nccl(span.name)
+        arguments |= {"Collective name": collective, "Process Group Name": span.category}
+        name = f"{kernel} ({span.category}: {span.name})"
+    elif span.stream == "host":
+        category = "cpu_op"
+    elif re.search(r"\b(copy|offload|memcpy)\b", span.name, re.IGNORECASE):
+        category = "gpu_memcpy"
+    if span.action:
+        arguments["stage"], arguments["microbatch"] = _stage_and_microbatch(span.action)
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": span.rank,
+        "tid": thread,
+        **_when(span.start_s, span.end_s),
+        "args": arguments,
+    }
+
+
+@lru_cache(maxsize=4096)
+def _nccl(name: str) -> tuple[str, str]:
+    """Kernel and collective as NCCL and PyTorch call them, from a name such as ``all_reduce gradients``."""
+    squeezed = re.sub(r"[^a-z]", "", name.lower())
+    for collective, kernel in COLLECTIVES.items():
+        if collective in squeezed:
+            return f"ncclDevKernel_{kernel}", collective
+    return "ncclDevKernel_Generic", name
+
+
+@lru_cache(maxsize=65536)
+def _stage_and_microbatch(action: str) -> tuple[int, int]:
+    parsed = Action.parse(action)
+    return parsed.stage, parsed.microbatch
+
+
+def _memory_events(index: int, stage: StageMemory) -> Iterator[Event]:
+    """What is held all through the step plus the activations held, in GB."""
+    points = stage.timeline or ((0.0, 0.0),)
+    for time_s, activations_bytes in sorted(points, key=lambda point: point[0]):
+        yield {
+            "ph": "C",
+            "name": "memory GB",
+            "pid": index,
+            "ts": round(time_s * 1e9) / 1000,
+            "args": {"GB": (stage.static_bytes + activations_bytes) / 1e9},
+        }
+
+
+def _arrows(result: Result, actions: list[ActionSpan]) -> Iterator[Event]:
+    """From every forward to that of the next stage, from every backward to that of the stage before."""
+    if len({ranks.pp for ranks in result.ranks}) < len(result.ranks):
+        return  # several classes share a stage: which of them talk to each other is not said
+    found = {(a.kind, a.stage, a.microbatch): a for a in actions}
+    number = 0
+    for (kind, stage, microbatch), source in found.items():
+        target = found.get((kind, stage + (1 if kind == "F" else -1), microbatch))
+        if kind == "W" or target is None or target.rank == source.rank:
+            continue
+        number += 1
+        what = "activations" if kind == "F" else "gradients"
+        yield _arrow_end("s", what, number, source)
+        yield {**_arrow_end("f", what, number, target), "bp": "e"}
+
+
+def _arrow_end(phase: str, what: str, number: int, action: ActionSpan) -> Event:
+    return {
+        "ph": phase,
+        "cat": "p2p",
+        "name": what,
+        "id": number,
+        "pid": action.rank,
+        "tid": SCHEDULE_THREAD,
+        "ts": _when(action.start_s, action.end_s)["ts"],
+    }

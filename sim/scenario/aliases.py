@@ -1,0 +1,108 @@
+"""Other names of the same fields, and short forms of whole blocks.
+
+Knows Megatron-LM's names, common abbreviations and where a name that stands in the wrong block
+belongs. Does not know what the fields mean.
+"""
+
+from __future__ import annotations
+
+from .errors import Problem, dotted
+from .tree import Node
+
+# block -> other name -> path inside the block. Long names: Megatron-LM's dataclasses.
+ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
+    "model": {
+        "head_dim": ("kv_channels",),
+        "num_moe_experts": ("moe", "num_experts"),
+        "moe_router_topk": ("moe", "topk"),
+        "moe_ffn_hidden_size": ("moe", "expert_ffn_hidden_size"),
+        "moe_shared_expert_intermediate_size": ("moe", "shared_expert_ffn_hidden_size"),
+        "q_lora_rank": ("mla", "q_lora_rank"),
+        "kv_lora_rank": ("mla", "kv_lora_rank"),
+        "qk_head_dim": ("mla", "qk_nope_head_dim"),
+        "qk_pos_emb_head_dim": ("mla", "qk_rope_head_dim"),
+        "v_head_dim": ("mla", "v_head_dim"),
+    },
+    "parallelism": {
+        "tensor_model_parallel_size": ("tp",),
+        "pipeline_model_parallel_size": ("pp",),
+        "virtual_pipeline_model_parallel_size": ("vpp",),
+        "context_parallel_size": ("cp",),
+        "expert_model_parallel_size": ("ep",),
+        "expert_tensor_parallel_size": ("etp",),
+        "data_parallel_size": ("dp",),
+        "sharding": ("zero",),
+    },
+    "training": {
+        "micro_batch_size": ("micro_batch",),
+        "mbs": ("micro_batch",),
+        "global_batch_size": ("global_batch",),
+        "gbs": ("global_batch",),
+        "seq": ("seq_length",),
+        "recompute_granularity": ("recompute",),
+    },
+    "published": {"step_time": ("step_time_s",)},
+    "cluster.measured_network": {
+        name: (f"{name}_bytes_per_s",)
+        for kind in ("all_reduce", "all_gather", "reduce_scatter")
+        for name in (kind, f"{kind}_intra")
+    },
+}
+
+SHORT_FORMS: dict[str, str] = {"model": "preset", "software": "preset", "cluster.fabric": "kind"}
+"""A block that is text stands for a block with this one key."""
+
+HINTS = {
+    "num_microbatches": "it follows from global_batch / (micro_batch × dp); set those",
+    "gradient_accumulation_steps": "it follows from global_batch / (micro_batch × dp); set those",
+    "untie_embeddings_and_output_weights": "use tied_embeddings, which says the opposite",
+    "layout": "its fields belong in parallelism, training and schedule",
+    "hardware": "its fields belong in cluster",
+}
+"""What to do instead, for keys that have no field."""
+
+
+def canonical(node: Node, block: str = "") -> tuple[Node, list[Problem]]:
+    """The tree with canonical names and without short forms; a field given under two names is a problem."""
+    if isinstance(node.value, str) and block in SHORT_FORMS:
+        return node.with_entries({SHORT_FORMS[block]: node}), []
+    entries: dict[str, Node] = {}
+    problems: list[Problem] = []
+    for key, entry in node.entries.items():
+        inner, found = canonical(entry, f"{block}.{key}" if block else key)
+        problems += found
+        path = ALIASES.get(block, {}).get(key, (key,))
+        problems += _insert(entries, path, inner, f"{block}.{key}")
+    return (node.with_entries(entries) if isinstance(node.value, dict) else node), problems
+
+
+def _insert(entries: dict[str, Node], path: tuple[str, ...], node: Node, given_as: str) -> list[Problem]:
+    key, *rest = path
+    if rest:
+        holder = entries.get(key) or Node(value={}, mark=node.mark, key_mark=node.key_mark)
+        inner = dict(holder.entries)
+        problems = _insert(inner, tuple(rest), node, given_as)
+        entries[key] = holder.with_entries(inner)
+        return problems
+    if key in entries:
+        other = entries[key].key_mark
+        where = f" (line {other.line})" if other and other.line else ""
+        message = f"{key} is given twice, once under another name{where}; keep one of them"
+        return [Problem(mark=node.key_mark or node.mark, path=given_as, message=message)]
+    entries[key] = node
+    return []
+
+
+def home_of(key: str, blocks: dict[str, set[str]]) -> str | None:
+    """The dotted field that ``key`` names in another block, if there is exactly one.
+
+    ``blocks`` holds the fields of every block.
+    """
+    homes = [dotted((block, key)) for block, fields in blocks.items() if key in fields]
+    homes += [
+        dotted((block, *path))
+        for block, names in ALIASES.items()
+        for name, path in names.items()
+        if name == key
+    ]
+    return homes[0] if len(homes) == 1 else None

@@ -1,0 +1,232 @@
+"""From a merged document to a Scenario: defaults that depend on other fields, types, consistency.
+
+Knows the blocks and how each is read. Every mistake of every block is gathered before any is
+reported; a block that cannot be read is left out of the checks that need it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..model.model import Model
+from ..software.software import Software
+from .checks import findings, nvlink_domain
+from .checks_pipeline import V_SHAPED
+from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
+from .explain import explained, field_path, unknown_key
+from .models import (
+    FROM_DOCUMENT,
+    SCHEDULE_NAMES,
+    ClusterSpec,
+    Parallelism,
+    Published,
+    Scenario,
+    ScheduleName,
+    Text,
+    Training,
+)
+from .presets import model_fields, software_fields
+from .tree import Node, nearest, without_nulls
+
+Part = TypeVar("Part", bound=BaseModel)
+
+_HOST_GPUS: Final = {72: 4}
+"""GPUs of a host where the NVLink domain spans hosts: four in an NVL72 rack; eight everywhere else."""
+
+
+class _Heading(BaseModel):
+    """The fields of a scenario that are no block."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Text
+    title: Text = ""
+    schedule: ScheduleName = "none"
+    calibration: tuple[Text, ...] = ()
+
+
+_BLOCKS: Final[dict[str, type[BaseModel]]] = {
+    "model": Model,
+    "cluster": ClusterSpec,
+    "parallelism": Parallelism,
+    "training": Training,
+    "software": Software,
+    "published": Published,
+}
+_REQUIRED: Final = {
+    "model": "a name such as llama3.1-405b, a Hugging Face config.json, or the fields",
+    "cluster": "gpu, gpus and interconnect",
+    "training": "global_batch, micro_batch, seq_length and precision",
+    "software": "a preset such as megatron-core-2024",
+}
+_UNCHECKED: Final = {
+    ("measured_network",),
+    ("fabric",),
+    ("price_per_gpu_hour",),
+    ("cpu_offload",),
+    ("tokens",),
+}
+"""Optional fields that no check between blocks reads."""
+
+_FIELDS: Final = {block: set(part.model_fields) for block, part in _BLOCKS.items()}
+
+
+def build(tree: Node, name: str) -> Scenario:
+    """The scenario of a document with canonical names; ``name`` is used where the document has none.
+
+    Raises:
+        ScenarioError: with every problem found.
+    """
+    if not isinstance(tree.value, dict):
+        message = "a scenario is a block of fields: model, cluster, parallelism, training, schedule, software"
+        raise ScenarioError([Problem(mark=tree.mark, path="", message=message, value=tree.value)])
+    return _Builder(tree).scenario(name)
+
+
+class _Builder:
+    """One reading of one document."""
+
+    def __init__(self, tree: Node) -> None:
+        self.tree = tree
+        self.problems: list[Problem] = []
+
+    def scenario(self, name: str) -> Scenario:
+        self._check_keys()
+        plain = without_nulls(self.tree).plain()
+        model = self._part(Model, "model", self._resolved("model", plain))
+        software = self._part(Software, "software", self._resolved("software", plain))
+        cluster = self._part(ClusterSpec, "cluster", _with_machine_defaults(plain.get("cluster")))
+        layout = _with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
+        parallelism = self._part(Parallelism, "parallelism", layout)
+        training = self._part(Training, "training", plain.get("training"))
+        published = self._part(Published, "published", plain.get("published"))
+        heading = self._heading(plain, name, parallelism)
+        for finding in findings(
+            model=model,
+            cluster=cluster,
+            parallelism=parallelism,
+            training=training,
+            schedule=heading.schedule if heading else None,
+        ):
+            self._add(finding.path, finding.message)
+        if self.problems:
+            raise ScenarioError(self.problems)
+        # No problem was found, so every part was read.
+        assert model is not None
+        assert software is not None
+        assert cluster is not None
+        assert parallelism is not None
+        assert training is not None
+        assert heading is not None
+        return Scenario(
+            model=model.padded_for(parallelism.tp),
+            cluster=cluster,
+            parallelism=parallelism,
+            training=training,
+            software=software,
+            published=published,
+            **dict(heading),
+        )
+
+    def _check_keys(self) -> None:
+        known = [*_Heading.model_fields, *_BLOCKS, "extends"]
+        for key, entry in self.tree.entries.items():
+            if key not in known:
+                self._add((key,), unknown_key(key, known, _FIELDS), entry.key_mark)
+        for block, contents in _REQUIRED.items():
+            if nearest(self.tree, (block,)).value is None or block not in self.tree.entries:
+                self._add((block,), f"this block is required: {contents}")
+
+    def _resolved(self, block: str, plain: dict[str, Any]) -> Any:
+        """The fields of a block that may name a preset; None if that failed."""
+        node = self.tree.entries.get(block)
+        if node is None or not isinstance(node.value, dict):
+            return plain.get(block)
+        try:
+            return model_fields(node) if block == "model" else software_fields(node)
+        except ValueError as error:
+            self._add((block,), str(error), nearest(node, ("preset",)).mark)
+            return None
+
+    def _heading(self, plain: dict[str, Any], name: str, parallelism: Parallelism | None) -> _Heading | None:
+        fields = {key: plain[key] for key in _Heading.model_fields if key in plain}
+        fields.setdefault("name", name)
+        if parallelism:
+            fields.setdefault("schedule", _default_schedule(parallelism))
+        return self._part(_Heading, "", fields)
+
+    def _part(self, part: type[Part], block: str, fields: Any) -> Part | None:
+        """The block, its errors reported. What no check reads does not keep it from being checked further."""
+        if fields is None:
+            return None
+        try:
+            return part.model_validate(fields, context=FROM_DOCUMENT)
+        except ValidationError as failure:
+            errors = failure.errors(include_url=False)
+        prefix = (block,) if block else ()
+        rest = fields
+        for error in errors:
+            inner, unknown = field_path(error), error["type"] == "extra_forbidden"
+            path = (*prefix, *inner)
+            key_mark = nearest(self.tree, path).key_mark if unknown else None
+            self._add(path, explained(error, part, _FIELDS), key_mark)
+            spare = inner if unknown else inner[:1] if inner[:1] in _UNCHECKED else None
+            rest = None if rest is None or spare is None else _without(rest, spare)
+        return self._part(part, block, rest)
+
+    def _add(self, path: FieldPath, message: str, mark: Mark | None = None) -> None:
+        node = nearest(self.tree, path)
+        if mark is None:
+            absent = isinstance(node.value, dict)
+            mark = (node.key_mark or Mark(file=node.mark.file)) if absent else node.mark
+        value = None if isinstance(node.value, dict | list) else node.value
+        self.problems.append(Problem(mark=mark, path=dotted(path), message=message, value=value))
+
+
+def _with_machine_defaults(fields: Any) -> Any:
+    """The block ``cluster`` with the host size of its GPU, and no network where NVLink is enough."""
+    if not isinstance(fields, dict):
+        return fields
+    filled = dict(fields)
+    gpu = str(filled.get("gpu"))
+    filled.setdefault("gpus_per_node", _HOST_GPUS.get(nvlink_domain(gpu, 8), 8))
+    gpus, per_node = _whole(filled.get("gpus")), _whole(filled["gpus_per_node"])
+    if gpus and per_node and gpus <= nvlink_domain(gpu, per_node):
+        filled.setdefault("interconnect", "nvlink-only")
+    return filled
+
+
+def _with_layout_defaults(fields: Any, schedule: Any, cluster: ClusterSpec | None) -> Any:
+    """The block ``parallelism`` with vpp and dp, which follow from the schedule and the number of GPUs."""
+    if not isinstance(fields, dict):
+        return fields
+    filled = dict(fields)
+    if schedule in V_SHAPED:
+        filled.setdefault("vpp", 2)
+    tp, pp, cp = (_whole(filled.get(axis, 1)) for axis in ("tp", "pp", "cp"))
+    if cluster and tp and pp and cp:
+        filled.setdefault("dp", max(1, cluster.gpus // (tp * pp * cp)))
+    filled.setdefault("dp", 1)  # a guess: the reason is already a problem
+    return filled
+
+
+def _default_schedule(par: Parallelism) -> str:
+    if par.pp == 1:
+        return SCHEDULE_NAMES[0]
+    return "1f1b" if par.vpp == 1 else "interleaved"
+
+
+def _without(fields: dict[Any, Any], path: FieldPath) -> dict[Any, Any]:
+    """Nested ``fields`` without the one at ``path``."""
+    key, *rest = path
+    if not rest or not isinstance(fields.get(key), dict):
+        return {name: value for name, value in fields.items() if name != key}
+    return {**fields, key: _without(fields[key], tuple(rest))}
+
+
+def _whole(value: Any) -> int | None:
+    """A positive whole number, which may be written 1e3; None for anything else, which is reported elsewhere."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and value >= 1 and value == value // 1 else None

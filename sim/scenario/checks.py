@@ -1,0 +1,223 @@
+"""What must hold between the parts of a scenario: who divides whom, and what would be valid.
+
+Knows arithmetic and the rules of the frameworks. Does not know files: a finding names a field, and
+whoever has the text finds the line. A part that could not be read is None; what needs it is skipped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...hardware.catalogue import unknown_name
+from ...hardware.gpus import get_gpu, gpu_names
+from ...hardware.interconnect import get_interconnect, interconnect_names
+from .checks_pipeline import layers_fit_stages, schedule_fits_layout
+from .finding import Finding, choices, divisors, neighbours
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from .models import ClusterSpec, Parallelism, Training
+
+
+def findings(
+    *,
+    model: Model | None = None,
+    cluster: ClusterSpec | None = None,
+    parallelism: Parallelism | None = None,
+    training: Training | None = None,
+    schedule: str | None = None,
+) -> list[Finding]:
+    """Every inconsistency between the given parts."""
+    found: list[Finding] = []
+    if cluster:
+        found += hardware_exists(cluster)
+    if parallelism:
+        found += layout_is_sound(parallelism)
+        found += schedule_fits_layout(schedule, parallelism) if schedule else ()
+    wrong_sizes: list[Finding] = []
+    if model and parallelism:
+        wrong_sizes += tensor_parallel_divides(model, parallelism)
+        found += [*experts_fit(model, parallelism), *layers_fit_stages(model, parallelism)]
+        found += recompute_fits(model, parallelism, training) if training else ()
+    if cluster and parallelism:
+        wrong_sizes = wrong_sizes or list(world_size_matches(cluster, parallelism))
+    if wrong_sizes:  # what follows from tp, dp or gpus would say nothing new
+        return wrong_sizes + found
+    if cluster:
+        found += hosts_are_full(cluster)
+    if parallelism and training:
+        found += sequence_divides(parallelism, training)
+    if cluster and parallelism:
+        found += shards_fit(model, parallelism)
+        found += batch_divides(parallelism, training, schedule) if training else ()
+    return found
+
+
+def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
+    """Catalogue keys are known, and a job of several hosts has a network."""
+    if cluster.gpu not in gpu_names():
+        yield Finding(path=("cluster", "gpu"), message=str(unknown_name("GPU", cluster.gpu, gpu_names())))
+    if cluster.interconnect not in interconnect_names():
+        message = str(unknown_name("interconnect", cluster.interconnect, interconnect_names()))
+        yield Finding(path=("cluster", "interconnect"), message=message)
+    elif get_interconnect(cluster.interconnect).kind == "none" and not inside_one_domain(cluster):
+        yield Finding(
+            path=("cluster", "interconnect"),
+            message=f"{cluster.interconnect} means a job inside one NVLink domain, but {cluster.gpus} GPUs"
+            f" span several; name the network between hosts, one of {', '.join(interconnect_names())}",
+        )
+
+
+def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
+    """A job takes a part of one host, or whole hosts."""
+    if cluster.gpus > cluster.gpus_per_node and cluster.gpus % cluster.gpus_per_node:
+        yield Finding(
+            path=("cluster", "gpus"),
+            message=f"{cluster.gpus} GPUs do not fill hosts of {cluster.gpus_per_node};"
+            f" gpus can be {neighbours(cluster.gpus, cluster.gpus_per_node)}",
+        )
+
+
+def inside_one_domain(cluster: ClusterSpec) -> bool:
+    """Whether NVLink alone connects all GPUs of the job."""
+    return cluster.gpus <= nvlink_domain(cluster.gpu, cluster.gpus_per_node)
+
+
+def nvlink_domain(gpu: str, gpus_per_node: int) -> int:
+    """GPUs that NVLink connects: those of a host, or of a rack where the GPU's domain spans hosts (NVL72)."""
+    spans_hosts = gpu in gpu_names() and get_gpu(gpu).nvlink_domain > 8
+    return get_gpu(gpu).nvlink_domain if spans_hosts else gpus_per_node
+
+
+def layout_is_sound(par: Parallelism) -> Iterator[Finding]:
+    """Rules inside the block ``parallelism``."""
+    axes = par.order.split("-")
+    if sorted(axes) != ["cp", "dp", "ep", "pp", "tp"]:
+        message = (
+            f"{par.order!r} must name tp, cp, ep, dp and pp once each, fastest first, as in tp-cp-ep-dp-pp"
+        )
+        yield Finding(path=("parallelism", "order"), message=message)
+    if par.sequence_parallel and par.tp == 1:
+        message = "there is nothing to shard over tp 1; set sequence_parallel: false, or tp to 2 or more"
+        yield Finding(path=("parallelism", "sequence_parallel"), message=message)
+
+
+def tensor_parallel_divides(model: Model, par: Parallelism) -> Iterator[Finding]:
+    """tp splits heads, query groups, MLP columns and vocabulary rows evenly."""
+    shared = {"num_attention_heads": model.num_attention_heads, "ffn_hidden_size": model.ffn_hidden_size}
+    if model.attention != "mla":
+        shared["num_query_groups"] = model.num_query_groups
+    valid = choices(divisors(math.gcd(*shared.values())))
+    split_badly = [f"{field} {size}" for field, size in shared.items() if size % par.tp]
+    if split_badly:
+        message = f"{par.tp} does not divide {' and '.join(split_badly)}; for this model tp can be {valid}"
+        yield Finding(path=("parallelism", "tp"), message=message)
+    elif model.make_vocab_size_divisible_by is None and model.vocab_size % par.tp:
+        yield Finding(
+            path=("model", "vocab_size"),
+            message=f"{model.vocab_size} rows cannot be split over tp {par.tp};"
+            " set make_vocab_size_divisible_by: 128 to pad them as Megatron does",
+        )
+
+
+def experts_fit(model: Model, par: Parallelism) -> Iterator[Finding]:
+    """Expert parallelism needs experts, and splits them evenly."""
+    if model.moe is None:
+        for field in ("ep", "etp"):
+            size = getattr(par, field)
+            if size > 1:
+                message = f"{size} needs experts, but the model is dense; set {field} to 1 or give model.moe"
+                yield Finding(path=("parallelism", field), message=message)
+        return
+    experts, width = model.moe.num_experts, model.moe.expert_ffn_hidden_size
+    if experts % par.ep:
+        message = f"{par.ep} must divide num_experts {experts}; ep can be {choices(divisors(experts))}"
+        yield Finding(path=("parallelism", "ep"), message=message)
+    if width % par.etp:
+        message = (
+            f"{par.etp} must divide expert_ffn_hidden_size {width}; etp can be {choices(divisors(width))}"
+        )
+        yield Finding(path=("parallelism", "etp"), message=message)
+
+
+def world_size_matches(cluster: ClusterSpec, par: Parallelism) -> Iterator[Finding]:
+    """gpus = tp * pp * cp * dp."""
+    replica = par.tp * par.pp * par.cp
+    product = f"tp × pp × cp = {par.tp} × {par.pp} × {par.cp} = {replica}"
+    if cluster.gpus % replica:
+        message = (
+            f"{cluster.gpus} is not a multiple of {product}; gpus can be {neighbours(cluster.gpus, replica)}"
+        )
+        yield Finding(path=("cluster", "gpus"), message=message)
+    elif par.dp * replica != cluster.gpus:
+        message = (
+            f"{par.dp} replicas of {product} GPUs are {par.dp * replica}, but gpus is {cluster.gpus};"
+            f" leave dp out or set it to {cluster.gpus // replica}"
+        )
+        yield Finding(path=("parallelism", "dp"), message=message)
+
+
+def shards_fit(model: Model | None, par: Parallelism) -> Iterator[Finding]:
+    """Shard groups and expert groups tile the data-parallel ranks."""
+    shard, ranks = par.fsdp_shard_size, par.dp * par.cp
+    if shard is not None and par.zero == 0:
+        message = "zero 0 shards nothing; set zero to 1, 2 or 3, or leave fsdp_shard_size out"
+        yield Finding(path=("parallelism", "fsdp_shard_size"), message=message)
+    elif shard is not None and ranks % shard:
+        message = f"{shard} must divide dp × cp = {ranks}; it can be {choices(divisors(ranks))}"
+        yield Finding(path=("parallelism", "fsdp_shard_size"), message=message)
+    experts = par.ep * par.etp
+    if model and model.moe and (ranks * par.tp) % experts:
+        message = f"ep × etp = {experts} must divide tp × cp × dp = {ranks * par.tp}"
+        yield Finding(path=("parallelism", "ep"), message=message)
+
+
+def batch_divides(par: Parallelism, training: Training, schedule: str | None) -> Iterator[Finding]:
+    """global_batch = micro_batch * microbatches * dp; interleaving takes microbatches in groups of pp.
+
+    Megatron allows a last group that is smaller only where groups are larger than pp.
+    """
+    batch, together = training.global_batch, training.micro_batch * par.dp
+    product = f"micro_batch × dp = {training.micro_batch} × {par.dp} = {together}"
+    group = par.pp if schedule == "interleaved" else 1
+    valid = f"global_batch can be {neighbours(batch, together * group)}"
+    if batch % together:
+        message = f"{batch} is not a multiple of {product}; {valid}"
+        yield Finding(path=("training", "global_batch"), message=message)
+    elif batch // together % group:
+        message = (
+            f"{batch} sequences are {batch // together} microbatches of {product}, but interleaved runs them"
+        )
+        message += f" in groups of pp = {group}; {valid}"
+        yield Finding(path=("training", "global_batch"), message=message)
+
+
+def sequence_divides(par: Parallelism, training: Training) -> Iterator[Finding]:
+    """Sequence and context parallelism cut the sequence evenly.
+
+    Each cp rank takes two slices, one from either end, to balance the causal mask.
+    """
+    parts = par.cp * 2 if par.cp > 1 else 1
+    meaning = f"2 × cp = {parts}"
+    if par.sequence_parallel:
+        parts = math.lcm(parts, par.cp * par.tp)
+        meaning = f"cp × tp = {par.cp * par.tp}" if par.cp == 1 else f"2 × cp and cp × tp, that is {parts}"
+    if training.seq_length % parts:
+        yield Finding(
+            path=("training", "seq_length"),
+            message=f"{training.seq_length} is not a multiple of {meaning};"
+            f" seq_length can be {neighbours(training.seq_length, parts)}",
+        )
+
+
+def recompute_fits(model: Model, par: Parallelism, training: Training) -> Iterator[Finding]:
+    """A number of layers to recompute is at most what a stage holds."""
+    recompute = training.recompute
+    per_stage = -(-model.num_layers // par.pp)
+    if not isinstance(recompute, str) and recompute.layers is not None and recompute.layers > per_stage:
+        message = (
+            f"{recompute.layers} is more than the {per_stage} layers of a stage; recompute: full takes all"
+        )
+        yield Finding(path=("training", "recompute", "layers"), message=message)

@@ -1,0 +1,99 @@
+"""What must hold between layers, stages and the pipeline schedule.
+
+Knows how layers may be placed on stages and which schedule needs how many chunks per stage. Does not
+know the order of any schedule.
+
+References:
+    Megatron-LM transformer_block.py (layer placement), arguments.py and schedules.py (interleaving).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .finding import Finding, choices, divisors
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from .models import Parallelism
+
+LOOPED = ("interleaved", "looped-bfs", "interleaved-zb")
+"""Schedules whose ranks hold several chunks, the next stage always on the next rank."""
+
+V_SHAPED = ("zb-v", "zb-v-greedy", "v-half", "v-min", "v-1f1b", "dualpipev")
+"""Schedules whose ranks hold two chunks: the second half of the model runs back up the ranks."""
+
+
+def layers_fit_stages(model: Model, par: Parallelism) -> Iterator[Finding]:
+    """The layers can be placed on the pp * vpp chunks by the rule, or the given placement adds up."""
+    layers, chunks = model.num_layers, par.pp * par.vpp
+    product = f"pp × vpp = {par.pp} × {par.vpp} = {chunks}"
+    split = ("parallelism", "stage_split")
+    if not isinstance(par.stage_split, str):
+        yield from _explicit_split(par.stage_split, layers, chunks, product)
+    elif par.stage_split == "uniform" and layers % chunks:
+        advice = f"pp × vpp can be {choices(divisors(layers))}"
+        if (layers + 2) % chunks == 0:
+            advice += "; stage_split: embedding_and_loss_as_layers would fit"
+        yield Finding(
+            path=split, message=f"{layers} layers cannot be split evenly over {product} chunks; {advice}"
+        )
+    elif par.stage_split == "embedding_and_loss_as_layers" and (layers + 2) % chunks:
+        yield Finding(
+            path=split,
+            message=f"{layers} layers, embedding and loss are {layers + 2}, which cannot be split evenly"
+            f" over {product} chunks; pp × vpp can be {choices(divisors(layers + 2))}",
+        )
+    elif par.stage_split == "flops_balanced" and par.vpp > 1:
+        yield Finding(
+            path=split, message=f"flops_balanced places one chunk per stage; set vpp to 1, not {par.vpp}"
+        )
+    elif par.stage_split in ("flops_balanced", "uneven_unspecified") and layers < chunks:
+        message = f"{product} chunks are more than the {layers} layers; use fewer"
+        yield Finding(path=("parallelism", "pp"), message=message)
+
+
+def _explicit_split(split: tuple[int, ...], layers: int, chunks: int, product: str) -> Iterator[Finding]:
+    path = ("parallelism", "stage_split")
+    if len(split) != chunks:
+        yield Finding(path=path, message=f"the list has {len(split)} entries; {product} chunks need one each")
+    if sum(split) != layers:
+        yield Finding(
+            path=path, message=f"the list adds up to {sum(split)} layers, but the model has {layers}"
+        )
+
+
+def schedule_fits_layout(schedule: str, par: Parallelism) -> Iterator[Finding]:
+    """A pipeline has a schedule, with the chunks per stage that it needs."""
+    path = ("schedule",)
+    if par.pp == 1:
+        if schedule != "none":
+            yield Finding(
+                path=path, message=f"{schedule} needs a pipeline, but pp is 1; leave schedule out or raise pp"
+            )
+        if par.vpp > 1:
+            message = f"{par.vpp} chunks per stage need a pipeline, but pp is 1; leave vpp out or raise pp"
+            yield Finding(path=("parallelism", "vpp"), message=message)
+        return
+    if schedule == "none":
+        example = "interleaved" if par.vpp > 1 else "1f1b"
+        yield Finding(path=path, message=f"{par.pp} pipeline stages need a schedule, such as {example}")
+    else:
+        yield from _chunks_fit(schedule, par)
+
+
+def _chunks_fit(schedule: str, par: Parallelism) -> Iterator[Finding]:
+    path = ("parallelism", "vpp")
+    if schedule in LOOPED and par.vpp == 1:
+        yield Finding(
+            path=path,
+            message=f"{schedule} needs 2 or more chunks per stage; raise vpp, or set schedule to 1f1b",
+        )
+    elif schedule in V_SHAPED and par.vpp != 2:
+        yield Finding(path=path, message=f"{schedule} has exactly 2 chunks per stage; set vpp to 2")
+    elif schedule not in LOOPED + V_SHAPED and par.vpp > 1:
+        message = (
+            f"{schedule} has one chunk per stage, not {par.vpp}; set vpp to 1, or schedule to interleaved"
+        )
+        yield Finding(path=path, message=message)

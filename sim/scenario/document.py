@@ -1,0 +1,47 @@
+"""A scenario as a plain document again: what YAML, JSON and the loader take.
+
+Knows how to leave out what says nothing, and that quantities carry their unit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...hardware.quantities import Dimension, format_quantity
+from ..software.presets import get_software, software_names
+
+if TYPE_CHECKING:
+    from ..software.software import Software
+    from .models import Scenario
+
+_SUFFIXES: tuple[tuple[str, Dimension], ...] = (("_bytes_per_s", "bytes_per_s"), ("_s", "seconds"))
+
+
+def document_of(scenario: Scenario) -> dict[str, Any]:
+    """Dicts, lists, text and numbers; ``scenario_from_document`` gives an equal scenario back."""
+    document: dict[str, Any] = scenario.model_dump(mode="json", exclude_none=True, exclude={"software"})
+    for block in (document.get("published"), document["cluster"].get("measured_network")):
+        if block:
+            block.update(_with_units(block))
+    document["software"] = _software(scenario.software)
+    return document
+
+
+def _with_units(block: dict[str, Any]) -> dict[str, Any]:
+    texts = {}
+    for key, value in block.items():
+        for suffix, dimension in _SUFFIXES:
+            if key.endswith(suffix):
+                texts[key] = format_quantity(value, dimension)
+                break
+    return texts
+
+
+def _software(software: Software) -> dict[str, Any]:
+    """The preset and what differs from it; all fields of a stack that is no preset."""
+    fields = software.model_dump()
+    if software.name not in software_names():
+        return fields
+    preset = get_software(software.name).model_dump()
+    changed = {key: value for key, value in fields.items() if value != preset[key]}
+    return {"preset": software.name, **changed}

@@ -1,0 +1,64 @@
+"""What is wrong with a scenario, said so that its writer can mend it.
+
+Knows how a problem reads: where it stands, the line with a caret, the field, what was expected.
+Does not know the rules themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+FieldPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A place in a text. ``line`` and ``column`` count from 1; line 0 is a document that was never text."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+    source_line: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One mistake. ``path`` is the dotted field, empty where no field is concerned."""
+
+    mark: Mark
+    path: str
+    message: str
+    value: object = None
+
+    def __str__(self) -> str:
+        head = ": ".join(part for part in (str(self.mark), self.path, self.message) if part)
+        if not self.mark.source_line:
+            return head
+        indent = "".join(
+            "\t" if letter == "\t" else " " for letter in self.mark.source_line[: self.mark.column - 1]
+        )
+        return f"{head}\n    {self.mark.source_line}\n    {indent}^"
+
+
+class ScenarioError(ValueError):
+    """A scenario that cannot be used; ``problems`` holds every mistake found, in the order of the text."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted({str(problem): problem for problem in problems}.values(), key=_position))
+        listed = "\n".join(map(str, self.problems))
+        count = len(self.problems)
+        super().__init__(listed if count == 1 else f"{count} problems in the scenario\n{listed}")
+
+
+def dotted(path: FieldPath) -> str:
+    """``("parallelism", "stage_split", 2)`` as ``parallelism.stage_split[2]``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".")
+
+
+def _position(problem: Problem) -> tuple[str, int, int, str]:
+    return problem.mark.file, problem.mark.line, problem.mark.column, problem.path

@@ -1,0 +1,109 @@
+"""pydantic's errors in our words: what stands there, what was expected, the nearest known name.
+
+Knows pydantic's error types. Does not know which blocks a scenario has beyond what it is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from ...hardware.catalogue import unknown_name
+from .aliases import HINTS, home_of
+from .errors import FieldPath
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_NEEDED = {
+    "bool_type": "true or false is needed",
+    "string_type": "text is needed",
+    "float_type": "a number is needed",
+    "int_type": "a whole number is needed",
+    "tuple_type": "a list is needed, as in [1, 2]",
+    "model_type": "a block of fields is needed",
+    "model_attributes_type": "a block of fields is needed",
+}
+_BOUNDS = {
+    "greater_than": ("too small", "more than {gt}"),
+    "greater_than_equal": ("too small", "{ge} or more"),
+    "less_than": ("too large", "less than {lt}"),
+    "less_than_equal": ("too large", "{le} or less"),
+}
+
+
+def field_path(error: ErrorDetails) -> FieldPath:
+    """Where in the block: pydantic's location without the names of union branches (ours start with ``~``)."""
+    return tuple(part for part in error["loc"] if not str(part).startswith("~"))
+
+
+def explained(error: ErrorDetails, part: type[BaseModel], blocks: dict[str, set[str]]) -> str:
+    """One message for one pydantic error found in ``part``; ``blocks`` holds the fields of every block."""
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    path = field_path(error)
+    if kind == "missing":
+        return _missing(part, path)
+    if kind == "extra_forbidden":
+        return unknown_key(str(path[-1]), sorted(_fields_beside(part, path)), blocks)
+    if kind == "literal_error":
+        return _not_among(_last_word(path), value, str(context["expected"]))
+    if kind == "value_error":
+        message = str(context["error"])
+        return f"{message}, not {value!r}" if message.endswith("is needed") else message
+    if kind in _BOUNDS:
+        verdict, bound = _BOUNDS[kind]
+        return f"{value} is {verdict}; it must be {bound.format(**context)}"
+    if kind in _NEEDED:
+        return f"{_NEEDED[kind]}, not {value!r}"
+    return f"{error['msg']}, not {value!r}"
+
+
+def unknown_key(key: str, known: Sequence[str], blocks: dict[str, set[str]]) -> str:
+    """The message for a key that its block does not have: where it belongs, or the nearest one there."""
+    if key in HINTS:
+        return f"there is no such field; {HINTS[key]}"
+    home = home_of(key, blocks)
+    if home:
+        return f"this field belongs elsewhere: {home}"
+    return str(unknown_name("field", key, known))
+
+
+def _missing(part: type[BaseModel], path: FieldPath) -> str:
+    info = part.model_fields.get(str(path[0])) if len(path) == 1 else None
+    if info is None or not info.description:
+        return "this field is required"
+    example = f", such as {info.examples[0]}" if info.examples else ""
+    return f"this field is required ({info.description}{example})"
+
+
+def _last_word(path: FieldPath) -> str:
+    """What the field is, in a sentence: ``stage split`` for ``parallelism.stage_split``."""
+    words = [str(part).replace("_", " ") for part in path if isinstance(part, str)]
+    return words[-1] if words else "choice"
+
+
+def _not_among(what: str, value: Any, expected: str) -> str:
+    names = re.findall(r"'([^']*)'", expected)
+    if names and isinstance(value, str):
+        return str(unknown_name(what, value, names))
+    return f"{value!r} is not among the choices {expected}"
+
+
+def _fields_beside(part: type[BaseModel], path: FieldPath) -> set[str]:
+    """Fields of the block that holds the last key of ``path``."""
+    for key in path[:-1]:
+        info = part.model_fields.get(str(key))
+        inner = _models_in(info.annotation) if info else []
+        if not inner:
+            break
+        part = inner[0]
+    return set(part.model_fields)
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in getattr(annotation, "__args__", ()) for model in _models_in(argument)]

@@ -1,0 +1,147 @@
+"""Scenario files, shipped scenarios and ``--set`` overrides, as one Scenario.
+
+Knows where scenarios lie and how documents change one another: base < ``extends`` child < ``--set``.
+Does not know the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ... import scenarios
+from ...hardware.catalogue import unknown_name
+from .aliases import canonical
+from .errors import Mark, Problem, ScenarioError
+from .tree import Node, from_plain, merged
+from .yaml_source import read_tree
+
+if TYPE_CHECKING:
+    from .models import Scenario
+
+_SUFFIXES = (".yaml", ".yml")
+_COMMAND_LINE = "--set"
+
+_OF_ONE_DOCUMENT = ("extends", "name", "title", "published")
+"""Keys that describe the very document they stand in, so no other document inherits them."""
+
+_THE_JOB = ("model", "cluster", "parallelism", "training", "schedule")
+"""What a published number belongs to: it says nothing about a job that ``--set`` has changed."""
+
+
+def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario in the file ``source``, or the shipped one of that name.
+
+    Args:
+        source: a path, or a name of ``scenario_names()``.
+        overrides: changes such as ``parallelism.tp=4``; the value is YAML, the last one wins.
+            ``published`` is dropped where they change the job.
+
+    Raises:
+        ScenarioError: with every problem found, each at its file, line and column.
+    """
+    path = _find(source, Mark(file=str(source)), Path())
+    tree = _with_base(_read(path), ())
+    return _build(_with_overrides(tree, overrides), path.stem)
+
+
+def scenario_from_document(document: Mapping[str, Any], name: str) -> Scenario:
+    """The scenario of a plain document: what a file would hold, as dicts, lists, text and numbers.
+
+    Raises:
+        ScenarioError: with every problem found; ``name`` stands where a file would.
+    """
+    return _build(_with_base(_canonical(from_plain(document, Mark(file=name))), ()), name)
+
+
+def scenario_names() -> tuple[str, ...]:
+    """The shipped scenarios."""
+    return tuple(sorted(path.stem for path in _shipped_folder().glob("*.yaml")))
+
+
+def _shipped_folder() -> Path:
+    return Path(str(files(scenarios)))
+
+
+def _find(source: str | Path, asked_at: Mark, folder: Path) -> Path:
+    """The file that ``source`` means: a path from ``folder``, else a shipped name."""
+    path = folder / source
+    if path.is_file():
+        return path
+    if str(source) in scenario_names():
+        return _shipped_folder() / f"{source}.yaml"
+    if path.suffix in _SUFFIXES or len(Path(source).parts) > 1:
+        message = f"there is no file {str(path)!r}"
+    else:
+        message = str(unknown_name("shipped scenario", str(source), scenario_names()))
+    raise ScenarioError([Problem(mark=asked_at, path="", message=message, value=str(source))])
+
+
+def _read(path: Path) -> Node:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        message = "this file is not UTF-8 text"
+        raise ScenarioError([Problem(mark=Mark(file=str(path)), path="", message=message)]) from None
+    return _canonical(read_tree(text, str(path)))
+
+
+def _canonical(tree: Node) -> Node:
+    renamed, problems = canonical(tree)
+    if problems:
+        raise ScenarioError(problems)
+    return renamed
+
+
+def _with_base(tree: Node, seen: tuple[Path, ...]) -> Node:
+    """``tree`` laid over what it ``extends``."""
+    wish = tree.entries.get("extends")
+    if wish is None or wish.value is None:
+        return tree
+    if wish.text is None:
+        message = "a file or a shipped scenario's name is needed, as in extends: base.yaml"
+        raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.plain())])
+    folder = Path(wish.mark.file).parent if wish.mark.line else Path()
+    path = _find(wish.text, wish.mark, folder)
+    if path.resolve() in seen:
+        message = f"{path} extends itself, directly or through others"
+        raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
+    base = _with_base(_read(path), (*seen, path.resolve()))
+    inherited = {key: entry for key, entry in base.entries.items() if key not in _OF_ONE_DOCUMENT}
+    return merged(base.with_entries(inherited), tree)
+
+
+def _with_overrides(tree: Node, overrides: Sequence[str]) -> Node:
+    for override in overrides:
+        change = _canonical(_override_tree(override))
+        tree = merged(tree, change)
+        if any(block in change.entries for block in _THE_JOB):
+            tree = tree.with_entries(
+                {key: entry for key, entry in tree.entries.items() if key != "published"}
+            )
+    return tree
+
+
+def _override_tree(override: str) -> Node:
+    """``a.b=c`` as the document ``{a: {b: c}}``."""
+    field, equals, text = override.partition("=")
+    keys = [key.strip() for key in field.split(".")]
+    mark = Mark(file=_COMMAND_LINE, column=1, source_line=override)
+    if not equals or not all(keys):
+        message = "write a change as field=value, as in parallelism.tp=4"
+        raise ScenarioError([Problem(mark=mark, path="", message=message, value=override)])
+    # Blanks in place of the field keep the columns of the value right.
+    node = read_tree(" " * (len(field) + 1) + text, _COMMAND_LINE, shown=override)
+    node = replace(node, key_mark=mark)
+    for key in reversed(keys):
+        node = Node(value={key: node}, mark=mark, key_mark=mark)
+    return node
+
+
+def _build(tree: Node, name: str) -> Scenario:
+    from .build import build
+
+    return build(tree, name)

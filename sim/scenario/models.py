@@ -1,0 +1,214 @@
+"""What a scenario says: the job and the machine, resolved, frozen and consistent.
+
+Knows every field, its type and its default. A document goes through ``load.py``, which also fills
+in what follows from other fields (dp, schedule, interconnect); here those fields are required.
+Inside, quantities are SI floats with the unit in the name; in a document they carry their unit.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    model_validator,
+)
+
+from ...hardware.quantities import Dimension, parse_quantity
+from ..model.model import Count, CountOrZero, Model
+from ..model.whole import WholeNumber
+from ..software.software import Software
+from .checks import findings
+
+FabricKind = Literal["rail-optimized", "fat-tree", "nvlink"]
+Precision = Literal["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
+RecomputeKind = Literal["none", "selective", "full", "op_selective"]
+RecomputeModule = Literal[
+    "core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts"
+]  # fmt: skip
+SplitRule = Literal["uniform", "embedding_and_loss_as_layers", "flops_balanced", "uneven_unspecified"]
+ScheduleName = Literal[
+    "none", "gpipe", "1f1b", "pipedream", "interleaved", "looped-bfs", "interleaved-zb",
+    "zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb", "zb-v", "zb-v-greedy", "v-half", "v-min", "v-1f1b",
+    "dualpipe", "dualpipev",
+]  # fmt: skip
+
+SPLIT_RULES: tuple[str, ...] = get_args(SplitRule)
+SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
+RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
+
+FROM_DOCUMENT = {"document": True}
+"""Validation context under which a quantity must be text with a unit; Python callers give SI numbers."""
+
+
+def _quantity(dimension: Dimension) -> BeforeValidator:
+    def parse(value: Any, info: ValidationInfo) -> Any:
+        python_caller = info.context != FROM_DOCUMENT and not isinstance(value, str)
+        return value if value is None or python_caller else parse_quantity(value, dimension)
+
+    return BeforeValidator(parse, json_schema_input_type=str)
+
+
+Rate = Annotated[float | None, _quantity("bytes_per_s"), Field(gt=0, examples=["224 GB/s"])]
+Duration = Annotated[float | None, _quantity("seconds"), Field(gt=0, examples=["13.75 s"])]
+Text = Annotated[str, Field(strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FabricSpec(_Part):
+    """How the switches between hosts are wired.
+
+    ``oversubscription`` 7 means that a seventh of the hosts' bandwidth goes on above the leaf switches.
+    """
+
+    kind: FabricKind = "rail-optimized"
+    oversubscription: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] = 1.0
+
+
+class MeasuredNetwork(_Part):
+    """Bus bandwidth that collectives of the job reached, over all ranks and inside one host (``intra``)."""
+
+    all_reduce_bytes_per_s: Rate = None
+    all_gather_bytes_per_s: Rate = None
+    reduce_scatter_bytes_per_s: Rate = None
+    all_reduce_intra_bytes_per_s: Rate = None
+    all_gather_intra_bytes_per_s: Rate = None
+    reduce_scatter_intra_bytes_per_s: Rate = None
+
+
+class ClusterSpec(_Part):
+    """The GPUs and what connects them, by catalogue keys."""
+
+    gpu: Text = Field(description="catalogue key of the GPU", examples=["H100-SXM5-80GB"])
+    gpus: Count = Field(description="GPUs in the job", examples=[64])
+    gpus_per_node: Count = Field(
+        description="GPUs of one host; default 8, or 4 for the NVL72 racks", examples=[8]
+    )
+    interconnect: Text = Field(
+        description="catalogue key of the network between hosts; may be left out on one NVLink domain",
+        examples=["ib-ndr400-x8"],
+    )
+    fabric: FabricSpec = FabricSpec()
+    measured_network: MeasuredNetwork | None = None
+    price_per_gpu_hour: Positive | None = None
+
+
+class Parallelism(_Part):
+    """The layout. ``gpus = tp * pp * cp * dp``; expert parallelism lies inside dp, cp and tp."""
+
+    tp: Count = Field(default=1, description="tensor parallel size")
+    pp: Count = Field(default=1, description="pipeline stages")
+    vpp: Count = Field(default=1, description="model chunks per pipeline stage")
+    cp: Count = Field(default=1, description="context parallel size")
+    ep: Count = Field(default=1, description="expert parallel size")
+    etp: Count = Field(default=1, description="tensor parallel size of the experts")
+    dp: Count = Field(description="data parallel size; default: gpus / (tp * pp * cp)")
+    zero: Annotated[int, WholeNumber, Field(ge=0, le=3)] = Field(
+        default=0,
+        description="0: none; 1: optimizer state sharded; 2: gradients too; 3: parameters too (FSDP)",
+    )
+    fsdp_shard_size: Count | None = Field(default=None, description="shard group; default: all of dp * cp")
+    sequence_parallel: Flag = Field(default=False, description="shard norms and residuals over tp")
+    stage_split: Annotated[
+        Annotated[SplitRule, Tag("~rule")] | Annotated[tuple[CountOrZero, ...], Tag("~layers")],
+        Discriminator(lambda value: "~rule" if isinstance(value, str) else "~layers"),
+    ] = Field(
+        default="uniform",
+        description="a rule, or the layers of each of the pp * vpp chunks in pipeline order",
+    )
+    order: Text = Field(default="-".join(RANK_AXES), description="axes of the rank grid, fastest first")
+
+
+class RecomputeSpec(_Part):
+    """Recomputation of a part: ``layers`` layers of each stage, or only ``modules`` of each layer."""
+
+    kind: Literal["full", "modules"]
+    layers: Count | None = None
+    modules: tuple[RecomputeModule, ...] = ()
+
+    @model_validator(mode="after")
+    def _says_what(self) -> RecomputeSpec:
+        if self.kind == "full" and (self.layers is None or self.modules):
+            raise ValueError("kind full takes layers per stage; for all of them write recompute: full")
+        if self.kind == "modules" and (self.layers is not None or not self.modules):
+            raise ValueError("kind modules takes modules, a list such as [layernorm, mlp]")
+        return self
+
+
+class Training(_Part):
+    """The work of one step. Batches count sequences."""
+
+    global_batch: Count = Field(description="sequences per step", examples=[2048])
+    micro_batch: Count = Field(description="sequences per microbatch and data-parallel rank", examples=[1])
+    seq_length: Count = Field(description="tokens per sequence", examples=[8192])
+    precision: Precision = Field(description="type of the matrix products", examples=["bf16"])
+    recompute: Annotated[
+        Annotated[RecomputeKind, Tag("~kind")] | Annotated[RecomputeSpec, Tag("~spec")],
+        Discriminator(lambda value: "~kind" if isinstance(value, str) else "~spec"),
+    ] = "none"
+    cpu_offload: Flag = False
+    tokens: Positive | None = Field(default=None, description="token budget of the whole run")
+
+
+class Published(_Part):
+    """What the run took in print."""
+
+    step_time_s: Duration = None
+    mfu: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
+    source: Text = ""
+    note: Text = ""
+
+
+class Scenario(_Part):
+    """One training step on one cluster: all that a prediction depends on."""
+
+    name: Text
+    title: Text = ""
+    published: Published | None = None
+    model: Model
+    cluster: ClusterSpec
+    parallelism: Parallelism
+    training: Training
+    schedule: ScheduleName
+    software: Software
+    calibration: tuple[Text, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Scenario:
+        wrong = findings(
+            model=self.model,
+            cluster=self.cluster,
+            parallelism=self.parallelism,
+            training=self.training,
+            schedule=self.schedule,
+        )
+        if wrong:
+            raise ValueError("; ".join(str(finding) for finding in wrong))
+        return self
+
+    @property
+    def num_microbatches(self) -> int:
+        """Microbatches of one data-parallel rank per step."""
+        return self.training.global_batch // (self.training.micro_batch * self.parallelism.dp)
+
+    @property
+    def world_size(self) -> int:
+        """GPUs in the job."""
+        return self.cluster.gpus
+
+    def to_document(self) -> dict[str, Any]:
+        """A plain document that loads to this scenario again."""
+        from .document import document_of
+
+        return document_of(self)

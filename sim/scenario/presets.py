@@ -1,0 +1,47 @@
+"""Blocks that name a preset and change some of its fields: the model and the software.
+
+Knows where presets come from: the catalogues, or a local Hugging Face config.json. Does not check
+the fields; the types do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..model.catalogue import catalogue_fields
+from ..model.huggingface import config_fields
+from ..software.presets import get_software
+from .tree import Node
+
+
+def model_fields(node: Node) -> dict[str, Any]:
+    """Fields of the block ``model``; what the preset leaves to defaults follows from the changed fields.
+
+    Raises:
+        ValueError: an unknown name, or a config.json that cannot be read.
+    """
+    changes = node.plain()
+    if "preset" not in changes:
+        return changes  # type: ignore[no-any-return]
+    preset = changes.pop("preset")
+    fields = config_fields(_beside(node, preset)) if _is_path(preset) else catalogue_fields(str(preset))
+    return {**fields, **changes}
+
+
+def software_fields(node: Node) -> dict[str, Any]:
+    """Fields of the block ``software``. Raises ValueError for an unknown preset."""
+    changes = {key: value for key, value in node.plain().items() if value is not None}
+    if "preset" not in changes:
+        return changes
+    return {**get_software(str(changes.pop("preset"))).model_dump(), **changes}
+
+
+def _is_path(preset: Any) -> bool:
+    return isinstance(preset, str) and (preset.endswith(".json") or "/" in preset)
+
+
+def _beside(node: Node, preset: str) -> Path:
+    """A path in a file is relative to the file; on a command line or in Python, to the current folder."""
+    mark = node.entries["preset"].mark
+    return Path(mark.file).parent / preset if mark.line else Path(preset)

@@ -1,0 +1,77 @@
+"""The JSON Schema of scenario files, for editors.
+
+Knows how documents differ from the models: fields that follow from others may be left out, blocks
+have short forms, fields have other names, quantities are text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..model.catalogue import model_names
+from ..software.presets import software_names
+from .aliases import ALIASES
+from .models import Scenario
+
+_DERIVED = {
+    "Scenario": ("name", "schedule", "parallelism"),
+    "ClusterSpec": ("gpus_per_node", "interconnect"),
+    "Parallelism": ("dp",),
+}
+_BLOCKS = {"model": "Model", "parallelism": "Parallelism", "training": "Training", "published": "Published"}
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a scenario document."""
+    schema = Scenario.model_json_schema(mode="validation")
+    definitions: dict[str, Any] = schema["$defs"]
+    definitions["Scenario"] = {key: value for key, value in schema.items() if key != "$defs"}
+    for name, fields in _DERIVED.items():
+        definitions[name]["required"] = [key for key in definitions[name]["required"] if key not in fields]
+    definitions["Model"]["required"] = []
+    for block, names in ALIASES.items():
+        _add_aliases(definitions, block, names)
+    _add_presets(definitions)
+    root = definitions.pop("Scenario")
+    root["properties"]["extends"] = {
+        "type": "string",
+        "description": "a file or shipped scenario that this one changes",
+    }
+    del root["required"]  # extends may bring every block
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **root,
+        "title": "stepsim scenario",
+        "$defs": definitions,
+    }
+
+
+def _add_aliases(definitions: dict[str, Any], block: str, names: dict[str, tuple[str, ...]]) -> None:
+    definition = definitions["MeasuredNetwork" if "." in block else _BLOCKS[block]]
+    required = definition.get("required", [])
+    for alias, path in names.items():
+        if len(path) == 1:
+            definition["properties"][alias] = {
+                **definition["properties"][path[0]],
+                "description": f"another name of {path[0]}",
+            }
+            required = [key for key in required if key != path[0]]
+        else:
+            definition["properties"][alias] = {"description": f"another name of {'.'.join(path)}"}
+    definition["required"] = required
+
+
+def _add_presets(definitions: dict[str, Any]) -> None:
+    """The text forms: ``model: llama3.1-405b``, ``software: megatron-core-2024``, ``fabric: fat-tree``."""
+    properties = definitions["Scenario"]["properties"]
+    for block, names in (("model", model_names()), ("software", software_names())):
+        reference = properties[block].pop("$ref")
+        definitions[reference.rsplit("/", 1)[1]]["properties"]["preset"] = {
+            "type": "string",
+            "description": "start from this one and change the fields given beside it",
+        }
+        texts = {"type": "string", "examples": list(names)}
+        properties[block]["anyOf"] = [texts, {"$ref": reference}]
+    fabric = definitions["ClusterSpec"]["properties"]["fabric"]
+    kinds = definitions["FabricSpec"]["properties"]["kind"]["enum"]
+    fabric["anyOf"] = [{"type": "string", "enum": kinds}, {"$ref": fabric.pop("$ref")}]

@@ -1,0 +1,66 @@
+"""Writes the point-to-point messages of a pipeline rank into its program, by the software's rule.
+
+Knows when a message may start and who waits for it; what it costs is given. Used by real steps
+(pipeline.py) and by bare schedules (bare.py) alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...schedules.pipeline.action import Action
+from ...schedules.pipeline.point_to_point import Exchange, Recv, Send
+from ..network.transfer import Transfer
+from . import program
+from .program import Part
+from .script import Script
+
+UNORDERED = "free"
+"""Stream of messages that nothing orders: each starts as soon as what it waits for is done."""
+
+
+@dataclass(kw_only=True)
+class Messages:
+    """The messages of one rank. ``transfer(part)`` prices one; ``host_s`` is the host cost of one call.
+
+    ``done`` maps each finished action to the ops that end it.
+    """
+
+    script: Script
+    rule: str
+    transfer: Callable[[Send | Recv], Transfer]
+    host_s: float = 0.0
+    host_sync: bool = False
+    done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
+    posted: dict[Send | Recv, int] = field(default_factory=dict)
+
+    def exchange(self, exchange: Exchange) -> int:
+        """Post a group. A blocking one holds up whatever the compute stream does next."""
+        sends = [part for part in exchange.parts if isinstance(part, Send)]
+        if self.rule == "async":
+            after: tuple[int, ...] = tuple(sorted({i for send in sends for i in self.done[send.action]}))
+            stream = UNORDERED
+        else:
+            after, stream = self.script.frontier(), "pp"
+        index = self.script.beside(
+            "exchange",
+            stream,
+            "pp",
+            program.Exchange(tuple(self._part(part) for part in exchange.parts)),
+            after=after,
+            action=str(exchange.parts[0].action),
+            host_s=len(exchange.parts) * self.host_s,
+            host_sync=self.host_sync and exchange.blocking,
+        )
+        self.posted.update(dict.fromkeys(exchange.parts, index))
+        if exchange.blocking:
+            self.script.wait(index)
+        return index
+
+    def wait(self, part: Send | Recv) -> None:
+        """The next kernel awaits an earlier part."""
+        self.script.wait(self.posted[part])
+
+    def _part(self, part: Send | Recv) -> Part:
+        return Part(isinstance(part, Send), part.peer, str(part.action), self.transfer(part))

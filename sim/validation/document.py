@@ -1,0 +1,55 @@
+"""A report as a JSON document: ``stepsim validate --json``, whose keys stay fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from .run import Report, Row
+from .summary import Figures, Summary, summarize
+
+
+def report_document(report: Report) -> dict[str, Any]:
+    """Every row in order, and the summary. Times in seconds, memory in bytes, errors relative."""
+    return {"cases": [_row(row) for row in report.rows], "summary": _summary(summarize(report))}
+
+
+def _row(row: Row) -> dict[str, Any]:
+    case, prediction = row.case, row.prediction
+    return {
+        "id": case.id,
+        "family": case.family,
+        "source": row.source,
+        "regime": row.regime,
+        "trust": case.trust,
+        "measured_step_time_s": case.measured.step_time_s,
+        "predicted_step_time_s": prediction.step_time_s,
+        "error": row.error,
+        "measured_memory_bytes": case.measured.memory_bytes,
+        "predicted_memory_bytes": prediction.memory_bytes,
+        "measured_outcome": case.measured.outcome,
+        "predicted_outcome": prediction.outcome,
+        "refused": prediction.refused,
+    }
+
+
+def _summary(summary: Summary) -> dict[str, Any]:
+    return {
+        "overall": _levels(summary.overall),
+        "acceptance": _figures(summary.acceptance),
+        "sources": {name: _levels(levels) for name, levels in summary.sources.items()},
+        "regimes": {name: _levels(levels) for name, levels in summary.regimes.items()},
+        "refused": dict(summary.refused),
+        "internal_errors": summary.internal_errors,
+    }
+
+
+def _levels(levels: Mapping[str, Figures]) -> dict[str, Any]:
+    return {trust: _figures(figures) for trust, figures in levels.items()}
+
+
+def _figures(figures: Figures) -> dict[str, Any]:
+    document = asdict(figures)
+    document["outcomes"]["balanced_accuracy"] = figures.outcomes.balanced_accuracy
+    return document

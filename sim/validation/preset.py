@@ -1,0 +1,99 @@
+"""Which software a case ran, as the simulator's presets know it.
+
+Decided by the case's ``software`` block alone: never by its id, source, family or outcome
+(tests/test_validation_preset.py permutes those). The table below is the whole rule.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ..software import get_software
+from ..step.refusal import NotSupported
+from .case import CaseSoftware
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Frameworks whose text matches ``pattern``, from year ``since`` to ``until``, are ``preset``."""
+
+    pattern: str
+    preset: str
+    since: int = 0
+    until: int = 9999
+
+    def matches(self, framework: str, year: int) -> bool:
+        return (
+            self.since <= year <= self.until and re.search(self.pattern, framework, re.IGNORECASE) is not None
+        )
+
+
+# The first rule that matches holds: names that contain others ("Megatron-DeepSpeed") come before those.
+RULES = (
+    Rule(r"^deepspeed zero-?3", "deepspeed-zero3-2021"),
+    Rule(r"megatron-deepspeed", "megatron-deepspeed-2022"),
+    Rule(r"aleph alpha", "aleph-alpha-2023"),
+    Rule(r"^meta in-house", "llama3-meta-2024"),
+    Rule(r"hai-llm", "deepseek-hai-2024"),
+    Rule(r"nanotron", "nanotron-2024"),
+    Rule(r"torchtitan", "torchtitan-2024"),
+    Rule(r"llm[ -]foundry|composer", "llm-foundry-2023"),
+    Rule(r"maxtext", "maxtext-2025"),
+    Rule(r"automodel", "automodel-2025"),
+    Rule(r"megatron[ -](lm )?core|megatron[ -]bridge|nemo", "megatron-core-2024", until=2024),
+    Rule(r"megatron[ -](lm )?core|megatron[ -]bridge|nemo", "megatron-core-2025", since=2025),
+    Rule(r"^megatron-lm", "megatron-2021", until=2021),
+    Rule(r"^megatron-lm", "megatron-2022-sp", since=2022, until=2022),
+    Rule(r"^megatron-lm", "megatron-2023", since=2023),
+)
+
+UNFUSED = {
+    "fused_norm": False,
+    "fused_activation": False,
+    "fused_softmax": False,
+    "fused_rope": False,
+    "fused_residual": False,
+}
+"""What ``fused_kernels: false`` means: norm, activation, bias and softmax as chains of small kernels."""
+
+SAME_NAME = ("torch_compile", "overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap")
+"""Flags of a case that a preset has under the same name."""
+
+
+def preset_of(software: CaseSoftware) -> str:
+    """Name of the preset. Raises NotSupported for a framework, or a year of one, that no rule knows."""
+    for rule in RULES:
+        if rule.matches(software.framework, software.year):
+            return rule.preset
+    raise NotSupported(
+        "software.framework", f"no software preset is known for {software.framework!r} of {software.year}"
+    )
+
+
+def software_document(software: CaseSoftware) -> dict[str, Any]:
+    """The ``software`` of a scenario: a preset, and what the case itself says otherwise.
+
+    A flag that is None leaves the preset's own value. ``fused_kernels: true`` does too, since the preset
+    tells which of its kernels are fused; so does ``p2p_overlap: true`` where the preset overlaps by a
+    rule of its own.
+    """
+    preset = preset_of(software)
+    document: dict[str, Any] = {"preset": preset, "attention": software.attention}
+    document |= {name: flag for name in SAME_NAME if (flag := getattr(software, name)) is not None}
+    if not software.fused_kernels:
+        document |= UNFUSED
+    if software.p2p_overlap is False:
+        document["point_to_point"] = "blocking"
+    elif software.p2p_overlap and get_software(preset).point_to_point == "blocking":
+        document["point_to_point"] = "async"
+    return document
+
+
+def reports_first_rank(software: CaseSoftware) -> bool:
+    """Whether the memory that this software prints is that of global rank 0, not of the fullest rank.
+
+    nanotron logs from rank 0 alone (helpers.py, log_memory; the README of the case files says so too).
+    """
+    return preset_of(software) == "nanotron-2024"

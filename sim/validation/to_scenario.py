@@ -1,0 +1,62 @@
+"""A case as a scenario: which field of the one goes where in the other.
+
+A pure mapping. The scenario gets neither the id, the family, the notes nor the outcome, so that
+equal configurations are equal scenarios.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from .case import Case, CaseModel, CaseNetwork
+from .preset import software_document
+
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
+
+NAME = "case"
+"""Name of every scenario made here."""
+
+PARALLELISM = (
+    "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "fsdp_shard_size", "sequence_parallel", "stage_split",
+)  # fmt: skip
+TRAINING = ("global_batch", "micro_batch", "precision", "recompute", "cpu_offload")
+
+
+def to_scenario(case: Case) -> Scenario:
+    """The scenario of a case. Raises ValueError, with the reason, where there is none."""
+    from ..scenario.load import scenario_from_document
+
+    return scenario_from_document(scenario_document(case), NAME)
+
+
+def scenario_document(case: Case) -> dict[str, Any]:
+    """The scenario file of a case, as a document. Raises NotSupported for software that has no preset."""
+    layout = case.layout
+    cluster: dict[str, Any] = asdict(case.hardware)
+    if case.measured_network:
+        cluster["measured_network"] = measured_network_document(case.measured_network)
+    return {
+        "model": model_document(case.model),
+        "cluster": cluster,
+        "parallelism": {key: getattr(layout, key) for key in PARALLELISM},
+        "training": {"seq_length": case.model.seq_length} | {key: getattr(layout, key) for key in TRAINING},
+        "schedule": layout.schedule,
+        "software": software_document(case.software),
+    }
+
+
+def model_document(model: CaseModel) -> dict[str, Any]:
+    """The ``model`` of a scenario, which has no sequence length."""
+    document = asdict(model)
+    del document["seq_length"]
+    return document
+
+
+def measured_network_document(network: CaseNetwork) -> dict[str, str]:
+    """Bus bandwidths with their unit, as a scenario wants them."""
+    return {
+        name.removesuffix("_gbps") + "_bytes_per_s": f"{gigabytes_per_s!r} GB/s"
+        for name, gigabytes_per_s in asdict(network).items()
+    }

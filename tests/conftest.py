@@ -1,0 +1,32 @@
+"""What every test file may lean on: where the shared data lies, and repeatable random tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# The same examples on every machine and every run, and no verdict that depends on how busy the machine is.
+# HYPOTHESIS_PROFILE=explore looks further.
+settings.register_profile("repeatable", derandomize=True, database=None, deadline=None, print_blob=False)
+settings.register_profile("explore", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout, which is the package."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The shared data (published runs, golden orders): $STEPSIM_SHARED, else ../shared of the checkout."""
+    folder = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared"))
+    if not (folder / "data").is_dir():
+        pytest.skip(f"shared data not found at {folder} (set STEPSIM_SHARED)")
+    return folder

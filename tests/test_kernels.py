@@ -1,0 +1,247 @@
+"""Laws of the kernel cost models over every GPU of the catalogue, and their residuals over measurements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepsim.hardware.gpus import get_gpu, gpu_names
+from stepsim.hardware.profile import load_profile, profile_names
+from stepsim.kernels.attention import hbm_bytes, tile_rows, tiled_hbm_bytes
+from stepsim.kernels.cost import in_range, kernel_hbm_bytes, kernel_seconds
+from stepsim.kernels.gemm import filled_waves
+from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
+
+gpus = st.sampled_from(gpu_names())
+# Multiples of 8: an unaligned row is slower, so doubling an odd size may even save time.
+sizes = st.integers(1, 4096).map(lambda eighths: 8 * eighths)
+# Only bf16 runs on every GPU of the catalogue, fp8 and fp4 not.
+gemms = st.builds(
+    Gemm,
+    m=sizes,
+    n=sizes,
+    k=sizes,
+    batch=st.sampled_from((1, 2, 96)),
+    out_bytes=st.sampled_from((2, 4)),
+    accumulate=st.booleans(),
+    dtype=st.sampled_from(("bf16", "fp16", "fp32")),
+)
+
+
+@st.composite
+def attentions(draw: st.DrawFn, head_dims: tuple[int, ...] = (64, 80, 96, 128, 160, 256)) -> Attention:
+    kv_heads = draw(st.sampled_from((1, 2, 8)))
+    seq = draw(st.integers(1, 1024)) * 32
+    return Attention(
+        batch=draw(st.integers(1, 8)),
+        seq_q=seq,
+        seq_kv=seq,
+        heads=kv_heads * draw(st.sampled_from((1, 4, 8))),
+        kv_heads=kv_heads,
+        head_dim=draw(st.sampled_from(head_dims)),
+        causal=draw(st.booleans()),
+        implementation="fa2",
+        direction=draw(st.sampled_from(("forward", "backward"))),
+    )
+
+
+def seconds(kernel: Kernel, gpu: str) -> float:
+    return kernel_seconds(kernel, get_gpu(gpu), load_profile(gpu))
+
+
+def test_every_gpu_of_the_catalogue_has_a_profile_of_its_own_name() -> None:
+    assert set(profile_names()) == set(gpu_names())
+    assert [load_profile(name).gpu for name in gpu_names()] == list(gpu_names())
+
+
+def test_an_unknown_gpu_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ValueError, match="H100-SXM5-80GB"):
+        load_profile("H100-SXM-80GB")
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_profiles_obey_physics_and_say_where_they_come_from(name: str) -> None:
+    profile = load_profile(name)
+    fractions = [rate.fraction for rate in profile.gemm.rates]
+    fractions += [tile.efficiency for tile in profile.gemm.tiles]
+    fractions += [rate for curve in profile.attention for _, rate in (*curve.forward, *curve.backward)]
+    fractions += [
+        profile.memory.stream_efficiency,
+        profile.memory.pointwise_efficiency,
+        profile.clock_fraction,
+    ]
+    assert all(0 < fraction <= 1 for fraction in fractions)
+    records = [profile.gemm.provenance, profile.memory.provenance]
+    records += [item.provenance for item in (*profile.gemm.rates, *profile.attention)]
+    for record in records:
+        assert record.source
+        # Measured or carried: nothing else exists, and a measured curve states its residual.
+        assert record.carried or record.points > 0
+        assert record.carried or record.points == 1 or record.p90_residual is not None
+
+
+@given(gemms, gpus)
+def test_gemm_is_bounded_by_peak_and_by_hbm(gemm: Gemm, name: str) -> None:
+    gpu, time_s = get_gpu(name), seconds(gemm, name)
+    assert time_s > 0
+    assert gemm.flops / time_s <= gpu.peak_flops[gemm.dtype]
+    assert gemm.hbm_bytes / time_s <= gpu.hbm_bytes_per_s
+
+
+@given(gemms, gpus, st.sampled_from(("m", "n", "k", "batch")))
+def test_a_doubled_gemm_is_no_faster(gemm: Gemm, name: str, dimension: str) -> None:
+    doubled = replace(gemm, **{dimension: 2 * getattr(gemm, dimension)})
+    assert seconds(doubled, name) >= seconds(gemm, name) * (1 - 1e-12)
+
+
+@given(gemms, gpus)
+def test_accumulating_in_fp32_costs_more(gemm: Gemm, name: str) -> None:
+    plain = replace(gemm, out_bytes=2, accumulate=False)
+    accumulated = replace(gemm, out_bytes=4, accumulate=True)
+    assert seconds(accumulated, name) > seconds(plain, name)
+
+
+@given(gpus)
+def test_an_unaligned_gemm_is_slower_than_the_padded_one(name: str) -> None:
+    # GPT-2's vocabulary, and the one that Megatron pads it to.
+    assert seconds(Gemm(m=4096, n=50257, k=1600), name) > seconds(Gemm(m=4096, n=50304, k=1600), name)
+
+
+@given(st.floats(0.001, 1e4), st.floats(0, 1))
+def test_waves_lie_between_their_share_and_the_next_whole(waves: float, quantisation: float) -> None:
+    assert max(1.0, waves) <= filled_waves(waves, quantisation) <= max(1.0, waves + 1.0)
+
+
+@given(attentions(), gpus)
+def test_attention_is_bounded_by_peak_and_by_hbm(kernel: Attention, name: str) -> None:
+    gpu, time_s = get_gpu(name), seconds(kernel, name)
+    assert kernel.flops / time_s <= gpu.peak_flops["bf16"]
+    assert kernel_hbm_bytes(kernel, gpu) / time_s <= gpu.hbm_bytes_per_s
+
+
+@given(attentions(), gpus)
+def test_a_causal_mask_saves_and_backward_costs(kernel: Attention, name: str) -> None:
+    assert seconds(replace(kernel, causal=True), name) <= seconds(replace(kernel, causal=False), name)
+    backward, forward = replace(kernel, direction="backward"), replace(kernel, direction="forward")
+    assert seconds(backward, name) > seconds(forward, name)
+
+
+@given(attentions(), gpus, st.sampled_from(("batch", "heads", "seq")))
+def test_more_attention_is_no_faster(kernel: Attention, name: str, dimension: str) -> None:
+    if dimension == "seq":
+        doubled = replace(kernel, seq_q=2 * kernel.seq_q, seq_kv=2 * kernel.seq_kv)
+    else:
+        doubled = replace(kernel, **{dimension: 2 * getattr(kernel, dimension)})
+    assert seconds(doubled, name) >= seconds(kernel, name) * (1 - 1e-12)
+
+
+@given(attentions(), gpus)
+def test_grouped_queries_save_bytes_and_no_flops(kernel: Attention, name: str) -> None:
+    all_heads = replace(kernel, kv_heads=kernel.heads)
+    assert kernel.flops == all_heads.flops
+    assert hbm_bytes(kernel, get_gpu(name)) <= hbm_bytes(all_heads, get_gpu(name))
+
+
+@given(attentions(), st.floats(48e3, 256e3), st.sampled_from((0.0, 40e6)), st.sampled_from((1, 108)))
+def test_more_sram_never_moves_more(
+    kernel: Attention, sram_bytes: float, l2_bytes: float, tiles: int
+) -> None:
+    def moved(sram: float) -> float:
+        return tiled_hbm_bytes(kernel, sram_bytes=sram, l2_bytes=l2_bytes, concurrent_tiles=tiles)
+
+    assert moved(2 * sram_bytes) <= moved(sram_bytes) * (1 + 1e-12)
+    assert moved(sram_bytes) >= kernel.hbm_bytes
+
+
+def test_traffic_falls_as_flash_attention_says() -> None:
+    """Re-reads go as head_dim^2 N^2 / SRAM with one tile at a time and no L2 (Dao 2022, theorem 2)."""
+    kernel = Attention(
+        batch=1,
+        seq_q=65536,
+        seq_kv=65536,
+        heads=1,
+        kv_heads=1,
+        head_dim=64,
+        causal=False,
+        implementation="fa2",
+    )
+
+    def reread(kernel: Attention, sram_bytes: float) -> float:
+        moved = tiled_hbm_bytes(kernel, sram_bytes=sram_bytes, l2_bytes=0.0, concurrent_tiles=1)
+        return moved - kernel.hbm_bytes
+
+    base = reread(kernel, 96 * 1024)
+    assert reread(kernel, 192 * 1024) == pytest.approx(base / 2, rel=0.02)
+    assert reread(replace(kernel, head_dim=128), 96 * 1024) == pytest.approx(4 * base, rel=0.02)
+    long = replace(kernel, seq_q=2 * kernel.seq_q, seq_kv=2 * kernel.seq_kv)
+    assert reread(long, 96 * 1024) == pytest.approx(4 * base, rel=0.02)
+
+
+@given(attentions(), gpus)
+def test_fused_attention_moves_less_than_the_unfused_chain(kernel: Attention, name: str) -> None:
+    """Unfused, the 16-bit scores are written, read by softmax, written and read again; backward likewise."""
+    forward = replace(kernel, direction="forward")
+    scores = kernel.batch * kernel.heads * kernel.seq_q * kernel.seq_kv * 2.0
+    assert hbm_bytes(forward, get_gpu(name)) <= forward.hbm_bytes + 4 * scores
+
+
+def test_tiles_fit_in_sram() -> None:
+    kernel = Attention(batch=1, seq_q=4096, seq_kv=4096, heads=8, kv_heads=8, head_dim=128, causal=True)
+    for name in gpu_names():
+        sram_bytes = get_gpu(name).sram_bytes_per_sm
+        assert 3 * tile_rows(kernel, sram_bytes) * 128 * 2 <= sram_bytes
+
+
+@given(st.floats(1.0, 1e11), st.integers(1, 50), gpus)
+def test_memory_bound_kernels_pay_bytes_and_launches(moved: float, launches: int, name: str) -> None:
+    gpu, one = get_gpu(name), MemoryBound(hbm_bytes=moved)
+    assert moved / seconds(one, name) < gpu.hbm_bytes_per_s
+    assert seconds(replace(one, hbm_bytes=2 * moved), name) > seconds(one, name)
+    fixed_s = seconds(replace(one, launches=launches + 1), name) - seconds(
+        replace(one, launches=launches), name
+    )
+    assert fixed_s >= load_profile(name).kernel_latency_s * (1 - 1e-6)
+
+
+@given(gemms, gpus, st.floats(0.5, 0.99))
+def test_a_lower_clock_is_never_faster(gemm: Gemm, name: str, clock: float) -> None:
+    profile = load_profile(name)
+    slower = replace(profile, clock_fraction=profile.clock_fraction * clock)
+    assert kernel_seconds(gemm, get_gpu(name), slower) >= seconds(gemm, name)
+
+
+def test_what_a_gpu_lacks_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="A100-SXM4-80GB has no fp8"):
+        seconds(Gemm(m=128, n=128, k=128, dtype="fp8"), "A100-SXM4-80GB")
+    hopper_only = Attention(
+        batch=1, seq_q=128, seq_kv=128, heads=1, kv_heads=1, head_dim=64, causal=True, implementation="fa3"
+    )
+    with pytest.raises(ValueError, match=r"no attention kernel 'fa3'; it has .*fa2"):
+        seconds(hopper_only, "A100-SXM4-80GB")
+
+
+def test_in_range_is_the_measured_range() -> None:
+    profile = load_profile("A100-PCIe-80GB")
+    assert in_range(Gemm(m=4096, n=4096, k=4096), profile)
+    assert not in_range(Gemm(m=4096, n=4096, k=32), profile)
+    attention = Attention(batch=1, seq_q=4096, seq_kv=4096, heads=8, kv_heads=8, head_dim=128, causal=True)
+    assert in_range(attention, load_profile("H100-SXM5-80GB"))
+    assert in_range(replace(attention, seq_q=16384, seq_kv=16384), load_profile("H100-SXM5-80GB"))
+    assert not in_range(replace(attention, seq_q=131072, seq_kv=131072), load_profile("H100-SXM5-80GB"))
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("A100-SXM4-80GB", 235e12, 271.2e12), ("H100-SXM5-80GB", 600e12, 794.5e12)],
+)
+def test_large_training_gemms_run_near_the_best_measured_shape(name: str, low: float, high: float) -> None:
+    for m in (4096, 8192, 16384):
+        for n, k in ((4096, 4096), (12288, 4096), (16384, 16384)):
+            gemm = Gemm(m=m, n=n, k=k)
+            assert low <= gemm.flops / seconds(gemm, name) <= high
+    # Under tensor parallelism the shards are thin.
+    thin, wide = Gemm(m=4096, n=512, k=2048), Gemm(m=4096, n=12288, k=4096)
+    assert thin.flops / seconds(thin, name) < 0.75 * wide.flops / seconds(wide, name)

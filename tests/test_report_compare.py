@@ -1,0 +1,93 @@
+"""Comparing two steps: the parts add up to the difference of the whole."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from results import fake_result
+from rich.console import Console
+
+from stepsim.sim.report.compare import REST, comparison
+from stepsim.sim.report.compare_table import comparison_document, print_comparison
+from stepsim.sim.report.result import PathSegment
+
+names = st.sampled_from(["GEMM", "attention", "tp", "dp", "bubble", "host"])
+paths = st.lists(st.builds(PathSegment, name=names, seconds=st.floats(0, 0.1)), max_size=8)
+
+
+@given(paths, paths, st.floats(0.5, 2.0), st.floats(0.5, 2.0))
+def test_parts_add_up_to_the_difference(
+    path_a: list[PathSegment], path_b: list[PathSegment], step_a: float, step_b: float
+) -> None:
+    """Whatever the paths name, and however much of the step they leave out."""
+    base = fake_result(pp=2, microbatches=2)
+    a = replace(base, critical_path=tuple(path_a), step_time_s=step_a)
+    b = replace(base, critical_path=tuple(path_b), step_time_s=step_b)
+    found = comparison(a, b)
+    assert sum(change.difference for change in found.critical_path) == pytest.approx(
+        step_b - step_a, abs=1e-8
+    )
+    assert sum(change.a for change in found.critical_path) == pytest.approx(step_a, rel=1e-8)
+    assert len({change.name for change in found.critical_path}) == len(found.critical_path)
+
+
+def test_interleaving_halves_the_bubble_and_nothing_else() -> None:
+    a = fake_result(pp=4, vpp=1, name="plain")
+    b = fake_result(pp=4, vpp=2, name="interleaved", forward_s=0.005, backward_s=0.010)
+    found = comparison(a, b)
+    assert [(f.path, f.a, f.b) for f in found.fields] == [("parallelism.vpp", 1, 2)]
+    changed = {c.name: c.difference for c in found.critical_path if abs(c.difference) > 1e-9}
+    assert changed == {"bubble": pytest.approx(-0.045)}
+    assert found.step_time_s.difference == pytest.approx(-0.045)
+    assert REST not in {change.name for change in found.critical_path}
+
+
+def test_memory_is_compared_where_each_is_fullest() -> None:
+    found = comparison(fake_result(pp=4), fake_result(pp=8, microbatches=8))
+    assert {c.name: c.difference for c in found.memory if c.difference} == {"activations": 8e9}
+    assert sum(c.difference for c in found.memory) == found.peak_memory_bytes.difference
+
+
+def test_a_step_against_itself_differs_in_nothing() -> None:
+    result = fake_result()
+    found = comparison(result, result)
+    assert found.fields == ()
+    assert not any(
+        c.difference for c in (*found.critical_path, *found.exposed, *found.memory, *found.headline)
+    )
+
+
+def test_names_and_lists_of_fields() -> None:
+    """Titles are no difference; a field of one side alone is."""
+    a, b = fake_result(name="a"), fake_result(name="b")
+    document = {**b.scenario.to_document(), "software": {"preset": "x"}, "title": "B"}
+    changed = replace(b, scenario=type(b.scenario)(**{**vars(b.scenario), "to_document": lambda: document}))
+    assert [(f.path, f.a, f.b) for f in comparison(a, changed).fields] == [("software.preset", None, "x")]
+
+
+def test_document_and_table_say_the_same() -> None:
+    found = comparison(fake_result(pp=4, name="left"), fake_result(pp=8, microbatches=8, name="right"))
+    document = comparison_document(found)
+    assert orjson.loads(orjson.dumps(document)) == document
+    step = document["step_time_s"]
+    assert step["difference"] == pytest.approx(step["b"] - step["a"])
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    print_comparison(found, console)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= 80
+    for part in (
+        "left",
+        "right",
+        "parallelism.pp",
+        "360.0 ms",
+        "480.0 ms",
+        "+120.0 ms",
+        "+33.3 %",
+        "+8.0 GB",
+    ):
+        assert part in text

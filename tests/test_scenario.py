@@ -1,0 +1,359 @@
+"""Scenario files: what is read, what follows, how documents change one another, and back to a document."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from stepsim.hardware.gpus import get_gpu, gpu_names
+from stepsim.hardware.interconnect import interconnect_names
+from stepsim.sim.model.catalogue import get_model, model_names
+from stepsim.sim.model.sizes import model_flops
+from stepsim.sim.scenario.load import load_scenario, scenario_from_document, scenario_names
+from stepsim.sim.scenario.models import RecomputeSpec, Scenario
+from stepsim.sim.scenario.schema import json_schema
+from stepsim.sim.scenario.yaml_source import read_tree
+from stepsim.sim.software.presets import get_software, software_names
+
+SMALL: dict[str, Any] = {
+    "model": "llama3-8b",
+    "cluster": {"gpu": "H100-SXM5-80GB", "gpus": 32, "interconnect": "ib-ndr400-x8"},
+    "parallelism": {"tp": 2, "pp": 2},
+    "training": {"global_batch": 64, "micro_batch": 1, "seq_length": 4096, "precision": "bf16"},
+    "software": "megatron-core-2024",
+}
+
+
+def written(folder: Path, name: str, document: dict[str, Any]) -> Path:
+    path = folder / name
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+# --- shipped scenarios ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_shipped_scenarios_load_and_are_cited(name: str) -> None:
+    scenario = load_scenario(name)
+    assert scenario.name == name
+    assert scenario.title
+    assert scenario.published
+    assert scenario.published.step_time_s
+    assert "arXiv:" in scenario.published.source or "https://" in scenario.published.source
+
+
+def test_the_issue_names_are_shipped() -> None:
+    assert {"llama3.1-405b-16k", "llama3.1-405b-8k", "gpt3-175b-a100", "gpt-1t-a100-sc21"} <= set(
+        scenario_names()
+    )
+    assert len(scenario_names()) >= 10
+
+
+@pytest.mark.parametrize("name", [n for n in scenario_names() if (p := load_scenario(n).published) and p.mfu])
+def test_published_time_and_utilisation_agree(name: str) -> None:
+    """Both are printed by the source, so the model's shape, the batch and the GPU's peak are what it used."""
+    scenario = load_scenario(name)
+    published = scenario.published
+    assert published is not None
+    assert published.step_time_s is not None
+    training = scenario.training
+    flops = model_flops(scenario.model, training.global_batch, training.seq_length)
+    peak = get_gpu(scenario.cluster.gpu).peak_flops[training.precision] * scenario.cluster.gpus
+    assert flops / published.step_time_s / peak == pytest.approx(published.mfu, rel=0.035)  # two digits
+
+
+def test_the_16k_scenario_scales_by_two_settings() -> None:
+    scenario = load_scenario("llama3.1-405b-16k", ["cluster.gpus=131072", "training.global_batch=16384"])
+    assert (scenario.world_size, scenario.parallelism.dp, scenario.num_microbatches) == (131072, 1024, 16)
+
+
+# --- what follows from other fields --------------------------------------------------------------
+
+
+def test_what_is_left_out_follows() -> None:
+    scenario = scenario_from_document(SMALL, "small")
+    assert scenario.name == "small"
+    assert (scenario.parallelism.dp, scenario.num_microbatches, scenario.schedule) == (8, 8, "1f1b")
+    assert (scenario.cluster.gpus_per_node, scenario.cluster.fabric.kind) == (8, "rail-optimized")
+    assert scenario.software == get_software("megatron-core-2024")
+    assert scenario.model == get_model("llama3-8b")
+
+
+@pytest.mark.parametrize(
+    ("changes", "schedule"),
+    [
+        ({"pp": 1}, "none"),
+        ({"pp": 2}, "1f1b"),
+        ({"pp": 2, "vpp": 2}, "interleaved"),
+    ],
+)
+def test_the_schedule_follows_from_the_layout(changes: dict[str, int], schedule: str) -> None:
+    assert scenario_from_document(SMALL | {"parallelism": changes}, "s").schedule == schedule
+
+
+def test_a_v_shaped_schedule_has_two_chunks() -> None:
+    assert scenario_from_document(SMALL | {"schedule": "zb-v"}, "s").parallelism.vpp == 2
+
+
+def test_one_nvlink_domain_needs_no_network() -> None:
+    host = SMALL["cluster"] | {"gpus": 8, "interconnect": None}
+    assert scenario_from_document(SMALL | {"cluster": host}, "s").cluster.interconnect == "nvlink-only"
+    rack = {"gpu": "GB200-NVL72", "gpus": 32}
+    cluster = scenario_from_document(SMALL | {"cluster": rack}, "s").cluster
+    assert (cluster.interconnect, cluster.gpus_per_node) == ("nvlink-only", 4)
+
+
+def test_the_vocabulary_is_padded_for_the_layout() -> None:
+    model = {"preset": "gpt2-1.5b", "num_attention_heads": 20}
+    scenario = scenario_from_document(SMALL | {"model": model, "parallelism": {"tp": 4}}, "s")
+    assert scenario.model.vocab_size == 50688  # 50257 up to a multiple of 128 * 4
+    assert (scenario.model.kv_channels, scenario.model.num_query_groups) == (
+        80,
+        20,
+    )  # follow the changed heads
+
+
+def test_every_catalogue_name_is_accepted() -> None:
+    for model in model_names():
+        document = SMALL | {
+            "model": {"preset": model, "make_vocab_size_divisible_by": 128},
+            "parallelism": {},
+        }
+        assert scenario_from_document(document, "s").model.name == model
+    for gpu in gpu_names():
+        assert (
+            scenario_from_document(SMALL | {"cluster": SMALL["cluster"] | {"gpu": gpu}}, "s").cluster.gpu
+            == gpu
+        )
+    for key in set(interconnect_names()) - {"nvlink-only"}:
+        cluster = SMALL["cluster"] | {"interconnect": key}
+        assert scenario_from_document(SMALL | {"cluster": cluster}, "s").cluster.interconnect == key
+    for preset in software_names():
+        assert scenario_from_document(SMALL | {"software": preset}, "s").software == get_software(preset)
+
+
+# --- other names and forms -----------------------------------------------------------------------
+
+
+def test_megatron_names_are_accepted() -> None:
+    long_names = {
+        "tensor_model_parallel_size": 2,
+        "pipeline_model_parallel_size": 2,
+        "virtual_pipeline_model_parallel_size": 2,
+        "context_parallel_size": 2,
+        "data_parallel_size": 4,
+        "sharding": 1,
+    }
+    training = {
+        "global_batch_size": 64,
+        "mbs": 1,
+        "seq": 4096,
+        "precision": "bf16",
+        "recompute_granularity": "full",
+    }
+    scenario = scenario_from_document(SMALL | {"parallelism": long_names, "training": training}, "s")
+    par = scenario.parallelism
+    assert (par.tp, par.pp, par.vpp, par.cp, par.dp, par.zero) == (2, 2, 2, 2, 4, 1)
+    assert (scenario.training.global_batch, scenario.training.recompute) == (64, "full")
+
+
+def test_experts_and_latent_attention_have_blocks_and_megatron_names() -> None:
+    moe = {"num_experts": 8, "topk": 2, "expert_ffn_hidden_size": 14336}
+    flat = {"num_moe_experts": 8, "moe_router_topk": 2, "moe_ffn_hidden_size": 14336}
+    nested = scenario_from_document(SMALL | {"model": {"preset": "mistral-7b", "moe": moe}}, "s")
+    assert nested == scenario_from_document(SMALL | {"model": {"preset": "mistral-7b", **flat}}, "s")
+    assert nested.model.moe
+    assert nested.model.moe.num_experts == 8
+
+
+def test_recomputation_has_a_short_and_a_long_form() -> None:
+    for given_as, means in (
+        ("selective", "selective"),
+        ({"kind": "full", "layers": 4}, RecomputeSpec(kind="full", layers=4)),
+        ({"kind": "modules", "modules": ["mlp"]}, RecomputeSpec(kind="modules", modules=("mlp",))),
+    ):
+        document = SMALL | {"training": SMALL["training"] | {"recompute": given_as}}
+        assert scenario_from_document(document, "s").training.recompute == means
+
+
+def test_measured_bandwidth_carries_its_unit() -> None:
+    network = {"all_reduce": "224 GB/s", "all_gather_intra_bytes_per_s": "1600 Gb/s"}
+    cluster = SMALL["cluster"] | {"measured_network": network}
+    measured = scenario_from_document(SMALL | {"cluster": cluster}, "s").cluster.measured_network
+    assert measured
+    assert measured.all_reduce_bytes_per_s == 224e9
+    assert measured.all_gather_intra_bytes_per_s == 200e9
+    assert measured.reduce_scatter_bytes_per_s is None
+
+
+def test_a_hugging_face_config_is_found_beside_the_scenario(tmp_path: Path) -> None:
+    config = {
+        "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 1024, "num_attention_heads": 8,
+        "intermediate_size": 4096, "vocab_size": 32000,
+    }  # fmt: skip
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for path in ("./tiny", "tiny/config.json"):
+        model = load_scenario(written(tmp_path, "s.yaml", SMALL | {"model": path})).model
+        assert (model.name, model.num_layers, model.mlp) == ("tiny", 4, "swiglu")
+
+
+def test_whole_numbers_may_be_written_as_powers_of_ten() -> None:
+    scenario = load_scenario(
+        "llama3-8b-h100", ["training.global_batch=1e3", "cluster.gpus=8.0", "parallelism.tp=4e0"]
+    )
+    assert (scenario.training.global_batch, scenario.parallelism.dp) == (1000, 2)
+
+
+# --- extends and --set ---------------------------------------------------------------------------
+
+
+def test_a_child_changes_its_base_and_the_command_line_both(tmp_path: Path) -> None:
+    written(tmp_path, "base.yaml", SMALL | {"title": "base", "published": {"step_time": "3 s"}})
+    child = {
+        "extends": "base.yaml",
+        "parallelism": {"tp": 4},
+        "training": {"global_batch": 128, "micro_batch": 2},
+    }
+    path = written(tmp_path, "child.yaml", child)
+    scenario = load_scenario(path, ["training.gbs=256", "training.micro_batch_size=4"])
+    assert (scenario.parallelism.tp, scenario.parallelism.pp) == (4, 2)
+    assert (scenario.training.global_batch, scenario.training.micro_batch) == (256, 4)
+    assert (scenario.name, scenario.title, scenario.published) == ("child", "", None)
+
+
+def test_a_chain_of_files_and_a_shipped_base(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    written(tmp_path, "a.yaml", {"extends": "llama3-8b-h100", "training": {"micro_batch": 2}})
+    path = written(tmp_path / "sub", "b.yaml", {"extends": "../a.yaml", "training": {"recompute": "full"}})
+    training = load_scenario(path).training
+    assert (training.seq_length, training.micro_batch, training.recompute) == (8192, 2, "full")
+
+
+def test_naming_a_preset_starts_afresh_and_a_field_alone_changes_one_thing() -> None:
+    changed = load_scenario("llama3-8b-h100", ["software.attention=fa2", "model.num_layers=16"])
+    assert changed.software.attention == "fa2"
+    assert changed.software.name == "megatron-core-2024"
+    assert (changed.model.num_layers, changed.model.hidden_size) == (16, 4096)
+    afresh = load_scenario("llama3-8b-h100", ["software.attention=fa3", "software=nanotron-2024"])
+    assert afresh.software == get_software("nanotron-2024")
+
+
+def test_null_takes_back_what_the_base_said() -> None:
+    scenario = load_scenario("llama3-70b-h100", ["schedule=null", "parallelism.vpp=null"])
+    assert (scenario.parallelism.vpp, scenario.schedule) == (1, "1f1b")
+
+
+def test_a_published_number_goes_with_the_job_it_was_measured_on() -> None:
+    assert load_scenario("llama3-8b-h100", ["software.host_s_per_kernel=1e-6"]).published
+    assert load_scenario("llama3-8b-h100", ["training.recompute=full"]).published is None
+
+
+# --- the frozen scenario -------------------------------------------------------------------------
+
+
+def test_a_scenario_is_frozen_and_checked_without_a_file_too() -> None:
+    scenario = load_scenario("llama3-8b-h100")
+    with pytest.raises(ValidationError, match="frozen"):
+        scenario.name = "other"  # type: ignore[misc]
+    fields = dict(scenario) | {"parallelism": scenario.parallelism.model_copy(update={"tp": 3})}
+    with pytest.raises(ValidationError, match="3 does not divide"):
+        Scenario(**fields)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """Consistent scenarios: sizes are drawn, totals follow."""
+    tp, pp, dp = (draw(st.sampled_from([1, 2, 4, 8])) for _ in range(3))
+    vpp = draw(st.sampled_from([1, 2])) if pp > 1 else 1
+    micro_batch = draw(st.integers(1, 4))
+    microbatches = pp * draw(st.integers(1, 8))
+    rates = st.floats(1e9, 1e12).map(lambda rate: f"{rate!r} B/s")
+    published = {"step_time": st.just("2.5 s"), "note": st.text(max_size=9)}
+    network = {"all_reduce": rates, "all_gather_intra": rates}
+    layers = 2 * pp * vpp
+    split = draw(st.sampled_from(["uniform", [2] * (pp * vpp)]))
+    part, modules = {"kind": "full", "layers": 1}, {"kind": "modules", "modules": ["mlp"]}
+    recompute = draw(st.sampled_from(["none", "full", part, modules]))
+    software = draw(st.sampled_from(software_names()))
+    return {
+        "title": draw(st.text(max_size=20)),
+        "published": draw(st.none() | st.fixed_dictionaries(published)),
+        "model": {"preset": draw(st.sampled_from(["llama3-8b", "gpt3-175b"])), "num_layers": layers},
+        "cluster": {
+            "gpu": draw(st.sampled_from(gpu_names())),
+            "gpus": 8 * tp * pp * dp,
+            "gpus_per_node": 8,
+            "interconnect": "ib-ndr400-x8",
+            "measured_network": draw(st.none() | st.fixed_dictionaries(network)),
+        },
+        "parallelism": {
+            "tp": tp,
+            "pp": pp,
+            "vpp": vpp,
+            "sequence_parallel": tp > 1 and draw(st.booleans()),
+            "zero": draw(st.integers(0, 3)),
+            "stage_split": split,
+        },
+        "training": {
+            "global_batch": micro_batch * microbatches * 8 * dp,
+            "micro_batch": micro_batch,
+            "seq_length": 2048,
+            "precision": draw(st.sampled_from(["bf16", "fp16", "fp32", "fp8"])),
+            "recompute": recompute,
+        },
+        "software": {"preset": software, "bucket_elements": draw(st.sampled_from([1e6, 4e7]))},
+        "calibration": draw(st.lists(st.text(max_size=9), max_size=2)),
+    }
+
+
+@given(document=documents())
+def test_a_scenario_survives_the_way_through_yaml_and_json(document: dict[str, Any]) -> None:
+    scenario = scenario_from_document(document, "drawn")
+    as_yaml = yaml.safe_dump(scenario.to_document(), allow_unicode=True)
+    assert scenario_from_document(read_tree(as_yaml, "f").plain(), "other") == scenario
+    assert scenario_from_document(json.loads(json.dumps(scenario.to_document())), "other") == scenario
+
+
+@given(document=documents())
+def test_world_and_batch_add_up(document: dict[str, Any]) -> None:
+    scenario = scenario_from_document(document, "drawn")
+    par = scenario.parallelism
+    assert par.tp * par.pp * par.cp * par.dp == scenario.world_size
+    batch = scenario.training.micro_batch * scenario.num_microbatches * par.dp
+    assert batch == scenario.training.global_batch
+
+
+# --- JSON Schema ---------------------------------------------------------------------------------
+
+
+def test_the_json_schema_names_what_documents_may_hold() -> None:
+    schema = json_schema()
+    json.dumps(schema)
+    definitions = schema["$defs"]
+    assert {"model", "cluster", "parallelism", "training", "schedule", "software", "extends"} <= set(
+        schema["properties"]
+    )
+    assert "dp" not in definitions["Parallelism"].get("required", [])
+    assert {"tp", "tensor_model_parallel_size"} <= set(definitions["Parallelism"]["properties"])
+    rate = definitions["MeasuredNetwork"]["properties"]["all_reduce_bytes_per_s"]
+    assert {"type": "string"}.items() <= {**rate, **rate.get("anyOf", [{}])[0]}.items()
+    references = [text for text in _texts(schema) if text.startswith("#/$defs/")]
+    assert references
+    assert {text.removeprefix("#/$defs/") for text in references} <= set(definitions)
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in _texts(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item)]
+    return [value] if isinstance(value, str) else []

@@ -1,0 +1,144 @@
+"""Files of measured cases: read strictly, and mapped to scenarios field by field."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from validation_cases import MOE, NETWORK, case_document, write_cases
+
+from stepsim.sim.validation.case import Case, read_cases
+from stepsim.sim.validation.regime import regime_of
+from stepsim.sim.validation.strict import build
+from stepsim.sim.validation.to_scenario import scenario_document, to_scenario
+
+
+def test_a_sound_file_is_read_whole(tmp_path: Path) -> None:
+    path = write_cases(tmp_path / "a.yaml", [case_document(), case_document({"id": "two", "layout.tp": 4})])
+    one, two = read_cases(path)
+    assert (one.id, one.layout.tp, one.measured.step_time_s) == ("one", 8, 10.0)
+    assert replace(two, id="one", layout=replace(two.layout, tp=8)) == one
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"layout.colour": "red"}, "layout.colour: unknown key; known: tp, pp"),
+        ({"layout.micro_batchs": 1}, "layout.micro_batchs: unknown key; did you mean micro_batch?"),
+        ({"hardware.gpus": "64"}, "hardware.gpus: must be a whole number, is '64'"),
+        ({"hardware.gpus": True}, "hardware.gpus: must be a whole number, is True"),
+        ({"layout.pp": 0}, "layout.pp: must be at least 1, is 0"),
+        ({"layout.zero": -1}, "layout.zero: must be at least 0, is -1"),
+        ({"measured.step_time_s": float("nan")}, "measured.step_time_s: must be a number, is nan"),
+        ({"measured.step_time_s": 0}, "measured.step_time_s: must be above 0, is 0.0"),
+        ({"measured.step_time_s": None}, "measured.step_time_s: outcome is ok, step time None"),
+        ({"measured.outcome": "oom"}, "measured.step_time_s: outcome is oom, step time 10.0"),
+        ({"measured.memory_bytes": 1e9}, "measured.memory_kind: goes with memory_bytes"),
+        ({"measured.outcome": "fine"}, "measured.outcome: must be one of ok, oom; is 'fine'"),
+        ({"trust": None}, "trust: must be one of high, medium, low; is null"),
+        ({"model.tied_embeddings": 1}, "model.tied_embeddings: must be true or false, is 1"),
+        ({"model.moe": {"topk": 2}}, "model.moe.num_experts: missing"),
+        ({"model": None}, "model: expected the keys num_layers"),
+        ({"assumed": "layout.tp"}, "assumed: must be a list"),
+        ({"assumed": ["layout.tp", 3]}, "assumed[1]: must be text, is 3"),
+    ],
+)
+def test_a_mistake_names_file_case_and_field(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    path = write_cases(tmp_path / "a.yaml", [case_document(), case_document({"id": "two"} | changes)])
+    with pytest.raises(ValueError, match=r"a\.yaml: case two: ") as error:
+        read_cases(path)
+    assert str(error.value).startswith(f"{path}: case two: {said}")
+
+
+@pytest.mark.parametrize("dotted", ["measured_network", "layout.dp", "software.balanced_routing"])
+def test_a_missing_key_is_a_mistake_even_where_null_is_allowed(tmp_path: Path, dotted: str) -> None:
+    document = case_document()
+    *blocks, key = dotted.split(".")
+    block = document
+    for name in blocks:
+        block = block[name]
+    del block[key]
+    with pytest.raises(ValueError, match=f"case one: {dotted}: missing"):
+        read_cases(write_cases(tmp_path / "a.yaml", [document]))
+
+
+def test_an_id_occurs_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="case one: id: occurs twice"):
+        read_cases(write_cases(tmp_path / "a.yaml", [case_document(), case_document()]))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("schema: 1\nkind: kernels\nsources: {}\npoints: []\n", "has schema, kind, sources, points"),
+        ("schema: 2\nsource: {}\ncases: []\n", "schema: must be 1, is 2"),
+        ("schema: 1\nsource: {}\ncases: {}\n", "cases: must be a list"),
+        ("- 1\n", "has list"),
+        ("schema: [1\n", "not YAML"),
+        ("schema: 1\nsource: {}\ncases: [7]\n", "case number 1: expected the keys id, family"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "other.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"other\.yaml: ") as error:
+        read_cases(path)
+    assert said in str(error.value)
+
+
+def test_every_configured_field_reaches_the_scenario() -> None:
+    case = build(Case, case_document({"measured_network": NETWORK, "layout.stage_split": "uniform"}))
+    scenario = to_scenario(case)
+    assert (scenario.cluster.gpu, scenario.cluster.gpus, scenario.cluster.interconnect) == (
+        "A100-SXM4-80GB",
+        64,
+        "ib-hdr200-x8",
+    )
+    assert (scenario.parallelism.tp, scenario.parallelism.pp, scenario.parallelism.vpp) == (8, 4, 3)
+    assert (scenario.parallelism.dp, scenario.parallelism.zero, scenario.parallelism.sequence_parallel) == (
+        2,
+        1,
+        True,
+    )
+    assert (scenario.training.seq_length, scenario.training.micro_batch, scenario.num_microbatches) == (
+        2048,
+        1,
+        32,
+    )
+    assert (scenario.training.precision, scenario.training.recompute) == ("fp16", "selective")
+    assert (scenario.schedule, scenario.software.name) == ("interleaved", "megatron-2022-sp")
+    assert (scenario.model.vocab_size, scenario.model.tied_embeddings) == (51200, True)
+    assert scenario.cluster.measured_network is not None
+    assert scenario.cluster.measured_network.all_reduce_bytes_per_s == 425.34e9
+    assert scenario.cluster.measured_network.reduce_scatter_intra_bytes_per_s == 240.63e9
+
+
+def test_only_the_configuration_reaches_the_scenario() -> None:
+    case = build(Case, case_document())
+    measured = replace(case.measured, step_time_s=99.0, memory_bytes=1e9, memory_kind="reserved")
+    other = replace(
+        case,
+        id="x",
+        family="y",
+        trust="low",
+        measured=measured,
+        assumed=("layout.tp",),
+        notes="An OOM nearby.",
+    )
+    assert scenario_document(other) == scenario_document(case)
+    assert regime_of(other) == regime_of(case)
+
+
+@pytest.mark.parametrize(
+    ("changes", "regime"),
+    [
+        ({}, "A100-SXM4-80GB dense tp+pp+dp"),
+        ({"layout.cp": 2, "layout.dp": 1}, "A100-SXM4-80GB dense tp+cp+pp"),
+        ({"model.moe": MOE, "layout.ep": 2, "layout.pp": 1}, "A100-SXM4-80GB moe tp+ep+dp"),
+        ({"layout.tp": 1, "layout.pp": 1, "layout.dp": 1}, "A100-SXM4-80GB dense one GPU"),
+    ],
+)
+def test_the_regime_names_gpu_kind_and_axes_in_use(changes: dict[str, Any], regime: str) -> None:
+    assert regime_of(build(Case, case_document(changes))) == regime

@@ -1,0 +1,110 @@
+"""The software preset of a case: by its software block alone, with the case's own flags on top."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from validation_cases import case_document
+
+from stepsim.sim.software import get_software, software_names
+from stepsim.sim.step.refusal import NotSupported
+from stepsim.sim.validation.case import Case
+from stepsim.sim.validation.preset import RULES, preset_of, reports_first_rank, software_document
+from stepsim.sim.validation.strict import build
+
+SOFTWARE = build(Case, case_document()).software
+
+
+@pytest.mark.parametrize(
+    ("framework", "year", "preset"),
+    [
+        ("Megatron-LM", 2021, "megatron-2021"),
+        ("Megatron-LM", 2022, "megatron-2022-sp"),
+        ("Megatron-LM (zero-bubble fork)", 2023, "megatron-2023"),
+        ("Megatron-LM 285068c8", 2023, "megatron-2023"),
+        ("Megatron-LM core (TE 2.11, torch 2.10)", 2026, "megatron-core-2025"),
+        ("Megatron-Core r0.8.0", 2024, "megatron-core-2024"),
+        ("Megatron core (DeepEP dispatcher)", 2025, "megatron-core-2025"),
+        ("Megatron-Bridge / Megatron core 26.04.01", 2026, "megatron-core-2025"),
+        ("NeMo / Megatron core", 2023, "megatron-core-2024"),
+        ("NeMo / Megatron core", 2024, "megatron-core-2024"),
+        ("NeMo / Megatron core", 2025, "megatron-core-2025"),
+        ("NeMo AutoModel (FSDP2, TE, DeepEP)", 2025, "automodel-2025"),
+        ("Megatron-DeepSpeed", 2022, "megatron-deepspeed-2022"),
+        ("DeepSpeed ZeRO-3 (Megatron model)", 2021, "deepspeed-zero3-2021"),
+        ("Aleph Alpha in-house (Megatron-style 3D)", 2023, "aleph-alpha-2023"),
+        ("Meta in-house (FSDP + TP + PP)", 2024, "llama3-meta-2024"),
+        ("DeepSeek HAI-LLM (DualPipe, DeepEP)", 2024, "deepseek-hai-2024"),
+        ("nanotron", 2024, "nanotron-2024"),
+        ("torchtitan (FSDP2)", 2025, "torchtitan-2024"),
+        ("LLM Foundry / Composer (FSDP)", 2023, "llm-foundry-2023"),
+        ("JAX MaxText", 2025, "maxtext-2025"),
+    ],
+)
+def test_framework_and_year_decide(framework: str, year: int, preset: str) -> None:
+    assert preset_of(replace(SOFTWARE, framework=framework, year=year)) == preset
+
+
+def test_every_rule_names_a_preset_that_exists() -> None:
+    assert {rule.preset for rule in RULES} <= set(software_names())
+
+
+def test_an_unknown_framework_is_refused_by_name() -> None:
+    with pytest.raises(NotSupported, match=r"software\.framework: .*'Colossal-AI' of 2023"):
+        preset_of(replace(SOFTWARE, framework="Colossal-AI", year=2023))
+
+
+def test_without_flags_the_preset_stands() -> None:
+    silent = replace(SOFTWARE, tp_comm_overlap=None)
+    assert software_document(silent) == {
+        "preset": "megatron-2022-sp",
+        "attention": "unfused",
+        "torch_compile": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "field", "expected"),
+    [
+        ("attention", "fa2", "attention", "fa2"),
+        ("torch_compile", True, "torch_compile", True),
+        ("overlap_grad_reduce", True, "overlap_grad_reduce", True),
+        ("overlap_grad_reduce", False, "overlap_grad_reduce", False),
+        ("overlap_param_gather", True, "overlap_param_gather", True),
+        ("tp_comm_overlap", True, "tp_comm_overlap", True),
+        ("p2p_overlap", False, "point_to_point", "blocking"),
+        ("p2p_overlap", True, "point_to_point", "async"),  # the preset blocks
+        ("fused_kernels", False, "fused_norm", False),
+        ("fused_kernels", False, "fused_softmax", False),
+    ],
+)
+def test_a_flag_of_the_case_wins(flag: str, value: Any, field: str, expected: Any) -> None:
+    changed: Any = {flag: value}
+    assert software_document(replace(SOFTWARE, **changed))[field] == expected
+
+
+def test_overlapped_point_to_point_keeps_the_rule_of_a_preset_that_overlaps() -> None:
+    software = replace(SOFTWARE, framework="NeMo / Megatron core", year=2025, p2p_overlap=True)
+    assert get_software(preset_of(software)).point_to_point == "prefetch"
+    assert "point_to_point" not in software_document(software)
+
+
+def test_all_that_a_case_may_set_are_fields_of_the_software() -> None:
+    loud = replace(
+        SOFTWARE,
+        fused_kernels=False,
+        overlap_grad_reduce=True,
+        overlap_param_gather=True,
+        tp_comm_overlap=True,
+        p2p_overlap=False,
+    )
+    document = software_document(loud)
+    preset = get_software(document.pop("preset"))
+    assert preset.model_validate(preset.model_dump() | document)  # extra fields are forbidden
+
+
+def test_nanotron_alone_prints_the_memory_of_rank_0() -> None:
+    assert reports_first_rank(replace(SOFTWARE, framework="nanotron", year=2024))
+    assert not reports_first_rank(SOFTWARE)

@@ -1,0 +1,78 @@
+"""The published cases: each becomes a scenario or is refused with a reason, whatever it is called."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from stepsim.sim.validation.case import Case, read_cases
+from stepsim.sim.validation.regime import regime_of
+from stepsim.sim.validation.run import validate
+from stepsim.sim.validation.to_scenario import scenario_document, to_scenario
+
+
+@cache
+def _cases(folder: Path) -> tuple[Case, ...]:
+    return tuple(case for path in sorted(folder.glob("*.yaml")) for case in read_cases(path))
+
+
+@pytest.fixture
+def cases(shared: Path) -> tuple[Case, ...]:
+    return _cases(shared / "data" / "cases")
+
+
+def test_all_published_cases_are_read(cases: tuple[Case, ...]) -> None:
+    assert len({case.id for case in cases}) == len(cases)
+    by_trust = Counter((case.trust, case.measured.outcome) for case in cases)
+    # the totals of the README beside the files
+    assert by_trust["high", "ok"] + by_trust["high", "oom"] == 464
+    assert sum(number for (_, outcome), number in by_trust.items() if outcome == "oom") == 876
+    assert len(cases) == 2931
+
+
+def test_every_case_is_a_scenario_or_refused(cases: tuple[Case, ...]) -> None:
+    refused = Counter()
+    for case in cases:
+        try:
+            scenario = to_scenario(case)
+        except ValueError:
+            refused[case.trust] += 1
+        else:
+            assert scenario.cluster.gpus == case.hardware.gpus
+            assert (
+                scenario.num_microbatches * case.layout.micro_batch * case.layout.dp
+                == case.layout.global_batch
+            )
+    assert refused["high"] == 0
+
+
+def test_names_and_outcomes_change_no_scenario(cases: tuple[Case, ...]) -> None:
+    shuffled = list(cases)
+    random.Random(0).shuffle(shuffled)
+    for case, other in zip(cases, shuffled, strict=True):
+        renamed = replace(
+            case,
+            id=other.id,
+            family=other.family,
+            trust=other.trust,
+            measured=other.measured,
+            notes=other.notes,
+            assumed=other.assumed,
+        )
+        assert scenario_document(renamed) == scenario_document(case)
+        assert regime_of(renamed) == regime_of(case)
+
+
+def test_a_file_is_predicted_whole_under_any_name(shared: Path, tmp_path: Path) -> None:
+    published = shared / "data" / "cases" / "korthikanti_2022.yaml"
+    copy = tmp_path / "another.yaml"
+    copy.write_text(published.read_text())
+    report = validate([published, copy], jobs=1)
+    assert [row.source for row in report.rows] == ["korthikanti_2022"] * 4 + ["another"] * 4
+    assert [row.prediction for row in report.rows[:4]] == [row.prediction for row in report.rows[4:]]
+    assert not any(row.prediction.internal for row in report.rows)
