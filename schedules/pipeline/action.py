@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 _PATTERN = re.compile(r"(\d+)([FBIW])(\d+)")
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """What an action computes."""
 
     FORWARD = "F"

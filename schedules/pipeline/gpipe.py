@@ -15,16 +15,18 @@ check = one_chunk("gpipe")
 def orders(shape: Shape) -> Orders:
     """F0..F(m-1), then B0..B(m-1), on every rank."""
     check(shape)
-    return tuple(
-        tuple(Action(rank, kind, k) for kind in (Kind.FORWARD, Kind.BACKWARD) for k in range(shape.microbatches))
-        for rank in range(shape.ranks)
-    )
+    return tuple(_order(rank, shape) for rank in range(shape.ranks))
 
 
 def in_flight(rank: int, shape: Shape) -> int:
     """m: nothing is released before the turn."""
     del rank  # every rank holds as many
     return shape.microbatches
+
+
+def _order(rank: int, shape: Shape) -> tuple[Action, ...]:
+    kinds = (Kind.FORWARD, Kind.BACKWARD)
+    return tuple(Action(rank, kind, k) for kind in kinds for k in range(shape.microbatches))
 
 
 SCHEDULE = Schedule(

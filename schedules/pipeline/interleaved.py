@@ -17,10 +17,9 @@ from .turns import one_forward_one_backward
 
 def check(shape: Shape) -> None:
     """Refuse a single chunk, a single rank, and groups that a rank would have to wait for."""
-    p, m = shape.ranks, shape.microbatches
     if shape.chunks < 2:
         raise ValueError("interleaved needs 2 or more chunks per rank, not 1; with one chunk, use 1f1b")
-    if p < 2:
+    if shape.ranks < 2:
         raise ValueError("interleaved needs 2 or more ranks, not 1; one rank needs no pipeline")
     if not _legal(group_size(shape), shape):
         raise ValueError(f"{_what_is_wrong(shape)}; {_what_would_do(shape)}")
@@ -74,15 +73,14 @@ def _what_is_wrong(shape: Shape) -> str:
     if group > m:
         return f"interleaved cannot take {m} microbatches in groups of {group}"
     if group < p:
-        return f"groups of {group} microbatches leave {p} ranks waiting for each other"
-    return f"{m} microbatches in groups of {group} leave a last group of {m % group}, fewer than the {p} ranks"
+        return f"groups of {group} microbatches are smaller than the {p} ranks"
+    return f"{m} microbatches in groups of {group} leave a last group of {m % group}, but there are {p} ranks"
 
 
 def _what_would_do(shape: Shape) -> str:
-    m = shape.microbatches
+    p, m = shape.ranks, shape.microbatches
     groups = [group for group in range(1, m + 1) if _legal(group, shape)]
     shown = ", ".join(map(str, groups[:6])) + (f", ... up to {groups[-1]}" if len(groups) > 6 else "")
-    p = shape.ranks
     below, above = m // p * p, -(-m // p) * p
     counts = " or ".join(str(count) for count in dict.fromkeys((below, above)) if count)
     return f"use group={shown}, or {counts} microbatches in groups of {p}"

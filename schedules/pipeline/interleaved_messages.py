@@ -24,11 +24,10 @@ _DIRECTIONS = (Kind.FORWARD, Kind.BACKWARD)
 
 def interleaved_messages(orders: Orders, shape: Shape, rule: str) -> tuple[tuple[Instruction, ...], ...]:
     """The instructions of every rank. ``orders`` are those of the schedule interleaved."""
-    write = {"blocking": _write_blocking, "prefetch": _write_prefetch, "prefetch-full": _write_prefetch_full}[rule]
     written = []
     for rank in range(shape.ranks):
         calls = _Calls(rank=rank, shape=shape, orders=orders)
-        write(calls, warm_up_forwards(rank, shape))
+        _WRITERS[rule](calls, warm_up_forwards(rank, shape))
         written.append(tuple(calls.instructions))
     return tuple(written)
 
@@ -67,7 +66,7 @@ class _Calls:
         return Send(action, (self.rank + step) % self.shape.ranks)
 
     def recv(self, kind: Kind, iteration: int) -> Recv | None:
-        """What is asked for in the iteration: an input of the next one, or of a later one on the leading rank."""
+        """What is asked for in the iteration: the next one's input, or a later one's on the leading rank."""
         return self.receives[kind].get(iteration)
 
     def compute(self, kind: Kind, iteration: int) -> None:
@@ -201,3 +200,6 @@ def _step_prefetching(calls: _Calls, kind: Kind, k: int) -> None:
         recv = None
     calls.compute(kind, k)
     calls.post(kind, calls.send(kind, k), recv)
+
+
+_WRITERS = {"blocking": _write_blocking, "prefetch": _write_prefetch, "prefetch-full": _write_prefetch_full}

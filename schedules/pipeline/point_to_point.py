@@ -47,8 +47,8 @@ def point_to_point(
         return tuple(_blocking(orders, rank, shape, ranks) for rank in range(len(orders)))
     if orders != interleaved.SCHEDULE.orders(shape):
         raise ValueError(
-            f"point-to-point rule {rule!r} with {shape.chunks} chunks per rank is Megatron's for the schedule "
-            "interleaved; use async for another order"
+            f"point-to-point rule {rule!r} with {shape.chunks} chunks per rank is defined for the schedule "
+            "interleaved only; use async for another order"
         )
     return interleaved_messages(orders, shape, rule)
 
@@ -64,20 +64,15 @@ def _refuse_split_backward(orders: Orders, rule: str) -> None:
 
 
 def _asynchronous(orders: Orders, shape: Shape, ranks: Sequence[int]) -> tuple[tuple[Instruction, ...], ...]:
-    gradients = {
-        (action.stage, action.microbatch): action
-        for order in orders
-        for action in order
-        if action.kind in (Kind.BACKWARD, Kind.INPUT_GRAD)
-    }
+    activations = _results(orders, Kind.FORWARD)
+    gradients = _results(orders, Kind.BACKWARD, Kind.INPUT_GRAD)
 
     def received(action: Action) -> Recv | None:
         stage = producer_stage(action, shape)
         if stage is None or ranks[stage] == ranks[action.stage]:
             return None
-        forward = action.kind is Kind.FORWARD
-        made = Action(stage, Kind.FORWARD, action.microbatch) if forward else gradients[stage, action.microbatch]
-        return Recv(made, ranks[stage])
+        results = activations if action.kind is Kind.FORWARD else gradients
+        return Recv(results[stage, action.microbatch], ranks[stage])
 
     def written(order: Sequence[Action]) -> tuple[Instruction, ...]:
         instructions: list[Instruction] = []
@@ -92,6 +87,16 @@ def _asynchronous(orders: Orders, shape: Shape, ranks: Sequence[int]) -> tuple[t
     return tuple(written(order) for order in orders)
 
 
+def _results(orders: Orders, *kinds: Kind) -> dict[tuple[int, int], Action]:
+    """Actions of these kinds by stage and microbatch."""
+    return {
+        (action.stage, action.microbatch): action
+        for order in orders
+        for action in order
+        if action.kind in kinds
+    }
+
+
 def _blocking(orders: Orders, rank: int, shape: Shape, ranks: Sequence[int]) -> tuple[Instruction, ...]:
     """One chunk per rank: a send is fused with the next receive where F and B alternate, else each is alone.
 
@@ -99,16 +104,19 @@ def _blocking(orders: Orders, rank: int, shape: Shape, ranks: Sequence[int]) -> 
     """
     order, fuses = orders[rank], _alternates(orders, rank)
     instructions: list[Instruction] = []
-    owed = _received(order[0], shape, ranks)  # what the next action needs and no group has taken yet
-    for action, following in zip(order, (*order[1:], None), strict=True):
-        _exchange(instructions, owed)
-        instructions.append(Compute(action))
-        send, owed = _sent(action, shape, ranks), following and _received(following, shape, ranks)
-        if fuses and following and following.kind is not action.kind:
-            _exchange(instructions, send, owed)
-            owed = None
+    before: Action | None = None
+    for action in order:
+        send = _sent(before, shape, ranks) if before else None
+        recv = _received(action, shape, ranks)
+        if fuses and before and before.kind is not action.kind:
+            _exchange(instructions, send, recv)
         else:
             _exchange(instructions, send)
+            _exchange(instructions, recv)
+        instructions.append(Compute(action))
+        before = action
+    if before:
+        _exchange(instructions, _sent(before, shape, ranks))
     return tuple(instructions)
 
 

@@ -7,7 +7,6 @@ Linear in the number of actions: a rank that waits is woken once, by what it wai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .action import Action, Kind, Orders
@@ -50,9 +49,14 @@ def stalls(orders: Orders, shape: Shape) -> tuple[Stall, ...]:
         unmet = (makers[need] for need in _needs(action, shape))
         by_rank, by_position = next(place for place in unmet if place[1] >= heads[place[0]])
         found[rank] = Stall(
-            rank=rank, position=heads[rank], by_rank=by_rank, by_position=by_position, by_rank_at=heads[by_rank]
+            rank=rank,
+            position=heads[rank],
+            by_rank=by_rank,
+            by_position=by_position,
+            by_rank_at=heads[by_rank],
         )
-    return tuple(found[rank] for rank in sorted(_on_circles({rank: stall.by_rank for rank, stall in found.items()})))
+    circles = _on_circles({rank: stall.by_rank for rank, stall in found.items()})
+    return tuple(found[rank] for rank in sorted(circles))
 
 
 def _run(orders: Orders, shape: Shape) -> list[int]:
@@ -94,17 +98,14 @@ def _makes(action: Action, shape: Shape) -> int | None:
     return number(action.stage, action.microbatch, shape)
 
 
-def _needs(action: Action, shape: Shape) -> Iterator[int]:
+def _needs(action: Action, shape: Shape) -> tuple[int, ...]:
     stage, k = action.stage, action.microbatch
     if action.kind is Kind.FORWARD:
-        if stage > 0:
-            yield _activation(stage - 1, k, shape)
-    elif action.kind is Kind.WEIGHT_GRAD:
-        yield _gradient(stage, k, shape)
-    else:
-        yield _activation(stage, k, shape)
-        if stage < shape.stages - 1:
-            yield _gradient(stage + 1, k, shape)
+        return (_activation(stage - 1, k, shape),) if stage > 0 else ()
+    if action.kind is Kind.WEIGHT_GRAD:
+        return (_gradient(stage, k, shape),)
+    own = _activation(stage, k, shape)
+    return (own, _gradient(stage + 1, k, shape)) if stage < shape.stages - 1 else (own,)
 
 
 def _on_circles(waits_for: dict[int, int]) -> set[int]:

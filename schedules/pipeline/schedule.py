@@ -65,7 +65,8 @@ def one_chunk(name: str) -> Callable[[Shape], None]:
     def check(shape: Shape) -> None:
         if shape.chunks != 1:
             raise ValueError(
-                f"{name} has one chunk per rank, not {shape.chunks}; use chunks=1, or a schedule such as interleaved"
+                f"{name} has one chunk per rank, not {shape.chunks}; "
+                "use chunks=1, or another schedule, such as interleaved"
             )
         if shape.group is not None:
             raise ValueError(

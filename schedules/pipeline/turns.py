@@ -1,4 +1,7 @@
-"""The order that 1F1B and its interleaved form share: warm-up, one forward and one backward in turn, cool-down."""
+"""The order that 1F1B and its interleaved form share.
+
+Warm-up, one forward and one backward in turn, cool-down. Does not know which stage an action is of.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ that sends do not block. Positions count from 0. Knows no seconds and no bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -86,66 +86,86 @@ def find_problems(
 
 
 def _wrong_work(orders: Orders, shape: Shape, ranks: Sequence[int]) -> Iterator[Problem]:
-    places: dict[Action, tuple[int, int]] = {}
+    done: dict[int, tuple[int, int]] = {}  # work number: rank and position
     for rank, order in enumerate(orders):
         for position, action in enumerate(order):
-            what = _wrong_action(action, rank, shape, ranks) or _repeats(action, places)
-            if what:
-                yield Problem(reason=what[0], rank=rank, position=position, action=action, text=what[1])
-            places.setdefault(action, (rank, position))
+            wrong = _outside(action, shape)
+            if wrong is None:
+                numbers = _work(action, shape)
+                wrong = _elsewhere(action, rank, ranks) or _repeated(numbers, done, orders)
+                done |= dict.fromkeys(numbers, (rank, position))
+            if wrong is not None:
+                reason, text = wrong
+                yield Problem(reason=reason, rank=rank, position=position, action=action, text=text)
     for stage, rank in enumerate(ranks):
-        for action in _missing(stage, shape, places):
+        for action in _missing(stage, shape, done):
             yield Problem(reason=Reason.MISSING, rank=rank, action=action, text=f"never runs {action}")
 
 
-def _wrong_action(action: Action, rank: int, shape: Shape, ranks: Sequence[int]) -> tuple[Reason, str] | None:
+_PARTS = {Kind.FORWARD: (0,), Kind.BACKWARD: (1, 2), Kind.INPUT_GRAD: (1,), Kind.WEIGHT_GRAD: (2,)}
+"""The work of a microbatch on a stage has three parts; a whole backward does two of them."""
+
+_HALVES = (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD)
+
+
+def _work(action: Action, shape: Shape) -> tuple[int, ...]:
+    """Numbers of the parts of the work that the action does."""
+    first = 3 * (action.stage * shape.microbatches + action.microbatch)
+    return tuple(first + part for part in _PARTS[action.kind])
+
+
+def _outside(action: Action, shape: Shape) -> tuple[Reason, str] | None:
     if not 0 <= action.stage < shape.stages:
         return Reason.OUTSIDE, f"is of stage {action.stage}, but stages go from 0 to {shape.stages - 1}"
     if not 0 <= action.microbatch < shape.microbatches:
         last = shape.microbatches - 1
         return Reason.OUTSIDE, f"is of microbatch {action.microbatch}, but microbatches go from 0 to {last}"
-    if ranks[action.stage] != rank:
-        return Reason.WRONG_RANK, f"is of stage {action.stage}, which rank {ranks[action.stage]} holds"
     return None
 
 
-_SAME_WORK = {
-    Kind.FORWARD: (Kind.FORWARD,),
-    Kind.BACKWARD: (Kind.BACKWARD, Kind.INPUT_GRAD, Kind.WEIGHT_GRAD),
-    Kind.INPUT_GRAD: (Kind.INPUT_GRAD, Kind.BACKWARD),
-    Kind.WEIGHT_GRAD: (Kind.WEIGHT_GRAD, Kind.BACKWARD),
-}
+def _elsewhere(action: Action, rank: int, ranks: Sequence[int]) -> tuple[Reason, str] | None:
+    holder = ranks[action.stage]
+    return (
+        None
+        if holder == rank
+        else (Reason.WRONG_RANK, f"is of stage {action.stage}, which rank {holder} holds")
+    )
 
 
-def _repeats(action: Action, places: dict[Action, tuple[int, int]]) -> tuple[Reason, str] | None:
-    for kind in _SAME_WORK[action.kind]:
-        before = Action(action.stage, kind, action.microbatch)
-        if before in places:
-            rank, position = places[before]
-            return Reason.REPEATED, f"repeats the work of action {position} ({before}) of rank {rank}"
+def _repeated(
+    numbers: Iterable[int], done: Mapping[int, tuple[int, int]], orders: Orders
+) -> tuple[Reason, str] | None:
+    for number in numbers:
+        if number in done:
+            rank, position = done[number]
+            before = orders[rank][position]
+            return Reason.REPEATED, f"repeats the work of rank {rank}, action {position} ({before})"
     return None
 
 
-def _missing(stage: int, shape: Shape, places: Iterable[Action]) -> Iterator[Action]:
-    """A whole backward is asked for unless a half of it is there."""
+def _missing(stage: int, shape: Shape, done: Container[int]) -> Iterator[Action]:
+    """A whole backward is asked for where both its parts are missing."""
     for k in range(shape.microbatches):
-        forward, backward, input_grad, weight_grad = (Action(stage, kind, k) for kind in Kind)
-        if forward not in places:
-            yield forward
-        halves = [half for half in (input_grad, weight_grad) if half not in places]
-        if backward not in places:
-            yield from halves if len(halves) == 1 else [backward] * bool(halves)
+        first = 3 * (stage * shape.microbatches + k)
+        absent = tuple(part for part in range(3) if first + part not in done)
+        if absent:
+            kinds = [kind for kind, parts in _PARTS.items() if set(parts) <= set(absent)]
+            whole = Kind.BACKWARD in kinds
+            yield from (Action(stage, kind, k) for kind in kinds if not (whole and kind in _HALVES))
 
 
 def _stalled(stall: Stall, orders: Orders) -> Problem:
     action, awaited = orders[stall.rank][stall.position], orders[stall.by_rank][stall.by_position]
     if stall.rank == stall.by_rank:
-        reason, text = Reason.ORDER, f"waits for {awaited}, which the same rank runs later, as action {stall.by_position}"
+        reason = Reason.ORDER
+        text = f"waits for {awaited}, which the same rank runs later, as action {stall.by_position}"
     else:
         reason = Reason.DEADLOCK
         held_up = orders[stall.by_rank][stall.by_rank_at]
-        when = f"only after {held_up}" if held_up != awaited else "when others have moved on"
-        text = f"waits for {awaited}, which rank {stall.by_rank} runs {when}: deadlock"
+        how = f"which rank {stall.by_rank} runs only after {held_up}"
+        if held_up == awaited:
+            how = f"for which rank {stall.by_rank} itself waits"
+        text = f"waits for {awaited}, {how}: deadlock"
     return Problem(reason=reason, rank=stall.rank, position=stall.position, action=action, text=text)
 
 

@@ -10,6 +10,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ...hardware.fabric import default_fabric
+from ...hardware.gpus import get_gpu, gpu_names
+from ...hardware.interconnect import get_interconnect, interconnect_names
+from ...hardware.node import node_for
 from ..model.model import Model
 from ..software.software import Software
 from .checks import findings, nvlink_domain
@@ -18,7 +22,6 @@ from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
 from .explain import explained, field_path, unknown_key
 from .models import (
     FROM_DOCUMENT,
-    SCHEDULE_NAMES,
     ClusterSpec,
     Parallelism,
     Published,
@@ -31,9 +34,6 @@ from .presets import model_fields, software_fields
 from .tree import Node, nearest, without_nulls
 
 Part = TypeVar("Part", bound=BaseModel)
-
-_HOST_GPUS: Final = {72: 4}
-"""GPUs of a host where the NVLink domain spans hosts: four in an NVL72 rack; eight everywhere else."""
 
 
 class _Heading(BaseModel):
@@ -172,8 +172,9 @@ class _Builder:
             path = (*prefix, *inner)
             key_mark = nearest(self.tree, path).key_mark if unknown else None
             self._add(path, explained(error, part, _FIELDS), key_mark)
-            spare = inner if unknown else inner[:1] if inner[:1] in _UNCHECKED else None
-            rest = None if rest is None or spare is None else _without(rest, spare)
+            if rest is not None:
+                spare = unknown or inner[:1] in _UNCHECKED
+                rest = _without(rest, inner if unknown else inner[:1]) if spare else None
         return self._part(part, block, rest)
 
     def _add(self, path: FieldPath, message: str, mark: Mark | None = None) -> None:
@@ -186,15 +187,20 @@ class _Builder:
 
 
 def _with_machine_defaults(fields: Any) -> Any:
-    """The block ``cluster`` with the host size of its GPU, and no network where NVLink is enough."""
+    """The block ``cluster`` with its GPU's host size, its network's usual shape, and none inside NVLink."""
     if not isinstance(fields, dict):
         return fields
     filled = dict(fields)
     gpu = str(filled.get("gpu"))
-    filled.setdefault("gpus_per_node", _HOST_GPUS.get(nvlink_domain(gpu, 8), 8))
+    filled.setdefault("gpus_per_node", node_for(get_gpu(gpu)).max_gpus if gpu in gpu_names() else 8)
     gpus, per_node = _whole(filled.get("gpus")), _whole(filled["gpus_per_node"])
     if gpus and per_node and gpus <= nvlink_domain(gpu, per_node):
         filled.setdefault("interconnect", "nvlink-only")
+    fabric = filled.get("fabric", {})
+    known = filled.get("interconnect") in interconnect_names() and filled["interconnect"] != "unknown"
+    if known and isinstance(fabric, dict):
+        kind = default_fabric(get_interconnect(filled["interconnect"])).kind
+        filled["fabric"] = {"kind": kind, **fabric}
     return filled
 
 
@@ -214,7 +220,7 @@ def _with_layout_defaults(fields: Any, schedule: Any, cluster: ClusterSpec | Non
 
 def _default_schedule(par: Parallelism) -> str:
     if par.pp == 1:
-        return SCHEDULE_NAMES[0]
+        return "none"
     return "1f1b" if par.vpp == 1 else "interleaved"
 
 
@@ -227,6 +233,6 @@ def _without(fields: dict[Any, Any], path: FieldPath) -> dict[Any, Any]:
 
 
 def _whole(value: Any) -> int | None:
-    """A positive whole number, which may be written 1e3; None for anything else, which is reported elsewhere."""
+    """A positive whole number, which may be written 1e3; None for anything else: the types report it."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if is_number and value >= 1 and value == value // 1 else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ...hardware.catalogue import unknown_name
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
+from ...hardware.node import node_for
 from .checks_pipeline import layers_fit_stages, schedule_fits_layout
 from .finding import Finding, choices, divisors, neighbours
 
@@ -59,6 +60,11 @@ def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
     """Catalogue keys are known, and a job of several hosts has a network."""
     if cluster.gpu not in gpu_names():
         yield Finding(path=("cluster", "gpu"), message=str(unknown_name("GPU", cluster.gpu, gpu_names())))
+    else:
+        held = node_for(get_gpu(cluster.gpu)).max_gpus
+        if cluster.gpus_per_node > held:
+            message = f"a host with {cluster.gpu} holds up to {held} GPUs, not {cluster.gpus_per_node}"
+            yield Finding(path=("cluster", "gpus_per_node"), message=message)
     if cluster.interconnect not in interconnect_names():
         message = str(unknown_name("interconnect", cluster.interconnect, interconnect_names()))
         yield Finding(path=("cluster", "interconnect"), message=message)
@@ -68,6 +74,9 @@ def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
             message=f"{cluster.interconnect} means a job inside one NVLink domain, but {cluster.gpus} GPUs"
             f" span several; name the network between hosts, one of {', '.join(interconnect_names())}",
         )
+    elif cluster.fabric.kind == "nvlink" and not inside_one_domain(cluster):
+        message = f"nvlink does not join {cluster.gpus} GPUs; choose rail-optimized or fat-tree"
+        yield Finding(path=("cluster", "fabric", "kind"), message=message)
 
 
 def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
@@ -86,9 +95,9 @@ def inside_one_domain(cluster: ClusterSpec) -> bool:
 
 
 def nvlink_domain(gpu: str, gpus_per_node: int) -> int:
-    """GPUs that NVLink connects: those of a host, or of a rack where the GPU's domain spans hosts (NVL72)."""
-    spans_hosts = gpu in gpu_names() and get_gpu(gpu).nvlink_domain > 8
-    return get_gpu(gpu).nvlink_domain if spans_hosts else gpus_per_node
+    """GPUs that a job may take without a network: those of a host, or of all hosts of a rack (NVL72)."""
+    hosts = node_for(get_gpu(gpu)).hosts_per_domain if gpu in gpu_names() else 1
+    return hosts * gpus_per_node
 
 
 def layout_is_sound(par: Parallelism) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ _OF_ONE_DOCUMENT = ("extends", "name", "title", "published")
 """Keys that describe the very document they stand in, so no other document inherits them."""
 
 _THE_JOB = ("model", "cluster", "parallelism", "training", "schedule")
-"""What a published number belongs to: it says nothing about a job that ``--set`` has changed."""
+"""What a title and a published number describe: neither fits a job that ``--set`` has changed."""
 
 
 def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
@@ -38,7 +38,7 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
     Args:
         source: a path, or a name of ``scenario_names()``.
         overrides: changes such as ``parallelism.tp=4``; the value is YAML, the last one wins.
-            ``published`` is dropped where they change the job.
+            ``title`` and ``published`` are dropped where they change the job.
 
     Raises:
         ScenarioError: with every problem found, each at its file, line and column.
@@ -115,13 +115,12 @@ def _with_base(tree: Node, seen: tuple[Path, ...]) -> Node:
 
 
 def _with_overrides(tree: Node, overrides: Sequence[str]) -> Node:
-    for override in overrides:
-        change = _canonical(_override_tree(override))
+    changes = [_canonical(_override_tree(override)) for override in overrides]
+    if any(block in change.entries for change in changes for block in _THE_JOB):
+        dropped = ("title", "published")
+        tree = tree.with_entries({key: entry for key, entry in tree.entries.items() if key not in dropped})
+    for change in changes:
         tree = merged(tree, change)
-        if any(block in change.entries for block in _THE_JOB):
-            tree = tree.with_entries(
-                {key: entry for key, entry in tree.entries.items() if key != "published"}
-            )
     return tree
 
 

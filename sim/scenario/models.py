@@ -39,7 +39,6 @@ ScheduleName = Literal[
     "dualpipe", "dualpipev",
 ]  # fmt: skip
 
-SPLIT_RULES: tuple[str, ...] = get_args(SplitRule)
 SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
 RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
 
@@ -70,6 +69,7 @@ class FabricSpec(_Part):
     """How the switches between hosts are wired.
 
     ``oversubscription`` 7 means that a seventh of the hosts' bandwidth goes on above the leaf switches.
+    A document that leaves ``kind`` out gets the usual one of its interconnect.
     """
 
     kind: FabricKind = "rail-optimized"

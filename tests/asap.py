@@ -1,0 +1,91 @@
+"""Reference timing of an order: every action starts as soon as its rank is free and its inputs are there.
+
+Written apart from the engine and from the validator, to hold both to. A message between different ranks
+arrives ``latency`` after its sender ends, and blocks nobody. Times are abstract and stay integers when
+given as integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stepsim.schedules.pipeline.action import Action, Kind, Orders
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Per chunk. A whole backward lasts ``input_grad + weight_grad``."""
+
+    forward: float
+    input_grad: float
+    weight_grad: float
+    latency: float = 0
+
+    def of(self, kind: Kind) -> float:
+        return {
+            Kind.FORWARD: self.forward,
+            Kind.BACKWARD: self.input_grad + self.weight_grad,
+            Kind.INPUT_GRAD: self.input_grad,
+            Kind.WEIGHT_GRAD: self.weight_grad,
+        }[kind]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """``clock``: when each rank ends; ``spans``: last end minus first start of each rank."""
+
+    clock: tuple[float, ...]
+    spans: tuple[float, ...]
+
+    @property
+    def makespan(self) -> float:
+        return max(self.clock)
+
+
+class Stuck(Exception):
+    """No rank can go on."""
+
+
+def asap(orders: Orders, ranks: Sequence[int], times: Times) -> Timeline:
+    """Longest path through the orders; ``ranks`` holds the rank of each stage. Raises Stuck."""
+    ends: dict[tuple[str, int, int], float] = {}
+    clock, starts = [0.0 * times.forward] * len(orders), [None] * len(orders)
+    left = [list(reversed(order)) for order in orders]
+    while any(left):
+        moved = False
+        for rank, order in enumerate(left):
+            while order and all(name in ends for name, _ in _inputs(order[-1], len(ranks))):
+                action = order.pop()
+                arrivals = [
+                    ends[name] + (times.latency if ranks[stage] != rank else 0)
+                    for name, stage in _inputs(action, len(ranks))
+                ]
+                start = max([clock[rank], *arrivals])
+                starts[rank] = start if starts[rank] is None else starts[rank]
+                clock[rank] = start + times.of(action.kind)
+                ends[_output(action)] = clock[rank]
+                moved = True
+        if not moved:
+            raise Stuck([str(order[-1]) for order in left if order])
+    spans = tuple(end - (start or 0) for end, start in zip(clock, starts, strict=True))
+    return Timeline(clock=tuple(clock), spans=spans)
+
+
+def _output(action: Action) -> tuple[str, int, int]:
+    kind = "gradient" if action.kind in (Kind.BACKWARD, Kind.INPUT_GRAD) else action.kind.value
+    return kind, action.stage, action.microbatch
+
+
+def _inputs(action: Action, stages: int) -> Iterator[tuple[tuple[str, int, int], int]]:
+    """What the action needs, and the stage that makes it."""
+    s, k = action.stage, action.microbatch
+    match action.kind:
+        case Kind.FORWARD if s > 0:
+            yield ("F", s - 1, k), s - 1
+        case Kind.BACKWARD | Kind.INPUT_GRAD:
+            yield ("F", s, k), s
+            if s + 1 < stages:
+                yield ("gradient", s + 1, k), s + 1
+        case Kind.WEIGHT_GRAD:
+            yield ("gradient", s, k), s
