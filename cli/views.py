@@ -48,7 +48,7 @@ class ViewFiles:
     def write(self, result: Result) -> None:
         """Write the views that are wanted."""
         if self.timeline:
-            from ..sim.report.timeline_svg import timeline_svg
+            from ..sim.report.timeline.picture import timeline_svg
 
             self.timeline.write_text(timeline_svg(result), encoding="utf-8")
         if self.trace:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
 
 import yaml
 
@@ -41,7 +42,6 @@ class PointToPointConstants:
     """Latency and default rate of one message, and the SMs that its kernel holds."""
 
     nvlink_latency_s: float
-    network_latency_s: float
     nvlink_bytes_per_s: float
     nvlink_few_channels_bytes: float
     nvlink_efficiency: float
@@ -71,6 +71,6 @@ def collective_constants() -> CollectiveConstants:
     )
 
 
-def _floats(entry: Mapping[str, object]) -> dict[str, object]:
+def _floats(entry: Mapping[str, Any]) -> dict[str, Any]:
     """PyYAML reads 10.0e-6 as text (YAML 1.1); figures here are floats."""
     return {k: float(v) if isinstance(v, str) and k != "source" else v for k, v in entry.items()}

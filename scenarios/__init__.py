@@ -1,1 +1,1 @@
-"""TODO"""
+"""Runnable scenarios that ship with stepsim, each with its citation: ``stepsim run NAME``."""

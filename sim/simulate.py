@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .report.result import Assumption, PathSegment, RankClass, Result
+from .report.result import PathSegment, RankClass, Result
 
 if TYPE_CHECKING:
     from ..hardware.cluster import Cluster
+    from ..hardware.profile import GpuProfile
     from .engine.record import Record
     from .scenario.models import Scenario
     from .step.lower import Lowered
 
 
-def simulate(scenario: Scenario, *, progress: Callable[[str], None] | None = None) -> Result:
-    """Predict one training step.
+def simulate(
+    scenario: Scenario,
+    *,
+    profile: GpuProfile | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Result:
+    """Predict one training step, with ``profile`` in place of the shipped one of the GPU where given.
 
     Raises:
         NotSupported: a legal scenario that the simulator cannot express; names the field.
@@ -35,7 +41,7 @@ def simulate(scenario: Scenario, *, progress: Callable[[str], None] | None = Non
     cluster = build_cluster(scenario)
     timing = {"build_s": lap()}
     say("lowering")
-    lowered = lower(scenario, cluster)
+    lowered = lower(scenario, cluster, profile=profile)
     timing["lower_s"] = lap()
     timing["fold_s"] = 0.0  # structural: one class per pipeline rank, found while lowering
     say(f"replaying {len(lowered.programs.classes)} classes of {scenario.cluster.gpus:,} ranks")
@@ -67,6 +73,7 @@ def build_cluster(scenario: Scenario) -> Cluster:
 
 def read_result(lowered: Lowered, record: Record, timing: dict[str, float], began: float) -> Result:
     """Figures of a replayed step."""
+    from .assumptions import assumptions
     from .engine.accounting import action_spans, iter_spans, rank_time
     from .engine.critical_path import critical_path
     from .model.sizes import model_flops, recomputed_flops
@@ -79,6 +86,7 @@ def read_result(lowered: Lowered, record: Record, timing: dict[str, float], bega
     needed = model_flops(model, batch, length)
     full = sum(stage.recomputed for stage in lowered.stages)
     attention = model.num_layers - full if scenario.training.recompute == "selective" else 0
+    busy_s = sum(t.busy_s for t in times)
     exposed = {
         axis: sum(t.exposed.get(axis, 0.0) for t in times) / len(times)
         for axis in ("tp", "cp", "ep", "pp", "dp")
@@ -95,12 +103,13 @@ def read_result(lowered: Lowered, record: Record, timing: dict[str, float], bega
         peak_flops_per_gpu=cluster.gpu.peak_flops[_peak_dtype(scenario.training.precision)],
         ranks=_rank_classes(lowered),
         actions=actions,
-        bubble_per_stage=tuple(t.bubble_s / t.busy_s for t in times),
-        bubble_fraction=sum(t.bubble_s for t in times) / sum(t.busy_s for t in times),
+        # A rank without layers (more stages than layers) idles all along: over the others' mean busy time.
+        bubble_per_stage=tuple(t.bubble_s / (t.busy_s or busy_s / len(times)) for t in times),
+        bubble_fraction=sum(t.bubble_s for t in times) / busy_s,
         exposed_communication_s=exposed,
         memory=memory_of(lowered, actions),
         critical_path=tuple(PathSegment(name=n, seconds=s) for n, s in critical_path(record).items()),
-        assumptions=_assumptions(lowered),
+        assumptions=assumptions(lowered),
         timing=timing,
         events=record.events,
         spans_source=lambda: iter_spans(record),
@@ -116,22 +125,4 @@ def _rank_classes(lowered: Lowered) -> tuple[RankClass, ...]:
     return tuple(
         RankClass(name=f"pp {r}", pp=r, count=groups.ranks_per_stage, first_rank=first)
         for r, first in enumerate(groups.first_rank)
-    )
-
-
-def _assumptions(lowered: Lowered) -> tuple[Assumption, ...]:
-    from ..kernels.cost import in_range
-
-    software, interconnect = lowered.scenario.software, lowered.cluster.interconnect
-    inside = all(in_range(kernel, lowered.profile) for kernel in lowered.kernels)
-    known: Mapping[str, str] = interconnect.sources
-    return (
-        Assumption(
-            text=f"kernel curves of {lowered.profile.gpu}", source="hardware/profiles", in_range=inside
-        ),
-        Assumption(text=f"software {software.name}: {software.title}", source=software.source),
-        Assumption(text=f"interconnect {interconnect.name}", source="; ".join(known.values())),
-        Assumption(
-            text="ranks that differ only in tp or dp coordinate are equal", source="structural folding"
-        ),
     )

@@ -50,16 +50,17 @@ class Stuck(Exception):
 def asap(orders: Orders, ranks: Sequence[int], times: Times) -> Timeline:
     """Longest path through the orders; ``ranks`` holds the rank of each stage. Raises Stuck."""
     ends: dict[tuple[str, int, int], float] = {}
-    clock, starts = [0.0 * times.forward] * len(orders), [None] * len(orders)
+    clock: list[float] = [0] * len(orders)
+    starts: list[float | None] = [None] * len(orders)
     left = [list(reversed(order)) for order in orders]
     while any(left):
         moved = False
         for rank, order in enumerate(left):
-            while order and all(name in ends for name, _ in _inputs(order[-1], len(ranks))):
+            while order and all(name in ends for name in _inputs(order[-1], len(ranks))):
                 action = order.pop()
                 arrivals = [
-                    ends[name] + (times.latency if ranks[stage] != rank else 0)
-                    for name, stage in _inputs(action, len(ranks))
+                    ends[kind, stage, k] + (times.latency if ranks[stage] != rank else 0)
+                    for kind, stage, k in _inputs(action, len(ranks))
                 ]
                 start = max([clock[rank], *arrivals])
                 starts[rank] = start if starts[rank] is None else starts[rank]
@@ -77,15 +78,15 @@ def _output(action: Action) -> tuple[str, int, int]:
     return kind, action.stage, action.microbatch
 
 
-def _inputs(action: Action, stages: int) -> Iterator[tuple[tuple[str, int, int], int]]:
-    """What the action needs, and the stage that makes it."""
+def _inputs(action: Action, stages: int) -> Iterator[tuple[str, int, int]]:
+    """What the action needs, named as by _output."""
     s, k = action.stage, action.microbatch
     match action.kind:
         case Kind.FORWARD if s > 0:
-            yield ("F", s - 1, k), s - 1
+            yield "F", s - 1, k
         case Kind.BACKWARD | Kind.INPUT_GRAD:
-            yield ("F", s, k), s
+            yield "F", s, k
             if s + 1 < stages:
-                yield ("gradient", s + 1, k), s + 1
+                yield "gradient", s + 1, k
         case Kind.WEIGHT_GRAD:
-            yield ("gradient", s, k), s
+            yield "gradient", s, k

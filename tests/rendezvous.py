@@ -1,7 +1,9 @@
-"""Reference timing of written-out messages: a message starts when both ends have posted it.
+"""Reference timing of written-out messages.
 
-A blocking group holds its rank until every part of it is done; other groups until their parts are waited
-for. Each message takes ``latency``. Written apart from the engine, to hold lowered programs to.
+A message starts when both ends have posted it; with ``eager`` when it is sent, as if its receive had been
+posted long before. It takes ``latency``. A blocking group holds its rank until every part of it is done;
+other groups hold nobody until one of their parts is waited for. Written apart from the engine, to hold
+lowered programs to.
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from asap import Stuck, Times
+
 from stepsim.schedules.pipeline.action import Action
 from stepsim.schedules.pipeline.point_to_point import Compute, Exchange, Instruction, Part, Send, Wait
 
 
-def rendezvous(programs: Sequence[Sequence[Instruction]], times: Times) -> tuple[float, ...]:
+def rendezvous(
+    programs: Sequence[Sequence[Instruction]], times: Times, *, eager: bool = False
+) -> tuple[float, ...]:
     """When each rank ends. Raises Stuck when ranks wait for each other."""
     posted: dict[tuple[bool, Action], float] = {}
     clock = [0.0] * len(programs)
@@ -22,7 +27,7 @@ def rendezvous(programs: Sequence[Sequence[Instruction]], times: Times) -> tuple
         before = len(posted), tuple(heads)
         for rank, program in enumerate(programs):
             while heads[rank] < len(program):
-                end = _end(program[heads[rank]], clock[rank], posted, times)
+                end = _end(program[heads[rank]], clock[rank], posted, times, eager)
                 if end is None:
                     break
                 clock[rank] = end
@@ -38,26 +43,26 @@ def rendezvous(programs: Sequence[Sequence[Instruction]], times: Times) -> tuple
 
 
 def _end(
-    instruction: Instruction, now: float, posted: dict[tuple[bool, Action], float], times: Times
+    instruction: Instruction, now: float, posted: dict[tuple[bool, Action], float], times: Times, eager: bool
 ) -> float | None:
     """When the rank may go on; None while that is not known."""
     match instruction:
         case Compute(action):
             return now + times.of(action.kind)
         case Wait(part):
-            return _latest(now, (part,), posted, times)
+            return _latest(now, (part,), posted, times, eager)
         case Exchange(parts, blocking):
             for part in parts:
                 posted.setdefault((isinstance(part, Send), part.action), now)
-            return _latest(now, parts, posted, times) if blocking else now
+            return _latest(now, parts, posted, times, eager) if blocking else now
 
 
 def _latest(
-    now: float, parts: Sequence[Part], posted: dict[tuple[bool, Action], float], times: Times
+    now: float, parts: Sequence[Part], posted: dict[tuple[bool, Action], float], times: Times, eager: bool
 ) -> float | None:
     ends = [now]
     for part in parts:
-        sides = [posted.get((sends, part.action)) for sends in (True, False)]
+        sides = [posted.get((sends, part.action)) for sends in ((True,) if eager else (True, False))]
         if None in sides:
             return None
         ends.append(max(side for side in sides if side is not None) + times.latency)

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import assume
 from hypothesis import strategies as st
+
 from stepsim.schedules.pipeline import get, names
 from stepsim.schedules.pipeline.action import Action, Orders
 from stepsim.schedules.pipeline.schedule import Schedule, Shape

@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.sharing import Demand, max_min_rates
 from stepsim.sim.network.transfer import Transfer
@@ -131,7 +132,7 @@ def test_rates_are_feasible_and_every_activity_has_a_bottleneck(
 ) -> None:
     rates = max_min_rates(found, capacity)
     load = {
-        link: sum(r * w for d, r in zip(found, rates, strict=True) for l, w in d.weights if l == link)
+        link: sum(r * w for d, r in zip(found, rates, strict=True) for name, w in d.weights if name == link)
         for link in capacity
     }
     assert all(load[link] <= capacity[link] * (1 + 1e-9) for link in capacity)

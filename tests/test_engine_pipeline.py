@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stepsim.schedules.pipeline import get
 from stepsim.schedules.pipeline.schedule import Shape
 from stepsim.sim.engine.accounting import rank_time

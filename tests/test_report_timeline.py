@@ -15,8 +15,8 @@ from results import fake_result
 from stepsim.sim.report.result import Result, Span
 from stepsim.sim.report.timeline import palette
 from stepsim.sim.report.timeline.intervals import difference, union
+from stepsim.sim.report.timeline.picture import WIDTH, timeline_svg
 from stepsim.sim.report.timeline.tracks import Box, gathered, tracks
-from stepsim.sim.report.timeline_svg import WIDTH, timeline_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 PIXEL = 0.02  # coordinates are written with two decimals

@@ -1,7 +1,8 @@
-"""Orders of the pipeline schedules: goldens of the frameworks, closed forms, laws over all registered ones."""
+"""Orders of the pipeline schedules: goldens, closed forms, laws over all registered ones."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from asap import Times, asap
 from hypothesis import given
 from hypothesis import strategies as st
 from schedule_shapes import any_shape, golden_shape, goldens, legal, parse, placement, schedules_and_shapes
+
 from stepsim.schedules.pipeline import get, names
 from stepsim.schedules.pipeline.action import Action, Kind
 from stepsim.schedules.pipeline.in_flight import peak_activations
@@ -32,19 +34,17 @@ def golden_times(key: str) -> Times:
 
 
 @pytest.mark.parametrize(
-    ("folder", "pattern", "files"),
+    ("folder", "pattern"),
     [
-        ("torch", "GPipe_*.json", 15),
-        ("torch", "1F1B_*.json", 10),
-        ("torch", "Interleaved1F1B_*.json", 23),
-        ("megatron", "*.json", 46),
+        ("torch", "GPipe_*.json"),
+        ("torch", "1F1B_*.json"),
+        ("torch", "Interleaved1F1B_*.json"),
+        ("megatron", "*.json"),
     ],
 )
-def test_goldens(shared: Path, folder: str, pattern: str, files: int) -> None:
+def test_goldens(shared: Path, folder: str, pattern: str) -> None:
     """Orders, peaks, and under every cost set the makespan, the span and each rank's end."""
-    found = goldens(shared / "data" / "goldens" / folder, pattern)
-    assert len(found) == files
-    for name, golden in found:
+    for name, golden in goldens(shared / "data" / "goldens" / folder, pattern):
         schedule, shape = get(OURS[golden["schedule"]]), golden_shape(golden)
         orders = schedule.orders(shape)
         assert [[str(action) for action in order] for order in orders] == golden["actions"], name
@@ -167,15 +167,9 @@ def test_no_schedule_beats_the_work_or_the_fill(
     ranks = placement(schedule, shape)
     timeline = asap(schedule.orders(shape), ranks, times)
     work = shape.microbatches * shape.chunks * (f + b + w)
-    hops = sum(one != other for one, other in zip(ranks, ranks[1:], strict=False))
+    hops = sum(one != other for one, other in pairwise(ranks))
     assert min(timeline.spans) >= work
     assert timeline.makespan >= shape.stages * (f + b) + 2 * c * hops
-
-
-@given(schedules_and_shapes())
-def test_orders_are_the_same_every_time(drawn: tuple[Schedule, Shape]) -> None:
-    schedule, shape = drawn
-    assert schedule.orders(shape) == schedule.orders(shape)
 
 
 @given(st.sampled_from(names()), any_shape)
@@ -185,7 +179,7 @@ def test_orders_refuse_exactly_what_check_refuses(name: str, shape: Shape) -> No
     if legal(schedule, shape):
         assert find_problems(schedule.orders(shape), shape, schedule.rank_of, schedule.in_flight) == ()
     else:
-        with pytest.raises(ValueError, match="use |needs "):
+        with pytest.raises(ValueError, match=r"use |needs |leave it out"):
             schedule.orders(shape)
 
 
@@ -217,7 +211,7 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
         (
             "interleaved",
             Shape(ranks=3, microbatches=8, chunks=2),
-            "a last group of 2, but there are 3 ranks; use group=4, 5, 8, or 6 or 9 microbatches in groups of 3",
+            "group of 2, but there are 3 ranks; use group=4, 5, 8, or 6 or 9 microbatches in groups of 3",
         ),
     ],
 )

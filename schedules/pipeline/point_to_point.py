@@ -50,6 +50,11 @@ def point_to_point(
             f"point-to-point rule {rule!r} with {shape.chunks} chunks per rank is defined for the schedule "
             "interleaved only; use async for another order"
         )
+    if shape.microbatches < shape.ranks:
+        raise ValueError(
+            f"point-to-point rule {rule!r} is Megatron's, which never interleaves fewer microbatches "
+            f"than ranks, so not {shape.microbatches} on {shape.ranks}; use async"
+        )
     return interleaved_messages(orders, shape, rule)
 
 
@@ -98,9 +103,9 @@ def _results(orders: Orders, *kinds: Kind) -> dict[tuple[int, int], Action]:
 
 
 def _blocking(orders: Orders, rank: int, shape: Shape, ranks: Sequence[int]) -> tuple[Instruction, ...]:
-    """One chunk per rank: a send is fused with the next receive where F and B alternate, else each is alone.
+    """One chunk per rank: a send and the receive after it are one call between F and B, else two.
 
-    Unfused there, rank r sending up and rank r + 1 sending down would wait for each other forever.
+    Separate calls there would have rank r sending up and rank r + 1 sending down wait for each other.
     """
     order, fuses = orders[rank], _alternates(orders, rank)
     instructions: list[Instruction] = []
@@ -121,10 +126,10 @@ def _blocking(orders: Orders, rank: int, shape: Shape, ranks: Sequence[int]) -> 
 
 
 def _alternates(orders: Orders, rank: int) -> bool:
-    """Whether the rank takes F and B in turn at all; if not, its turn from F to B is no fused call.
+    """Whether the rank has a steady phase, in which F and B take turns.
 
-    A rank that ends its forwards first may do so as the last step of its warm-up (GPipe, or fewer
-    microbatches than ranks after it) or as its only turn: then the next rank has turned before.
+    One that runs all forwards first has none (GPipe; 1F1B with few microbatches), unless they take a
+    single turn at its end: then the next rank takes turns before.
     """
 
     def turns_early(order: Sequence[Action]) -> bool:

@@ -74,8 +74,9 @@ def find_problems(
     ``in_flight(rank, shape)`` is the largest number of chunk activations that a rank may hold.
     """
     if len(orders) != shape.ranks:
-        text = f"is the last with an order, but the pipeline has {shape.ranks} ranks"
-        return (Problem(reason=Reason.RANKS, rank=len(orders) - 1, text=text),)
+        what = "has no order" if len(orders) < shape.ranks else "has an order"
+        text = f"{what}, but the pipeline has {shape.ranks} ranks"
+        return (Problem(reason=Reason.RANKS, rank=min(len(orders), shape.ranks), text=text),)
     found = tuple(_wrong_work(orders, shape, [rank_of(stage, shape) for stage in range(shape.stages)]))
     if found:
         return found
@@ -86,16 +87,15 @@ def find_problems(
 
 
 def _wrong_work(orders: Orders, shape: Shape, ranks: Sequence[int]) -> Iterator[Problem]:
-    done: dict[int, tuple[int, int]] = {}  # work number: rank and position
+    done: dict[int, tuple[int, int]] = {}  # rank and position, by number of the work
     for rank, order in enumerate(orders):
         for position, action in enumerate(order):
-            wrong = _outside(action, shape)
-            if wrong is None:
+            wrong = [_outside(action, shape)]
+            if wrong == [None]:
                 numbers = _work(action, shape)
-                wrong = _elsewhere(action, rank, ranks) or _repeated(numbers, done, orders)
+                wrong = [_elsewhere(action, rank, ranks), _repeated(numbers, done, orders)]
                 done |= dict.fromkeys(numbers, (rank, position))
-            if wrong is not None:
-                reason, text = wrong
+            for reason, text in filter(None, wrong):
                 yield Problem(reason=reason, rank=rank, position=position, action=action, text=text)
     for stage, rank in enumerate(ranks):
         for action in _missing(stage, shape, done):
@@ -125,11 +125,9 @@ def _outside(action: Action, shape: Shape) -> tuple[Reason, str] | None:
 
 def _elsewhere(action: Action, rank: int, ranks: Sequence[int]) -> tuple[Reason, str] | None:
     holder = ranks[action.stage]
-    return (
-        None
-        if holder == rank
-        else (Reason.WRONG_RANK, f"is of stage {action.stage}, which rank {holder} holds")
-    )
+    if holder != rank:
+        return Reason.WRONG_RANK, f"is of stage {action.stage}, which rank {holder} holds"
+    return None
 
 
 def _repeated(

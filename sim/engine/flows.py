@@ -6,7 +6,7 @@ once per instant after all events of that instant, so that no tie decides anythi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,12 @@ class Flow:
     since: float
     rate: float = 0.0
     version: int = 0
+
+
+def call_at_end(event: simpy.Event, callback: Callable[[Any], None]) -> None:
+    """Run ``callback`` when a pending event happens."""
+    assert event.callbacks is not None
+    event.callbacks.append(callback)
 
 
 class Flows:
@@ -68,7 +74,7 @@ class Flows:
     def _at_end_of_instant(self, callback: Any) -> None:
         event = simpy.Event(self._env)
         event._ok, event._value = True, None
-        event.callbacks.append(callback)
+        call_at_end(event, callback)
         self._env.schedule(event, priority=AFTER_ALL)  # type: ignore[arg-type]
 
     def _settle(self, _: simpy.Event) -> None:
@@ -105,11 +111,11 @@ class Flows:
     def _set_rate(self, number: int, flow: Flow, rate: float) -> None:
         flow.left = max(0.0, flow.left - flow.rate * (self._env.now - flow.since))
         flow.since, flow.rate, flow.version = self._env.now, rate, flow.version + 1
-        ending = self._env.timeout(flow.left / rate, value=(number, flow.version))
-        ending.callbacks.append(self._end)
+        call_at_end(self._env.timeout(flow.left / rate, value=(number, flow.version)), self._end)
 
     def _end(self, event: simpy.Event) -> None:
-        number, version = event.value
+        value: Any = event.value
+        number, version = value
         flow = self._flows.get(number)
         if flow is None or flow.version != version:
             return  # its rate has changed since

@@ -18,7 +18,7 @@ from ..network.sharing import Demand, Link
 from ..network.transfer import Transfer
 from ..step.program import Collective, Compute, Exchange, Part, Programs, Segment
 from .blocks import Timings
-from .flows import Flows
+from .flows import Flows, call_at_end
 from .record import Record
 
 UNORDERED = "free"
@@ -199,8 +199,8 @@ class _Replay:
             self._launch(meeting, work.transfer, tuple((m, m) for m in members), (r, i))
         yield meeting.done
         self._hold(r, -work.transfer.sms, -1)
-        begin, source = meeting.done.value
-        self.record.begin[r][i], self.record.source[r][i] = begin, source
+        value: Any = meeting.done.value
+        self.record.begin[r][i], self.record.source[r][i] = value
 
     def _exchange(self, r: int, i: int, work: Exchange) -> Process:
         meetings = [self._post(r, i, part) for part in work.parts]
@@ -238,7 +238,7 @@ class _Replay:
             self._move(meeting, transfer, ends, value)
             return
         latency = self.env.timeout(transfer.latency_s)
-        latency.callbacks.append(lambda _: self._move(meeting, transfer, ends, value))
+        call_at_end(latency, lambda _: self._move(meeting, transfer, ends, value))
 
     def _move(self, meeting: _Meeting, transfer: Transfer, ends: Ends, value: Any) -> None:
         if transfer.bytes:

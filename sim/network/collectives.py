@@ -82,7 +82,9 @@ def message_transfer(
         rate = min(rate, cluster.gpu.nccl_nvlink_bytes_per_s * p2p.nvlink_efficiency)
         return Transfer(messages * p2p.nvlink_latency_s, payload_bytes, rate, (("nvlink", 1.0),), p2p.sms)
     rate = min(p2p.network_bytes_per_s, cluster.nic_bytes_per_s_per_gpu)
-    return Transfer(messages * p2p.network_latency_s, payload_bytes, rate, (("nic", 1.0),), p2p.sms)
+    # The receiver says that it is ready, then the data come: two crossings besides NCCL's own time.
+    latency_s = p2p.nvlink_latency_s + 2 * cluster.interconnect.latency_s
+    return Transfer(messages * latency_s, payload_bytes, rate, (("nic", 1.0),), p2p.sms)
 
 
 def _latency(kind: str, seat: Seat, cluster: Cluster) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
 PointToPoint = Literal["async", "blocking", "prefetch"]
+HostSync = Literal["never", "receive", "always"]
 TpOverlap = Literal["userbuffers", "local-shard"]
 
 
@@ -45,6 +46,7 @@ class Software(BaseModel):
         0  # bytes per element on the wire, where gradients are cast to reduce them
     )
     separate_grad_copy: bool = False  # 16-bit gradients are kept beside the FP32 ones (the 20N bill)
+    persistent_gradients: bool = True  # one gradient buffer all step long; false: allocated by the first backward
     overlap_grad_reduce: bool = True
     zero1_reduce_scatters: bool = True  # ZeRO-1 reduces by reduce-scatter; false: a plain all-reduce
     overlap_param_gather: bool = False
@@ -59,7 +61,7 @@ class Software(BaseModel):
     )
     tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
     point_to_point: PointToPoint = "blocking"
-    p2p_host_sync: bool = False  # the host waits for every point-to-point call (torch.cuda.synchronize)
+    p2p_host_sync: HostSync = "never"  # the host waits for point-to-point calls: for all, or for those that receive
     p2p_messages: int = Field(default=1, ge=1)  # messages in sequence per tensor (shape messages first)
     scatter_gather_p2p: bool = (
         False  # each TP rank sends 1/tp of the activation, all-gathered by the receiver

@@ -5,7 +5,7 @@ Knows which kernels run; their costs are the kernel models'. The projections aro
 
 from __future__ import annotations
 
-from ...kernels.kernel import Attention, Gemm
+from ...kernels.kernel import Attention, Direction, Gemm
 from ..software.software import Software
 from .shard import Shard
 from .tape import Tape
@@ -27,7 +27,8 @@ def attention_backward(tape: Tape, shard: Shard, software: Software) -> None:
         tape.kernel("attention backward", _fused(shard, software, "backward"))
 
 
-def _fused(shard: Shard, software: Software, direction: str) -> Attention:
+def _fused(shard: Shard, software: Software, direction: Direction) -> Attention:
+    assert software.attention != "unfused"
     return Attention(
         batch=shard.batch,
         seq_q=shard.sequence,

@@ -49,10 +49,13 @@ class Lowered:
     kernels: tuple[Kernel, ...]
 
 
-def lower(scenario: Scenario, cluster: Cluster) -> Lowered:
-    """Programs of every class of ranks. Raises NotSupported naming the field that cannot be modelled."""
+def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None) -> Lowered:
+    """Programs of every class of ranks, with the shipped profile of the GPU unless one is given.
+
+    Raises NotSupported naming the field that cannot be modelled.
+    """
     refuse_unsupported(scenario)
-    profile = load_profile(cluster.gpu.name)
+    profile = profile or load_profile(cluster.gpu.name)
     shard, stages = shard_of(scenario), build_stages(scenario)
     groups = build_groups(scenario, cluster)
     kernels: dict[Kernel, float] = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ...schedules.pipeline.action import Action
 from ...schedules.pipeline.point_to_point import Exchange, Recv, Send
 from ..network.transfer import Transfer
+from ..software.software import HostSync
 from . import program
 from .program import Part
 from .script import Script
@@ -31,7 +32,7 @@ class Messages:
     rule: str
     transfer: Callable[[Send | Recv], Transfer]
     host_s: float = 0.0
-    host_sync: bool = False
+    host_sync: HostSync = "never"
     done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
     posted: dict[Send | Recv, int] = field(default_factory=dict)
 
@@ -51,12 +52,17 @@ class Messages:
             after=after,
             action=str(exchange.parts[0].action),
             host_s=len(exchange.parts) * self.host_s,
-            host_sync=self.host_sync and exchange.blocking,
+            host_sync=exchange.blocking and self._host_waits(exchange),
         )
         self.posted.update(dict.fromkeys(exchange.parts, index))
         if exchange.blocking:
             self.script.wait(index)
         return index
+
+    def _host_waits(self, exchange: Exchange) -> bool:
+        if self.host_sync == "receive":
+            return any(isinstance(part, Recv) for part in exchange.parts)
+        return self.host_sync == "always"
 
     def wait(self, part: Send | Recv) -> None:
         """The next kernel awaits an earlier part."""

@@ -63,7 +63,11 @@ def _near_uniform(num_layers: int, count: int) -> list[int]:
 
 
 def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
-    """nanotron: blocks fill a stage until the running cost passes its share; the crossing block stays."""
+    """nanotron: blocks fill a stage until the running cost reaches its share; the crossing block stays.
+
+    An exact tie counts as reached: the published times of a model whose head costs exactly four
+    layers (16 layers, vocabulary 131,072) fit that split alone.
+    """
     model = scenario.model
     h = model.hidden_size
     layer_cost = 4.0 * h * h + 3.0 * h * model.ffn_hidden_size
@@ -77,7 +81,7 @@ def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
         elif position == model.num_layers + 2:
             head_stage = stage
         running += cost
-        while stage < count - 1 and running > (stage + 1) / count * total:
+        while stage < count - 1 and running >= (stage + 1) / count * total:
             stage += 1
     return layers, head_stage
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..report.result import Result, StageMemory
 
 BEYOND: Mapping[MemoryKind | None, tuple[str, ...]] = {
-    "allocated": ("allocator", "context"),
-    "reserved": ("context",),
+    "allocated": ("allocator", "communication", "context"),
+    "reserved": ("communication", "context"),
     "nvidia_smi": (),
     None: (),
 }

@@ -1,1 +1,1 @@
-"""Parts of the schedule timeline: shapes, colours, rows and panels. Knows no file formats but SVG."""
+"""The schedule timeline as a picture: shapes, colours, rows, panels and the page. Knows only SVG."""

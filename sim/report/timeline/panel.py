@@ -1,6 +1,6 @@
 """One panel of the timeline: rows of boxes over a time axis.
 
-Knows tracks, a window of time and pixels; the page around it is timeline_svg's.
+Knows tracks, a window of time and pixels; the page around it is picture.py's.
 """
 
 from __future__ import annotations

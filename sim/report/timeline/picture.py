@@ -3,7 +3,7 @@
 One row a rank class. Boxes are actions, pale ground is idle time, a strip under the boxes is
 communication in the open, and hatches are what comes after the pipeline. Where boxes are too thin
 for their microbatch numbers a second panel shows a stretch of the step enlarged. Knows how the
-page is laid out; rows, colours and shapes are in ``timeline/``.
+page is laid out; rows, colours and shapes are in the files beside this one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import replace
 from itertools import chain
 from xml.sax.saxutils import escape
 
-from . import captions
-from .figures import gigabytes, percent, seconds
-from .result import AXES, Result
-from .timeline import legend, palette, panel
-from .timeline.panel import Panel
-from .timeline.svg import FONT, element, group, rect, shortened, text
-from .timeline.tracks import Track, tracks, within
+from .. import captions
+from ..figures import gigabytes, percent, seconds
+from ..result import AXES, Result
+from . import legend, palette, panel
+from .panel import Panel
+from .svg import FONT, element, group, rect, shortened, text
+from .tracks import Track, tracks, within
 
 WIDTH = 1200.0
 LEFT = 70.0

@@ -1,0 +1,79 @@
+"""What a prediction rests on: calibrated curves, software facts, network figures, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..kernels.cost import in_range
+from ..kernels.kernel import Attention, Gemm, Kernel
+from .report.result import Assumption
+
+if TYPE_CHECKING:
+    from ..hardware.profile import GpuProfile, Provenance
+    from .step.lower import Lowered
+
+
+def assumptions(lowered: Lowered) -> tuple[Assumption, ...]:
+    """Every fact that the step time depends on and that a user could doubt."""
+    profile, software = lowered.profile, lowered.scenario.software
+    gemms = [k for k in lowered.kernels if isinstance(k, Gemm)]
+    fused = [k for k in lowered.kernels if isinstance(k, Attention)]
+    found = [
+        _curve("GEMM shapes", profile.gemm.provenance, gemms, profile),
+        *(_rate(profile, dtype) for dtype in sorted({k.dtype for k in gemms})),
+    ]
+    if fused:
+        curve = next(c for c in profile.attention if c.implementation == fused[0].implementation)
+        found.append(_curve(f"attention {curve.implementation}", curve.provenance, fused, profile))
+    found.append(
+        Assumption(
+            text=f"HBM: pointwise kernels reach {profile.memory.pointwise_efficiency:.0%} of peak",
+            source=profile.memory.provenance.source,
+        )
+    )
+    found.append(
+        Assumption(
+            text=f"sustained clock {profile.clock_fraction:.3g} of the best measured rate",
+            source=profile.step_time_fit,
+        )
+    )
+    found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
+    found += _network(lowered)
+    found.append(
+        Assumption(
+            text="ranks that differ only in their tp or dp coordinate do the same at the same time",
+            source="structural folding",
+        )
+    )
+    return tuple(found)
+
+
+def _curve(name: str, provenance: Provenance, kernels: Iterable[Kernel], profile: GpuProfile) -> Assumption:
+    shapes = list(kernels)
+    inside = sum(in_range(kernel, profile) for kernel in shapes)
+    how = "carried from other GPUs" if provenance.carried else "measured"
+    return Assumption(
+        text=f"{name}: {how}; {inside} of {len(shapes)} shapes inside the measured range",
+        source=provenance.source,
+        in_range=inside == len(shapes) and not provenance.carried,
+    )
+
+
+def _rate(profile: GpuProfile, dtype: str) -> Assumption:
+    name = dtype if any(rate.dtype == dtype for rate in profile.gemm.rates) else "bf16"
+    rate = next(rate for rate in profile.gemm.rates if rate.dtype == name)
+    text = f"{dtype} GEMM: best shape reaches {rate.fraction:.0%} of peak"
+    return Assumption(text=text, source=rate.provenance.source, in_range=not rate.provenance.carried)
+
+
+def _network(lowered: Lowered) -> list[Assumption]:
+    interconnect = lowered.cluster.interconnect
+    if lowered.cluster.nodes == 1:
+        return []
+    source = "; ".join(interconnect.sources.values())
+    found = [Assumption(text=f"interconnect {interconnect.name}", source=source)]
+    if lowered.scenario.cluster.measured_network is not None:
+        text = "bandwidth of collectives scaled by the job's own measurement"
+        found.append(Assumption(text=text, source="cluster.measured_network"))
+    return found

@@ -1,0 +1,115 @@
+"""Activations: how many bytes a microbatch holds between its forward and its backward, and the peak of their sum.
+
+Counted per layer from what backward needs, which reproduces ``s b h (34 + 5 a s / h)`` bytes and its
+forms under tensor and sequence parallelism (Korthikanti 2022, arXiv:2205.05198, section 4). They live
+from the start of a forward action to the end of its backward, on the simulated timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..report.result import ActionSpan
+from ..software.software import Software
+from .shard import Shard
+from .stages import Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationBytes:
+    """Bytes that one microbatch holds: per layer, and at the ends of the model.
+
+    ``recomputed_layer`` is what a layer recomputed in full keeps; ``working`` what it holds while it
+    is being recomputed.
+    """
+
+    layer: float
+    recomputed_layer: float
+    working: float
+    embedding: float
+    head: float
+    logits: float
+
+
+@dataclass(kw_only=True)
+class Peak:
+    """The largest sum held: its parts in bytes, when, during which action; and every change before and after."""
+
+    body: float = 0.0
+    logits: float = 0.0
+    gradients: float = 0.0
+    at_s: float = 0.0
+    action: str = ""
+    timeline: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def total(self) -> float:
+        return self.body + self.logits + self.gradients
+
+
+def activation_bytes(shard: Shard, software: Software, *, selective: bool) -> ActivationBytes:
+    """Bytes by place. ``selective`` recomputes the attention core of layers not recomputed in full."""
+    e, tokens, stream = shard.element_bytes, shard.tokens, shard.norm_bytes
+    sharded = shard.sequence_parallel and software.sp_regathers_input
+    gathered = stream if sharded else shard.hidden_bytes  # inputs of column-parallel layers
+    mask = shard.norm_tokens * shard.hidden if shard.dropout else 0.0
+    norms = 2 * stream * (1 if software.fused_norm else 3)  # inputs of both; eager norms keep FP32 copies
+    attention = tokens * (shard.qkv_width + shard.attention_width) * e
+    if software.attention == "unfused":
+        # probabilities; under dropout its mask and its output too
+        attention += 0 if selective else shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
+    else:
+        attention += 4.0 * tokens * shard.heads  # log-sum-exp
+    # Every input branch and the product; SiLU's own output where it is a kernel of its own.
+    branches = shard.gate + 1 + (1 if shard.gate == 2 and not software.fused_activation else 0)
+    layer = norms + 2 * gathered + attention + tokens * shard.ffn * e * branches + 2 * mask
+    wide = 4.0 if software.logits_fp32 else float(e)
+    return ActivationBytes(
+        layer=layer,
+        recomputed_layer=stream,
+        working=layer,
+        embedding=mask,
+        head=stream + gathered,
+        logits=tokens * shard.vocabulary * (wide + e),
+    )
+
+
+def peak_activations(
+    actions: Sequence[ActionSpan], stages: Sequence[Stage], sizes: ActivationBytes, lazy_gradients: dict[int, float]
+) -> Peak:
+    """Walk one rank's actions in time. ``lazy_gradients`` are bytes that a stage's first backward allocates."""
+    held, peak = Peak(), Peak()
+    pending = dict(lazy_gradients)
+    for at_s, _, span in sorted(_moments(actions), key=lambda m: (m[0], m[1])):
+        stage, sign = stages[span.stage], 1 if span.kind == "F" or at_s == span.start_s else -1
+        _change(held, span, stage, sizes, sign, pending)
+        peak.timeline.append((at_s, held.total))
+        if held.total > peak.total * (1 + 1e-12):
+            peak.body, peak.logits, peak.gradients = held.body, held.logits, held.gradients
+            peak.at_s, peak.action = at_s, f"{span.stage}{span.kind}{span.microbatch}"
+    return peak
+
+
+def _moments(actions: Sequence[ActionSpan]) -> list[tuple[float, int, ActionSpan]]:
+    """When something changes; what is freed at an instant is free for what is allocated at it."""
+    starts = [(span.start_s, 1, span) for span in actions]
+    return starts + [(span.end_s, 0, span) for span in actions if span.kind != "F"]
+
+
+def _change(
+    held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes, sign: int, pending: dict[int, float]
+) -> None:
+    plain = stage.layers - stage.recomputed
+    body = plain * sizes.layer + stage.recomputed * sizes.recomputed_layer + stage.embedding * sizes.embedding
+    body += stage.head * sizes.head
+    working = sizes.working if stage.recomputed else 0.0
+    if span.kind == "F":
+        held.body += body
+        held.logits += stage.loss * sizes.logits
+    elif sign > 0:
+        held.body += working
+        held.gradients += pending.pop(span.stage, 0.0)
+    else:
+        held.body -= body + working
+        held.logits -= stage.loss * sizes.logits

@@ -1,0 +1,248 @@
+"""Costs of collectives: the bytes of textbook rings, limits, monotonicity, and published nccl-tests logs.
+
+Bus bandwidth is nccl-tests' (doc/PERFORMANCE.md): payload times the factor of the collective, over time.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stepsim.hardware.cluster import Cluster
+from stepsim.hardware.fabric import default_fabric
+from stepsim.hardware.gpus import get_gpu
+from stepsim.hardware.interconnect import get_interconnect
+from stepsim.sim.network.collectives import Seat, collective_transfer, message_transfer, payload_factor
+from stepsim.sim.scenario.models import MeasuredNetwork
+
+KINDS = ("all_reduce", "all_gather", "reduce_scatter")
+SYSTEMS = {
+    "A100-SXM4-80GB": "ib-hdr200-x8",
+    "H100-SXM5-80GB": "ib-ndr400-x8",
+    "H200-SXM-141GB": "efa-3200",
+    "B200-SXM-180GB": "roce-400-x8",
+}
+LINK_OF = {"nvlink.out": "nvlink", "nvlink.in": "nvlink", "nic.out": "nic", "nic.in": "nic"}
+
+kinds = st.sampled_from(KINDS)
+systems = st.sampled_from(sorted(SYSTEMS))
+sizes = st.floats(1.0, 1e11)
+local_ranks = st.integers(2, 8)
+hosts = st.integers(1, 512)
+
+
+def cluster_of(gpu: str, nodes: int = 512, interconnect: str = "") -> Cluster:
+    network = get_interconnect(interconnect or SYSTEMS[gpu])
+    return Cluster(
+        gpu=get_gpu(gpu),
+        gpus=8 * nodes,
+        gpus_per_node=8,
+        interconnect=network,
+        fabric=default_fabric(network),
+    )
+
+
+def seconds(kind: str, size: float, seat: Seat, cluster: Cluster) -> float:
+    return collective_transfer(kind, size, seat, cluster).solo_s
+
+
+def bus_bytes_per_s(kind: str, size: float, seat: Seat, cluster: Cluster) -> float:
+    return size * payload_factor(kind, seat.ranks) / seconds(kind, size, seat, cluster)
+
+
+def nic_line_rate(cluster: Cluster) -> float:
+    """Bytes per second of a GPU's share of its host's NICs."""
+    network = cluster.interconnect
+    return network.link_bytes_per_s * network.links_per_host / cluster.gpus_per_node
+
+
+def uses_nvls(kind: str, seat: Seat, cluster: Cluster) -> bool:
+    """Whether the switch reduces: then nccl-tests' factor, which is a ring's, counts bytes that nobody sent."""
+    return (
+        kind == "all_reduce"
+        and seat.domains == 1
+        and seat.ranks > 2
+        and cluster.gpu.architecture != "ampere"
+    )
+
+
+# Bytes ---------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 4096))
+def test_an_all_reduce_moves_a_reduce_scatter_and_an_all_gather(n: int) -> None:
+    """Patarasuk & Yuan 2009: 2(n-1)/n bytes per payload byte, the least that any algorithm can do."""
+    assert payload_factor("all_gather", n) == payload_factor("reduce_scatter", n) == pytest.approx(1 - 1 / n)
+    assert payload_factor("all_reduce", n) == pytest.approx(2 - 2 / n)
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("all_reduce", 2.0), ("all_gather", 1.0), ("reduce_scatter", 1.0)])
+def test_the_factor_of_many_ranks_is_the_limit(kind: str, limit: float) -> None:
+    assert payload_factor(kind, 1) == 0.0
+    assert payload_factor(kind, 10**9) == pytest.approx(limit, rel=1e-8)
+
+
+@given(kinds, sizes, local_ranks, hosts, systems)
+def test_every_link_of_a_ring_carries_the_textbook_bytes(
+    kind: str, size: float, local: int, domains: int, gpu: str
+) -> None:
+    """Through each rank's NVLink go the factor's bytes; a host's NICs together carry the same, once."""
+    seat = Seat(ranks=local * domains, domains=domains)
+    factor = payload_factor(kind, seat.ranks)
+    weights = dict(collective_transfer(kind, size, seat, cluster_of(gpu)).weights)
+    assert weights["nvlink.out"] == weights["nvlink.in"] == pytest.approx(factor)
+    if domains == 1:
+        assert "nic.out" not in weights
+    else:
+        assert weights["nic.out"] * local == weights["nic.in"] * local == pytest.approx(factor)
+
+
+@given(kinds, sizes, systems)
+def test_one_rank_alone_pays_nothing(kind: str, size: float, gpu: str) -> None:
+    assert seconds(kind, size, Seat(ranks=1, domains=1), cluster_of(gpu)) == 0.0
+
+
+# Limits and order ----------------------------------------------------------------------------------
+
+
+@given(kinds, local_ranks, hosts, systems)
+def test_latency_is_left_of_a_small_payload_and_bandwidth_of_a_large_one(
+    kind: str, local: int, domains: int, gpu: str
+) -> None:
+    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
+    latency_s = collective_transfer(kind, 1.0, seat, cluster).latency_s
+    assert latency_s > 0
+    assert seconds(kind, 0.0, seat, cluster) == latency_s
+    large = bus_bytes_per_s(kind, 1e15, seat, cluster)
+    assert bus_bytes_per_s(kind, 1e18, seat, cluster) == pytest.approx(large, rel=0.02)
+    local_rate = cluster.gpu.nccl_nvlink_bytes_per_s * (1.3 if uses_nvls(kind, seat, cluster) else 1.0)
+    network = local * cluster.nic_bytes_per_s_per_gpu if domains > 1 else math.inf
+    assert 0.75 * min(local_rate, network) < large <= min(local_rate, network)
+
+
+@given(kinds, sizes, st.floats(1.0, 100.0), local_ranks, hosts, systems)
+def test_more_bytes_never_take_less_time_nor_a_lower_rate(
+    kind: str, size: float, more: float, local: int, domains: int, gpu: str
+) -> None:
+    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
+    slack = 1 + 1e-12
+    assert seconds(kind, size * more, seat, cluster) * slack >= seconds(kind, size, seat, cluster)
+    rates = [bus_bytes_per_s(kind, s, seat, cluster) for s in (size, size * more)]
+    assert rates[1] * slack >= rates[0]
+
+
+@given(kinds, sizes, local_ranks, hosts, hosts, systems)
+def test_more_nodes_are_never_faster(
+    kind: str, size: float, local: int, few: int, more: int, gpu: str
+) -> None:
+    cluster = cluster_of(gpu)
+    near, far = (Seat(ranks=local * n, domains=n) for n in sorted((few, few + more)))
+    assert seconds(kind, size, near, cluster) <= seconds(kind, size, far, cluster) * (1 + 1e-12)
+
+
+@given(kinds, sizes, st.sampled_from([(8, 1, 2), (8, 2, 4), (8, 4, 8), (16, 2, 4), (64, 8, 16)]), systems)
+def test_spreading_a_group_over_more_nodes_is_never_faster(
+    kind: str, size: float, spread: tuple[int, int, int], gpu: str
+) -> None:
+    ranks, dense, sparse = spread
+    cluster = cluster_of(gpu)
+    near, far = Seat(ranks=ranks, domains=dense), Seat(ranks=ranks, domains=sparse)
+    assert seconds(kind, size, near, cluster) <= seconds(kind, size, far, cluster) * (1 + 1e-12)
+
+
+@given(kinds, sizes, local_ranks, hosts, systems)
+def test_bus_bandwidth_stays_below_the_links(
+    kind: str, size: float, local: int, domains: int, gpu: str
+) -> None:
+    """But for NVLS, which nccl-tests counts as if it were a ring: it stays below twice the links."""
+    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
+    links = cluster.gpu.nvlink_bytes_per_s * (2.0 if uses_nvls(kind, seat, cluster) else 1.0)
+    if domains > 1:
+        links = min(links, local * nic_line_rate(cluster))
+    assert bus_bytes_per_s(kind, size, seat, cluster) <= links
+
+
+@given(st.floats(0.0, 1e10), st.floats(0.0, 1e10), st.booleans(), systems)
+def test_messages_grow_with_size_and_stay_below_their_link(
+    size: float, more: float, same: bool, gpu: str
+) -> None:
+    cluster = cluster_of(gpu)
+    small, large = (message_transfer(s, same_domain=same, cluster=cluster) for s in (size, size + more))
+    assert small.solo_s <= large.solo_s * (1 + 1e-12)
+    link = cluster.gpu.nvlink_bytes_per_s if same else nic_line_rate(cluster)
+    assert large.ceiling_bytes_per_s <= link
+    assert {LINK_OF.get(name, name) for name, _ in large.weights} == {"nvlink" if same else "nic"}
+
+
+# Measured networks ---------------------------------------------------------------------------------
+
+
+@given(kinds, sizes, local_ranks, st.integers(1, 64), systems, st.floats(1e8, 1e12))
+def test_a_measured_network_slows_down_and_never_speeds_up(
+    kind: str, size: float, local: int, domains: int, gpu: str, measured: float
+) -> None:
+    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu, nodes=64)
+    network = MeasuredNetwork(
+        all_reduce_bytes_per_s=measured,
+        all_gather_bytes_per_s=measured,
+        reduce_scatter_bytes_per_s=measured,
+        all_reduce_intra_bytes_per_s=measured,
+    )
+    slowed = collective_transfer(kind, size, seat, cluster, network)
+    assert slowed.solo_s >= seconds(kind, size, seat, cluster) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_the_measured_collective_itself_is_reproduced(kind: str, share: float) -> None:
+    """Of all GPUs and large: the rate that a run measured is the rate that it gets, below what we predict."""
+    cluster = cluster_of("H100-SXM5-80GB", nodes=4)
+    seat = Seat(ranks=32, domains=4)
+    measured = share * bus_bytes_per_s(kind, float(1 << 30), seat, cluster)
+    network = MeasuredNetwork.model_validate({f"{kind}_bytes_per_s": measured})
+    slowed_s = collective_transfer(kind, 1e13, seat, cluster, network).solo_s
+    reached = 1e13 * payload_factor(kind, 32) / slowed_s
+    ideal = bus_bytes_per_s(kind, 1e13, seat, cluster)
+    assert reached / ideal == pytest.approx(share, rel=0.02)
+
+
+# Published logs ------------------------------------------------------------------------------------
+
+LOGS = {
+    # log: GPU, network, median error of sizes from 1 MB on that is not to be exceeded
+    "oci_a100_1n8g_allreduce": ("A100-SXM4-40GB", "ib-hdr200-x8", 0.13),
+    "dgxc_h100_1n8g_allreduce": ("H100-SXM5-80GB", "ib-ndr400-x8", 0.10),
+    "vultr_b200_1n8g_allreduce": ("B200-SXM-180GB", "roce-400-x8", 0.09),
+    "vultr_b200_1n8g_allgather": ("B200-SXM-180GB", "roce-400-x8", 0.06),
+    "vultr_b200_1n8g_reducescatter": ("B200-SXM-180GB", "roce-400-x8", 0.06),
+    "azure_ndv4_a100_2n16g_allreduce_hdr": ("A100-SXM4-80GB", "ib-hdr200-x8", 0.19),
+    "h100_ib_2n16g_allreduce_ring_issue309": ("H100-SXM5-80GB", "ib-ndr400-x8", 0.35),
+    "h100_ib_4n32g_allreduce_issue309": ("H100-SXM5-80GB", "ib-ndr400-x8", 0.23),
+    "h100_ib_8n64g_allreduce_issue309": ("H100-SXM5-80GB", "ib-ndr400-x8", 0.10),
+}
+
+
+def errors(shared: Path, log: str) -> list[float]:
+    """Predicted over measured time, minus one, for every payload of a log from 1 MB on."""
+    gpu, network, _ = LOGS[log]
+    with (shared / "data" / "nccl_logs.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["log"] == log and int(row["size_B"]) >= 1 << 20]
+    found = []
+    for row in rows:
+        nodes, ranks = int(row["nodes"]), int(row["ranks"])
+        seat, cluster = Seat(ranks=ranks, domains=nodes), cluster_of(gpu, nodes, network)
+        predicted_s = seconds(row["collective"], float(row["size_B"]), seat, cluster)
+        found.append(predicted_s / (float(row["time_us"]) * 1e-6) - 1)
+    return found
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_published_logs_are_reproduced(shared: Path, log: str) -> None:
+    found = errors(shared, log)
+    assert len(found) >= 10
+    assert median(abs(error) for error in found) <= LOGS[log][2]

@@ -1,0 +1,276 @@
+"""Conservation laws of lowering: what a step computes, sends and holds does not depend on how it is laid out.
+
+Operations, bytes and messages of all ranks add up to the model's closed forms, over small scenarios
+drawn from every layout, schedule, precision and software preset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from small_scenarios import every_op, layouts, lowered, replay, scenario
+from stepsim.sim.model.model import Model
+from stepsim.sim.model.sizes import layer_attention_flops
+from stepsim.sim.report.document import result_document
+from stepsim.sim.report.result import Result
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
+from stepsim.sim.step.lower import Lowered
+from stepsim.sim.step.program import Collective, Compute, Exchange, Program
+from stepsim.sim.step.shard import ELEMENT_BYTES
+
+law = settings(max_examples=60)
+
+
+# Operations ----------------------------------------------------------------------------------------
+
+
+def hardware_flops_of_kernels(result: Result) -> float:
+    """The Result's ``hardware_flops``, in the convention of the kernels that ran.
+
+    HFU counts attention over the full square of scores: 2 products forward, 4 backward and, where
+    recomputed, 2 again. Unfused kernels do exactly that. A fused one skips what the causal mask
+    hides, half of everything, but its backward computes the scores once more: 5 products.
+    """
+    run = result.scenario
+    if run.software.attention == "unfused":
+        return result.hardware_flops
+    model, training = run.model, run.training
+    tokens = float(training.global_batch * training.seq_length)
+    square = model.num_layers * layer_attention_flops(model, tokens, training.seq_length)
+    again = 0 if training.recompute == "none" else 1
+    return result.hardware_flops - square * (3 + again) + square / 2 * (3.5 + again)
+
+
+@law
+@given(layouts())
+def test_all_ranks_together_compute_the_model(run: Scenario) -> None:
+    result = simulate(run)
+    done = sum(result.ranks[span.rank].count * span.flops for span in result.iter_spans())
+    assert done == pytest.approx(hardware_flops_of_kernels(result), rel=1e-9)
+
+
+@law
+@given(layouts())
+def test_every_stage_runs_every_microbatch_once_each_way(run: Scenario) -> None:
+    actions = Counter((a.kind, a.stage, a.microbatch) for a in simulate(run).actions)
+    stages = run.parallelism.pp * run.parallelism.vpp
+    assert actions == {
+        (kind, stage, microbatch): 1
+        for kind in "FB"
+        for stage in range(stages)
+        for microbatch in range(run.num_microbatches)
+    }
+
+
+# Bytes of data parallelism -------------------------------------------------------------------------
+
+
+def layer_parameters(model: Model, tp: int) -> float:
+    """Of one layer on one tensor-parallel rank: matrices and column biases are split, all else is whole."""
+    h, width = model.hidden_size, model.num_attention_heads * model.kv_channels
+    qkv = width + 2 * model.num_query_groups * model.kv_channels
+    wide = model.ffn_hidden_size * (2 if model.mlp == "swiglu" else 1)
+    split = h * qkv + width * h + h * wide + model.ffn_hidden_size * h
+    split += (qkv + wide) if model.biases else 0
+    whole = 2 * h * (1 if model.norm == "rmsnorm" else 2) + (2 * h if model.biases else 0)
+    return split / tp + whole
+
+
+def parameters_of_ranks(run: Scenario) -> list[float]:
+    """Parameters of one rank of each pipeline rank: equal shares of layers, the ends, and a tied table at both."""
+    model, par = run.model, run.parallelism
+    h, table = model.hidden_size, model.vocab_size * model.hidden_size / par.tp
+    held = [model.num_layers / par.pp * layer_parameters(model, par.tp)] * par.pp
+    held[0] += table + (run.training.seq_length * h if model.position == "learned" else 0)
+    held[-1] += h * (1 if model.norm == "rmsnorm" else 2)
+    held[-1] += 0 if model.tied_embeddings and par.pp == 1 else table
+    return held
+
+
+def payloads(program: Program, category: str) -> Counter[str]:
+    """Payload bytes by kind of collective."""
+    found: Counter[str] = Counter()
+    for op, count in every_op(program):
+        if op.category == category and isinstance(op.work, Collective):
+            found[op.work.kind] += count * op.work.transfer.bytes
+    return found
+
+
+@law
+@given(layouts())
+def test_gradients_are_reduced_once_and_parameters_come_back_once(run: Scenario) -> None:
+    """ZeRO-0: one all_reduce of the gradients. ZeRO-1: a reduce_scatter of them, an all_gather of parameters."""
+    software = run.software
+    wire = software.reduce_grad_bytes or software.main_grad_bytes
+    for program, held in zip(lowered(run).programs.classes, parameters_of_ranks(run), strict=True):
+        expected: dict[str, float] = {}
+        if run.parallelism.dp > 1:
+            sharded = run.parallelism.zero == 1
+            scatters = sharded and software.zero1_reduce_scatters
+            expected["reduce_scatter" if scatters else "all_reduce"] = held * wire
+            if sharded:
+                expected["all_gather"] = held * ELEMENT_BYTES[run.training.precision]
+        assert payloads(program, "dp") == pytest.approx(expected, rel=1e-9)
+
+
+# Bytes of tensor parallelism -----------------------------------------------------------------------
+
+
+def tensor_parallel_bytes(step: Lowered, program: Program) -> float:
+    """Bytes through one rank's links: an all_reduce carries twice what an all_gather or a reduce_scatter does."""
+    n = step.groups.tp.ranks
+    payload = payloads(program, "tp")
+    factors = {
+        "all_reduce": 2 * (n - 1) / n,
+        "all_gather": (n - 1) / n,
+        "reduce_scatter": (n - 1) / n,
+        "ring_step": 1.0,  # counted by what one step moves
+    }
+    return sum(factors[kind] * size for kind, size in payload.items())
+
+
+def layer_passes(run: Scenario, *, backward: bool = True) -> float:
+    """Activations of (n-1)/n times b s h that a layer sends per microbatch: 4 all_reduces, two each way."""
+    software, sharded = run.software, run.parallelism.sequence_parallel
+    passes = 8.0  # 4 all_reduces, or 4 all_gathers and 4 reduce_scatters
+    if sharded and software.sp_regathers_input:
+        passes += 2  # inputs of both column-parallel layers again
+    if software.split_gate and run.model.mlp == "swiglu" and not sharded:
+        passes += 2  # the two input branches are column-parallel layers by themselves
+    return passes + (4 if run.training.recompute == "full" else 0)
+
+
+@law
+@given(layouts())
+def test_tensor_parallelism_sends_four_all_reduces_per_layer(run: Scenario) -> None:
+    """Shoeybi 2019, section 3; sequence parallelism sends the same volume and regathers (Korthikanti 2022)."""
+    par, training = run.parallelism, run.training
+    step = lowered(run)
+    tokens = training.micro_batch * training.seq_length
+    activation = tokens * run.model.hidden_size * ELEMENT_BYTES[training.precision]
+    unit = (par.tp - 1) / par.tp * run.num_microbatches
+    sharded = par.sequence_parallel
+    for r, program in enumerate(step.programs.classes):
+        passes = run.model.num_layers / par.pp * layer_passes(run)
+        small = 0.0
+        if r == 0:  # embedding: an all_reduce, or a reduce_scatter and backward an all_gather
+            passes += 2
+        if r == par.pp - 1:  # logits: dX is reduced; gathered and, where inputs are not kept, regathered
+            passes += 2 + (1 if sharded and run.software.sp_regathers_input else 0)
+            small = 3 * 2 * 4.0 * tokens  # maximum, sum and target of every token, in FP32
+        expected = unit * (passes * activation + small)
+        assert tensor_parallel_bytes(step, program) == pytest.approx(expected, rel=1e-9)
+
+
+# Messages ------------------------------------------------------------------------------------------
+
+
+@law
+@given(layouts())
+def test_every_boundary_is_crossed_once_each_way(run: Scenario) -> None:
+    """2 (stages - 1) m messages; each is sent once, received once, and carries one rank's part of b s h."""
+    par, training = run.parallelism, run.training
+    step = lowered(run)
+    parts = [
+        (part, r)
+        for r, program in enumerate(step.programs.classes)
+        for op, _ in every_op(program)
+        if isinstance(op.work, Exchange)
+        for part in op.work.parts
+    ]
+    sent = Counter((part.tag, r, part.peer) for part, r in parts if part.send)
+    received = Counter((part.tag, part.peer, r) for part, r in parts if not part.send)
+    assert sent == received
+    assert set(sent.values()) <= {1}
+    crossings = par.pp * par.vpp - 1
+    assert len(sent) == 2 * crossings * run.num_microbatches
+    split = par.sequence_parallel or run.software.scatter_gather_p2p
+    size = training.micro_batch * training.seq_length * run.model.hidden_size
+    size *= ELEMENT_BYTES[training.precision]
+    assert all(part.transfer.bytes == size / (par.tp if split else 1) for part, _ in parts)
+
+
+# Time ----------------------------------------------------------------------------------------------
+
+
+def solo_s(step: Lowered, r: int) -> tuple[float, float, float]:
+    """Seconds of class ``r`` with nothing beside anything: kernels, communication, host."""
+    kernels_s = communication_s = host_s = 0.0
+    for op, count in every_op(step.programs.classes[r]):
+        host_s += count * op.host_s
+        if isinstance(op.work, Compute):
+            kernels_s += count * op.work.seconds
+        elif isinstance(op.work, Collective):
+            communication_s += count * op.work.transfer.solo_s
+        elif isinstance(op.work, Exchange):
+            communication_s += sum(part.transfer.solo_s for part in op.work.parts)
+    return kernels_s, communication_s, host_s
+
+
+@law
+@given(layouts())
+def test_a_step_takes_no_less_than_its_kernels_and_no_more_than_everything_in_turn(run: Scenario) -> None:
+    step = lowered(run)
+    took_s = replay(step.programs).makespan_s
+    parts = [solo_s(step, r) for r in range(len(step.programs.classes))]
+    assert took_s >= max(kernels_s for kernels_s, _, _ in parts) * (1 - 1e-9)
+    # Beside communication, kernels run slower: on fewer SMs, and by the co-run slowdown.
+    streams = Counter(
+        {
+            op.stream: max(op.work.transfer.sms, 0)
+            for program in step.programs.classes
+            for op, _ in every_op(program)
+            if isinstance(op.work, Collective)
+        }
+    )
+    beside = 1 - streams.total() / step.programs.sms
+    slowest = (1 + step.programs.corun_slowdown) / beside
+    in_turn_s = sum(kernels * slowest + sent + host for kernels, sent, host in parts)
+    assert took_s <= in_turn_s * (1 + 1e-9)
+
+
+@settings(max_examples=25)
+@given(layouts())
+def test_a_step_is_the_same_every_time(run: Scenario) -> None:
+    def outcome() -> tuple[str, list[str]]:
+        result = simulate(run)
+        document = result_document(result)
+        del document["timing"]
+        return json.dumps(document), [repr(span) for span in result.iter_spans()]
+
+    assert outcome() == outcome()
+
+
+@law
+@given(layouts(gpu="A100-SXM4-80GB"))
+def test_a_faster_gpu_is_not_slower(run: Scenario) -> None:
+    document = run.to_document()
+    document["cluster"]["gpu"] = "H100-SXM5-80GB"
+    from stepsim.sim.scenario.load import scenario_from_document
+
+    faster = scenario_from_document(document, "faster")
+    assert simulate(faster).step_time_s <= simulate(run).step_time_s * (1 + 1e-9)
+
+
+@law
+@given(layouts())
+def test_more_microbatches_take_no_less_time(run: Scenario) -> None:
+    document = run.to_document()
+    document["training"]["global_batch"] *= 2
+    from stepsim.sim.scenario.load import scenario_from_document
+
+    longer = scenario_from_document(document, "longer")
+    assert simulate(longer).step_time_s >= simulate(run).step_time_s * (1 - 1e-9)
+
+
+def test_the_laws_see_every_kind_of_op() -> None:
+    """Guards the laws above: a walk that found nothing would let everything pass."""
+    run = scenario(tp=2, pp=2, vpp=2, dp=2, zero=1, sequence_parallel=True, schedule="interleaved")
+    step = lowered(run)
+    kinds = {type(op.work).__name__ for program in step.programs.classes for op, _ in every_op(program)}
+    assert kinds == {"Compute", "Collective", "Exchange"}
+    assert all(payloads(program, "tp") and payloads(program, "dp") for program in step.programs.classes)

@@ -1,0 +1,318 @@
+"""Messages of the schedules: Megatron's calls one by one, and what must hold for every schedule and rule."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from asap import Times, asap
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from rendezvous import rendezvous
+from schedule_shapes import golden_shape, goldens, parse, placement, schedules_and_shapes
+
+from stepsim.schedules.pipeline import get
+from stepsim.schedules.pipeline.action import Action, Kind, Orders
+from stepsim.schedules.pipeline.point_to_point import (
+    RULES,
+    Compute,
+    Exchange,
+    Instruction,
+    Part,
+    Recv,
+    Send,
+    Wait,
+    point_to_point,
+)
+from stepsim.schedules.pipeline.schedule import Schedule, Shape, loop_placement
+
+Programs = Sequence[Sequence[Instruction]]
+
+durations = st.integers(1, 40)
+
+
+# Megatron's own calls ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "rule"), [("p2p_none", "blocking"), ("p2p_steady", "prefetch"), ("p2p_full", "prefetch-full")]
+)
+def test_megatron_calls(shared: Path, field: str, rule: str) -> None:
+    """Every communicator call of every golden that logs them, in its place between the actions."""
+    logged = 0
+    for name, golden in goldens(shared / "data" / "goldens" / "megatron", "*.json"):
+        if field not in golden:
+            continue
+        schedule = get("1f1b" if golden["v"] == 1 else "interleaved")
+        shape = golden_shape(golden)
+        programs = point_to_point(schedule.orders(shape), shape, schedule.rank_of, rule)
+        assert [[megatron_call(one) for one in program] for program in programs] == golden[field], name
+        logged += 1
+    assert logged >= 14
+
+
+def megatron_call(instruction: Instruction) -> str:
+    """In the notation of the goldens."""
+    match instruction:
+        case Compute(action):
+            return str(action)
+        case Wait(part):
+            return f"wait[{megatron_part(part)}]"
+        case Exchange(parts, blocking):
+            return f"comm[{'+'.join(megatron_part(part) for part in parts)}]{'' if blocking else '*'}"
+
+
+def megatron_part(part: Part) -> str:
+    forward = part.action.kind is Kind.FORWARD
+    if isinstance(part, Send):
+        return f"send_{'next' if forward else 'prev'} {part.action}"
+    return f"recv_{'prev' if forward else 'next'}"
+
+
+def test_torch_messages(shared: Path) -> None:
+    """The asynchronous rule posts the messages that torch's lowering posts, for every schedule it lowers."""
+    lowered = 0
+    for name, golden in goldens(shared / "data" / "goldens" / "torch", "*.json"):
+        if "comms" not in golden or "OVERLAP" in str(golden["actions"]):
+            continue
+        ranks = golden["stage_to_rank"]
+        shape = Shape(ranks=golden["p"], microbatches=golden["m"], chunks=golden["v"])
+        programs = point_to_point(
+            parse(golden["actions"]), shape, lambda stage, _, ranks=ranks: ranks[stage], "async"
+        )
+        for program, comms in zip(programs, golden["comms"], strict=True):
+            ours = sorted(
+                torch_name(part, shape) for exchange in exchanges(program) for part in exchange.parts
+            )
+            assert ours == sorted(one for one in comms if "SEND" in one or "RECV" in one), name
+        lowered += 1
+    assert lowered >= 20
+
+
+def torch_name(part: Part, shape: Shape) -> str:
+    """torch names a message by the stage at this end of it, and every gradient B."""
+    forward = part.action.kind is Kind.FORWARD
+    if isinstance(part, Send):
+        return f"{part.action.stage}SEND_{'F' if forward else 'B'}{part.action.microbatch}"
+    return (
+        f"{part.action.stage + (1 if forward else -1)}RECV_{'F' if forward else 'B'}{part.action.microbatch}"
+    )
+
+
+# Laws over every schedule and rule -----------------------------------------------------------------------
+
+
+@st.composite
+def programs_of_anything(draw: st.DrawFn) -> tuple[Schedule, Shape, Orders, str, Programs]:
+    """A schedule under a rule that is defined for it."""
+    schedule, shape = draw(schedules_and_shapes())
+    rule = draw(st.sampled_from(RULES))
+    orders = schedule.orders(shape)
+    try:
+        return schedule, shape, orders, rule, point_to_point(orders, shape, schedule.rank_of, rule)
+    except ValueError as refusal:
+        assert "use async" in str(refusal)  # noqa: PT017 - the rule is not defined for this order
+        assume(False)
+        raise
+
+
+Drawn = tuple[Schedule, Shape, Orders, str, Programs]
+
+
+def exchanges(program: Sequence[Instruction]) -> Iterator[Exchange]:
+    return (one for one in program if isinstance(one, Exchange))
+
+
+@given(programs_of_anything())
+def test_actions_keep_their_order(drawn: Drawn) -> None:
+    _, _, orders, _, programs = drawn
+    assert orders == tuple(
+        tuple(one.action for one in program if isinstance(one, Compute)) for program in programs
+    )
+
+
+@given(programs_of_anything())
+def test_every_result_that_another_rank_needs_travels_once(drawn: Drawn) -> None:
+    schedule, shape, orders, _, programs = drawn
+    ranks = placement(schedule, shape)
+    needed = set()
+    for action in (action for order in orders for action in order if action.kind is not Kind.WEIGHT_GRAD):
+        consumer = action.stage + (1 if action.kind is Kind.FORWARD else -1)
+        if 0 <= consumer < shape.stages and ranks[consumer] != ranks[action.stage]:
+            needed.add((action, ranks[action.stage], ranks[consumer]))
+    sent = [
+        (part.action, rank, part.peer)
+        for rank, program in enumerate(programs)
+        for exchange in exchanges(program)
+        for part in exchange.parts
+        if isinstance(part, Send)
+    ]
+    received = [
+        (part.action, part.peer, rank)
+        for rank, program in enumerate(programs)
+        for exchange in exchanges(program)
+        for part in exchange.parts
+        if isinstance(part, Recv)
+    ]
+    assert len(sent) == len(received) == len(needed)
+    assert set(sent) == set(received) == needed
+
+
+@given(programs_of_anything())
+def test_both_ends_of_a_channel_post_in_the_same_order(drawn: Drawn) -> None:
+    """NCCL pairs the messages between two ranks by their order alone, for each direction of the pipeline."""
+    posted: dict[tuple[int, int, bool], dict[str, list[Action]]] = defaultdict(
+        lambda: {"send": [], "recv": []}
+    )
+    for rank, program in enumerate(drawn[-1]):
+        for part in (part for exchange in exchanges(program) for part in exchange.parts):
+            forward = part.action.kind is Kind.FORWARD
+            if isinstance(part, Send):
+                posted[rank, part.peer, forward]["send"].append(part.action)
+            else:
+                posted[part.peer, rank, forward]["recv"].append(part.action)
+    for channel, ends in posted.items():
+        assert ends["send"] == ends["recv"], channel
+
+
+@given(programs_of_anything())
+def test_inputs_are_there_before_use_and_results_before_they_are_sent(drawn: Drawn) -> None:
+    schedule, shape, _, _, programs = drawn
+    ranks = placement(schedule, shape)
+    for program in programs:
+        posted: set[Part] = set()
+        done: set[Part] = set()
+        computed: set[Action] = set()
+        for one in program:
+            match one:
+                case Compute(action):
+                    arrived = {result(part.action) for part in done if isinstance(part, Recv)}
+                    assert remote_input(action, shape, ranks) in {*arrived, None}, (
+                        f"{action} starts too early"
+                    )
+                    computed.add(action)
+                case Exchange(parts, blocking):
+                    assert parts
+                    assert not posted & set(parts)
+                    assert all(part.action in computed for part in parts if isinstance(part, Send))
+                    posted.update(parts)
+                    done.update(parts if blocking else ())
+                case Wait(part):
+                    assert part in posted - done, "waits for what is not on its way"
+                    done.add(part)
+        assert all(isinstance(part, Send) for part in posted - done)
+
+
+def result(action: Action) -> tuple[int, bool, int]:
+    """Stage, whether it is an activation (else a gradient), microbatch."""
+    return action.stage, action.kind is Kind.FORWARD, action.microbatch
+
+
+def remote_input(action: Action, shape: Shape, ranks: Sequence[int]) -> tuple[int, bool, int] | None:
+    """The result of another rank that the action needs."""
+    forward = action.kind is Kind.FORWARD
+    producer = action.stage + (-1 if forward else 1)
+    if action.kind is Kind.WEIGHT_GRAD or not 0 <= producer < shape.stages:
+        return None
+    return None if ranks[producer] == ranks[action.stage] else (producer, forward, action.microbatch)
+
+
+# Timing --------------------------------------------------------------------------------------------------
+
+
+@given(schedules_and_shapes(), durations, durations, durations, st.integers(0, 60))
+def test_asynchronous_messages_block_nobody(
+    drawn: tuple[Schedule, Shape], f: int, b: int, w: int, c: int
+) -> None:
+    """Every rank ends when the reference timing says so."""
+    schedule, shape = drawn
+    orders = schedule.orders(shape)
+    times = Times(forward=f, input_grad=b, weight_grad=w, latency=c)
+    programs = point_to_point(orders, shape, schedule.rank_of, "async")
+    assert rendezvous(programs, times, eager=True) == asap(orders, placement(schedule, shape), times).clock
+
+
+@given(programs_of_anything(), durations, durations, st.integers(0, 60))
+def test_no_rule_makes_ranks_wait_for_each_other(drawn: Drawn, f: int, bf: int, c: int) -> None:
+    """Every message finds its other end, and none is faster than an asynchronous one."""
+    schedule, shape, orders, rule, programs = drawn
+    if rule == "async":
+        return
+    times = Times(forward=f, input_grad=bf, weight_grad=0, latency=c)
+    assert max(rendezvous(programs, times)) >= asap(orders, placement(schedule, shape), times).makespan
+
+
+@given(st.integers(2, 8), st.integers(2, 16), st.integers(50, 90), st.integers(50, 90), st.integers(0, 1))
+def test_blocking_1f1b_makespan(p: int, m: int, f: int, bf: int, c: int) -> None:
+    """Pays 2m + 2p - 5 latencies (m + 1 with two ranks), for latencies small against the actions."""
+    schedule, shape = get("1f1b"), Shape(ranks=p, microbatches=m)
+    programs = point_to_point(schedule.orders(shape), shape, schedule.rank_of, "blocking")
+    messages = m + 1 if p == 2 else 2 * m + 2 * p - 5
+    times = Times(forward=f, input_grad=bf, weight_grad=0, latency=c)
+    assert max(rendezvous(programs, times)) == (m + p - 1) * (f + bf) + messages * c
+
+
+@given(st.integers(2, 5), st.integers(1, 4), st.integers(2, 3))
+def test_prefetching_is_not_slower_than_blocking(p: int, groups: int, v: int) -> None:
+    schedule, shape = get("interleaved"), Shape(ranks=p, microbatches=groups * p, chunks=v)
+    orders = schedule.orders(shape)
+    times = Times(forward=10, input_grad=10, weight_grad=10, latency=3)
+    blocking, prefetch, full = (
+        max(rendezvous(point_to_point(orders, shape, schedule.rank_of, rule), times))
+        for rule in ("blocking", "prefetch", "prefetch-full")
+    )
+    assert blocking >= prefetch >= full
+
+
+# One chunk, and refusals -----------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.sampled_from(["1f1b", "gpipe"]))
+def test_one_chunk_is_never_prefetched(p: int, m: int, name: str) -> None:
+    """Megatron turns overlap_p2p_comm off without interleaving."""
+    schedule, shape = get(name), Shape(ranks=p, microbatches=m)
+    orders = schedule.orders(shape)
+    blocking, *others = (point_to_point(orders, shape, schedule.rank_of, rule) for rule in RULES[1:])
+    assert others == [blocking, blocking]
+
+
+@given(st.integers(2, 6), st.integers(1, 9))
+def test_gpipe_fuses_no_calls(p: int, m: int) -> None:
+    schedule, shape = get("gpipe"), Shape(ranks=p, microbatches=m)
+    programs = point_to_point(schedule.orders(shape), shape, schedule.rank_of, "blocking")
+    assert all(len(exchange.parts) == 1 for program in programs for exchange in exchanges(program))
+
+
+def test_an_unknown_rule_is_refused() -> None:
+    shape = Shape(ranks=2, microbatches=2)
+    with pytest.raises(ValueError, match="'eager'; known: async, blocking, prefetch, prefetch-full"):
+        point_to_point(get("1f1b").orders(shape), shape, loop_placement, "eager")
+
+
+def test_a_split_backward_is_refused_where_no_framework_defines_it() -> None:
+    orders = parse([["0F0", "0I0", "0W0"], ["1F0", "1I0", "1W0"]])
+    shape = Shape(ranks=2, microbatches=1)
+    with pytest.raises(ValueError, match="action 1 of rank 0 is 0I0; use async"):
+        point_to_point(orders, shape, loop_placement, "blocking")
+    assert (
+        Exchange((Recv(Action(1, Kind.INPUT_GRAD, 0), 1),), blocking=False)
+        in point_to_point(orders, shape, loop_placement, "async")[0]
+    )
+
+
+def test_fewer_microbatches_than_ranks_are_interleaved_by_torch_only() -> None:
+    schedule, shape = get("interleaved"), Shape(ranks=4, microbatches=2, chunks=2, group=2)
+    orders = schedule.orders(shape)
+    with pytest.raises(ValueError, match="not 2 on 4; use async"):
+        point_to_point(orders, shape, schedule.rank_of, "blocking")
+
+
+def test_another_order_of_several_chunks_is_refused() -> None:
+    shape = Shape(ranks=2, microbatches=2, chunks=2)
+    forwards = [[f"{stage}F{k}" for stage in (rank, rank + 2) for k in range(2)] for rank in range(2)]
+    backwards = [[f"{stage}B{k}" for stage in (rank + 2, rank) for k in (1, 0)] for rank in range(2)]
+    orders = parse([up + down for up, down in zip(forwards, backwards, strict=True)])
+    with pytest.raises(ValueError, match="interleaved only; use async"):
+        point_to_point(orders, shape, loop_placement, "prefetch")
