@@ -1,7 +1,8 @@
 """Times stepsim on this machine and prints each time beside its target.
 
-Whole processes, as a user would start them: the best of three, with the largest memory. No test
-asserts a time; this table is for people. Run it by ``make benchmarks``.
+Whole processes, as a user would start them: the best of three, with the largest memory; and events
+per second of the replay beside bare SimPy, which sets the pace. No test asserts a time; this table
+is for people. Run it by ``make benchmarks``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import simpy
 
 REPEATS = 3
 MAIN_JOB = "llama3.1-405b-16k"
@@ -60,12 +65,29 @@ def measure(arguments: tuple[str, ...], stdout: Path) -> tuple[float, float]:
     return outcome["elapsed_s"], outcome["memory_bytes"]
 
 
+def bare_events_per_s(processes: int = 64, events: int = 200_000) -> float:
+    """What SimPy reaches with nothing in its events: processes that wait a while, again and again."""
+
+    def wait(env: simpy.Environment, times: int) -> Iterator[simpy.Event]:
+        for _ in range(times):
+            yield env.timeout(1.0)
+
+    env = simpy.Environment()
+    for _ in range(processes):
+        env.process(wait(env, events // processes))
+    began = time.perf_counter()
+    env.run()
+    return events / (time.perf_counter() - began)
+
+
 def line(title: str, took_s: float, target_s: float, memory: str = "") -> str:
     return f"{title:<44}{took_s:8.2f} s{target_s:8.2f} s{took_s / target_s:8.2f}   {memory}"
 
 
 def main() -> None:
     started = time.perf_counter()
+    bare = max(bare_events_per_s() for _ in range(REPEATS))
+    answers: list[dict[str, Any]] = []
     print(f"{'best of ' + str(REPEATS):<44}{'took':>10}{'target':>10}{'ratio':>8}   memory")
     with tempfile.TemporaryDirectory() as folder:
         stdout = Path(folder) / "stdout"
@@ -74,9 +96,18 @@ def main() -> None:
             memory_bytes = max(run[1] for run in runs)
             memory = f"{memory_bytes / 1e6:,.0f} MB ({memory_bytes / MEMORY_TARGET_BYTES:.2f} of the target)"
             print(line(benchmark.title, min(run[0] for run in runs), benchmark.target_s, memory))
+            if "--json" not in benchmark.arguments:
+                continue
+            answers.append(json.loads(stdout.read_text()))
+            timing = answers[-1]["timing"]
             if benchmark.in_process_target_s:
-                timing = json.loads(stdout.read_text())["timing"]
                 print(line("  in process", timing["total_s"], benchmark.in_process_target_s))
+            print("    " + ", ".join(f"{part.removesuffix('_s')} {s:.2f} s" for part, s in timing.items()))
+    print(f"bare SimPy: {bare / 1e3:,.0f} thousand events/s")
+    for answer in answers:
+        rate = answer["events"] / answer["timing"]["replay_s"]
+        what = f"replay of {answer['ranks']:,} GPUs, {answer['events']:,} events"
+        print(f"{what}: {rate / 1e3:,.0f} thousand events/s, {rate / bare:.2f} of bare SimPy")
     print(f"{time.perf_counter() - started:.0f} s in all")
 
 

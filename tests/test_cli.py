@@ -106,7 +106,8 @@ def test_tables_and_json_show_the_same_step(small: Path) -> None:
 def test_the_shipped_405b_scales_by_set() -> None:
     changes = ["--set", "cluster.gpus=1024", "--set", "training.global_batch=128"]
     ran = Ran("run", "llama3.1-405b-16k", *changes, "--json")
-    assert ran.code == 0
+    assert ran.code == (0 if ran.json["fits"] else 1)  # the optimizer is sharded over fewer ranks
+    assert ran.json["ranks"] == 1024
     assert ran.json["classes"] >= 16  # one for each pipeline rank at least
 
 

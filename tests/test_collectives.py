@@ -13,6 +13,7 @@ from statistics import median
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
@@ -62,12 +63,9 @@ def nic_line_rate(cluster: Cluster) -> float:
 
 
 def uses_nvls(kind: str, seat: Seat, cluster: Cluster) -> bool:
-    """Whether the switch reduces: then nccl-tests' factor, which is a ring's, counts bytes that nobody sent."""
+    """Whether the switch reduces: then nccl-tests' factor, a ring's, counts bytes that nobody sent."""
     return (
-        kind == "all_reduce"
-        and seat.domains == 1
-        and seat.ranks > 2
-        and cluster.gpu.architecture != "ampere"
+        kind == "all_reduce" and seat.domains == 1 and seat.ranks > 2 and cluster.gpu.architecture != "ampere"
     )
 
 
@@ -81,7 +79,9 @@ def test_an_all_reduce_moves_a_reduce_scatter_and_an_all_gather(n: int) -> None:
     assert payload_factor("all_reduce", n) == pytest.approx(2 - 2 / n)
 
 
-@pytest.mark.parametrize(("kind", "limit"), [("all_reduce", 2.0), ("all_gather", 1.0), ("reduce_scatter", 1.0)])
+@pytest.mark.parametrize(
+    ("kind", "limit"), [("all_reduce", 2.0), ("all_gather", 1.0), ("reduce_scatter", 1.0)]
+)
 def test_the_factor_of_many_ranks_is_the_limit(kind: str, limit: float) -> None:
     assert payload_factor(kind, 1) == 0.0
     assert payload_factor(kind, 10**9) == pytest.approx(limit, rel=1e-8)

@@ -11,13 +11,15 @@ from collections import Counter
 
 import pytest
 from hypothesis import given, settings
-from small_scenarios import every_op, layouts, lowered, replay, scenario
-from stepsim.sim.model.model import Model
+from small_scenarios import changed, every_op, layouts, lowered, parameters_of_ranks, scenario
+
+from stepsim.sim.engine.replay import replay
 from stepsim.sim.model.sizes import layer_attention_flops
 from stepsim.sim.report.document import result_document
 from stepsim.sim.report.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
+from stepsim.sim.software import software_names
 from stepsim.sim.step.lower import Lowered
 from stepsim.sim.step.program import Collective, Compute, Exchange, Program
 from stepsim.sim.step.shard import ELEMENT_BYTES
@@ -69,28 +71,6 @@ def test_every_stage_runs_every_microbatch_once_each_way(run: Scenario) -> None:
 # Bytes of data parallelism -------------------------------------------------------------------------
 
 
-def layer_parameters(model: Model, tp: int) -> float:
-    """Of one layer on one tensor-parallel rank: matrices and column biases are split, all else is whole."""
-    h, width = model.hidden_size, model.num_attention_heads * model.kv_channels
-    qkv = width + 2 * model.num_query_groups * model.kv_channels
-    wide = model.ffn_hidden_size * (2 if model.mlp == "swiglu" else 1)
-    split = h * qkv + width * h + h * wide + model.ffn_hidden_size * h
-    split += (qkv + wide) if model.biases else 0
-    whole = 2 * h * (1 if model.norm == "rmsnorm" else 2) + (2 * h if model.biases else 0)
-    return split / tp + whole
-
-
-def parameters_of_ranks(run: Scenario) -> list[float]:
-    """Parameters of one rank of each pipeline rank: equal shares of layers, the ends, and a tied table at both."""
-    model, par = run.model, run.parallelism
-    h, table = model.hidden_size, model.vocab_size * model.hidden_size / par.tp
-    held = [model.num_layers / par.pp * layer_parameters(model, par.tp)] * par.pp
-    held[0] += table + (run.training.seq_length * h if model.position == "learned" else 0)
-    held[-1] += h * (1 if model.norm == "rmsnorm" else 2)
-    held[-1] += 0 if model.tied_embeddings and par.pp == 1 else table
-    return held
-
-
 def payloads(program: Program, category: str) -> Counter[str]:
     """Payload bytes by kind of collective."""
     found: Counter[str] = Counter()
@@ -103,7 +83,7 @@ def payloads(program: Program, category: str) -> Counter[str]:
 @law
 @given(layouts())
 def test_gradients_are_reduced_once_and_parameters_come_back_once(run: Scenario) -> None:
-    """ZeRO-0: one all_reduce of the gradients. ZeRO-1: a reduce_scatter of them, an all_gather of parameters."""
+    """ZeRO-0: one all_reduce of the gradients. ZeRO-1: they are scattered, and parameters gathered."""
     software = run.software
     wire = software.reduce_grad_bytes or software.main_grad_bytes
     for program, held in zip(lowered(run).programs.classes, parameters_of_ranks(run), strict=True):
@@ -121,7 +101,7 @@ def test_gradients_are_reduced_once_and_parameters_come_back_once(run: Scenario)
 
 
 def tensor_parallel_bytes(step: Lowered, program: Program) -> float:
-    """Bytes through one rank's links: an all_reduce carries twice what an all_gather or a reduce_scatter does."""
+    """Bytes through one rank's links: an all_reduce carries twice what its two halves do each."""
     n = step.groups.tp.ranks
     payload = payloads(program, "tp")
     factors = {
@@ -133,7 +113,7 @@ def tensor_parallel_bytes(step: Lowered, program: Program) -> float:
     return sum(factors[kind] * size for kind, size in payload.items())
 
 
-def layer_passes(run: Scenario, *, backward: bool = True) -> float:
+def layer_passes(run: Scenario) -> float:
     """Activations of (n-1)/n times b s h that a layer sends per microbatch: 4 all_reduces, two each way."""
     software, sharded = run.software, run.parallelism.sequence_parallel
     passes = 8.0  # 4 all_reduces, or 4 all_gathers and 4 reduce_scatters
@@ -144,26 +124,39 @@ def layer_passes(run: Scenario, *, backward: bool = True) -> float:
     return passes + (4 if run.training.recompute == "full" else 0)
 
 
+def expected_tensor_parallel_bytes(run: Scenario, r: int) -> float:
+    """Of layers, and of the ends on the first and the last pipeline rank."""
+    par, training, sharded = run.parallelism, run.training, run.parallelism.sequence_parallel
+    tokens = training.micro_batch * training.seq_length
+    passes, small = run.model.num_layers / par.pp * layer_passes(run), 0.0
+    if r == 0:  # embedding: an all_reduce, or a reduce_scatter and backward an all_gather
+        passes += 2
+    if r == par.pp - 1:  # logits: dX is reduced; gathered and, where inputs are not kept, regathered
+        passes += 2 + (1 if sharded and run.software.sp_regathers_input else 0)
+        small = 3 * 2 * 4.0 * tokens  # all_reduces of each token's maximum, sum and target, in FP32
+    activation = tokens * run.model.hidden_size * ELEMENT_BYTES[training.precision]
+    return run.num_microbatches * (par.tp - 1) / par.tp * (passes * activation + small)
+
+
 @law
 @given(layouts())
 def test_tensor_parallelism_sends_four_all_reduces_per_layer(run: Scenario) -> None:
-    """Shoeybi 2019, section 3; sequence parallelism sends the same volume and regathers (Korthikanti 2022)."""
-    par, training = run.parallelism, run.training
+    """Shoeybi 2019, section 3. Sequence parallelism sends the same, and regathers (Korthikanti 2022)."""
     step = lowered(run)
-    tokens = training.micro_batch * training.seq_length
-    activation = tokens * run.model.hidden_size * ELEMENT_BYTES[training.precision]
-    unit = (par.tp - 1) / par.tp * run.num_microbatches
-    sharded = par.sequence_parallel
     for r, program in enumerate(step.programs.classes):
-        passes = run.model.num_layers / par.pp * layer_passes(run)
-        small = 0.0
-        if r == 0:  # embedding: an all_reduce, or a reduce_scatter and backward an all_gather
-            passes += 2
-        if r == par.pp - 1:  # logits: dX is reduced; gathered and, where inputs are not kept, regathered
-            passes += 2 + (1 if sharded and run.software.sp_regathers_input else 0)
-            small = 3 * 2 * 4.0 * tokens  # maximum, sum and target of every token, in FP32
-        expected = unit * (passes * activation + small)
+        expected = expected_tensor_parallel_bytes(run, r)
         assert tensor_parallel_bytes(step, program) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("software", software_names())
+def test_every_software_sends_them(software: str, sharded: bool) -> None:
+    run = scenario(
+        software=software, tp=4, sequence_parallel=sharded, mlp="swiglu", gpu="H100-SXM5-80GB", microbatches=1
+    )
+    step = lowered(run)
+    expected = expected_tensor_parallel_bytes(run, 0)
+    assert tensor_parallel_bytes(step, step.programs.classes[0]) == pytest.approx(expected, rel=1e-9)
 
 
 # Messages ------------------------------------------------------------------------------------------
@@ -248,23 +241,15 @@ def test_a_step_is_the_same_every_time(run: Scenario) -> None:
 @law
 @given(layouts(gpu="A100-SXM4-80GB"))
 def test_a_faster_gpu_is_not_slower(run: Scenario) -> None:
-    document = run.to_document()
-    document["cluster"]["gpu"] = "H100-SXM5-80GB"
-    from stepsim.sim.scenario.load import scenario_from_document
-
-    faster = scenario_from_document(document, "faster")
-    assert simulate(faster).step_time_s <= simulate(run).step_time_s * (1 + 1e-9)
+    faster = simulate(changed(run, cluster={"gpu": "H100-SXM5-80GB"}))
+    assert faster.step_time_s <= simulate(run).step_time_s * (1 + 1e-9)
 
 
 @law
 @given(layouts())
 def test_more_microbatches_take_no_less_time(run: Scenario) -> None:
-    document = run.to_document()
-    document["training"]["global_batch"] *= 2
-    from stepsim.sim.scenario.load import scenario_from_document
-
-    longer = scenario_from_document(document, "longer")
-    assert simulate(longer).step_time_s >= simulate(run).step_time_s * (1 - 1e-9)
+    longer = simulate(changed(run, training={"global_batch": 2 * run.training.global_batch}))
+    assert longer.step_time_s >= simulate(run).step_time_s * (1 - 1e-9)
 
 
 def test_the_laws_see_every_kind_of_op() -> None:

@@ -39,14 +39,16 @@ class Software(BaseModel):
     fused_optimizer: bool = True
     torch_compile: bool = False
     cuda_graphs: bool = False
-    wgrad_accumulates_fp32: bool = True  # weight gradient GEMM adds into the FP32 main gradient
+    fused_wgrad_accumulation: bool = True  # weight-gradient GEMMs add into the main gradient
     logits_fp32: bool = True  # logits are cast to FP32 before the loss
     main_grad_bytes: Literal[2, 4] = 4  # bytes per element of the gradient that is accumulated and reduced
     reduce_grad_bytes: Literal[0, 2, 4] = (
         0  # bytes per element on the wire, where gradients are cast to reduce them
     )
     separate_grad_copy: bool = False  # 16-bit gradients are kept beside the FP32 ones (the 20N bill)
-    persistent_gradients: bool = True  # one gradient buffer all step long; false: allocated by the first backward
+    persistent_gradients: bool = (
+        True  # one gradient buffer all step long; false: allocated by the first backward
+    )
     overlap_grad_reduce: bool = True
     zero1_reduce_scatters: bool = True  # ZeRO-1 reduces by reduce-scatter; false: a plain all-reduce
     overlap_param_gather: bool = False
@@ -61,7 +63,9 @@ class Software(BaseModel):
     )
     tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
     point_to_point: PointToPoint = "blocking"
-    p2p_host_sync: HostSync = "never"  # the host waits for point-to-point calls: for all, or for those that receive
+    p2p_host_sync: HostSync = (
+        "never"  # the host waits for point-to-point calls: for all, or for those that receive
+    )
     p2p_messages: int = Field(default=1, ge=1)  # messages in sequence per tensor (shape messages first)
     scatter_gather_p2p: bool = (
         False  # each TP rank sends 1/tp of the activation, all-gathered by the receiver

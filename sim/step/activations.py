@@ -76,7 +76,10 @@ def activation_bytes(shard: Shard, software: Software, *, selective: bool) -> Ac
 
 
 def peak_activations(
-    actions: Sequence[ActionSpan], stages: Sequence[Stage], sizes: ActivationBytes, lazy_gradients: dict[int, float]
+    actions: Sequence[ActionSpan],
+    stages: Sequence[Stage],
+    sizes: ActivationBytes,
+    lazy_gradients: dict[int, float],
 ) -> Peak:
     """Walk one rank's actions in time. ``lazy_gradients`` are bytes that a stage's first backward allocates."""
     held, peak = Peak(), Peak()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..network.collectives import Seat
-from .seats import rank_grid, seat
+from ..network.collectives import Reach, Seat
+from .seats import rank_grid, reach, seat
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 class Groups:
     """Seats of the groups that rank 0 belongs to; by symmetry every rank's are alike.
 
-    ``neighbours_share_domain[r]`` says whether pipeline rank r and the next one (cyclically) sit in
-    one NVLink domain. ``first_rank`` is the lowest global rank of each pipeline rank.
+    ``reach[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``first_rank`` is the lowest global rank of each pipeline rank.
     """
 
     tp: Seat
     dp: Seat
     world: Seat
     embedding: Seat
-    neighbours_share_domain: tuple[bool, ...]
+    reach: tuple[Reach, ...]
     first_rank: tuple[int, ...]
     ranks_per_stage: int
 
@@ -34,16 +33,13 @@ def build_groups(scenario: Scenario, cluster: Cluster) -> Groups:
     """Slice the rank grid along each axis and seat the groups."""
     grid = rank_grid(scenario.parallelism)
     pp = grid.shape[0]
-    domain = cluster.nvlink_domain
     firsts = [int(grid[r, 0, 0, 0]) for r in range(pp)]
     return Groups(
         tp=seat(grid[0, 0, 0, :], cluster),
         dp=seat(grid[0, :, :, 0].ravel(), cluster),
         world=seat(grid.ravel(), cluster),
         embedding=seat(grid[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),
-        neighbours_share_domain=tuple(
-            firsts[r] // domain == firsts[(r + 1) % pp] // domain for r in range(pp)
-        ),
+        reach=tuple(reach(firsts[r], firsts[(r + 1) % pp], cluster) for r in range(pp)),
         first_rank=tuple(firsts),
         ranks_per_stage=grid[0].size,
     )

@@ -40,14 +40,14 @@ class Linear:
         return _gemm(shard, rows or shard.tokens, self.inputs, self.outputs)
 
     def weight_grad(self, shard: Shard, software: Software) -> Gemm:
-        """dW = X^T dY, added into the FP32 gradient where the software's GEMM can."""
-        fused = software.wgrad_accumulates_fp32
+        """dW = X^T dY, added into the main gradient where the software's GEMM can."""
+        fused = software.fused_wgrad_accumulation
         return Gemm(
             m=self.outputs,
             n=self.inputs,
             k=shard.tokens,
             dtype=shard.dtype,
-            out_bytes=4 if fused else shard.element_bytes,
+            out_bytes=software.main_grad_bytes if fused else shard.element_bytes,
             accumulate=fused,
         )
 
@@ -171,5 +171,5 @@ def _weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -
 
 def accumulate_gradient(tape: Tape, parameters: float, shard: Shard, software: Software) -> None:
     """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one."""
-    if not software.wgrad_accumulates_fp32:
+    if not software.fused_wgrad_accumulation:
         tape.memory("accumulate gradient", parameters * (shard.element_bytes + 2 * software.main_grad_bytes))

@@ -20,7 +20,7 @@ from ...schedules.pipeline.point_to_point import (
     Wait,
     point_to_point,
 )
-from ..network.collectives import collective_transfer, message_transfer
+from ..network.collectives import Reach, collective_transfer, message_transfer
 from ..network.transfer import Transfer
 from . import program
 from .actions import Blocks, action_blocks, action_segment, ready_elements
@@ -81,7 +81,7 @@ class _StepWriter:
     script: Script = field(default_factory=Script)
     gathers: dict[int, list[int]] = field(default_factory=dict)  # per virtual stage, by layer unit
     segments: dict[tuple[int, Kind], Segment] = field(default_factory=dict)
-    transfers: dict[tuple[float, bool], Transfer] = field(default_factory=dict)
+    transfers: dict[tuple[float, Reach], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
     backwards: int = 0
 
@@ -163,8 +163,8 @@ class _StepWriter:
         return bool(self.gathers)
 
     def _neighbour_in_domain(self) -> bool:
-        share = self.rank.groups.neighbours_share_domain
-        return share[self.rank.index] or share[self.rank.index - 1]
+        reach = self.rank.groups.reach
+        return "domain" in (reach[self.rank.index], reach[self.rank.index - 1])
 
     def _spelled_out(self, action: Action, stage: Stage) -> None:
         rank, script = self.rank, self.script
@@ -212,13 +212,11 @@ class _StepWriter:
     def _transfer(self, part: Send | Recv) -> Transfer:
         rank = self.rank
         low, high = sorted((rank.index, part.peer))
-        same = rank.groups.neighbours_share_domain[low if high - low == 1 else high]
-        key = (self._message_bytes(part.action), same)
+        reach = rank.groups.reach[low if high - low == 1 else high]
+        key = (self._message_bytes(part.action), reach)
         if key not in self.transfers:
             count = rank.scenario.software.p2p_messages
-            self.transfers[key] = message_transfer(
-                key[0], same_domain=same, cluster=rank.cluster, messages=count
-            )
+            self.transfers[key] = message_transfer(*key, rank.cluster, messages=count)
         return self.transfers[key]
 
     def _message_bytes(self, action: Action) -> float:

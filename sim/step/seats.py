@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..network.collectives import Seat
+from ..network.collectives import Reach, Seat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +30,21 @@ def rank_grid(parallelism: Parallelism) -> NDArray[np.int64]:
 
 
 def seat(ranks: NDArray[np.int64], cluster: Cluster) -> Seat:
-    """How a group of global ranks sits over NVLink domains."""
+    """How a group of global ranks sits over NVLink domains and units of hosts."""
     domains = len({cluster.domain_of(int(rank)) for rank in ranks})
-    return Seat(ranks=len(ranks), domains=domains)
+    units = len({unit_of(int(rank), cluster) for rank in ranks})
+    return Seat(ranks=len(ranks), domains=domains, units=units)
+
+
+def unit_of(rank: int, cluster: Cluster) -> int:
+    """Which group of hosts with leaf switches of their own the rank is in; 0 without a network."""
+    return cluster.node_of(rank) // cluster.switches.nodes_per_unit if cluster.switches else 0
+
+
+def reach(a: int, b: int, cluster: Cluster) -> Reach:
+    """How far a message from rank ``a`` to rank ``b`` goes."""
+    if cluster.same_domain(a, b):
+        return "domain"
+    if cluster.same_node(a, b):
+        return "host"
+    return "unit" if unit_of(a, cluster) == unit_of(b, cluster) else "fabric"

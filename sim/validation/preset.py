@@ -85,7 +85,9 @@ def software_document(software: CaseSoftware) -> dict[str, Any]:
     if not software.fused_kernels:
         document |= UNFUSED
     if preset == "aleph-alpha-2023" and software.attention != "fa2":
-        document["fused_norm"] = False  # its RMSNorm kernel is an option beside FlashAttention-2 only (section 3)
+        document["fused_norm"] = (
+            False  # its RMSNorm kernel is an option beside FlashAttention-2 only (section 3)
+        )
     if software.p2p_overlap is False:
         document["point_to_point"] = "blocking"
     elif software.p2p_overlap and get_software(preset).point_to_point == "blocking":

@@ -38,9 +38,7 @@ def entries(rows: Sequence[Track], *, shares: bool) -> tuple[Entry, ...]:
     chunks = max((row.chunks for row in rows), default=1)
     found = [_work_entry(kind, chunks) for kind in palette.WORDS if kind in kinds]
     outside = {box.kind for row in rows for box in row.tail}
-    found += [
-        Entry((f"url(#hatch-{a})",), f"{a.upper()} while compute idles") for a in AXES if a in outside
-    ]
+    found += [Entry((f"url(#hatch-{a})",), f"{a.upper()} while compute idles") for a in AXES if a in outside]
     exposed = {box.kind for row in rows for box in row.exposed}
     found += [Entry((palette.FLAT[a],), f"exposed {a.upper()}", 0.35) for a in AXES if a in exposed]
     found.append(Entry((palette.IDLE,), "idle"))

@@ -1,0 +1,104 @@
+"""``stepsim calibrate``: constants from measurements.
+
+Brings together what may not know each other: fits on step times (sim) and profile files (calibration).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .mistakes import reported
+from .output import clear_status, echo_json, output_file, status_line, wrote
+from .validate import CORES
+from .views import JsonOption
+
+if TYPE_CHECKING:
+    from ..sim.validation.step_fit_report import StepFit
+
+PACKAGE = Path(__file__).parents[1]
+PROFILES = PACKAGE / "hardware" / "profiles"
+PRESETS = PACKAGE / "sim" / "software" / "presets.yaml"
+
+calibrate = typer.Typer(help="Fit constants to measurements.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def steps(
+    files: Annotated[list[Path], typer.Argument(metavar="CASES.yaml...", help="Files of measured cases.")],
+    gpu: Annotated[
+        list[str] | None, typer.Option("--gpu", metavar="NAME", help="Fit this GPU's constants only.")
+    ] = None,
+    software: Annotated[
+        list[str] | None, typer.Option("--software", metavar="NAME", help="Fit this preset's constants only.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to use.", show_default="one a core")] = CORES,
+    as_json: JsonOption = False,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the fit as a page.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the constants into the profiles and presets shipped here.")
+    ] = False,
+) -> None:
+    """Fit the constants that only step times show: of GPUs and of software presets, never of a run.
+
+    With --gpu or --software, given any number of times, all other constants stay as they are shipped.
+    """
+    output_file("--markdown", markdown, (".md",), files)
+
+    from ..hardware.gpus import get_gpu
+    from ..sim.software import get_software
+    from ..sim.validation.step_fit_page import fit_markdown, fit_text
+    from ..sim.validation.step_fit_report import fit_steps
+
+    gpus = [get_gpu(name).name for name in gpu or ()]
+    presets = [get_software(name).name for name in software or ()]
+    fit = fit_steps(files, gpus=gpus, presets=presets, jobs=jobs, say=status_line() or _to_stderr)
+    clear_status()
+    if markdown:
+        markdown.write_text(fit_markdown(fit), encoding="utf-8")
+    if write:
+        write_constants(fit, PROFILES, PRESETS)
+    if as_json:
+        from ..sim.validation.step_fit_files import fit_document
+
+        echo_json(fit_document(fit))
+    else:
+        typer.echo(fit_text(fit))
+    if markdown:
+        wrote("page", markdown)
+
+
+calibrate.command("steps")(reported(steps))
+
+
+@calibrate.callback()
+def _calibrate() -> None:
+    """Fit constants to measurements."""
+
+
+def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
+    """Write what was fitted into the folder of profiles and the file of presets."""
+    from ..calibration.profile_file import write_profile
+    from ..hardware.profile import load_profile
+    from ..sim.validation.step_fit_files import edited_presets, gpu_provenance
+
+    for gpu in fit.gpus:
+        constants = fit.constants.gpus[gpu.name]
+        profile = replace(
+            load_profile(gpu.name),
+            clock_fraction=constants.clock_fraction,
+            corun_slowdown=constants.corun_slowdown,
+            step_time_fit=gpu_provenance(gpu.coverage),
+        )
+        write_profile(profile, profiles)
+        wrote("profile", profiles / f"{gpu.name}.yaml")
+    presets.write_text(edited_presets(presets.read_text(encoding="utf-8"), fit), encoding="utf-8")
+    wrote("presets", presets)
+
+
+def _to_stderr(text: str) -> None:
+    typer.echo(text, err=True)

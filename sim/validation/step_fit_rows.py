@@ -1,0 +1,165 @@
+"""Measured steps that constants may be fitted on, and the step times that constants give them.
+
+Knows cases, scenarios and processes; which constants are tried, and why, is in step_fit.py.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from .case import Case, read_cases
+from .to_scenario import to_scenario
+
+if TYPE_CHECKING:
+    from ...hardware.profile import GpuProfile
+    from ..scenario.models import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimedRow:
+    """A measured step: its scenario, and what groups it. Equal only to itself, so that it can be a key."""
+
+    source: str
+    family: str
+    gpu: str
+    preset: str
+    measured_s: float
+    scenario: Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Constants to simulate one row with.
+
+    ``step_fixed_s`` is none of them: it is the last op of every rank, and adds to the step as it is.
+    """
+
+    clock_fraction: float
+    corun_slowdown: float
+    host_s_per_kernel: float
+
+
+SAME = 5e-4  # step times that differ by less are one
+
+Times = Callable[[Sequence[tuple[TimedRow, Trial]]], list[float]]
+"""Step times in seconds, without ``step_fixed_s``, of rows under trials."""
+
+
+def timed_rows(paths: Iterable[str | Path]) -> tuple[tuple[TimedRow, ...], int]:
+    """Rows of high trust with a step time that the simulator can express, and the number of those it cannot.
+
+    Raises:
+        ValueError: a file that is not a file of cases; the message names file, case and field.
+        OSError: a file that cannot be read.
+    """
+    rows, refused = [], 0
+    for path in map(Path, paths):
+        for case in read_cases(path):
+            if case.trust != "high" or case.measured.step_time_s is None:
+                continue
+            try:
+                rows.append(_timed_row(path.stem, case))
+            except ValueError:
+                refused += 1  # `stepsim validate` lists the reasons
+    return tuple(rows), refused
+
+
+def step_time_s(scenario: Scenario, trial: Trial) -> float:
+    """Simulated step time under ``trial``, without ``step_fixed_s``."""
+    from ..engine.replay import replay
+    from ..simulate import build_cluster
+    from ..step.lower import lower
+
+    cluster = build_cluster(scenario)
+    profile = _profile(cluster.gpu.name, trial.clock_fraction, trial.corun_slowdown)
+    software = scenario.software.model_copy(
+        update={"host_s_per_kernel": trial.host_s_per_kernel, "step_fixed_s": 0.0}
+    )
+    tried = scenario.model_copy(update={"software": software})
+    return replay(lower(tried, cluster, profile=profile).programs).makespan_s
+
+
+class StepTimes:
+    """``Times`` by simulation over ``jobs`` processes; a context.
+
+    Nothing is simulated twice, nor a row between two host times that make no difference to it: a step
+    never gets shorter when the host gets slower.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        from joblib import Parallel, delayed
+
+        self.simulated = 0
+        self._known: dict[tuple[TimedRow, float, float], dict[float, float]] = defaultdict(
+            dict
+        )  # by host time
+        self._pool: Any = Parallel(n_jobs=jobs)  # inside `with`, the processes stay and keep their memos
+        self._delayed_step_time: Any = delayed(step_time_s)
+
+    def __enter__(self) -> Self:
+        self._pool.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.__exit__(kind, error, trace)
+
+    def __call__(self, wanted: Sequence[tuple[TimedRow, Trial]]) -> list[float]:
+        missing = sorted((one for one in wanted if self._recall(*one) is None), key=_longest_first)
+        if missing:
+            found = self._pool(self._delayed_step_time(row.scenario, trial) for row, trial in missing)
+            self.simulated += len(missing)
+            for (row, trial), step_s in zip(missing, found, strict=True):
+                self._by_host(row, trial)[trial.host_s_per_kernel] = step_s
+        times = [self._recall(*one) for one in wanted]
+        return [step_s for step_s in times if step_s is not None]
+
+    def _recall(self, row: TimedRow, trial: Trial) -> float | None:
+        known, host_s = self._by_host(row, trial), trial.host_s_per_kernel
+        if host_s in known:
+            return known[host_s]
+        below = max((other for other in known if other < host_s), default=None)
+        above = min((other for other in known if other > host_s), default=None)
+        if below is None or above is None or known[above] > known[below] * (1 + SAME):
+            return None
+        return known[below]
+
+    def _by_host(self, row: TimedRow, trial: Trial) -> dict[float, float]:
+        return self._known[row, trial.clock_fraction, trial.corun_slowdown]
+
+
+def _longest_first(one: tuple[TimedRow, Trial]) -> int:
+    scenario = one[0].scenario
+    return -scenario.num_microbatches * scenario.parallelism.pp * scenario.parallelism.vpp
+
+
+def _timed_row(source: str, case: Case) -> TimedRow:
+    from ..simulate import build_cluster
+    from ..step.lower import lower
+
+    scenario = to_scenario(case)
+    lower(scenario, build_cluster(scenario))  # refuses, naming the field, what it cannot express
+    assert case.measured.step_time_s is not None
+    return TimedRow(
+        source=source,
+        family=case.family,
+        gpu=scenario.cluster.gpu,
+        preset=scenario.software.name,
+        measured_s=case.measured.step_time_s,
+        scenario=scenario,
+    )
+
+
+@cache
+def _profile(gpu: str, clock_fraction: float, corun_slowdown: float) -> GpuProfile:
+    """One object per trial: kernels' costs are memoised by profile, and equal ones compare slowly."""
+    from ...hardware.profile import load_profile
+
+    return replace(load_profile(gpu), clock_fraction=clock_fraction, corun_slowdown=corun_slowdown)
