@@ -64,7 +64,9 @@ def collective_constants() -> CollectiveConstants:
     """Read collectives.yaml."""
     document = yaml.safe_load(files(__package__).joinpath("collectives.yaml").read_text())
     return CollectiveConstants(
-        architectures={k: ArchitectureCollectives(**_floats(v)) for k, v in document["architectures"].items()},
+        architectures={
+            k: ArchitectureCollectives(**_floats(v)) for k, v in document["architectures"].items()
+        },
         fabrics={k: FabricCollectives(**_floats(v)) for k, v in document["fabrics"].items()},
         point_to_point=PointToPointConstants(**_floats(document["point_to_point"])),
         sms=document["sms"],

@@ -1,1 +1,1 @@
-"""The simulator proper: scenario, model, lowering, network, engine, reports, validation. Only here is a clock."""
+"""The simulator proper: scenario, model, lowering, network, engine, reports, validation. Has the clock."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +19,13 @@ from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
-from stepsim.sim.network.collectives import Seat, collective_transfer, message_transfer, payload_factor
+from stepsim.sim.network.collectives import (
+    Reach,
+    Seat,
+    collective_transfer,
+    message_transfer,
+    payload_factor,
+)
 from stepsim.sim.scenario.models import MeasuredNetwork
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter")
@@ -28,7 +35,6 @@ SYSTEMS = {
     "H200-SXM-141GB": "efa-3200",
     "B200-SXM-180GB": "roce-400-x8",
 }
-LINK_OF = {"nvlink.out": "nvlink", "nvlink.in": "nvlink", "nic.out": "nic", "nic.in": "nic"}
 
 kinds = st.sampled_from(KINDS)
 systems = st.sampled_from(sorted(SYSTEMS))
@@ -37,14 +43,14 @@ local_ranks = st.integers(2, 8)
 hosts = st.integers(1, 512)
 
 
-def cluster_of(gpu: str, nodes: int = 512, interconnect: str = "") -> Cluster:
+def cluster_of(gpu: str, nodes: int = 512, interconnect: str = "", oversubscription: float = 1.0) -> Cluster:
     network = get_interconnect(interconnect or SYSTEMS[gpu])
     return Cluster(
         gpu=get_gpu(gpu),
         gpus=8 * nodes,
         gpus_per_node=8,
         interconnect=network,
-        fabric=default_fabric(network),
+        fabric=replace(default_fabric(network), oversubscription=oversubscription),
     )
 
 
@@ -167,16 +173,40 @@ def test_bus_bandwidth_stays_below_the_links(
     assert bus_bytes_per_s(kind, size, seat, cluster) <= links
 
 
-@given(st.floats(0.0, 1e10), st.floats(0.0, 1e10), st.booleans(), systems)
+@given(sizes, sizes, st.sampled_from(["domain", "unit", "fabric"]), systems)
 def test_messages_grow_with_size_and_stay_below_their_link(
-    size: float, more: float, same: bool, gpu: str
+    size: float, more: float, reach: Reach, gpu: str
 ) -> None:
     cluster = cluster_of(gpu)
-    small, large = (message_transfer(s, same_domain=same, cluster=cluster) for s in (size, size + more))
+    small, large = (message_transfer(s, reach, cluster) for s in (size, size + more))
     assert small.solo_s <= large.solo_s * (1 + 1e-12)
-    link = cluster.gpu.nvlink_bytes_per_s if same else nic_line_rate(cluster)
+    tier = "nvlink" if reach == "domain" else "nic"
+    link = cluster.gpu.nvlink_bytes_per_s if tier == "nvlink" else nic_line_rate(cluster)
     assert large.ceiling_bytes_per_s <= link
-    assert {LINK_OF.get(name, name) for name, _ in large.weights} == {"nvlink" if same else "nic"}
+    assert large.weights == ((tier, 1.0),)
+
+
+@given(sizes, systems, st.floats(1.0, 16.0))
+def test_farther_messages_are_never_faster(size: float, gpu: str, oversubscription: float) -> None:
+    cluster = cluster_of(gpu, oversubscription=oversubscription)
+    reaches: tuple[Reach, ...] = ("domain", "unit", "fabric")
+    times = [message_transfer(size, reach, cluster).solo_s for reach in reaches]
+    assert times == sorted(times)
+
+
+@given(kinds, sizes, local_ranks, st.integers(1, 16), st.integers(1, 16), systems, st.floats(1.0, 16.0))
+def test_oversubscribed_uplinks_slow_down_what_crosses_them(
+    kind: str, size: float, local: int, per_unit: int, units: int, gpu: str, ratio: float
+) -> None:
+    """A ring enters and leaves each unit of hosts once, so the hosts of a unit share its uplinks."""
+    domains = per_unit * units
+    seat = Seat(ranks=local * domains, domains=domains, units=units)
+    full, thin = cluster_of(gpu), cluster_of(gpu, oversubscription=ratio)
+    free_s, slowed_s = seconds(kind, size, seat, full), seconds(kind, size, seat, thin)
+    if units == 1 or per_unit >= ratio:
+        assert slowed_s == free_s
+    else:
+        assert free_s <= slowed_s <= free_s * ratio / per_unit * (1 + 1e-12)
 
 
 # Measured networks ---------------------------------------------------------------------------------

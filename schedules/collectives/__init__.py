@@ -1,1 +1,1 @@
-"""Collective algorithms as transfers of payload fractions. Rings and pairwise exchange are closed forms so far, in sim/network."""
+"""Collective algorithms as transfers of payload fractions; rings are closed forms in sim/network so far."""

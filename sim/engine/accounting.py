@@ -17,7 +17,7 @@ from .record import Record
 
 @dataclass(slots=True)
 class RankTime:
-    """Seconds of one class's compute stream by what it did or awaited; ``busy_s`` is time inside pipeline actions."""
+    """Seconds of one class's compute stream by what it did or awaited; ``busy_s`` is inside actions."""
 
     parts: dict[str, float] = field(default_factory=dict)
     exposed: dict[str, float] = field(default_factory=dict)

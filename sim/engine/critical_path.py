@@ -29,7 +29,7 @@ def critical_path(record: Record) -> dict[str, float]:
     predecessors = [_stream_predecessors(program.ops) for program in record.programs.classes]
     while True:
         r, i = at
-        start, begin, end = record.times(r, i)
+        start, begin, _ = record.times(r, i)
         op = record.programs.classes[r].ops[i]
         source = record.source[r][i]
         _attribute(record, r, op, now - begin, parts)

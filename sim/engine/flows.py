@@ -73,7 +73,7 @@ class Flows:
 
     def _at_end_of_instant(self, callback: Any) -> None:
         event = simpy.Event(self._env)
-        event._ok, event._value = True, None
+        event._ok, event._value = True, None  # noqa: SLF001  succeed() would schedule it as a normal event
         call_at_end(event, callback)
         self._env.schedule(event, priority=AFTER_ALL)  # type: ignore[arg-type]
 

@@ -46,7 +46,9 @@ class Record:
     def times(self, r: int, i: int) -> tuple[float, float, float]:
         """(start, begin, end) of an op that has run."""
         start, begin, end = self.start[r][i], self.begin[r][i], self.end[r][i]
-        assert start is not None and begin is not None and end is not None
+        assert start is not None
+        assert begin is not None
+        assert end is not None
         return start, begin, end
 
     def _check_finished(self) -> None:

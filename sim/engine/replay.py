@@ -86,7 +86,7 @@ class _Replay:
                 self.env.process(self._stream(r, indices))
         events = 0
         collecting = gc.isenabled()
-        gc.disable()  # nothing here forms garbage cycles, and scanning a million live events costs a third of the time
+        gc.disable()  # nothing here forms garbage cycles; scanning a million live events costs a third more
         try:
             while True:
                 self.env.step()

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
 PointToPoint = Literal["async", "blocking", "prefetch"]
+CrossEntropy = Literal["vocab-parallel", "fused", "gathered"]
 HostSync = Literal["never", "receive", "always"]
 TpOverlap = Literal["userbuffers", "local-shard"]
 
@@ -35,7 +36,7 @@ class Software(BaseModel):
     )  # reads and writes of Q, K, V per direction that only change layout
     split_gate: bool = False  # the two input branches of SwiGLU are separate column-parallel layers
     fused_residual: bool = True  # bias+dropout+add in one kernel
-    fused_cross_entropy: bool = False
+    cross_entropy: CrossEntropy = "vocab-parallel"  # how the loss is computed where TP splits the vocabulary
     fused_optimizer: bool = True
     torch_compile: bool = False
     cuda_graphs: bool = False

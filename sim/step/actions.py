@@ -11,10 +11,9 @@ from .ends import (
     embedding_forward,
     head_backward,
     head_forward,
-    loss_backward,
-    loss_forward,
 )
 from .layer import backward_block, forward_block
+from .loss import loss_backward, loss_forward
 from .parameters import StageParameters
 from .program import Block, Segment
 from .refusal import NotSupported

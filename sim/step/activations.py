@@ -1,4 +1,4 @@
-"""Activations: how many bytes a microbatch holds between its forward and its backward, and the peak of their sum.
+"""Activations: bytes that a microbatch holds between its forward and its backward, and their peak sum.
 
 Counted per layer from what backward needs, which reproduces ``s b h (34 + 5 a s / h)`` bytes and its
 forms under tensor and sequence parallelism (Korthikanti 2022, arXiv:2205.05198, section 4). They live
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ..report.result import ActionSpan
 from ..software.software import Software
+from .loss import logits_bytes
 from .shard import Shard
 from .stages import Stage
 
@@ -34,7 +35,7 @@ class ActivationBytes:
 
 @dataclass(kw_only=True)
 class Peak:
-    """The largest sum held: its parts in bytes, when, during which action; and every change before and after."""
+    """The largest sum held: its parts in bytes, when, during which action; and every change of the sum."""
 
     body: float = 0.0
     logits: float = 0.0
@@ -55,7 +56,7 @@ def activation_bytes(shard: Shard, software: Software, *, selective: bool) -> Ac
     gathered = stream if sharded else shard.hidden_bytes  # inputs of column-parallel layers
     mask = shard.norm_tokens * shard.hidden if shard.dropout else 0.0
     norms = 2 * stream * (1 if software.fused_norm else 3)  # inputs of both; eager norms keep FP32 copies
-    attention = tokens * (shard.qkv_width + shard.attention_width) * e
+    attention = float(tokens * (shard.qkv_width + shard.attention_width) * e)
     if software.attention == "unfused":
         # probabilities; under dropout its mask and its output too
         attention += 0 if selective else shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
@@ -64,14 +65,13 @@ def activation_bytes(shard: Shard, software: Software, *, selective: bool) -> Ac
     # Every input branch and the product; SiLU's own output where it is a kernel of its own.
     branches = shard.gate + 1 + (1 if shard.gate == 2 and not software.fused_activation else 0)
     layer = norms + 2 * gathered + attention + tokens * shard.ffn * e * branches + 2 * mask
-    wide = 4.0 if software.logits_fp32 else float(e)
     return ActivationBytes(
         layer=layer,
         recomputed_layer=stream,
         working=layer,
         embedding=mask,
         head=stream + gathered,
-        logits=tokens * shard.vocabulary * (wide + e),
+        logits=logits_bytes(shard, software),
     )
 
 
@@ -81,7 +81,7 @@ def peak_activations(
     sizes: ActivationBytes,
     lazy_gradients: dict[int, float],
 ) -> Peak:
-    """Walk one rank's actions in time. ``lazy_gradients`` are bytes that a stage's first backward allocates."""
+    """Walk one rank's actions in time. ``lazy_gradients``: bytes that a stage's first backward allocates."""
     held, peak = Peak(), Peak()
     pending = dict(lazy_gradients)
     for at_s, _, span in sorted(_moments(actions), key=lambda m: (m[0], m[1])):

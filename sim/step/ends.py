@@ -1,8 +1,7 @@
-"""The two ends of the model: embedding on the first stage; head (final norm, logits) and loss on the last.
+"""The two ends of the model: the embedding on the first stage, the head (final norm and logits) on the last.
 
-The vocabulary is split over the TP group (Megatron's vocabulary-parallel embedding and cross
-entropy): the embedding's output is reduced over the group, and so are the maximum, the sum of
-exponentials and the target's logit of every token.
+The vocabulary is split over the TP group, so that the embedding's output is reduced over it. The
+loss is in loss.py.
 """
 
 from __future__ import annotations
@@ -59,54 +58,9 @@ def head_backward(shard: Shard, software: Software, costs: Costs) -> Block:
     return tape.block("head backward")
 
 
-def loss_forward(shard: Shard, software: Software, costs: Costs) -> Block:
-    """Vocabulary-parallel cross entropy."""
-    tape = Tape(costs)
-    _loss(tape, shard, software)
-    return tape.block("loss forward")
-
-
-def loss_backward(shard: Shard, software: Software, costs: Costs) -> Block:
-    """Gradient of the logits, from the probabilities that forward kept."""
-    tape = Tape(costs)
-    logits, e = float(shard.tokens * shard.vocabulary), shard.element_bytes
-    wide = 4 if software.logits_fp32 else e
-    if software.fused_cross_entropy:
-        tape.memory("loss backward", logits * (wide + e))  # read probabilities, write the 16-bit gradient
-    else:
-        # multiply in place by the incoming gradient (r, w); cast back (r, w e)
-        tape.memory(
-            "loss backward", logits * (2 * wide + (wide + e if software.logits_fp32 else 0)), launches=4
-        )
-    return tape.block("loss backward")
-
-
 def _reduction(shard: Shard) -> str:
     return "reduce_scatter" if shard.sequence_parallel else "all_reduce"
 
 
 def _head(shard: Shard) -> Linear:
     return Linear(name="logits", inputs=shard.hidden, outputs=shard.vocabulary)
-
-
-def _loss(tape: Tape, shard: Shard, software: Software) -> None:
-    """Passes over the logits of the sharded cross entropy, and its three small all-reduces."""
-    logits, e = float(shard.tokens * shard.vocabulary), shard.element_bytes
-    wide = 4 if software.logits_fp32 else e
-    small = shard.tokens * 4.0
-    if software.fused_cross_entropy:
-        tape.memory("loss", logits * (e + 2 * wide), launches=3)  # read, write probabilities, one reread
-        if shard.tp > 1:
-            tape.tp("loss all_reduce", "all_reduce", 3 * small)
-        return
-    cast = e + wide if software.logits_fp32 else 0
-    tape.memory("logits cast, maximum", logits * (cast + wide), launches=2)
-    if shard.tp > 1:
-        tape.tp("loss maximum all_reduce", "all_reduce", small)
-    tape.memory("subtract, gather target, exponentiate, sum", logits * 5 * wide, launches=10)  # r w, r w, r
-    if shard.tp > 1:
-        tape.tp("loss target all_reduce", "all_reduce", small)
-        tape.tp("loss sum all_reduce", "all_reduce", small)
-    tape.memory("normalise", logits * 2 * wide, launches=4)  # r w, kept for backward
-    if software.extra_launches_per_microbatch:
-        tape.memory("small kernels", 0.0, launches=software.extra_launches_per_microbatch)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Groups:
     """Seats of the groups that rank 0 belongs to; by symmetry every rank's are alike.
 
-    ``reach[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``first_rank`` is the lowest global rank of each pipeline rank.
+    ``reach[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``first_rank``
+    is the lowest global rank of each pipeline rank.
     """
 
     tp: Seat

@@ -16,7 +16,7 @@ CONTEXT_BYTES = 0.8e9
 """CUDA context, cuBLAS and loaded kernels: 0.5 to 1 GB with torch 2 on A100 and H100 (unverified)."""
 
 COMMUNICATOR_BYTES = 0.25e9
-"""Buffers of one NCCL communicator: 16 to 24 channels x (4 MiB Simple + 4.9 MB LL128 + 0.5 MiB LL), NCCL init.cc."""
+"""Buffers of an NCCL communicator: 16-24 channels x (4 MiB Simple + 4.9 MB LL128 + 0.5 MiB LL), init.cc."""
 
 GEMM_WORKSPACE_BYTES = 64e6
 """cuBLAS workspace: 32 MiB a handle on Hopper by default, twice (PyTorch CUBLAS_WORKSPACE_CONFIG)."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StageParameters:
-    """Elements held by one TP rank: the head (with final norm), each layer, the embedding (with positions)."""
+    """Elements held by one TP rank: head (with final norm), each layer, embedding (with positions)."""
 
     head: float
     layer: float

@@ -144,7 +144,7 @@ class _StepWriter:
             self._after_backward()
 
     def _undisturbed(self, action: Action) -> bool:
-        """Whether nothing of this rank's own can run beside the action, so that its blocks keep their solo time."""
+        """Whether nothing of this rank's own can run beside the action: its blocks keep their solo time."""
         if self.overlaps and self._gradients_in_flight(action):
             return False
         if action.stage in self.gathers and action.kind is Kind.FORWARD and action.microbatch == 0:
@@ -187,7 +187,7 @@ class _StepWriter:
             self.gathers.pop(action.stage, None)
 
     def _after_backward(self) -> None:
-        """Megatron's aligned reduction: after its j-th backward, rank r reduces the chunk that ends at j - r."""
+        """Megatron's aligned reduction: after its j-th backward, rank r reduces what ends at j - r."""
         rank = self.rank
         slot = self.backwards - rank.index
         self.backwards += 1
@@ -220,7 +220,7 @@ class _StepWriter:
         return self.transfers[key]
 
     def _message_bytes(self, action: Action) -> float:
-        """Bytes that ``action`` hands on: an activation, or the logits where the loss has a stage of its own."""
+        """Bytes that ``action`` hands on: an activation, or logits where the loss has a stage of its own."""
         shard, stages = self.rank.shard, self.rank.stages
         boundary = action.stage if action.kind is Kind.FORWARD else action.stage - 1
         if stages[boundary].head and not stages[boundary].loss:
@@ -250,7 +250,7 @@ class _StepWriter:
     # Start and end of the step -------------------------------------------------------------------
 
     def _prefetch_parameters(self) -> None:
-        """Overlapped parameter all-gathers of the distributed optimizer: bucket after bucket, in forward order."""
+        """Overlapped parameter all-gathers of the distributed optimizer, in forward order."""
         rank = self.rank
         if not (self.reduces and self.sharded and rank.scenario.software.overlap_param_gather):
             return

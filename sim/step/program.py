@@ -89,7 +89,7 @@ Work = Compute | Collective | Exchange | Segment
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One entry of a stream. ``host_s`` is what issuing it costs the host; ``host_sync`` makes the host wait for its end."""
+    """One entry of a stream. ``host_s``: what issuing costs the host; ``host_sync``: it waits for the end."""
 
     name: str
     stream: str

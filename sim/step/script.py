@@ -36,7 +36,7 @@ class Script:
         host_s: float = 0.0,
         host_sync: bool = False,
     ) -> int:
-        """Append to another stream, after what the compute stream has done so far unless ``after`` says otherwise."""
+        """Append to another stream, after ``after`` or else all that the compute stream has done so far."""
         deps = self.frontier() if after is None else after
         return self._append(
             Op(name, stream, category, work, deps, action=action, host_s=host_s, host_sync=host_sync)

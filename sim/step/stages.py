@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A virtual stage: ``layers`` transformer layers, the first ``recomputed`` of which are recomputed in full."""
+    """A virtual stage: ``layers`` transformer layers, the first ``recomputed`` of them recomputed in full."""
 
     index: int
     layers: int

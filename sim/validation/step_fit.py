@@ -186,7 +186,7 @@ def best_corun(data: Data, constants: Constants, gpu: str) -> Choice:
 
 
 def _with_clock(data: Data, constants: Constants, gpu: str, strides: Sequence[int] = ()) -> Constants:
-    """With the best clock that is reached from the present one by ``strides``; without any, the best of all."""
+    """With the best clock that is reached from the present one by ``strides``, or the best of all without."""
     rows, present = data.of_gpu(gpu), constants.gpus[gpu].clock_fraction
 
     def score(clock: float) -> float:

@@ -60,10 +60,7 @@ def _comment(choice: Choice, coverage: Coverage) -> str:
 
 
 def _basis(coverage: Coverage) -> str:
-    return (
-        f"{coverage.rows} rows, {coverage.families} families, {coverage.sources} sources, "
-        f"error {percent(coverage.error)}, held out {percent(coverage.held_out)}"
-    )
+    return f"{coverage.basis}, error {percent(coverage.error)}, held out {percent(coverage.held_out)}"
 
 
 def _number(value: float) -> str:

@@ -28,9 +28,9 @@ software preset the host's time per kernel and a fixed time per step. Nothing is
 
 The fit makes small the mean over sources of the mean over families of the mean |predicted / measured - 1|
 in a family, on the rows of high trust that can be expressed. A clock is always fitted; another constant
-only where it takes more than {percent(WORTH)} off that error and at least {FEWEST_FAMILIES} families have a step
-that it makes {percent(SHOWS, 0)} longer. Held out: the families are split in two halves by a hash of their names,
-and each half is predicted with the constants that the other half gives.
+only where it takes more than {WORTH * 100:g} points off that error, and at least {FEWEST_FAMILIES} families
+have a step that it makes {percent(SHOWS, 0)} longer. Held out: the families are split in two halves by a hash
+of their names, and each half is predicted with the constants that the other half gives.
 """
 
 
@@ -56,11 +56,11 @@ def _summary(fit: StepFit) -> str:
     }
     rows = [(label, *_figures(score)) for label, score in scores.items()]
     errors = fit.fitted.errors
-    counts = f"{fit.fitted_constants} fitted constants; {errors.cases} cases in {errors.families} families"
+    counts = f"Constants fitted: {fit.fitted_constants}; cases: {errors.cases} in {errors.families} families"
     if fit.refused:
-        counts += f"; {fit.refused} cases of high trust cannot be expressed yet"
+        counts += f"; of high trust but not to be expressed yet: {fit.refused}"
     if fit.left_out:
-        counts += f"; {fit.left_out} touch no constant that is fitted"
+        counts += f"; without a part in any fitted constant: {fit.left_out}"
     columns = ("constants", "error", "family median", "family p90", "signed")
     return f"## The fit\n\n{counts}.\n\n{_table(columns, rows)}"
 
@@ -87,10 +87,10 @@ def _sources(fit: StepFit) -> str:
 
 
 def _gpu(gpu: GpuFit, constants: GpuConstants) -> str:
-    halves = " and ".join(map(_plain, gpu.halves))
+    clock, halves = _plain(constants.clock_fraction), " and ".join(map(_plain, gpu.halves))
     return (
         f"## {gpu.name}\n\n{_coverage(gpu.coverage)}\n\n"
-        f"- `clock_fraction` {_plain(constants.clock_fraction)}. {_flat(gpu.clock, _plain)} The halves give {halves}.\n"
+        f"- `clock_fraction` {clock}. {_flat(gpu.clock, _plain)} The halves give {halves}.\n"
         f"- `corun_slowdown` {_choice(gpu.corun, _plain)}\n\n"
         f"{_points('clock_fraction', gpu.clock, _plain)}"
     )
@@ -108,10 +108,7 @@ def _preset(preset: PresetFit) -> str:
 
 
 def _coverage(covered: Coverage) -> str:
-    return (
-        f"{covered.rows} rows, {covered.families} families, {covered.sources} sources: "
-        f"error {percent(covered.error, 2)}, held out {percent(covered.held_out, 2)}."
-    )
+    return f"{covered.basis}: error {percent(covered.error, 2)}, held out {percent(covered.held_out, 2)}."
 
 
 def _choice(choice: Choice, written: Written) -> str:

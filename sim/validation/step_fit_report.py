@@ -54,6 +54,12 @@ class Coverage:
     error: float
     held_out: float
 
+    @property
+    def basis(self) -> str:
+        """The counts in words."""
+        sources = "source" if self.sources == 1 else "sources"
+        return f"{self.rows} rows, {self.families} families, {self.sources} {sources}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:

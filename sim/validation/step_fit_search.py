@@ -7,6 +7,7 @@ show, fits of two halves meet in the same values, and what one asks the other ne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 Score = Callable[[float], float]
 """Error of a value of the constant; the smaller, the better. Asked often for the same value: memoise."""
@@ -64,7 +65,7 @@ def flat_range(points: Points, within: float) -> tuple[float, float]:
 
 
 def _crossing(outwards: Points, limit: float) -> float:
-    for (x, error), (further, worse) in zip(outwards, outwards[1:], strict=False):
+    for (x, error), (further, worse) in pairwise(outwards):
         if worse > limit:
             return round(x + (further - x) * (limit - error) / (worse - error), 12)
     return outwards[-1][0]
