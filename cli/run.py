@@ -30,7 +30,7 @@ def run(
     save_program: Annotated[
         Path | None,
         typer.Option(
-            "--save-program", metavar="FILE.json", help="Write the lowered program, for stepsim replay."
+            "--save-program", metavar="FILE.json[.gz]", help="Write the lowered program, for stepsim replay."
         ),
     ] = None,
 ) -> None:
@@ -40,7 +40,7 @@ def run(
     """
     views = ViewFiles(timeline=timeline, trace=trace, spans=spans)
     views.check([scenario])
-    output_file("--save-program", save_program, (".json",), [scenario, *([trace] if trace else [])])
+    output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
 
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
@@ -50,7 +50,7 @@ def run(
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
     if save_program:
-        from ..sim.step.program_file import save_program as save
+        from ..sim.replay import save_program as save
 
         save(save_program, loaded)
     clear_status()

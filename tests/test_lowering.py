@@ -19,7 +19,7 @@ from stepsim.sim.report.document import result_document
 from stepsim.sim.report.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-from stepsim.sim.software import software_names
+from stepsim.sim.software import get_software, software_names
 from stepsim.sim.step.lower import Lowered
 from stepsim.sim.step.program import Collective, Compute, Exchange, Program
 from stepsim.sim.step.shard import ELEMENT_BYTES
@@ -97,6 +97,18 @@ def test_gradients_are_reduced_once_and_parameters_come_back_once(run: Scenario)
         assert payloads(program, "dp") == pytest.approx(expected, rel=1e-9)
 
 
+@law
+@given(layouts())
+def test_adam_reads_and_writes_its_state_once(run: Scenario) -> None:
+    """FP32 gradient, weight and two moments read, weight and moments written: 28 bytes per own parameter."""
+    shards = run.parallelism.dp if run.parallelism.zero else 1
+    for program, held in zip(lowered(run).programs.classes, parameters_of_ranks(run), strict=True):
+        (adam,) = [op.work for op in program.ops if op.name == "Adam"]
+        assert isinstance(adam, Compute)
+        passes = 1 if run.software.fused_optimizer else 3
+        assert adam.bytes == pytest.approx(28 * passes * held / shards)
+
+
 # Bytes of tensor parallelism -----------------------------------------------------------------------
 
 
@@ -127,15 +139,18 @@ def layer_passes(run: Scenario) -> float:
 def expected_tensor_parallel_bytes(run: Scenario, r: int) -> float:
     """Of layers, and of the ends on the first and the last pipeline rank."""
     par, training, sharded = run.parallelism, run.training, run.parallelism.sequence_parallel
-    tokens = training.micro_batch * training.seq_length
-    passes, small = run.model.num_layers / par.pp * layer_passes(run), 0.0
+    tokens, element_bytes = training.micro_batch * training.seq_length, ELEMENT_BYTES[training.precision]
+    passes, loss = run.model.num_layers / par.pp * layer_passes(run), 0.0
     if r == 0:  # embedding: an all_reduce, or a reduce_scatter and backward an all_gather
         passes += 2
     if r == par.pp - 1:  # logits: dX is reduced; gathered and, where inputs are not kept, regathered
         passes += 2 + (1 if sharded and run.software.sp_regathers_input else 0)
-        small = 3 * 2 * 4.0 * tokens  # all_reduces of each token's maximum, sum and target, in FP32
-    activation = tokens * run.model.hidden_size * ELEMENT_BYTES[training.precision]
-    return run.num_microbatches * (par.tp - 1) / par.tp * (passes * activation + small)
+        if run.software.cross_entropy == "gathered":
+            loss = tokens * run.model.vocab_size * element_bytes
+        else:
+            loss = 3 * 2 * 4.0 * tokens  # all_reduces of each token's maximum, sum and target, in FP32
+    activation = tokens * run.model.hidden_size * element_bytes
+    return run.num_microbatches * (par.tp - 1) / par.tp * (passes * activation + loss)
 
 
 @law
@@ -148,8 +163,16 @@ def test_tensor_parallelism_sends_four_all_reduces_per_layer(run: Scenario) -> N
         assert tensor_parallel_bytes(step, program) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize("software", software_names())
+@pytest.mark.parametrize(
+    ("software", "sharded"),
+    [
+        pytest.param(
+            name, sharded, marks=[TWICE_REDUCED] if sharded and get_software(name).split_gate else []
+        )
+        for name in software_names()
+        for sharded in (False, True)
+    ],
+)
 def test_every_software_sends_them(software: str, sharded: bool) -> None:
     run = scenario(
         software=software, tp=4, sequence_parallel=sharded, mlp="swiglu", gpu="H100-SXM5-80GB", microbatches=1

@@ -18,10 +18,6 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 from stepsim.sim.step.shard import ELEMENT_BYTES
 
-TWO_BYTE_GRADIENTS = pytest.mark.xfail(
-    reason="presets with 2-byte gradients keep them in FP32 training too", strict=True
-)
-
 STATE = ("weights", "gradients", "optimizer")
 
 heads = st.sampled_from([4, 8, 16])
@@ -179,7 +175,7 @@ def state_bytes(stage: StageMemory) -> float:
     ("precision", "software", "per_parameter"),
     [
         ("fp32", "megatron-2022-sp", 4 + 4 + 8),
-        pytest.param("fp32", "megatron-2021", 4 + 4 + 8, marks=TWO_BYTE_GRADIENTS),
+        ("fp32", "megatron-2021", 4 + 4 + 8),
         ("fp16", "megatron-2021", 2 + 2 + 4 + 8),
         ("bf16", "aleph-alpha-2023", 2 + 2 + 4 + 8),
         ("bf16", "megatron-2022-sp", 2 + 4 + 4 + 8),

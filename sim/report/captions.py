@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
 
+def headings(scenario: Scenario | None) -> tuple[str, ...]:
+    """Title first, then what and how in a line each; without a scenario there is little to say.
+
+    >>> headings(None)
+    ('A program without a scenario',)
+    """
+    if scenario is None:
+        return ("A program without a scenario",)
+    lines = (subject(scenario), layout(scenario), batch(scenario))
+    return (scenario.title, *lines) if scenario.title else lines
+
+
 def subject(scenario: Scenario) -> str:
     """``llama3.1-405b on 16,384 x H100-SXM5-80GB``."""
     cluster = scenario.cluster

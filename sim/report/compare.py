@@ -58,7 +58,12 @@ class Comparison:
 
 
 def comparison(a: Result, b: Result) -> Comparison:
-    """What changes from ``a`` to ``b``."""
+    """What changes from ``a`` to ``b``.
+
+    Raises ValueError for a replayed program: it lacks the scenario or the memory bill.
+    """
+    if not (a.scenario and a.memory and b.scenario and b.memory):
+        raise ValueError("only simulated scenarios can be compared, not replayed programs")
     fullest_a, fullest_b = _fullest(a), _fullest(b)
     return Comparison(
         name_a=a.scenario.name,

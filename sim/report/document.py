@@ -6,6 +6,7 @@ of keys and lists is the same every time. Knows no files.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .outlook import outlook
@@ -13,24 +14,27 @@ from .result import AXES, Result, StageMemory
 
 
 def result_document(result: Result) -> dict[str, Any]:
-    """Every figure of the step; ``memory_bytes_per_stage`` is the peak by pipeline rank."""
+    """Every figure of the step; ``memory_bytes_per_stage`` is the peak by pipeline rank.
+
+    A replayed program has None where only a scenario or a memory bill could tell.
+    """
     return {
-        "scenario": result.scenario.name,
+        "scenario": result.scenario.name if result.scenario else None,
         "step_time_s": float(result.step_time_s),
         "published": _published(result),
-        "tokens_per_step": float(result.tokens_per_step),
-        "tokens_per_second_per_gpu": float(result.tokens_per_second_per_gpu),
-        "mfu": float(result.mfu),
-        "mfu_causal": float(result.mfu_causal),
-        "hfu": float(result.hfu),
-        "bubble_fraction": float(result.bubble_fraction),
-        "bubble_per_stage": [float(share) for share in result.bubble_per_stage],
+        "tokens_per_step": _known(result.tokens_per_step),
+        "tokens_per_second_per_gpu": _known(result.tokens_per_second_per_gpu),
+        "mfu": _known(result.mfu),
+        "mfu_causal": _known(result.mfu_causal),
+        "hfu": _known(result.hfu),
+        "bubble_fraction": _known(result.bubble_fraction),
+        "bubble_per_stage": [_known(share) for share in result.bubble_per_stage],
         "exposed_communication_s": {
             axis: float(result.exposed_communication_s.get(axis, 0.0)) for axis in AXES
         },
         "critical_path": [{"name": s.name, "seconds": float(s.seconds)} for s in result.critical_path],
-        "fits": bool(result.fits),
-        "peak_memory_bytes": float(result.peak_memory_bytes),
+        "fits": bool(result.fits) if result.memory else None,
+        "peak_memory_bytes": _known(result.peak_memory_bytes),
         "memory_bytes_per_stage": [float(stage.peak_bytes) for stage in result.memory],
         "memory": [_memory(stage) for stage in result.memory],
         "training": _training(result),
@@ -48,8 +52,13 @@ def result_document(result: Result) -> dict[str, Any]:
     }
 
 
+def _known(figure: float) -> float | None:
+    """JSON has no nan."""
+    return None if math.isnan(figure) else float(figure)
+
+
 def _published(result: Result) -> dict[str, Any] | None:
-    published = result.scenario.published
+    published = result.scenario.published if result.scenario else None
     if published is None:
         return None
     measured_s = published.step_time_s

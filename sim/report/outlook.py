@@ -22,14 +22,14 @@ class Outlook:
 
 
 def outlook(result: Result) -> Outlook | None:
-    """None when the scenario names no token budget."""
-    tokens = result.scenario.training.tokens
-    if tokens is None:
+    """None when no scenario names a token budget."""
+    scenario = result.scenario
+    if scenario is None or (tokens := scenario.training.tokens) is None:
         return None
     steps = float(tokens / result.tokens_per_step)
     hours = steps * float(result.step_time_s) / 3600
     gpu_hours = hours * int(result.gpus)
-    price_per_gpu_hour = result.scenario.cluster.price_per_gpu_hour
+    price_per_gpu_hour = scenario.cluster.price_per_gpu_hour
     return Outlook(
         tokens=float(tokens),
         steps=steps,

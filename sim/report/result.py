@@ -5,6 +5,7 @@ Knows no clock and no scenario language; the tables, timelines and traces beside
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -109,9 +110,13 @@ class Result:
     waiting for other pipeline ranks over busy time (Narayanan 2021, section 2.2.1).
     ``exposed_communication_s`` is, by axis, the time during which the compute stream stood still
     for it, averaged over ranks. ``spans_source`` yields every Span; it is called lazily.
+
+    A replayed program may come without a ``scenario``: what only that can tell (tokens, FLOPs and all
+    that follows from them) is nan then. ``memory`` is empty where programs are replayed from a file,
+    which say nothing of it; ``bubble_fraction`` is nan where no op belongs to a pipeline action.
     """
 
-    scenario: Scenario
+    scenario: Scenario | None
     step_time_s: float
     tokens_per_step: float
     model_flops: float
@@ -132,7 +137,7 @@ class Result:
 
     @property
     def gpus(self) -> int:
-        return self.scenario.cluster.gpus
+        return sum(ranks.count for ranks in self.ranks)
 
     @property
     def tokens_per_second_per_gpu(self) -> float:
@@ -152,10 +157,11 @@ class Result:
 
     @property
     def peak_memory_bytes(self) -> float:
-        return max(stage.peak_bytes for stage in self.memory)
+        return max((stage.peak_bytes for stage in self.memory), default=math.nan)
 
     @property
     def fits(self) -> bool:
+        """Whether no rank is known to run out of memory."""
         return all(stage.fits for stage in self.memory)
 
     def iter_spans(self) -> Iterator[Span]:

@@ -26,12 +26,10 @@ def print_result(result: Result, console: Console) -> None:
 
     from .memory_table import memory_table
 
-    scenario = result.scenario
-    console.print(Text(scenario.title or captions.subject(scenario), style="bold"))
-    if scenario.title:
-        console.print(captions.subject(scenario))
-    console.print(captions.layout(scenario))
-    console.print(captions.batch(scenario))
+    title, *lines = captions.headings(result.scenario)
+    console.print(Text(title, style="bold"))
+    for line in lines:
+        console.print(line)
     console.print()
     console.print(_grid(headline(result)))
     _section(console, "Where the time goes")
@@ -39,8 +37,9 @@ def print_result(result: Result, console: Console) -> None:
     if any(result.exposed_communication_s.get(axis, 0.0) > 0 for axis in AXES):
         _section(console, "Exposed communication")
         console.print(_exposed_table(result))
-    _section(console, "Memory per pipeline rank, at its peak")
-    console.print(memory_table(result, console.width))
+    if result.memory:
+        _section(console, "Memory per pipeline rank, at its peak")
+        console.print(memory_table(result, console.width))
     if result.assumptions:
         _section(console, f"Rests on: {_counted_assumptions(result)}")
         console.print(_assumptions_table(result))
@@ -49,14 +48,17 @@ def print_result(result: Result, console: Console) -> None:
 
 
 def headline(result: Result) -> Iterator[Line]:
-    """The figures that people quote, each with what it means."""
+    """The figures that people quote and that are known, each with what it means."""
     yield "step time", seconds(result.step_time_s), _published_step(result)
-    yield "tokens/s per GPU", f"{result.tokens_per_second_per_gpu:,.1f}", ""
-    yield "MFU", percent(result.mfu), f"full attention scores{_published_mfu(result)}"
-    yield "MFU, causal", percent(result.mfu_causal), "half of the attention scores"
-    yield "HFU", percent(result.hfu), "with recomputation, full attention scores"
-    yield "pipeline bubble", percent(result.bubble_fraction), "idle over busy time"
-    yield "peak memory", gigabytes(result.peak_memory_bytes), _fit(result)
+    if result.scenario:
+        yield "tokens/s per GPU", f"{result.tokens_per_second_per_gpu:,.1f}", ""
+        yield "MFU", percent(result.mfu), f"full attention scores{_published_mfu(result)}"
+        yield "MFU, causal", percent(result.mfu_causal), "half of the attention scores"
+        yield "HFU", percent(result.hfu), "with recomputation, full attention scores"
+    if result.actions:
+        yield "pipeline bubble", percent(result.bubble_fraction), "idle over busy time"
+    if result.memory:
+        yield "peak memory", gigabytes(result.peak_memory_bytes), _fit(result)
     ahead = outlook(result)
     if ahead:
         yield (
@@ -82,7 +84,7 @@ def class_line(result: Result) -> str:
 
 
 def _published_step(result: Result) -> str:
-    published = result.scenario.published
+    published = result.scenario.published if result.scenario else None
     if published is None or published.step_time_s is None:
         return ""
     error = result.step_time_s / published.step_time_s - 1
@@ -92,7 +94,7 @@ def _published_step(result: Result) -> str:
 
 def _published_mfu(result: Result) -> str:
     """The source stands beside the step time where there is one, else here."""
-    published = result.scenario.published
+    published = result.scenario.published if result.scenario else None
     if published is None or published.mfu is None:
         return ""
     source = f" ({published.source})" if published.source and published.step_time_s is None else ""

@@ -78,7 +78,7 @@ def _header(result: Result, rank: int | None) -> Event:
     return {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
-        "traceName": result.scenario.name,
+        "traceName": result.scenario.name if result.scenario else "program",
         "distributedInfo": {"backend": "nccl", "rank": first.first_rank, "world_size": result.gpus},
     }
 

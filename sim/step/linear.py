@@ -47,7 +47,7 @@ class Linear:
             n=self.inputs,
             k=shard.tokens,
             dtype=shard.dtype,
-            out_bytes=software.main_grad_bytes if fused else shard.element_bytes,
+            out_bytes=shard.grad_bytes if fused else shard.element_bytes,
             accumulate=fused,
         )
 
@@ -101,9 +101,9 @@ def column_backward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, softw
         name = f"{linears[0].name} all_gather"
         gathered = tape.tp(name, "all_gather", shard.hidden_bytes, wait=not overlaps)
     reduced: list[int] = []
-    for linear in linears:
+    for position, linear in enumerate(linears, 1):
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
-        last = linear is linears[-1]
+        last = position == len(linears)
         if shard.tp > 1 and (last or not shard.sequence_parallel):
             kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
             reduced.append(
@@ -172,4 +172,4 @@ def _weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -
 def accumulate_gradient(tape: Tape, parameters: float, shard: Shard, software: Software) -> None:
     """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one."""
     if not software.fused_wgrad_accumulation:
-        tape.memory("accumulate gradient", parameters * (shard.element_bytes + 2 * software.main_grad_bytes))
+        tape.memory("accumulate gradient", parameters * (shard.element_bytes + 2 * shard.grad_bytes))

@@ -59,8 +59,8 @@ def _stage_memory(lowered: Lowered, r: int, actions: list[ActionSpan]) -> StageM
 def gradient_bytes(lowered: Lowered) -> float:
     """Bytes of gradient per parameter: the accumulated one, and a 16-bit copy where the software keeps it."""
     software, e = lowered.scenario.software, lowered.shard.element_bytes
-    copy = e if software.separate_grad_copy and software.main_grad_bytes != e else 0
-    return float(software.main_grad_bytes + copy)
+    copy = e if software.separate_grad_copy and lowered.shard.grad_bytes != e else 0
+    return float(lowered.shard.grad_bytes + copy)
 
 
 def static_terms(lowered: Lowered, r: int) -> dict[str, float]:

@@ -13,6 +13,7 @@ from ..network.transfer import Transfer
 from ..software.software import Software
 from .program import Collective, Compute
 from .script import Script
+from .shard import Shard
 from .tape import Costs
 
 ADAM_BYTES = 28  # gradient, weight, two moments read; weight, two moments written (FP32)
@@ -27,12 +28,12 @@ class OptimizerShare:
 
 
 def write_optimizer(
-    script: Script, share: OptimizerShare, software: Software, costs: Costs, *, precision: str, norm: Transfer
+    script: Script, share: OptimizerShare, software: Software, costs: Costs, shard: Shard, *, norm: Transfer
 ) -> None:
     """Gradient norm over all ranks (its reduction joins the pipeline), then the update."""
-    grad = software.main_grad_bytes
+    grad = shard.grad_bytes
     passes: list[tuple[str, float, int]] = []
-    if precision == "fp16":
+    if shard.dtype == "fp16":
         # Unscaling to FP32 main gradients with the check for infinities (read, write).
         passes.append(("unscale gradients", share.updated * (grad + 4), 2))
     passes.append(("gradient norm", share.updated * (4 if grad == 4 else grad), 2))
@@ -50,7 +51,7 @@ def write_optimizer(
     launches = 2 if software.fused_optimizer else 12
     traffic = ADAM_BYTES if software.fused_optimizer else 3 * ADAM_BYTES
     after.append(("Adam", share.updated * traffic, launches))
-    if precision != "fp32":
+    if shard.dtype != "fp32":
         after.append(("copy parameters", share.updated * 6, 2))  # read FP32, write 16 bit
     after.append(("zero gradients", share.held * grad, 1))
     _kernels(script, after, costs)

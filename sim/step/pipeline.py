@@ -103,8 +103,8 @@ class _StepWriter:
             transfer=lambda kind, size: collective_transfer(
                 kind, size, rank.groups.dp, rank.cluster, measured
             ),
-            element_bytes=software.main_grad_bytes,
-            wire_bytes=software.reduce_grad_bytes or software.main_grad_bytes,
+            element_bytes=rank.shard.grad_bytes,
+            wire_bytes=software.reduce_grad_bytes or rank.shard.grad_bytes,
             bucket_elements=software.bucket_elements,
             sharded=self.sharded and software.zero1_reduce_scatters,
             costs=rank.costs,
@@ -282,7 +282,7 @@ class _StepWriter:
             OptimizerShare(updated=updated, held=held),
             rank.scenario.software,
             rank.costs,
-            precision=rank.scenario.training.precision,
+            rank.shard,
             norm=norm,
         )
         if self.reduces and self.sharded and not rank.scenario.software.overlap_param_gather:
@@ -295,7 +295,7 @@ class _StepWriter:
         pp = rank.shape.ranks
         if not rank.scenario.model.tied_embeddings or pp == 1 or rank.index not in (0, pp - 1):
             return
-        size = float(rank.shard.vocabulary * rank.shard.hidden * rank.scenario.software.main_grad_bytes)
+        size = float(rank.shard.vocabulary * rank.shard.hidden * rank.shard.grad_bytes)
         transfer = collective_transfer("all_reduce", size, rank.groups.embedding, rank.cluster)
         work = Collective("all_reduce", "embedding", transfer)
         self.script.wait(

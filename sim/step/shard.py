@@ -19,7 +19,8 @@ class Shard:
     ``tokens`` is b*s, the rows of every GEMM; ``norm_tokens`` the rows of norms, residuals and
     dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
     ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
-    input branches), else 1.
+    input branches), else 1. ``grad_bytes`` is the size of an element of the gradient that is
+    accumulated and reduced.
     """
 
     batch: int
@@ -34,6 +35,7 @@ class Shard:
     tp: int
     sequence_parallel: bool
     element_bytes: int
+    grad_bytes: int
     dtype: str
     dropout: bool
     biases: bool
@@ -99,6 +101,7 @@ def shard_of(scenario: Scenario) -> Shard:
         tp=par.tp,
         sequence_parallel=par.sequence_parallel and par.tp > 1,
         element_bytes=ELEMENT_BYTES[training.precision],
+        grad_bytes=max(scenario.software.main_grad_bytes, ELEMENT_BYTES[training.precision]),
         dtype=training.precision,
         dropout=model.dropout > 0,
         biases=model.biases,

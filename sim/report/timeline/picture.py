@@ -8,6 +8,7 @@ page is laid out; rows, colours and shapes are in the files beside this one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -93,18 +94,18 @@ def _zoom(rows: Sequence[Track], main: Panel) -> Panel | None:
 
 
 def _header(result: Result) -> Iterator[str]:
-    scenario = result.scenario
     room = WIDTH - 2 * RIGHT
-    title = scenario.title or captions.subject(scenario)
-    outcome = (
-        f"step {seconds(result.step_time_s)} · bubble {percent(result.bubble_fraction)} of busy time · "
-        f"MFU {percent(result.mfu)} (full attention scores), {percent(result.mfu_causal)} (causal)"
-    )
+    title, *lines = captions.headings(result.scenario)
+    layout = " · ".join(lines)
+    outcome = f"step {seconds(result.step_time_s)}"
+    if result.actions:
+        outcome += f" · bubble {percent(result.bubble_fraction)} of busy time"
+    if result.scenario:
+        outcome += (
+            f" · MFU {percent(result.mfu)} (full attention scores), {percent(result.mfu_causal)} (causal)"
+        )
     if not result.fits:
         outcome += " · does not fit in memory"
-    layout = f"{captions.layout(scenario)} · {captions.batch(scenario)}"
-    if scenario.title:
-        layout = f"{captions.subject(scenario)} · {layout}"
     yield text(RIGHT, 32, shortened(title, 19, room), font_size=19, font_weight="bold", fill=palette.INK)
     yield text(RIGHT, 54, shortened(layout, 13, room), font_size=13, fill=palette.FAINT_INK)
     yield text(RIGHT, 75, outcome, font_size=13, fill=palette.INK)
@@ -115,12 +116,15 @@ def _notes(result: Result, rows: Sequence[Track], main: Panel) -> Iterator[str]:
     size = min(11.0, max(main.row_height * 0.62, 8.0))
     middle, right = WIDTH - RIGHT - 62, WIDTH - RIGHT
     peaks = {stage.pp: stage.peak_bytes for stage in result.memory}
-    cells = [text(middle, main.top - 6, "bubble"), text(right, main.top - 6, "peak")]
+    cells = [text(middle, main.top - 6, "bubble")]
+    if peaks:
+        cells.append(text(right, main.top - 6, "peak"))
     every = -(-size * 1.1 // main.row_height)
     for index, row in enumerate(rows):
         if index % every == 0:
             y = main.row_top(index) + main.box_height / 2 + 0.36 * size
-            cells.append(text(middle, y, percent(result.bubble_per_stage[row.pp])))
+            bubble = result.bubble_per_stage[row.pp]
+            cells.append(text(middle, y, "" if math.isnan(bubble) else percent(bubble)))
             if row.pp in peaks:
                 cells.append(text(right, y, gigabytes(peaks[row.pp])))
     yield group(cells, font_size=size, text_anchor="end", fill=palette.FAINT_INK)
@@ -141,7 +145,9 @@ def _hatch(axis: str) -> str:
 
 
 def _page(result: Result, parts: Sequence[str], height: float) -> str:
-    title = element("title", escape(f"Schedule timeline of {result.scenario.name}"))
+    title = element(
+        "title", escape(f"Schedule timeline of {result.scenario.name if result.scenario else 'a program'}")
+    )
     hatches = element("defs", "".join(_hatch(axis) for axis in AXES))
     paper = rect(0, 0, WIDTH, height, fill="#ffffff")
     body = "\n".join(chain((title, hatches, paper), parts))

@@ -1,0 +1,95 @@
+"""The figures of a replayed step, whether its programs were lowered just now or read from a file.
+
+Knows records and, where there is one, the scenario: tokens and FLOPs are counted from that, times
+from the record alone. Memory and assumptions are added by whoever knows how the programs came about.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .report.result import AXES, Assumption, PathSegment, RankClass, Result, StageMemory
+
+if TYPE_CHECKING:
+    from .engine.record import Record
+    from .scenario.models import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWork:
+    """What one step computes, and the peak that it is held against; nan where nobody knows."""
+
+    tokens_per_step: float = math.nan
+    model_flops: float = math.nan
+    model_flops_causal: float = math.nan
+    hardware_flops: float = math.nan
+    peak_flops_per_gpu: float = math.nan
+
+
+def step_work(scenario: Scenario) -> StepWork:
+    """Tokens and FLOPs of a step of ``scenario``, all GPUs together."""
+    from ..hardware.gpus import get_gpu
+    from .model.sizes import model_flops, recomputed_flops
+    from .step.stages import build_stages
+
+    model, training = scenario.model, scenario.training
+    batch, length = training.global_batch, training.seq_length
+    full = sum(stage.recomputed for stage in build_stages(scenario))
+    attention = model.num_layers - full if training.recompute == "selective" else 0
+    needed = model_flops(model, batch, length)
+    again = recomputed_flops(model, batch, length, full_layers=full, attention_layers=attention)
+    peak = get_gpu(scenario.cluster.gpu).peak_flops
+    return StepWork(
+        tokens_per_step=float(batch * length),
+        model_flops=needed,
+        model_flops_causal=model_flops(model, batch, length, causal=True),
+        hardware_flops=needed + again,
+        peak_flops_per_gpu=peak["tf32" if training.precision == "fp32" else training.precision],
+    )
+
+
+def read_record(
+    record: Record,
+    *,
+    scenario: Scenario | None,
+    ranks: tuple[RankClass, ...],
+    timing: Mapping[str, float],
+    memory: tuple[StageMemory, ...] = (),
+    assumptions: tuple[Assumption, ...] = (),
+) -> Result:
+    """The result of a replay; ``ranks`` says what each class stands for."""
+    from .engine.accounting import action_spans, iter_spans, rank_time
+    from .engine.critical_path import critical_path
+
+    work = step_work(scenario) if scenario else StepWork()
+    times = [rank_time(record, r) for r in range(len(record.programs.classes))]
+    busy_s = sum(t.busy_s for t in times)
+    # A class without layers idles all along: over the others' mean busy time.
+    over = [t.busy_s or busy_s / len(times) for t in times]
+    return Result(
+        scenario=scenario,
+        step_time_s=record.makespan_s,
+        tokens_per_step=work.tokens_per_step,
+        model_flops=work.model_flops,
+        model_flops_causal=work.model_flops_causal,
+        hardware_flops=work.hardware_flops,
+        peak_flops_per_gpu=work.peak_flops_per_gpu,
+        ranks=ranks,
+        actions=action_spans(record),
+        bubble_per_stage=tuple(
+            t.bubble_s / own if own else math.nan for t, own in zip(times, over, strict=True)
+        ),
+        bubble_fraction=sum(t.bubble_s for t in times) / busy_s if busy_s else math.nan,
+        exposed_communication_s={
+            axis: sum(t.exposed.get(axis, 0.0) for t in times) / len(times) for axis in AXES
+        },
+        memory=memory,
+        critical_path=tuple(PathSegment(name=n, seconds=s) for n, s in critical_path(record).items()),
+        assumptions=assumptions,
+        timing=timing,
+        events=record.events,
+        spans_source=lambda: iter_spans(record),
+    )

@@ -1,0 +1,103 @@
+"""Programs as data, from end to end: saves what a scenario lowers to, checks and replays what a file holds.
+
+Knows files and scenarios; the format is in step/program_file.py, the checks in step/check_program.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .report.result import Assumption, RankClass, Result
+
+if TYPE_CHECKING:
+    from .scenario.models import Scenario
+    from .step.lower import Lowered
+    from .step.program_file import SavedProgram
+
+
+def save_program(path: str | Path, scenario: Scenario) -> None:
+    """Write what the ranks of ``scenario`` will do to ``path``, compressed where it ends in ``.gz``.
+
+    Raises:
+        NotSupported: a legal scenario that the simulator cannot express; names the field.
+        OSError: the file cannot be written; no part of it is left.
+    """
+    from .simulate import build_cluster
+    from .step.lower import lower
+
+    save_lowered(path, lower(scenario, build_cluster(scenario)))
+
+
+def save_lowered(path: str | Path, lowered: Lowered) -> None:
+    """Write programs that are at hand already."""
+    from .step.program_file import write_program
+
+    groups = lowered.groups
+    ranks = [
+        RankClass(name=f"pp {r}", pp=r, count=groups.ranks_per_stage, first_rank=first)
+        for r, first in enumerate(groups.first_rank)
+    ]
+    write_program(lowered.programs, path, ranks=ranks, scenario=lowered.scenario.to_document())
+
+
+def replay_program(path: str | Path, *, progress: Callable[[str], None] | None = None) -> Result:
+    """Check the program in ``path`` and replay it.
+
+    The times of its ops are taken as they stand; the scenario, if it has one, is asked for tokens and
+    FLOPs only. Memory is no part of a program: the result has none.
+
+    Raises:
+        BrokenProgram: it cannot run to its end; lists all problems.
+        ValueError: the file holds no program, or its scenario is not the program's.
+        OSError: the file cannot be read.
+    """
+    from .read_record import read_record
+    from .step.check_program import BrokenProgram, check_program
+    from .step.program_file import read_program
+
+    say = progress or (lambda _: None)
+    clock = [time.perf_counter()]
+
+    def lap() -> float:
+        clock.append(time.perf_counter())
+        return clock[-1] - clock[-2]
+
+    say("reading the program")
+    saved = read_program(path)
+    scenario = _scenario(saved, Path(path))
+    timing = {"read_s": lap()}
+    say("checking it")
+    check_program(saved.programs, str(path))
+    timing["check_s"] = lap()
+    say(f"replaying {len(saved.ranks)} classes")
+    from .engine.replay import replay
+
+    try:
+        record = replay(saved.programs)
+    except RuntimeError as stuck:  # the engine's own words, should the check have missed a deadlock
+        raise BrokenProgram(str(path), (str(stuck),)) from None
+    if not record.makespan_s:
+        raise BrokenProgram(str(path), ("the program takes no time at all",))
+    timing["replay_s"] = lap()
+    timing["total_s"] = clock[-1] - clock[0]
+    told = Assumption(text="the times of all ops, as the program states them", source=Path(path).name)
+    return read_record(record, scenario=scenario, ranks=saved.ranks, timing=timing, assumptions=(told,))
+
+
+def _scenario(saved: SavedProgram, path: Path) -> Scenario | None:
+    """The scenario that the program came from. ValueError where it speaks of another number of GPUs."""
+    if saved.scenario is None:
+        return None
+    from .scenario.load import scenario_from_document
+
+    scenario = scenario_from_document(saved.scenario, f"{path}: scenario")
+    ranks = sum(one.count for one in saved.ranks)
+    if ranks != scenario.cluster.gpus:
+        raise ValueError(
+            f"{path}: the classes stand for {ranks:,} ranks (count), "
+            f"but its scenario has {scenario.cluster.gpus:,} GPUs"
+        )
+    return scenario
