@@ -19,7 +19,7 @@ from stepsim.sim.report.document import result_document
 from stepsim.sim.report.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-from stepsim.sim.software import get_software, software_names
+from stepsim.sim.software import software_names
 from stepsim.sim.step.lower import Lowered
 from stepsim.sim.step.program import Collective, Compute, Exchange, Program
 from stepsim.sim.step.shard import ELEMENT_BYTES
@@ -166,9 +166,7 @@ def test_tensor_parallelism_sends_four_all_reduces_per_layer(run: Scenario) -> N
 @pytest.mark.parametrize(
     ("software", "sharded"),
     [
-        pytest.param(
-            name, sharded, marks=[TWICE_REDUCED] if sharded and get_software(name).split_gate else []
-        )
+        (name, sharded)
         for name in software_names()
         for sharded in (False, True)
     ],
