@@ -55,6 +55,7 @@ class CollectiveConstants:
 
     architectures: Mapping[str, ArchitectureCollectives] = field(hash=False)
     fabrics: Mapping[str, FabricCollectives] = field(hash=False)
+    network_pipelining: float
     point_to_point: PointToPointConstants
     sms: Mapping[str, int] = field(hash=False)
 
@@ -68,6 +69,7 @@ def collective_constants() -> CollectiveConstants:
             k: ArchitectureCollectives(**_floats(v)) for k, v in document["architectures"].items()
         },
         fabrics={k: FabricCollectives(**_floats(v)) for k, v in document["fabrics"].items()},
+        network_pipelining=document["network_pipelining"],
         point_to_point=PointToPointConstants(**_floats(document["point_to_point"])),
         sms=document["sms"],
     )

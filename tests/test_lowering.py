@@ -11,7 +11,15 @@ from collections import Counter
 
 import pytest
 from hypothesis import given, settings
-from small_scenarios import changed, every_op, layouts, lowered, parameters_of_ranks, scenario
+from small_scenarios import (
+    changed,
+    every_op,
+    layouts,
+    lowered,
+    main_gradient_bytes,
+    parameters_of_ranks,
+    scenario,
+)
 
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.model.sizes import layer_attention_flops
@@ -85,7 +93,7 @@ def payloads(program: Program, category: str) -> Counter[str]:
 def test_gradients_are_reduced_once_and_parameters_come_back_once(run: Scenario) -> None:
     """ZeRO-0: one all_reduce of the gradients. ZeRO-1: they are scattered, and parameters gathered."""
     software = run.software
-    wire = software.reduce_grad_bytes or software.main_grad_bytes
+    wire = software.reduce_grad_bytes or main_gradient_bytes(run)
     for program, held in zip(lowered(run).programs.classes, parameters_of_ranks(run), strict=True):
         expected: dict[str, float] = {}
         if run.parallelism.dp > 1:
@@ -165,11 +173,7 @@ def test_tensor_parallelism_sends_four_all_reduces_per_layer(run: Scenario) -> N
 
 @pytest.mark.parametrize(
     ("software", "sharded"),
-    [
-        (name, sharded)
-        for name in software_names()
-        for sharded in (False, True)
-    ],
+    [(name, sharded) for name in software_names() for sharded in (False, True)],
 )
 def test_every_software_sends_them(software: str, sharded: bool) -> None:
     run = scenario(

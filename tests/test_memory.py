@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_scenarios import layouts, parameters_of_ranks, scenario
+from small_scenarios import layouts, main_gradient_bytes, parameters_of_ranks, scenario
 
 from stepsim.sim.report.result import StageMemory
 from stepsim.sim.scenario.models import Scenario
@@ -161,10 +161,8 @@ def test_the_peak_is_the_sum_of_its_terms_at_its_moment(run: Scenario) -> None:
 
 def gradient_bytes(run: Scenario) -> int:
     """Bytes of gradient per parameter: the accumulated one and, in some stacks, a 16-bit copy beside it."""
-    software, e = run.software, ELEMENT_BYTES[run.training.precision]
-    return software.main_grad_bytes + (
-        e if software.separate_grad_copy and e < software.main_grad_bytes else 0
-    )
+    accumulated, e = main_gradient_bytes(run), ELEMENT_BYTES[run.training.precision]
+    return accumulated + (e if run.software.separate_grad_copy and e < accumulated else 0)
 
 
 def state_bytes(stage: StageMemory) -> float:

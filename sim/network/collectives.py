@@ -112,10 +112,10 @@ def _latency(kind: str, seat: Seat, cluster: Cluster) -> tuple[float, float]:
         if kind == "all_reduce" and arch.nvls_efficiency and seat.ranks > 2:
             return arch.base_s + 7 * arch.step_s, 1.0  # one pass through the switch, whatever the ranks
         return local_s, 1.0 if kind == "all_reduce" else arch.ring_pipelining
-    fabric = constants.fabrics[cluster.interconnect.kind]
+    fabric, pipelining = constants.fabrics[cluster.interconnect.kind], constants.network_pipelining
     if kind == "all_reduce":
-        return local_s + fabric.base_s + 2 * math.log2(seat.domains) * fabric.tree_hop_s, 1.0
-    return local_s + fabric.base_s + (seat.domains - 1) * fabric.ring_hop_s, 1.0
+        return local_s + fabric.base_s + 2 * math.log2(seat.domains) * fabric.tree_hop_s, pipelining
+    return local_s + fabric.base_s + (seat.domains - 1) * fabric.ring_hop_s, pipelining
 
 
 def _bus_bytes_per_s(kind: str, seat: Seat, cluster: Cluster) -> float:

@@ -22,12 +22,13 @@ class ActivationBytes:
     """Bytes that one microbatch holds: per layer, and at the ends of the model.
 
     ``recomputed_layer`` is what a layer recomputed in full keeps; ``working`` what it holds while it
-    is being recomputed.
+    is being recomputed; ``core`` is the same of an attention core that alone is recomputed.
     """
 
     layer: float
     recomputed_layer: float
     working: float
+    core: float
     embedding: float
     head: float
     logits: float
@@ -57,9 +58,11 @@ def activation_bytes(shard: Shard, software: Software, *, selective: bool) -> Ac
     mask = shard.norm_tokens * shard.hidden if shard.dropout else 0.0
     norms = 2 * stream * (1 if software.fused_norm else 3)  # inputs of both; eager norms keep FP32 copies
     attention = float(tokens * (shard.qkv_width + shard.attention_width) * e)
+    core = 0.0
     if software.attention == "unfused":
         # probabilities; under dropout its mask and its output too
-        attention += 0 if selective else shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
+        core = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
+        attention += 0 if selective else core
     else:
         attention += 4.0 * tokens * shard.heads  # log-sum-exp
     # Every input branch and the product; SiLU's own output where it is a kernel of its own.
@@ -69,6 +72,7 @@ def activation_bytes(shard: Shard, software: Software, *, selective: bool) -> Ac
         layer=layer,
         recomputed_layer=stream,
         working=layer,
+        core=core if selective else 0.0,
         embedding=mask,
         head=stream + gathered,
         logits=logits_bytes(shard, software),
@@ -106,7 +110,7 @@ def _change(
     plain = stage.layers - stage.recomputed
     body = plain * sizes.layer + stage.recomputed * sizes.recomputed_layer + stage.embedding * sizes.embedding
     body += stage.head * sizes.head
-    working = sizes.working if stage.recomputed else 0.0
+    working = sizes.working if stage.recomputed else sizes.core
     if span.kind == "F":
         held.body += body
         held.logits += stage.loss * sizes.logits

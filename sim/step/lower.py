@@ -54,8 +54,8 @@ def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = 
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    refuse_unsupported(scenario)
     profile = profile or load_profile(cluster.gpu.name)
+    refuse_unsupported(scenario, profile)
     shard, stages = shard_of(scenario), build_stages(scenario)
     groups = build_groups(scenario, cluster)
     kernels: dict[Kernel, float] = {}

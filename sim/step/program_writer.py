@@ -154,4 +154,5 @@ def _transfer(transfer: Transfer) -> dict[str, Any]:
         found["ceiling_bytes_per_s"] = float(transfer.ceiling_bytes_per_s)
     if transfer.weights:
         found["weights"] = {link: float(weight) for link, weight in transfer.weights}
+        assert len(found["weights"]) == len(transfer.weights), "a transfer names a link twice"
     return found | ({"sms": transfer.sms} if transfer.sms else {})

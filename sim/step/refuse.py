@@ -8,12 +8,13 @@ from .refusal import NotSupported
 from .shard import ELEMENT_BYTES
 
 if TYPE_CHECKING:
+    from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
 
 SCHEDULES = ("none", "gpipe", "1f1b", "interleaved")
 
 
-def refuse_unsupported(scenario: Scenario) -> None:
+def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     """Raise NotSupported for the first field that names something not modelled."""
     model, par, training = scenario.model, scenario.parallelism, scenario.training
     if model.moe is not None:
@@ -33,6 +34,13 @@ def refuse_unsupported(scenario: Scenario) -> None:
         raise NotSupported("training.precision", f"{training.precision} is not modelled yet; known: {known}")
     if training.cpu_offload:
         raise NotSupported("training.cpu_offload", "offload to the host is not modelled yet")
+    kernels = {curve.implementation for curve in profile.attention}
+    attention = scenario.software.attention
+    if attention != "unfused" and attention not in kernels:
+        known = ", ".join(sorted(kernels | {"unfused"}))
+        raise NotSupported(
+            "software.attention", f"{profile.gpu} has no attention kernel {attention}; known: {known}"
+        )
     if scenario.schedule not in SCHEDULES:
         raise NotSupported(
             "schedule", f"{scenario.schedule} is not modelled yet; known: {', '.join(SCHEDULES)}"

@@ -6,7 +6,8 @@ Knows which error the fit makes small and when a constant earns its place; simul
 The error is the mean over sources of the mean over families of the mean |predicted / measured - 1| in a
 family, so that a sweep of hundreds of rows counts as one source. Constants are fitted in turn, from the
 unfitted ones, until none of them moves. The clock is always fitted; any other constant stays at its
-default unless it takes ``WORTH`` off the error and ``FEWEST_FAMILIES`` families show it.
+default unless it takes ``WORTH`` off the error and ``FEWEST_FAMILIES`` families show it; and if its best
+value ends its range, it stands in for something else that the simulator lacks.
 """
 
 from __future__ import annotations
@@ -103,18 +104,20 @@ def fit_constants(data: Data, say: Callable[[str], None] = lambda _: None) -> Co
 class Choice:
     """The best value of a constant beside its default, and which of the two is adopted.
 
-    ``gain`` is what the best value takes off the error; ``families`` are those that show it.
+    ``gain`` is what the best value takes off the error; ``families`` are those that show it;
+    ``ends_range`` whether no larger or smaller value was open to it.
     """
 
     best: float
     default: float
+    ends_range: bool
     gain: float
     families: int
 
     @property
     def earned(self) -> bool:
         """Whether the best value is worth a fitted constant."""
-        return self.gain > WORTH and self.families >= FEWEST_FAMILIES
+        return self.gain > WORTH and self.families >= FEWEST_FAMILIES and not self.ends_range
 
     @property
     def adopted(self) -> float:
@@ -137,6 +140,7 @@ def best_host(data: Data, constants: Constants, preset: str) -> Choice:
         best=best,
         default=default,
         gain=score(default) - score(best),
+        ends_range=best in (HOSTS_S[0], HOSTS_S[-1]),
         families=_showing(data, rows, of(HOSTS_S[0]), of(best)),
     )
 
@@ -156,6 +160,7 @@ def best_fixed(data: Data, constants: Constants, preset: str) -> Choice:
         best=best,
         default=default,
         gain=score(default) - score(best),
+        ends_range=best == FIXED_S[-1],
         families=_showing(data, rows, of(default), of(best)),
     )
 
@@ -176,6 +181,7 @@ def best_corun(data: Data, constants: Constants, gpu: str) -> Choice:
         best=best,
         default=default,
         gain=score(default) - score(best),
+        ends_range=best == CORUNS[-1],
         families=_showing(
             data,
             rows,

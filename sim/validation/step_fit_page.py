@@ -28,9 +28,10 @@ software preset the host's time per kernel and a fixed time per step. Nothing is
 
 The fit makes small the mean over sources of the mean over families of the mean |predicted / measured - 1|
 in a family, on the rows of high trust that can be expressed. A clock is always fitted; another constant
-only where it takes more than {WORTH * 100:g} points off that error, and at least {FEWEST_FAMILIES} families
-have a step that it makes {percent(SHOWS, 0)} longer. Held out: the families are split in two halves by a hash
-of their names, and each half is predicted with the constants that the other half gives.
+only where it takes more than {WORTH * 100:g} points off that error, at least {FEWEST_FAMILIES} families have
+a step that it makes {percent(SHOWS, 0)} longer, and its best value does not end its range. Held out: the
+families are split in two halves by a hash of their names, and each half is predicted with the constants that
+the other half gives.
 """
 
 
@@ -117,6 +118,8 @@ def _choice(choice: Choice, written: Written) -> str:
     merit = f"takes {choice.gain * 100:.2f} points off, {choice.families} families show it"
     if choice.earned:
         return f"{written(choice.best)}: {merit}."
+    if choice.ends_range:
+        merit += ", and it ends the range"
     return f"stays {written(choice.default)}: {written(choice.best)} {merit}."
 
 

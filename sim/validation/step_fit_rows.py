@@ -5,6 +5,7 @@ Knows cases, scenarios and processes; which constants are tried, and why, is in 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -46,6 +47,7 @@ class Trial:
 
 
 SAME = 5e-4  # step times that differ by less are one
+KNOT = 0.04  # of the clock: between two knots, a published step is off by 1e-4 at most, most by 1e-6
 
 Times = Callable[[Sequence[tuple[TimedRow, Trial]]], list[float]]
 """Step times in seconds, without ``step_fixed_s``, of rows under trials."""
@@ -88,8 +90,8 @@ def step_time_s(scenario: Scenario, trial: Trial) -> float:
 class StepTimes:
     """``Times`` by simulation over ``jobs`` processes; a context.
 
-    Nothing is simulated twice, nor a row between two host times that make no difference to it: a step
-    never gets shorter when the host gets slower.
+    Simulates at every ``KNOT`` of the clock and interpolates between, nothing twice, and no row between two
+    host times that make no difference to it: a step never gets shorter when the host gets slower.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -112,14 +114,26 @@ class StepTimes:
         self._pool.__exit__(kind, error, trace)
 
     def __call__(self, wanted: Sequence[tuple[TimedRow, Trial]]) -> list[float]:
-        missing = sorted((one for one in wanted if self._recall(*one) is None), key=_longest_first)
-        if missing:
-            found = self._pool(self._delayed_step_time(row.scenario, trial) for row, trial in missing)
-            self.simulated += len(missing)
-            for (row, trial), step_s in zip(missing, found, strict=True):
-                self._by_host(row, trial)[trial.host_s_per_kernel] = step_s
-        times = [self._recall(*one) for one in wanted]
-        return [step_s for step_s in times if step_s is not None]
+        self._simulate(dict.fromkeys((row, knot) for row, trial in wanted for knot in knots(trial)))
+        return [self._interpolated(row, trial) for row, trial in wanted]
+
+    def _simulate(self, needed: Iterable[tuple[TimedRow, Trial]]) -> None:
+        missing = sorted((one for one in needed if self._recall(*one) is None), key=_longest_first)
+        found = self._pool(self._delayed_step_time(row.scenario, trial) for row, trial in missing)
+        for (row, trial), step_s in zip(missing, found, strict=True):
+            self._by_host(row, trial)[trial.host_s_per_kernel] = step_s
+        self.simulated += len(missing)
+
+    def _interpolated(self, row: TimedRow, trial: Trial) -> float:
+        """Straight in the clock's period, which most of a step's kernels follow."""
+        slow, fast = knots(trial)[0], knots(trial)[-1]
+        slow_s, fast_s = self._recall(row, slow), self._recall(row, fast)
+        assert slow_s is not None
+        assert fast_s is not None
+        if slow == fast:
+            return slow_s
+        period, longest, shortest = (1 / one.clock_fraction for one in (trial, slow, fast))
+        return fast_s + (slow_s - fast_s) * (period - shortest) / (longest - shortest)
 
     def _recall(self, row: TimedRow, trial: Trial) -> float | None:
         known, host_s = self._by_host(row, trial), trial.host_s_per_kernel
@@ -133,6 +147,13 @@ class StepTimes:
 
     def _by_host(self, row: TimedRow, trial: Trial) -> dict[float, float]:
         return self._known[row, trial.clock_fraction, trial.corun_slowdown]
+
+
+def knots(trial: Trial) -> tuple[Trial, ...]:
+    """``trial`` at the knots of the clock below and above its own; itself alone where it lies on one."""
+    place = round(trial.clock_fraction / KNOT, 6)
+    places = dict.fromkeys((math.floor(place), math.ceil(place)))
+    return tuple(replace(trial, clock_fraction=round(at * KNOT, 6)) for at in places)
 
 
 def _longest_first(one: tuple[TimedRow, Trial]) -> int:
