@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .report.result import Assumption, RankClass, Result
+from .report.result import Assumption, Result
 
 if TYPE_CHECKING:
     from .scenario.models import Scenario
@@ -33,14 +33,11 @@ def save_program(path: str | Path, scenario: Scenario) -> None:
 
 def save_lowered(path: str | Path, lowered: Lowered) -> None:
     """Write programs that are at hand already."""
+    from .simulate import rank_classes
     from .step.program_file import write_program
 
-    groups = lowered.groups
-    ranks = [
-        RankClass(name=f"pp {r}", pp=r, count=groups.ranks_per_stage, first_rank=first)
-        for r, first in enumerate(groups.first_rank)
-    ]
-    write_program(lowered.programs, path, ranks=ranks, scenario=lowered.scenario.to_document())
+    document = lowered.scenario.to_document()
+    write_program(lowered.programs, path, ranks=rank_classes(lowered), scenario=document)
 
 
 def replay_program(path: str | Path, *, progress: Callable[[str], None] | None = None) -> Result:

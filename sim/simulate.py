@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .report.result import PathSegment, RankClass, Result
+from .report.result import RankClass, Result
 
 if TYPE_CHECKING:
     from ..hardware.cluster import Cluster
@@ -72,55 +73,25 @@ def build_cluster(scenario: Scenario) -> Cluster:
 
 
 def read_result(lowered: Lowered, record: Record, timing: dict[str, float], began: float) -> Result:
-    """Figures of a replayed step."""
+    """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
     from .assumptions import assumptions
-    from .engine.accounting import action_spans, iter_spans, rank_time
-    from .engine.critical_path import critical_path
-    from .model.sizes import model_flops, recomputed_flops
+    from .read_record import read_record
     from .step.memory import memory_of
 
-    scenario, cluster = lowered.scenario, lowered.cluster
-    actions = action_spans(record)
-    times = [rank_time(record, r) for r in range(len(record.programs.classes))]
-    model, batch, length = scenario.model, scenario.training.global_batch, scenario.training.seq_length
-    needed = model_flops(model, batch, length)
-    full = sum(stage.recomputed for stage in lowered.stages)
-    attention = model.num_layers - full if scenario.training.recompute == "selective" else 0
-    busy_s = sum(t.busy_s for t in times)
-    exposed = {
-        axis: sum(t.exposed.get(axis, 0.0) for t in times) / len(times)
-        for axis in ("tp", "cp", "ep", "pp", "dp")
-    }
-    timing["total_s"] = time.perf_counter() - began
-    return Result(
-        scenario=scenario,
-        step_time_s=record.makespan_s,
-        tokens_per_step=float(scenario.training.global_batch * scenario.training.seq_length),
-        model_flops=needed,
-        model_flops_causal=model_flops(model, batch, length, causal=True),
-        hardware_flops=needed
-        + recomputed_flops(model, batch, length, full_layers=full, attention_layers=attention),
-        peak_flops_per_gpu=cluster.gpu.peak_flops[_peak_dtype(scenario.training.precision)],
-        ranks=_rank_classes(lowered),
-        actions=actions,
-        # A rank without layers (more stages than layers) idles all along: over the others' mean busy time.
-        bubble_per_stage=tuple(t.bubble_s / (t.busy_s or busy_s / len(times)) for t in times),
-        bubble_fraction=sum(t.bubble_s for t in times) / busy_s,
-        exposed_communication_s=exposed,
-        memory=memory_of(lowered, actions),
-        critical_path=tuple(PathSegment(name=n, seconds=s) for n, s in critical_path(record).items()),
-        assumptions=assumptions(lowered),
+    result = read_record(
+        record,
+        scenario=lowered.scenario,
+        ranks=rank_classes(lowered),
         timing=timing,
-        events=record.events,
-        spans_source=lambda: iter_spans(record),
+        assumptions=assumptions(lowered),
     )
+    result = replace(result, memory=memory_of(lowered, result.actions))
+    timing["total_s"] = time.perf_counter() - began
+    return result
 
 
-def _peak_dtype(precision: str) -> str:
-    return "tf32" if precision == "fp32" else precision
-
-
-def _rank_classes(lowered: Lowered) -> tuple[RankClass, ...]:
+def rank_classes(lowered: Lowered) -> tuple[RankClass, ...]:
+    """What each class of ``lowered`` stands for: the ranks of one pipeline rank."""
     groups = lowered.groups
     return tuple(
         RankClass(name=f"pp {r}", pp=r, count=groups.ranks_per_stage, first_rank=first)

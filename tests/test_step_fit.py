@@ -304,7 +304,7 @@ def test_between_two_knots_of_the_clock_a_step_is_as_simulated(scenario: Scenari
     )
     trial = Trial(clock_fraction=clock, corun_slowdown=0.0, host_s_per_kernel=2e-6)
     with StepTimes(jobs=1) as times:
-        assert times([(one, trial)]) == [pytest.approx(step_time_s(scenario, trial), rel=1e-4)]
+        assert times([(one, trial)]) == [pytest.approx(step_time_s(scenario, trial), rel=1e-3)]
         assert times.simulated == 2
 
 

@@ -143,7 +143,7 @@ def _costs(
 
 def _communicators(scenario: Scenario) -> dict[str, tuple[int, ...]]:
     pp = scenario.parallelism.pp
-    return {"world": tuple(range(pp)), "embedding": (0, pp - 1)}
+    return {"world": tuple(range(pp)), **({"embedding": (0, pp - 1)} if pp > 1 else {})}
 
 
 def _links(cluster: Cluster) -> dict[str, float]:
