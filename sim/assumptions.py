@@ -11,14 +11,14 @@ from .report.result import Assumption
 
 if TYPE_CHECKING:
     from ..hardware.profile import GpuProfile, Provenance
-    from .step.lower import Lowered
+    from .step.plan import Plan
 
 
-def assumptions(lowered: Lowered) -> tuple[Assumption, ...]:
+def assumptions(plan: Plan) -> tuple[Assumption, ...]:
     """Every fact that the step time depends on and that a user could doubt."""
-    profile, software = lowered.profile, lowered.scenario.software
-    gemms = [k for k in lowered.kernels if isinstance(k, Gemm)]
-    fused = [k for k in lowered.kernels if isinstance(k, Attention)]
+    profile, software = plan.profile, plan.scenario.software
+    gemms = [k for k in plan.kernels if isinstance(k, Gemm)]
+    fused = [k for k in plan.kernels if isinstance(k, Attention)]
     found = [
         _curve("GEMM shapes", profile.gemm.provenance, gemms, profile),
         *(_rate(profile, dtype) for dtype in sorted({k.dtype for k in gemms})),
@@ -39,7 +39,7 @@ def assumptions(lowered: Lowered) -> tuple[Assumption, ...]:
         )
     )
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
-    found += _network(lowered)
+    found += _network(plan)
     found.append(
         Assumption(
             text="ranks that differ only in their tp or dp coordinate do the same at the same time",
@@ -67,13 +67,13 @@ def _rate(profile: GpuProfile, dtype: str) -> Assumption:
     return Assumption(text=text, source=rate.provenance.source, in_range=not rate.provenance.carried)
 
 
-def _network(lowered: Lowered) -> list[Assumption]:
-    interconnect = lowered.cluster.interconnect
-    if lowered.cluster.nodes == 1:
+def _network(plan: Plan) -> list[Assumption]:
+    interconnect = plan.cluster.interconnect
+    if plan.cluster.nodes == 1:
         return []
     source = "; ".join(interconnect.sources.values())
     found = [Assumption(text=f"interconnect {interconnect.name}", source=source)]
-    if lowered.scenario.cluster.measured_network is not None:
+    if plan.scenario.cluster.measured_network is not None:
         text = "bandwidth of collectives scaled by the job's own measurement"
         found.append(Assumption(text=text, source="cluster.measured_network"))
     return found

@@ -36,7 +36,7 @@ def save_lowered(path: str | Path, lowered: Lowered) -> None:
     from .simulate import rank_classes
     from .step.program_file import write_program
 
-    document = lowered.scenario.to_document()
+    document = lowered.plan.scenario.to_document()
     write_program(lowered.programs, path, ranks=rank_classes(lowered), scenario=document)
 
 

@@ -80,19 +80,19 @@ def read_result(lowered: Lowered, record: Record, timing: dict[str, float], bega
 
     result = read_record(
         record,
-        scenario=lowered.scenario,
+        scenario=lowered.plan.scenario,
         ranks=rank_classes(lowered),
         timing=timing,
-        assumptions=assumptions(lowered),
+        assumptions=assumptions(lowered.plan),
     )
-    result = replace(result, memory=memory_of(lowered, result.actions))
+    result = replace(result, memory=memory_of(lowered.plan, result.actions))
     timing["total_s"] = time.perf_counter() - began
     return result
 
 
 def rank_classes(lowered: Lowered) -> tuple[RankClass, ...]:
     """What each class of ``lowered`` stands for: the ranks of one pipeline rank."""
-    groups = lowered.groups
+    groups = lowered.plan.groups
     return tuple(
         RankClass(name=f"pp {r}", pp=r, count=groups.ranks_per_stage, first_rank=first)
         for r, first in enumerate(groups.first_rank)

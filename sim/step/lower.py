@@ -14,14 +14,15 @@ from ...kernels.cost import kernel_seconds
 from ...schedules.pipeline import get as get_schedule
 from ...schedules.pipeline.schedule import Shape
 from ..network.collectives import Seat, collective_transfer
-from .actions import Blocks, build_blocks
+from .actions import build_blocks
 from .groups import Groups, build_groups
-from .parameters import StageParameters, stage_parameters
-from .pipeline import PipelineRank, write_step
+from .parameters import stage_parameters
+from .pipeline import write_step
+from .plan import Plan
 from .program import Program, Programs
 from .refuse import refuse_unsupported
-from .shard import Shard, shard_of
-from .stages import Stage, build_stages
+from .shard import shard_of
+from .stages import build_stages
 from .tape import Costs, Kernel
 
 if TYPE_CHECKING:
@@ -33,20 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Lowered:
-    """Programs, and what they were made of."""
+    """Programs, and the plan that they were written from."""
 
     programs: Programs
-    scenario: Scenario
-    cluster: Cluster
-    profile: GpuProfile
-    shard: Shard
-    shape: Shape
-    orders: Orders
-    stages: tuple[Stage, ...]
-    parameters: tuple[StageParameters, ...]
-    groups: Groups
-    blocks: Blocks
-    kernels: tuple[Kernel, ...]
+    plan: Plan
 
 
 def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None) -> Lowered:
@@ -54,54 +45,40 @@ def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = 
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    profile = profile or load_profile(cluster.gpu.name)
+    plan = make_plan(scenario, cluster, profile or load_profile(cluster.gpu.name))
+    programs = Programs(
+        classes=tuple(Program(ops=tuple(ops)) for ops in write_step(plan)),
+        communicators=_communicators(scenario),
+        links=(_links(cluster),) * plan.shape.ranks,
+        sms=cluster.gpu.sms,
+        corun_slowdown=plan.profile.corun_slowdown,
+    )
+    return Lowered(programs=programs, plan=plan)
+
+
+def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan:
+    """Sizes, stages, orders, groups and blocks of a step."""
     refuse_unsupported(scenario, profile)
-    shard, stages = shard_of(scenario), build_stages(scenario)
-    groups = build_groups(scenario, cluster)
+    par = scenario.parallelism
+    shape = Shape(ranks=par.pp, microbatches=scenario.num_microbatches, chunks=par.vpp)
+    schedule = get_schedule("gpipe" if scenario.schedule == "none" else scenario.schedule)
+    shard, stages, groups = shard_of(scenario), build_stages(scenario), build_groups(scenario, cluster)
     kernels: dict[Kernel, float] = {}
     costs = _costs(scenario, cluster, profile, groups, kernels)
     blocks = build_blocks(shard, scenario.software, costs, _partial_recompute(scenario))
-    shape = Shape(
-        ranks=scenario.parallelism.pp, microbatches=scenario.num_microbatches, chunks=scenario.parallelism.vpp
-    )
-    schedule = get_schedule("gpipe" if scenario.schedule == "none" else scenario.schedule)
-    orders = one_rank_order(shape) if scenario.schedule == "none" else schedule.orders(shape)
-    parameters = tuple(stage_parameters(stage, shard, scenario) for stage in stages)
-    ranks = [
-        PipelineRank(
-            index=r,
-            scenario=scenario,
-            cluster=cluster,
-            shard=shard,
-            shape=shape,
-            order=orders[r],
-            stages=stages,
-            parameters=parameters,
-            blocks=blocks,
-            costs=costs,
-            groups=groups,
-        )
-        for r in range(shape.ranks)
-    ]
-    programs = Programs(
-        classes=tuple(Program(ops=tuple(ops)) for ops in write_step(ranks, orders, schedule)),
-        communicators=_communicators(scenario),
-        links=(_links(cluster),) * shape.ranks,
-        sms=cluster.gpu.sms,
-        corun_slowdown=profile.corun_slowdown,
-    )
-    return Lowered(
-        programs=programs,
+    return Plan(
         scenario=scenario,
         cluster=cluster,
         profile=profile,
         shard=shard,
         shape=shape,
-        orders=orders,
+        orders=one_rank_order(shape) if scenario.schedule == "none" else schedule.orders(shape),
+        rank_of=schedule.rank_of,
         stages=stages,
-        parameters=parameters,
+        parameters=tuple(stage_parameters(stage, shard, scenario) for stage in stages),
         groups=groups,
         blocks=blocks,
+        costs=costs,
         kernels=tuple(kernels),
     )
 

@@ -10,7 +10,7 @@ from .activations import activation_bytes, peak_activations
 from .shard import Shard
 
 if TYPE_CHECKING:
-    from .lower import Lowered
+    from .plan import Plan
 
 CONTEXT_BYTES = 0.8e9
 """CUDA context, cuBLAS and loaded kernels: 0.5 to 1 GB with torch 2 on A100 and H100 (unverified)."""
@@ -22,24 +22,23 @@ GEMM_WORKSPACE_BYTES = 64e6
 """cuBLAS workspace: 32 MiB a handle on Hopper by default, twice (PyTorch CUBLAS_WORKSPACE_CONFIG)."""
 
 
-def memory_of(lowered: Lowered, actions: Sequence[ActionSpan]) -> tuple[StageMemory, ...]:
+def memory_of(plan: Plan, actions: Sequence[ActionSpan]) -> tuple[StageMemory, ...]:
     """The bill of every pipeline rank, with its peak and when it is reached."""
     by_rank: dict[int, list[ActionSpan]] = {}
     for span in actions:
         by_rank.setdefault(span.rank, []).append(span)
-    return tuple(_stage_memory(lowered, r, by_rank.get(r, [])) for r in range(lowered.shape.ranks))
+    return tuple(_stage_memory(plan, r, by_rank.get(r, [])) for r in range(plan.shape.ranks))
 
 
-def _stage_memory(lowered: Lowered, r: int, actions: list[ActionSpan]) -> StageMemory:
-    software = lowered.scenario.software
-    selective = lowered.scenario.training.recompute == "selective"
-    sizes = activation_bytes(lowered.shard, software, selective=selective)
-    static, lazy = static_terms(lowered, r), {}
+def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan]) -> StageMemory:
+    software = plan.scenario.software
+    selective = plan.scenario.training.recompute == "selective"
+    sizes = activation_bytes(plan.shard, software, selective=selective)
+    static, lazy = static_terms(plan, r), {}
     if not software.persistent_gradients:
-        held = {a.stage for a in lowered.orders[r]}
-        lazy = {s: lowered.parameters[s].total * gradient_bytes(lowered) for s in held}
+        lazy = {s: plan.parameters[s].total * gradient_bytes(plan) for s in plan.held_stages(r)}
         static["gradients"] = 0.0
-    peak = peak_activations(actions, lowered.stages, sizes, lazy)
+    peak = peak_activations(actions, plan.stages, sizes, lazy)
     terms = {**static, "activations": peak.body, "logits": peak.logits}
     terms["gradients"] += peak.gradients
     outside = terms["context"] + terms["communication"]  # not from the framework's allocator
@@ -51,31 +50,31 @@ def _stage_memory(lowered: Lowered, r: int, actions: list[ActionSpan]) -> StageM
         peak_s=peak.at_s,
         peak_action=peak.action,
         static_bytes=sum(static.values()),
-        capacity_bytes=lowered.cluster.gpu.hbm_bytes,
+        capacity_bytes=plan.cluster.gpu.hbm_bytes,
         timeline=tuple(peak.timeline),
     )
 
 
-def gradient_bytes(lowered: Lowered) -> float:
+def gradient_bytes(plan: Plan) -> float:
     """Bytes of gradient per parameter: the accumulated one, and a 16-bit copy where the software keeps it."""
-    software, e = lowered.scenario.software, lowered.shard.element_bytes
-    copy = e if software.separate_grad_copy and lowered.shard.grad_bytes != e else 0
-    return float(lowered.shard.grad_bytes + copy)
+    software, e = plan.scenario.software, plan.shard.element_bytes
+    copy = e if software.separate_grad_copy and plan.shard.grad_bytes != e else 0
+    return float(plan.shard.grad_bytes + copy)
 
 
-def static_terms(lowered: Lowered, r: int) -> dict[str, float]:
+def static_terms(plan: Plan, r: int) -> dict[str, float]:
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
-    par, e = lowered.scenario.parallelism, lowered.shard.element_bytes
-    held = sum(lowered.parameters[s].total for s in {action.stage for action in lowered.orders[r]})
-    shard = lowered.groups.dp.ranks if par.zero >= 1 else 1
+    par, e = plan.scenario.parallelism, plan.shard.element_bytes
+    held = plan.held_parameters(r)
+    shard = plan.groups.dp.ranks if par.zero >= 1 else 1
     master = 4.0 if e != 4 else 0.0
     communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1)
     return {
         "weights": held * e,
-        "gradients": held * gradient_bytes(lowered),
+        "gradients": held * gradient_bytes(plan),
         "optimizer": held * (master + 8.0) / shard,
         "communication": communicators * COMMUNICATOR_BYTES,
-        "workspace": _workspace(lowered.shard),
+        "workspace": _workspace(plan.shard),
         "context": CONTEXT_BYTES,
     }
 

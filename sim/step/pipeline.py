@@ -6,11 +6,10 @@ The point-to-point rule of the software decides how messages are posted and awai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from ...schedules.pipeline.action import Action, Kind, Orders
+from ...schedules.pipeline.action import Action, Kind
 from ...schedules.pipeline.point_to_point import (
     Compute,
     Exchange,
@@ -23,60 +22,27 @@ from ...schedules.pipeline.point_to_point import (
 from ..network.collectives import Reach, collective_transfer, message_transfer
 from ..network.transfer import Transfer
 from . import program
-from .actions import Blocks, action_blocks, action_segment, ready_elements
+from .actions import action_blocks, action_segment, ready_elements
 from .gradients import Gradients
-from .groups import Groups
 from .messages import Messages
 from .optimizer import OptimizerShare, write_optimizer
-from .parameters import StageParameters
+from .plan import Plan
 from .program import Collective, Op, Segment
 from .script import Script
-from .shard import Shard
 from .stages import Stage
-from .tape import Costs
-
-if TYPE_CHECKING:
-    from ...hardware.cluster import Cluster
-    from ...schedules.pipeline.schedule import Schedule, Shape
-    from ..scenario.models import Scenario
 
 
-@dataclass(frozen=True, kw_only=True)
-class PipelineRank:
-    """Everything that the step of pipeline rank ``index`` is made of."""
-
-    index: int
-    scenario: Scenario
-    cluster: Cluster
-    shard: Shard
-    shape: Shape
-    order: tuple[Action, ...]
-    stages: tuple[Stage, ...]
-    parameters: tuple[StageParameters, ...]
-    blocks: Blocks
-    costs: Costs
-    groups: Groups
-
-    @property
-    def held_stages(self) -> list[int]:
-        """Virtual stages of this rank, in the order of its first forwards."""
-        return list(dict.fromkeys(action.stage for action in self.order))
-
-    @property
-    def held_parameters(self) -> float:
-        return sum(self.parameters[s].total for s in self.held_stages)
-
-
-def write_step(ranks: Sequence[PipelineRank], orders: Orders, schedule: Schedule) -> list[list[Op]]:
+def write_step(plan: Plan) -> list[list[Op]]:
     """The ops of every pipeline rank, in host order."""
-    rule = ranks[0].scenario.software.point_to_point
-    instructions = point_to_point(orders, ranks[0].shape, schedule.rank_of, rule)
-    return [_StepWriter(rank, rule).write(instructions[rank.index]) for rank in ranks]
+    rule = plan.scenario.software.point_to_point
+    instructions = point_to_point(plan.orders, plan.shape, plan.rank_of, rule)
+    return [_StepWriter(plan, index, rule).write(instructions[index]) for index in range(plan.shape.ranks)]
 
 
 @dataclass
 class _StepWriter:
-    rank: PipelineRank
+    plan: Plan
+    index: int
     rule: str
     script: Script = field(default_factory=Script)
     gathers: dict[int, list[int]] = field(default_factory=dict)  # per virtual stage, by layer unit
@@ -86,13 +52,13 @@ class _StepWriter:
     backwards: int = 0
 
     def __post_init__(self) -> None:
-        rank, software = self.rank, self.rank.scenario.software
-        par, measured = rank.scenario.parallelism, rank.scenario.cluster.measured_network
+        plan, software = self.plan, self.plan.scenario.software
+        par, measured = plan.scenario.parallelism, plan.scenario.cluster.measured_network
         self.messages = Messages(
             script=self.script,
             rule=self.rule,
             transfer=self._transfer,
-            host_s=software.p2p_messages * rank.costs.host_collective_s,
+            host_s=software.p2p_messages * plan.costs.host_collective_s,
             host_sync=software.p2p_host_sync,
         )
         self.reduces = par.dp * par.cp > 1
@@ -101,18 +67,20 @@ class _StepWriter:
         self.gradients = Gradients(
             communicator="dp",
             transfer=lambda kind, size: collective_transfer(
-                kind, size, rank.groups.dp, rank.cluster, measured
+                kind, size, plan.groups.dp, plan.cluster, measured
             ),
-            element_bytes=rank.shard.grad_bytes,
-            wire_bytes=software.reduce_grad_bytes or rank.shard.grad_bytes,
+            element_bytes=plan.shard.grad_bytes,
+            wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
             bucket_elements=software.bucket_elements,
             sharded=self.sharded and software.zero1_reduce_scatters,
-            costs=rank.costs,
+            costs=plan.costs,
         )
         # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
-        self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or rank.index > 0))
-        self.last_microbatch = rank.shape.microbatches - 1
-        self.backward_order = [a for a in rank.order if a.kind in (Kind.BACKWARD, Kind.WEIGHT_GRAD)]
+        self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or self.index > 0))
+        self.last_microbatch = plan.shape.microbatches - 1
+        self.backward_order = [
+            a for a in plan.orders[self.index] if a.kind in (Kind.BACKWARD, Kind.WEIGHT_GRAD)
+        ]
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
         self._prefetch_parameters()
@@ -130,12 +98,12 @@ class _StepWriter:
     # Actions -----------------------------------------------------------------------------------
 
     def _action(self, action: Action) -> None:
-        rank, script = self.rank, self.script
-        stage = rank.stages[action.stage]
+        plan, script = self.plan, self.script
+        stage = plan.stages[action.stage]
         if self._undisturbed(action):
             key = (action.stage, action.kind)
             if key not in self.segments:
-                self.segments[key] = action_segment(action, stage, rank.blocks)
+                self.segments[key] = action_segment(action, stage, plan.blocks)
             script.segment(action.kind.name.lower(), self.segments[key], action=str(action))
         else:
             self._spelled_out(action, stage)
@@ -151,7 +119,7 @@ class _StepWriter:
             return False
         if self._gathers_in_flight():
             return False
-        beside_tp = self.rule != "blocking" and self.rank.shard.tp > 1 and self.rank.shape.ranks > 1
+        beside_tp = self.rule != "blocking" and self.plan.shard.tp > 1 and self.plan.shape.ranks > 1
         return not (beside_tp and self._neighbour_in_domain())
 
     def _gradients_in_flight(self, action: Action) -> bool:
@@ -163,35 +131,35 @@ class _StepWriter:
         return bool(self.gathers)
 
     def _neighbour_in_domain(self) -> bool:
-        reach = self.rank.groups.reach
-        return "domain" in (reach[self.rank.index], reach[self.rank.index - 1])
+        reach = self.plan.groups.reach
+        return "domain" in (reach[self.index], reach[self.index - 1])
 
     def _spelled_out(self, action: Action, stage: Stage) -> None:
-        rank, script = self.rank, self.script
+        plan, script = self.plan, self.script
         gathers = (
             self.gathers.get(action.stage, [])
             if action.kind is Kind.FORWARD and action.microbatch == 0
             else []
         )
         reduces = self.buckets and action.kind is Kind.BACKWARD and action.microbatch == self.last_microbatch
-        for block, count in action_blocks(action, stage, rank.blocks):
+        for block, count in action_blocks(action, stage, plan.blocks):
             for _ in range(count):
                 if gathers:
                     script.wait(gathers.pop(0))
                 script.splice(block, action=str(action))
                 if reduces:
                     self.gradients.add(
-                        script, ready_elements(block, rank.blocks, rank.parameters[action.stage])
+                        script, ready_elements(block, plan.blocks, plan.parameters[action.stage])
                     )
         if action.kind is Kind.FORWARD and action.microbatch == 0:
             self.gathers.pop(action.stage, None)
 
     def _after_backward(self) -> None:
         """Megatron's aligned reduction: after its j-th backward, rank r reduces what ends at j - r."""
-        rank = self.rank
-        slot = self.backwards - rank.index
+        plan = self.plan
+        slot = self.backwards - self.index
         self.backwards += 1
-        if not self.overlaps or self.buckets or rank.shape.chunks == 1:
+        if not self.overlaps or self.buckets or plan.shape.chunks == 1:
             return
         if slot >= 0:
             ended = self.backward_order[slot]
@@ -200,7 +168,7 @@ class _StepWriter:
 
     def _reduce_stage(self, stage: int) -> None:
         self.reduced.add(stage)
-        self.gradients.ready += self.rank.parameters[stage].total
+        self.gradients.ready += self.plan.parameters[stage].total
         self.gradients.flush(self.script)
 
     # Messages ----------------------------------------------------------------------------------
@@ -210,32 +178,32 @@ class _StepWriter:
         self._gather_received(exchange, index)
 
     def _transfer(self, part: Send | Recv) -> Transfer:
-        rank = self.rank
-        low, high = sorted((rank.index, part.peer))
-        reach = rank.groups.reach[low if high - low == 1 else high]
+        plan = self.plan
+        low, high = sorted((self.index, part.peer))
+        reach = plan.groups.reach[low if high - low == 1 else high]
         key = (self._message_bytes(part.action), reach)
         if key not in self.transfers:
-            count = rank.scenario.software.p2p_messages
-            self.transfers[key] = message_transfer(*key, rank.cluster, messages=count)
+            count = plan.scenario.software.p2p_messages
+            self.transfers[key] = message_transfer(*key, plan.cluster, messages=count)
         return self.transfers[key]
 
     def _message_bytes(self, action: Action) -> float:
         """Bytes that ``action`` hands on: an activation, or logits where the loss has a stage of its own."""
-        shard, stages = self.rank.shard, self.rank.stages
+        shard, stages = self.plan.shard, self.plan.stages
         boundary = action.stage if action.kind is Kind.FORWARD else action.stage - 1
         if stages[boundary].head and not stages[boundary].loss:
             return float(shard.tokens * shard.vocabulary * shard.element_bytes)
-        split = shard.sequence_parallel or self.rank.scenario.software.scatter_gather_p2p
+        split = shard.sequence_parallel or self.plan.scenario.software.scatter_gather_p2p
         return shard.hidden_bytes / (shard.tp if split else 1)
 
     def _gather_received(self, exchange: Exchange, posted: int) -> None:
         """Scatter/gather (Narayanan 2021, section 4.1): the receivers rebuild the activation over NVLink."""
-        rank = self.rank
-        shard, software = rank.shard, rank.scenario.software
+        plan = self.plan
+        shard, software = plan.shard, plan.scenario.software
         received = [part for part in exchange.parts if isinstance(part, Recv)]
         if not (software.scatter_gather_p2p and received and shard.tp > 1) or shard.sequence_parallel:
             return
-        transfer = rank.costs.transfer("all_gather", shard.hidden_bytes)
+        transfer = plan.costs.transfer("all_gather", shard.hidden_bytes)
         for _ in received:
             index = self.script.beside(
                 "message all_gather",
@@ -243,7 +211,7 @@ class _StepWriter:
                 "pp",
                 Collective("all_gather", "tp", transfer),
                 after=(posted,),
-                host_s=rank.costs.host_collective_s,
+                host_s=plan.costs.host_collective_s,
             )
             self.script.wait(index)
 
@@ -251,55 +219,55 @@ class _StepWriter:
 
     def _prefetch_parameters(self) -> None:
         """Overlapped parameter all-gathers of the distributed optimizer, in forward order."""
-        rank = self.rank
-        if not (self.reduces and self.sharded and rank.scenario.software.overlap_param_gather):
+        plan = self.plan
+        if not (self.reduces and self.sharded and plan.scenario.software.overlap_param_gather):
             return
-        for s in rank.held_stages:
-            parameters = rank.parameters[s]
+        for s in plan.held_stages(self.index):
+            parameters = plan.parameters[s]
             units = [parameters.embedding] * bool(parameters.embedding) + [
                 parameters.layer
             ] * parameters.layers
-            units += [parameters.head] * (rank.stages[s].head)
+            units += [parameters.head] * (plan.stages[s].head)
             self.gathers[s] = [
-                self.gradients.gather_parameters(self.script, size, rank.shard.element_bytes, after=())
+                self.gradients.gather_parameters(self.script, size, plan.shard.element_bytes, after=())
                 for size in units
             ]
 
     def _finish(self) -> None:
-        rank, script = self.rank, self.script
-        held = rank.held_parameters
-        dp = rank.groups.dp.ranks
+        plan, script = self.plan, self.script
+        held = plan.held_parameters(self.index)
+        dp = plan.groups.dp.ranks
         if self.reduces:
             if not self.buckets:
-                left = [s for s in rank.held_stages if s not in self.reduced]
-                self.gradients.ready = sum(rank.parameters[s].total for s in left)
+                left = [s for s in plan.held_stages(self.index) if s not in self.reduced]
+                self.gradients.ready = sum(plan.parameters[s].total for s in left)
             self.gradients.finish(script, held / dp if self.sharded else held)
         self._reduce_tied_embedding()
         updated = held / dp if self.sharded else held
-        norm = collective_transfer("all_reduce", 8.0, rank.groups.world, rank.cluster)
+        norm = collective_transfer("all_reduce", 8.0, plan.groups.world, plan.cluster)
         write_optimizer(
             script,
             OptimizerShare(updated=updated, held=held),
-            rank.scenario.software,
-            rank.costs,
-            rank.shard,
+            plan.scenario.software,
+            plan.costs,
+            plan.shard,
             norm=norm,
         )
-        if self.reduces and self.sharded and not rank.scenario.software.overlap_param_gather:
-            script.wait(self.gradients.gather_parameters(script, held, rank.shard.element_bytes))
-        fixed = rank.scenario.software.step_fixed_s
+        if self.reduces and self.sharded and not plan.scenario.software.overlap_param_gather:
+            script.wait(self.gradients.gather_parameters(script, held, plan.shard.element_bytes))
+        fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
 
     def _reduce_tied_embedding(self) -> None:
-        rank = self.rank
-        pp = rank.shape.ranks
-        if not rank.scenario.model.tied_embeddings or pp == 1 or rank.index not in (0, pp - 1):
+        plan = self.plan
+        pp = plan.shape.ranks
+        if not plan.scenario.model.tied_embeddings or pp == 1 or self.index not in (0, pp - 1):
             return
-        size = float(rank.shard.vocabulary * rank.shard.hidden * rank.shard.grad_bytes)
-        transfer = collective_transfer("all_reduce", size, rank.groups.embedding, rank.cluster)
+        size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
+        transfer = collective_transfer("all_reduce", size, plan.groups.embedding, plan.cluster)
         work = Collective("all_reduce", "embedding", transfer)
         self.script.wait(
             self.script.beside(
-                "embedding gradient all_reduce", "world", "pp", work, host_s=rank.costs.host_collective_s
+                "embedding gradient all_reduce", "world", "pp", work, host_s=plan.costs.host_collective_s
             )
         )
