@@ -17,7 +17,7 @@ from .validate import CORES
 from .views import JsonOption
 
 if TYPE_CHECKING:
-    from ..sim.validation.step_fit_report import StepFit
+    from ..sim.validation.fit.report import StepFit
 
 PACKAGE = Path(__file__).parents[1]
 PROFILES = PACKAGE / "hardware" / "profiles"
@@ -51,8 +51,8 @@ def steps(
 
     from ..hardware.gpus import get_gpu
     from ..sim.software import get_software
-    from ..sim.validation.step_fit_page import fit_markdown, fit_text
-    from ..sim.validation.step_fit_report import fit_steps
+    from ..sim.validation.fit.page import fit_markdown, fit_text
+    from ..sim.validation.fit.report import fit_steps
 
     gpus = [get_gpu(name).name for name in gpu or ()]
     presets = [get_software(name).name for name in software or ()]
@@ -63,7 +63,7 @@ def steps(
     if write:
         write_constants(fit, PROFILES, PRESETS)
     if as_json:
-        from ..sim.validation.step_fit_files import fit_document
+        from ..sim.validation.fit.files import fit_document
 
         echo_json(fit_document(fit))
     else:
@@ -84,7 +84,7 @@ def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
     """Write what was fitted into the folder of profiles and the file of presets."""
     from ..calibration.profile_file import write_profile
     from ..hardware.profile import load_profile
-    from ..sim.validation.step_fit_files import edited_presets, gpu_provenance
+    from ..sim.validation.fit.files import edited_presets, gpu_provenance
 
     for gpu in fit.gpus:
         constants = fit.constants.gpus[gpu.name]

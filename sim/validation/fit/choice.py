@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from .step_fit_constants import CLOCKS, CORUNS, FIXED_S, HOSTS_S, UNFITTED_PRESET, Constants, Wanted
-from .step_fit_rows import TimedRow, Times
-from .step_fit_search import climb, coarse_to_fine
+from .constants import CLOCKS, CORUNS, FIXED_S, HOSTS_S, UNFITTED_PRESET, Constants, Wanted
+from .rows import TimedRow, Times
+from .search import climb, coarse_to_fine
 
 COARSE_CLOCKS, COARSE_HOSTS = 8, 16  # first strides through CLOCKS and HOSTS_S
 CORUN_STRIDES = (3,)  # beside a clock that follows; finer than this no step time tells them apart

@@ -10,10 +10,10 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from ..report.figures import percent
-from ..software import get_software
-from .step_fit import Choice
-from .step_fit_report import Coverage, StepFit
+from ...report.figures import percent
+from ...software import get_software
+from .choice import Choice
+from .report import Coverage, StepFit
 
 COMMENT_COLUMN = 36  # where the comments of presets.yaml stand
 

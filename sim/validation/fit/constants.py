@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ...hardware.profile import load_profile
-from ..software import Software, get_software
-from .step_fit_rows import TimedRow, Trial
+from ....hardware.profile import load_profile
+from ...software import Software, get_software
+from .rows import TimedRow, Trial
 
 CLOCKS = tuple(percent / 100 for percent in range(60, 101))
 CORUNS = tuple(percent / 100 for percent in range(0, 42, 2))

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .step_fit import (
+from ..summary import Errors, errors_of
+from .choice import (
     COARSE_CLOCKS,
     COARSE_HOSTS,
     WORTH,
@@ -23,10 +24,9 @@ from .step_fit import (
     fittable,
     mean_error,
 )
-from .step_fit_constants import CLOCKS, HOSTS_S, Constants, Wanted, shipped_constants, unfitted
-from .step_fit_rows import StepTimes, TimedRow, Times, timed_rows
-from .step_fit_search import Points, around, flat_range
-from .summary import Errors, errors_of
+from .constants import CLOCKS, HOSTS_S, Constants, Wanted, shipped_constants, unfitted
+from .rows import StepTimes, TimedRow, Times, timed_rows
+from .search import Points, around, flat_range
 
 HALVES = (0, 1)
 Say = Callable[[str], None]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..report.figures import percent, seconds, signed_percent
-from .step_fit import FEWEST_FAMILIES, SHOWS, WORTH, Choice
-from .step_fit_constants import GpuConstants
-from .step_fit_report import Coverage, Curve, GpuFit, PresetFit, Score, StepFit
+from ...report.figures import percent, seconds, signed_percent
+from .choice import FEWEST_FAMILIES, SHOWS, WORTH, Choice
+from .constants import GpuConstants
+from .report import Coverage, Curve, GpuFit, PresetFit, Score, StepFit
 
 Written = Callable[[float], str]
 """How a value of the constant is written."""

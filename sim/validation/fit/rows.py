@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from .case import Case, read_cases
-from .to_scenario import to_scenario
+from ..case import Case, read_cases
+from ..to_scenario import to_scenario
 
 if TYPE_CHECKING:
-    from ...hardware.profile import GpuProfile
-    from ..scenario.models import Scenario
+    from ....hardware.profile import GpuProfile
+    from ...scenario.models import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,9 +74,9 @@ def timed_rows(paths: Iterable[str | Path]) -> tuple[tuple[TimedRow, ...], int]:
 
 def step_time_s(scenario: Scenario, trial: Trial) -> float:
     """Simulated step time under ``trial``, without ``step_fixed_s``."""
-    from ..engine.replay import replay
-    from ..simulate import build_cluster
-    from ..step.lower import lower
+    from ...engine.replay import replay
+    from ...simulate import build_cluster
+    from ...step.lower import lower
 
     cluster = build_cluster(scenario)
     profile = _profile(cluster.gpu.name, trial.clock_fraction, trial.corun_slowdown)
@@ -162,8 +162,8 @@ def _longest_first(one: tuple[TimedRow, Trial]) -> int:
 
 
 def _timed_row(source: str, case: Case) -> TimedRow:
-    from ..simulate import build_cluster
-    from ..step.lower import lower
+    from ...simulate import build_cluster
+    from ...step.lower import lower
 
     scenario = to_scenario(case)
     lower(scenario, build_cluster(scenario))  # refuses, naming the field, what it cannot express
@@ -181,6 +181,6 @@ def _timed_row(source: str, case: Case) -> TimedRow:
 @cache
 def _profile(gpu: str, clock_fraction: float, corun_slowdown: float) -> GpuProfile:
     """One object per trial: kernels' costs are memoised by profile, and equal ones compare slowly."""
-    from ...hardware.profile import load_profile
+    from ....hardware.profile import load_profile
 
     return replace(load_profile(gpu), clock_fraction=clock_fraction, corun_slowdown=corun_slowdown)
