@@ -29,6 +29,13 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported("parallelism.ep", "expert parallelism is not modelled yet")
     if par.zero > 1:
         raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} is not modelled yet; known: 0, 1")
+    if par.fsdp_shard_size is not None:
+        raise NotSupported("parallelism.fsdp_shard_size", "sharding over some ranks is not modelled yet")
+    if scenario.calibration:
+        raise NotSupported(
+            "calibration",
+            "profiles of your own are not read yet; leave it out (each GPU has a shipped one)",
+        )
     if training.precision not in ELEMENT_BYTES:
         known = ", ".join(ELEMENT_BYTES)
         raise NotSupported("training.precision", f"{training.precision} is not modelled yet; known: {known}")
