@@ -102,7 +102,7 @@ def _rearrange(tape: Tape, shard: Shard, software: Software) -> None:
 
 def norm(tape: Tape, shard: Shard, software: Software) -> None:
     """LayerNorm or RMSNorm over the residual stream."""
-    if software.fused_norm:
+    if software.fused_norm or software.torch_compile:
         tape.memory("norm", 2 * shard.norm_bytes)  # read, write
     else:
         # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
@@ -113,7 +113,7 @@ def norm(tape: Tape, shard: Shard, software: Software) -> None:
 
 def norm_backward(tape: Tape, shard: Shard, software: Software) -> None:
     """Gradient of the norm, and the add that joins it with the residual's gradient."""
-    if software.fused_norm:
+    if software.fused_norm or software.torch_compile:
         tape.memory("norm backward", 3 * shard.norm_bytes)  # read dY and X, write dX
     else:
         elements = shard.norm_tokens * shard.hidden
@@ -159,7 +159,7 @@ def _activation_backward(tape: Tape, shard: Shard, software: Software) -> None:
 def _residual(tape: Tape, shard: Shard, software: Software) -> None:
     """Bias, dropout and residual addition after a row-parallel layer."""
     mask = shard.norm_tokens * shard.hidden if shard.dropout else 0
-    if software.fused_residual:
+    if software.fused_residual or software.torch_compile:
         tape.memory("bias, dropout, add", 3 * shard.norm_bytes + mask)  # read both, write one
         return
     passes = 3 + (2 if shard.biases else 0) + (2 if shard.dropout else 0)
