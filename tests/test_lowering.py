@@ -31,6 +31,7 @@ from stepsim.sim.software import software_names
 from stepsim.sim.step.lower import Lowered
 from stepsim.sim.step.program import Collective, Compute, Exchange, Program
 from stepsim.sim.step.shard import ELEMENT_BYTES
+from stepsim.sim.step.stages import build_stages
 
 law = settings(max_examples=60)
 
@@ -275,6 +276,15 @@ def test_a_faster_gpu_is_not_slower(run: Scenario) -> None:
 def test_more_microbatches_take_no_less_time(run: Scenario) -> None:
     longer = simulate(changed(run, training={"global_batch": 2 * run.training.global_batch}))
     assert longer.step_time_s >= simulate(run).step_time_s * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 4])
+def test_layers_recomputed_are_counted_per_rank_not_per_chunk(layers: int) -> None:
+    run = scenario(pp=2, vpp=2, schedule="interleaved")
+    run = changed(run, training={"recompute": {"kind": "full", "layers": layers}})
+    stages = build_stages(run)
+    for rank in range(2):
+        assert sum(stage.recomputed for stage in stages[rank::2]) == layers
 
 
 def test_the_laws_see_every_kind_of_op() -> None:

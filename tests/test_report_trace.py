@@ -58,6 +58,19 @@ def test_slices_that_touch_to_a_rounding_do_not_overlap() -> None:
         assert before["ts"] + before["dur"] == pytest.approx(after["ts"], abs=1e-9)
 
 
+def test_messages_under_way_together_get_lanes_of_their_own() -> None:
+    """Point-to-point messages that no stream orders may overlap; slices of one thread may not."""
+    base = fake_result(pp=1, microbatches=1)
+    spans = [
+        Span(0, "free", "Send", "pp", "", start, end, 0.0, 0.0)
+        for start, end in ((0.0, 3e-6), (1e-6, 4e-6), (3e-6, 5e-6))
+    ]
+    document = trace_document(replace(base, actions=(), spans_source=lambda: iter(spans)))
+    names = {e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}
+    assert {"stream free", "stream free 2"} <= names
+    assert sorted(len(slices) for slices in threads(document["traceEvents"]).values()) == [1, 2]
+
+
 def test_nothing_is_lost_and_times_are_microseconds(result: Result, events: list[Event]) -> None:
     slices = [event for event in events if event["ph"] == "X"]
     assert len(slices) == len(result.actions) + sum(1 for _ in result.iter_spans())

@@ -96,6 +96,7 @@ def trace_events(result: Result, *, rank: int | None = None) -> Iterator[Event]:
             actions[action.rank].append(action)
     memory = {stage.pp: stage for stage in result.memory}
     for index in chosen:
+        spans[index] = _in_lanes(spans[index])
         streams = sorted(spans[index], key=_stream_order)
         yield from _names(result, index, streams)
         for action in sorted(actions[index], key=lambda a: (a.start_s, a.end_s)):
@@ -106,6 +107,24 @@ def trace_events(result: Result, *, rank: int | None = None) -> Iterator[Event]:
         if result.ranks[index].pp in memory:
             yield from _memory_events(index, memory[result.ranks[index].pp])
     yield from _arrows(result, [action for index in chosen for action in actions[index]])
+
+
+def _in_lanes(streams: dict[str, list[Span]]) -> dict[str, list[Span]]:
+    """Each stream's spans, those that overlap (messages bound to no stream's order) on lanes of their own."""
+    lanes: dict[str, list[Span]] = {}
+    for stream, spans in streams.items():
+        own: list[list[Span]] = []
+        for span in sorted(spans, key=lambda s: (s.start_s, s.end_s)):
+            free = next(
+                (lane for lane in own if round(lane[-1].end_s * 1e9) <= round(span.start_s * 1e9)), None
+            )
+            if free is None:
+                own.append([span])
+            else:
+                free.append(span)
+        for number, lane in enumerate(own, start=1):
+            lanes[stream if number == 1 else f"{stream} {number}"] = lane
+    return lanes
 
 
 def _stream_order(stream: str) -> tuple[int, str]:

@@ -101,5 +101,12 @@ def _recomputed_layers(scenario: Scenario, layers: list[int]) -> list[int]:
         raise NotSupported(
             "training.recompute", "recomputation by module is not modelled yet; known: none, selective, full"
         )
-    each = -(-recompute.layers // scenario.parallelism.vpp)
-    return [min(n, each) for n in layers]
+    # The count is per pipeline stage (a rank), whose virtual stages are filled in order.
+    pp = scenario.parallelism.pp
+    left = [recompute.layers] * pp
+    recomputed = []
+    for index, held in enumerate(layers):
+        taken = min(held, left[index % pp])
+        left[index % pp] -= taken
+        recomputed.append(taken)
+    return recomputed
