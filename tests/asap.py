@@ -7,10 +7,10 @@ given as integers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stepsim.schedules.pipeline.action import Action, Kind, Orders
+from stepsim.schedules.orders.action import Action, Kind, Orders, Step, parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,25 +47,25 @@ class Stuck(Exception):
     """No rank can go on."""
 
 
-def asap(orders: Orders, ranks: Sequence[int], times: Times) -> Timeline:
-    """Longest path through the orders; ``ranks`` holds the rank of each stage. Raises Stuck."""
-    ends: dict[tuple[str, int, int], float] = {}
+def asap(orders: Orders, stages: int, times: Times) -> Timeline:
+    """Longest path through the orders of ``stages`` stages. Raises Stuck."""
+    ends: dict[tuple[str, int, int], tuple[float, int]] = {}  # of each result: when, and on which rank
     clock: list[float] = [0] * len(orders)
     starts: list[float | None] = [None] * len(orders)
     left = [list(reversed(order)) for order in orders]
     while any(left):
         moved = False
         for rank, order in enumerate(left):
-            while order and all(name in ends for name in _inputs(order[-1], len(ranks))):
-                action = order.pop()
-                arrivals = [
-                    ends[kind, stage, k] + (times.latency if ranks[stage] != rank else 0)
-                    for kind, stage, k in _inputs(action, len(ranks))
-                ]
+            while order and all(name in ends for name in _inputs(order[-1], stages)):
+                step = order.pop()
+                made = [ends[name] for name in _inputs(step, stages)]
+                arrivals = [end + (times.latency if maker != rank else 0) for end, maker in made]
                 start = max([clock[rank], *arrivals])
                 starts[rank] = start if starts[rank] is None else starts[rank]
-                clock[rank] = start + times.of(action.kind)
-                ends[_output(action)] = clock[rank]
+                clock[rank] = start
+                for action in parts(step):
+                    clock[rank] += times.of(action.kind)
+                    ends[_output(action)] = clock[rank], rank
                 moved = True
         if not moved:
             raise Stuck([str(order[-1]) for order in left if order])
@@ -78,8 +78,13 @@ def _output(action: Action) -> tuple[str, int, int]:
     return kind, action.stage, action.microbatch
 
 
-def _inputs(action: Action, stages: int) -> Iterator[tuple[str, int, int]]:
-    """What the action needs, named as by _output."""
+def _inputs(step: Step, stages: int) -> Iterator[tuple[str, int, int]]:
+    """What the step needs before it begins, named as by _output."""
+    for action in parts(step):
+        yield from _inputs_of(action, stages)
+
+
+def _inputs_of(action: Action, stages: int) -> Iterator[tuple[str, int, int]]:
     s, k = action.stage, action.microbatch
     match action.kind:
         case Kind.FORWARD if s > 0:

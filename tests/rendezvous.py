@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from asap import Stuck, Times
 
-from stepsim.schedules.pipeline.action import Action
-from stepsim.schedules.pipeline.point_to_point import Compute, Exchange, Instruction, Part, Send, Wait
+from stepsim.schedules.messages.point_to_point import Compute, Exchange, Instruction, Part, Send, Wait
+from stepsim.schedules.orders.action import Action, actions_of
 
 
 def rendezvous(
@@ -47,8 +47,8 @@ def _end(
 ) -> float | None:
     """When the rank may go on; None while that is not known."""
     match instruction:
-        case Compute(action):
-            return now + times.of(action.kind)
+        case Compute(step):
+            return now + sum(times.of(action.kind) for action in actions_of([step]))
         case Wait(part):
             return _latest(now, (part,), posted, times, eager)
         case Exchange(parts, blocking):

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from stepsim.schedules.orders.action import Orders, parse_step
+from stepsim.schedules.orders.schedule import Schedule, Shape
 from stepsim.schedules.pipeline import get, names
-from stepsim.schedules.pipeline.action import Action, Orders
-from stepsim.schedules.pipeline.schedule import Schedule, Shape
 
 any_shape = st.builds(
     Shape,
@@ -54,13 +54,8 @@ def schedules_and_shapes(draw: st.DrawFn) -> tuple[Schedule, Shape]:
     return get(name), draw(shapes_of(name))
 
 
-def placement(schedule: Schedule, shape: Shape) -> list[int]:
-    """The rank of each stage."""
-    return [schedule.rank_of(stage, shape) for stage in range(shape.stages)]
-
-
 def parse(actions: list[list[str]]) -> Orders:
-    return tuple(tuple(Action.parse(text) for text in order) for order in actions)
+    return tuple(tuple(parse_step(text) for text in order) for order in actions)
 
 
 def goldens(folder: Path, pattern: str) -> list[tuple[str, dict[str, Any]]]:

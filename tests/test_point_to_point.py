@@ -11,11 +11,9 @@ from asap import Times, asap
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from rendezvous import rendezvous
-from schedule_shapes import golden_shape, goldens, parse, placement, schedules_and_shapes
+from schedule_shapes import golden_shape, goldens, parse, schedules_and_shapes
 
-from stepsim.schedules.pipeline import get
-from stepsim.schedules.pipeline.action import Action, Kind, Orders
-from stepsim.schedules.pipeline.point_to_point import (
+from stepsim.schedules.messages.point_to_point import (
     RULES,
     Compute,
     Exchange,
@@ -26,7 +24,9 @@ from stepsim.schedules.pipeline.point_to_point import (
     Wait,
     point_to_point,
 )
-from stepsim.schedules.pipeline.schedule import Schedule, Shape, loop_placement
+from stepsim.schedules.orders.action import Action, Kind, Orders, actions_of
+from stepsim.schedules.orders.schedule import Placement, Schedule, Shape, loop_placement
+from stepsim.schedules.pipeline import get
 
 Programs = Sequence[Sequence[Instruction]]
 
@@ -75,12 +75,12 @@ def test_torch_messages(shared: Path) -> None:
     """The asynchronous rule posts the messages that torch's lowering posts, for every schedule it lowers."""
     lowered = 0
     for name, golden in goldens(shared / "data" / "goldens" / "torch", "*.json"):
-        if "comms" not in golden or "OVERLAP" in str(golden["actions"]):
+        if "comms" not in golden:
             continue
         ranks = golden["stage_to_rank"]
         shape = Shape(ranks=golden["p"], microbatches=golden["m"], chunks=golden["v"])
         programs = point_to_point(
-            parse(golden["actions"]), shape, lambda stage, _, ranks=ranks: ranks[stage], "async"
+            parse(golden["actions"]), shape, lambda stage, *_, ranks=ranks: ranks[stage], "async"
         )
         for program, comms in zip(programs, golden["comms"], strict=True):
             ours = sorted(
@@ -129,19 +129,19 @@ def exchanges(program: Sequence[Instruction]) -> Iterator[Exchange]:
 def test_actions_keep_their_order(drawn: Drawn) -> None:
     _, _, orders, _, programs = drawn
     assert orders == tuple(
-        tuple(one.action for one in program if isinstance(one, Compute)) for program in programs
+        tuple(one.step for one in program if isinstance(one, Compute)) for program in programs
     )
 
 
 @given(programs_of_anything())
 def test_every_result_that_another_rank_needs_travels_once(drawn: Drawn) -> None:
     schedule, shape, orders, _, programs = drawn
-    ranks = placement(schedule, shape)
     needed = set()
-    for action in (action for order in orders for action in order if action.kind is not Kind.WEIGHT_GRAD):
+    for action in (one for order in orders for one in actions_of(order) if one.kind is not Kind.WEIGHT_GRAD):
         consumer = action.stage + (1 if action.kind is Kind.FORWARD else -1)
-        if 0 <= consumer < shape.stages and ranks[consumer] != ranks[action.stage]:
-            needed.add((action, ranks[action.stage], ranks[consumer]))
+        if 0 <= consumer < shape.stages:
+            maker, taker = (schedule.rank_of(s, action.microbatch, shape) for s in (action.stage, consumer))
+            needed |= {(action, maker, taker)} if maker != taker else set()
     sent = [
         (part.action, rank, part.peer)
         for rank, program in enumerate(programs)
@@ -180,19 +180,19 @@ def test_both_ends_of_a_channel_post_in_the_same_order(drawn: Drawn) -> None:
 @given(programs_of_anything())
 def test_inputs_are_there_before_use_and_results_before_they_are_sent(drawn: Drawn) -> None:
     schedule, shape, _, _, programs = drawn
-    ranks = placement(schedule, shape)
     for program in programs:
         posted: set[Part] = set()
         done: set[Part] = set()
         computed: set[Action] = set()
         for one in program:
             match one:
-                case Compute(action):
+                case Compute(step):
                     arrived = {result(part.action) for part in done if isinstance(part, Recv)}
-                    assert remote_input(action, shape, ranks) in {*arrived, None}, (
-                        f"{action} starts too early"
-                    )
-                    computed.add(action)
+                    for action in actions_of([step]):
+                        assert remote_input(action, shape, schedule.rank_of) in {*arrived, None}, (
+                            f"{action} starts too early"
+                        )
+                        computed.add(action)
                 case Exchange(parts, blocking):
                     assert parts
                     assert not posted & set(parts)
@@ -210,13 +210,14 @@ def result(action: Action) -> tuple[int, bool, int]:
     return action.stage, action.kind is Kind.FORWARD, action.microbatch
 
 
-def remote_input(action: Action, shape: Shape, ranks: Sequence[int]) -> tuple[int, bool, int] | None:
+def remote_input(action: Action, shape: Shape, rank_of: Placement) -> tuple[int, bool, int] | None:
     """The result of another rank that the action needs."""
     forward = action.kind is Kind.FORWARD
     producer = action.stage + (-1 if forward else 1)
     if action.kind is Kind.WEIGHT_GRAD or not 0 <= producer < shape.stages:
         return None
-    return None if ranks[producer] == ranks[action.stage] else (producer, forward, action.microbatch)
+    maker, taker = (rank_of(s, action.microbatch, shape) for s in (producer, action.stage))
+    return None if maker == taker else (producer, forward, action.microbatch)
 
 
 # Timing --------------------------------------------------------------------------------------------------
@@ -231,17 +232,17 @@ def test_asynchronous_messages_block_nobody(
     orders = schedule.orders(shape)
     times = Times(forward=f, input_grad=b, weight_grad=w, latency=c)
     programs = point_to_point(orders, shape, schedule.rank_of, "async")
-    assert rendezvous(programs, times, eager=True) == asap(orders, placement(schedule, shape), times).clock
+    assert rendezvous(programs, times, eager=True) == asap(orders, shape.stages, times).clock
 
 
 @given(programs_of_anything(), durations, durations, st.integers(0, 60))
 def test_no_rule_makes_ranks_wait_for_each_other(drawn: Drawn, f: int, bf: int, c: int) -> None:
     """Every message finds its other end, and none is faster than an asynchronous one."""
-    schedule, shape, orders, rule, programs = drawn
+    _, shape, orders, rule, programs = drawn
     if rule == "async":
         return
     times = Times(forward=f, input_grad=bf, weight_grad=0, latency=c)
-    assert max(rendezvous(programs, times)) >= asap(orders, placement(schedule, shape), times).makespan
+    assert max(rendezvous(programs, times)) >= asap(orders, shape.stages, times).makespan
 
 
 @given(st.integers(2, 8), st.integers(2, 16), st.integers(50, 90), st.integers(50, 90), st.integers(0, 1))

@@ -17,9 +17,9 @@ from small_scenarios import layouts, lowered, scenario
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
+from stepsim.schedules.messages.point_to_point import RULES
+from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.pipeline import get, names
-from stepsim.schedules.pipeline.point_to_point import RULES
-from stepsim.schedules.pipeline.schedule import Shape
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.replay import replay_program, save_program
@@ -63,7 +63,7 @@ def test_whatever_is_lowered_is_right(scenario: Scenario) -> None:
 def test_bare_schedules_are_right(name: str, rule: str) -> None:
     chunks = 2 if name == "interleaved" else 1
     shape = Shape(ranks=4, microbatches=8, chunks=chunks)
-    times = ActionTimes(forward_s=1.0, backward_s=2.0, latency_s=0.1)
+    times = ActionTimes(forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0, latency_s=0.1)
     assert program_problems(bare_programs(get(name), shape, times, rule)) == ()
 
 

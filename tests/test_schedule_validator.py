@@ -10,12 +10,12 @@ import pytest
 from asap import Stuck, Times, asap
 from hypothesis import given
 from hypothesis import strategies as st
-from schedule_shapes import parse, placement, schedules_and_shapes
+from schedule_shapes import parse, schedules_and_shapes
 
+from stepsim.schedules.orders.action import Action, Kind, Orders
+from stepsim.schedules.orders.schedule import Placement, Schedule, Shape, loop_placement
+from stepsim.schedules.orders.validate import Reason, find_problems, validate
 from stepsim.schedules.pipeline import get
-from stepsim.schedules.pipeline.action import Action, Kind, Orders
-from stepsim.schedules.pipeline.schedule import Schedule, Shape, loop_placement
-from stepsim.schedules.pipeline.validate import Reason, find_problems, validate
 
 Table = list[list[Action]]
 
@@ -231,7 +231,7 @@ def rename(draw: st.DrawFn, shape: Shape, orders: Table) -> None:
     order[i] = draw(st.builds(Action, stage, st.sampled_from(Kind), microbatch))
 
 
-def wrong_work(orders: Table, shape: Shape, ranks: list[int]) -> set[Reason]:
+def wrong_work(orders: Table, shape: Shape, rank_of: Placement) -> set[Reason]:
     """What is wrong with the work whatever its order, by counting."""
     found = set()
     done: Counter[tuple[int, int, str]] = Counter()
@@ -240,7 +240,7 @@ def wrong_work(orders: Table, shape: Shape, ranks: list[int]) -> set[Reason]:
             if action.stage >= shape.stages or action.microbatch >= shape.microbatches:
                 found.add(Reason.OUTSIDE)
                 continue
-            if ranks[action.stage] != rank:
+            if rank_of(action.stage, action.microbatch, shape) != rank:
                 found.add(Reason.WRONG_RANK)
             parts = "IW" if action.kind is Kind.BACKWARD else action.kind.value
             done.update((action.stage, action.microbatch, part) for part in parts)
@@ -274,20 +274,19 @@ def test_a_changed_table_is_valid_or_refused_for_the_right_reason(
     drawn: tuple[Schedule, Shape, Table],
 ) -> None:
     schedule, shape, orders = drawn
-    ranks = placement(schedule, shape)
     problems = find_problems(frozen(orders), shape, schedule.rank_of, schedule.in_flight)
     reasons = {problem.reason for problem in problems}
     for problem in problems:  # names what is there
         if problem.position is not None:
             assert orders[problem.rank][problem.position] == problem.action
             assert f"rank {problem.rank}, action {problem.position} ({problem.action})" in str(problem)
-    if wrong := wrong_work(orders, shape, ranks):
+    if wrong := wrong_work(orders, shape, schedule.rank_of):
         assert reasons == wrong
         return
     assert (Reason.IN_FLIGHT in reasons) == overfull(schedule, shape, orders)
     reasons.discard(Reason.IN_FLIGHT)
     try:
-        asap(frozen(orders), ranks, Times(forward=1, input_grad=1, weight_grad=1))
+        asap(frozen(orders), shape.stages, Times(forward=1, input_grad=1, weight_grad=1))
     except Stuck:
         assert reasons
         assert reasons <= {Reason.ORDER, Reason.DEADLOCK}
@@ -301,7 +300,7 @@ def test_a_changed_table_is_valid_or_refused_for_the_right_reason(
 
 def overfull(schedule: Schedule, shape: Shape, orders: Table) -> bool:
     held = {Kind.FORWARD: 1, Kind.INPUT_GRAD: 0}
-    return any(
+    return schedule.in_flight is not None and any(
         held_now > schedule.in_flight(rank, shape)
         for rank, order in enumerate(orders)
         for held_now in accumulate(held.get(action.kind, -1) for action in order)

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from .schedule import Schedule
+from ..orders.schedule import Schedule
 
 
 def get(name: str) -> Schedule:

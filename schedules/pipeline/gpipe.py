@@ -6,10 +6,10 @@ Sources: Huang et al. 2019, "GPipe", section 2.3; backwards ascend as in torch.d
 
 from __future__ import annotations
 
-from .action import Action, Kind, Orders
-from .schedule import Schedule, Shape, loop_placement, one_chunk
+from ..orders.action import Action, Kind, Orders
+from ..orders.schedule import Schedule, Shape, fixed_chunks, loop_placement
 
-check = one_chunk("gpipe")
+check = fixed_chunks("gpipe", 1)
 
 
 def orders(shape: Shape) -> Orders:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .action import Action, Kind, Orders
-from .schedule import Schedule, Shape, loop_placement
-from .turns import one_forward_one_backward
+from ..orders.action import Action, Kind, Orders
+from ..orders.schedule import Schedule, Shape, loop_placement, no_limit
+from ..orders.turns import one_forward_one_backward
 
 
 def check(shape: Shape) -> None:
@@ -21,6 +21,7 @@ def check(shape: Shape) -> None:
         raise ValueError("interleaved needs 2 or more chunks per rank, not 1; with one chunk, use 1f1b")
     if shape.ranks < 2:
         raise ValueError("interleaved needs 2 or more ranks, not 1; one rank needs no pipeline")
+    no_limit("interleaved", shape)
     if not _legal(group_size(shape), shape):
         raise ValueError(f"{_what_is_wrong(shape)}; {_what_would_do(shape)}")
 

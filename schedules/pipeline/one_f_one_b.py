@@ -7,11 +7,11 @@ Sources: Narayanan et al. 2021 (SC21), section 2.2.1; Megatron-LM ``schedules.py
 
 from __future__ import annotations
 
-from .action import Action, Kind, Orders
-from .schedule import Schedule, Shape, loop_placement, one_chunk
-from .turns import one_forward_one_backward
+from ..orders.action import Action, Kind, Orders
+from ..orders.schedule import Schedule, Shape, fixed_chunks, loop_placement
+from ..orders.turns import one_forward_one_backward
 
-check = one_chunk("1f1b")
+check = fixed_chunks("1f1b", 1)
 
 
 def orders(shape: Shape) -> Orders:

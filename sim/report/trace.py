@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from ...schedules.pipeline.action import Action
+from ...schedules.orders.action import Action
 from .result import AXES, ActionSpan, Result, Span, StageMemory
 
 Event = dict[str, Any]

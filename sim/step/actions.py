@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...schedules.pipeline.action import Action, Kind
+from ...schedules.orders.action import Action, Kind
 from .ends import (
     embedding_backward,
     embedding_forward,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...schedules.pipeline.action import Kind
-from ...schedules.pipeline.point_to_point import Compute, Exchange, Wait, point_to_point
-from ...schedules.pipeline.schedule import Schedule, Shape
+from ...schedules.messages.point_to_point import Compute, Exchange, Wait, point_to_point
+from ...schedules.orders.action import Kind, parts
+from ...schedules.orders.schedule import Schedule, Shape
 from ..network.transfer import Transfer
 from . import program
 from .messages import Messages
@@ -20,11 +20,17 @@ class ActionTimes:
     """Seconds of one action of one chunk, and of a message between two ranks."""
 
     forward_s: float
-    backward_s: float
+    input_grad_s: float
+    weight_grad_s: float
     latency_s: float = 0.0
 
     def of(self, kind: Kind) -> float:
-        return {Kind.FORWARD: self.forward_s, Kind.BACKWARD: self.backward_s}[kind]
+        return {
+            Kind.FORWARD: self.forward_s,
+            Kind.BACKWARD: self.input_grad_s + self.weight_grad_s,
+            Kind.INPUT_GRAD: self.input_grad_s,
+            Kind.WEIGHT_GRAD: self.weight_grad_s,
+        }[kind]
 
 
 def bare_programs(schedule: Schedule, shape: Shape, times: ActionTimes, rule: str = "async") -> Programs:
@@ -37,10 +43,11 @@ def bare_programs(schedule: Schedule, shape: Shape, times: ActionTimes, rule: st
         messages = Messages(script=script, rule=rule, transfer=lambda _: message)
         for instruction in instructions[rank]:
             match instruction:
-                case Compute(action):
-                    kernel = program.Compute(times.of(action.kind), "gemm")
-                    script.compute(action.kind.name.lower(), kernel, action=str(action))
-                    messages.done[action] = script.frontier()
+                case Compute(step):
+                    for action in parts(step):
+                        kernel = program.Compute(times.of(action.kind), "gemm")
+                        script.compute(action.kind.name.lower(), kernel, action=str(action))
+                        messages.done[action] = script.frontier()
                 case Exchange():
                     messages.exchange(instruction)
                 case Wait(part):

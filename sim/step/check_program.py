@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from ...schedules.pipeline.action import Action
+from ...schedules.orders.action import Action
 from ..network.transfer import LINKS, Transfer
 from ..report.result import AXES
 from .deadlock import deadlock_problems

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ...hardware.profile import load_profile
 from ...kernels.cost import kernel_seconds
+from ...schedules.orders.schedule import Shape
 from ...schedules.pipeline import get as get_schedule
-from ...schedules.pipeline.schedule import Shape
 from ..network.collectives import Seat, collective_transfer
 from .actions import build_blocks
 from .groups import Groups, build_groups
@@ -28,7 +28,7 @@ from .tape import Costs, Kernel
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
-    from ...schedules.pipeline.action import Orders
+    from ...schedules.orders.action import Orders
     from ..scenario.models import Scenario
 
 
@@ -85,7 +85,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
 
 def one_rank_order(shape: Shape) -> Orders:
     """Gradient accumulation without a pipeline: each microbatch forward, then backward."""
-    from ...schedules.pipeline.action import Action, Kind
+    from ...schedules.orders.action import Action, Kind
 
     return (
         tuple(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...schedules.pipeline.action import Action
-from ...schedules.pipeline.point_to_point import Exchange, Recv, Send
+from ...schedules.messages.point_to_point import Exchange, Recv, Send
+from ...schedules.orders.action import Action
 from ..network.transfer import Transfer
 from ..software.software import HostSync
 from . import program

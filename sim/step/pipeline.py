@@ -1,7 +1,7 @@
 """Writes each pipeline rank's step: its actions, the messages between them, gradients, optimizer.
 
 The point-to-point rule of the software decides how messages are posted and awaited
-(schedules/pipeline/point_to_point.py); the gradient rule decides when reductions start.
+(schedules/messages/point_to_point.py); the gradient rule decides when reductions start.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...schedules.pipeline.action import Action, Kind
-from ...schedules.pipeline.point_to_point import (
+from ...schedules.messages.point_to_point import (
     Compute,
     Exchange,
     Instruction,
@@ -19,6 +18,7 @@ from ...schedules.pipeline.point_to_point import (
     Wait,
     point_to_point,
 )
+from ...schedules.orders.action import Action, Kind, actions_of, parts
 from ..network.collectives import Reach, collective_transfer, message_transfer
 from ..network.transfer import Transfer
 from . import program
@@ -79,15 +79,16 @@ class _StepWriter:
         self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or self.index > 0))
         self.last_microbatch = plan.shape.microbatches - 1
         self.backward_order = [
-            a for a in plan.orders[self.index] if a.kind in (Kind.BACKWARD, Kind.WEIGHT_GRAD)
+            a for a in actions_of(plan.orders[self.index]) if a.kind in (Kind.BACKWARD, Kind.WEIGHT_GRAD)
         ]
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
         self._prefetch_parameters()
         for instruction in instructions:
             match instruction:
-                case Compute(action):
-                    self._action(action)
+                case Compute(step):
+                    for action in parts(step):
+                        self._action(action)
                 case Exchange():
                     self._exchange(instruction)
                 case Wait(part):

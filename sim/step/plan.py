@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...schedules.orders.action import actions_of
 from .actions import Blocks
 from .groups import Groups
 from .parameters import StageParameters
@@ -13,12 +14,10 @@ from .stages import Stage
 from .tape import Costs, Kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
-    from ...schedules.pipeline.action import Orders
-    from ...schedules.pipeline.schedule import Shape
+    from ...schedules.orders.action import Orders
+    from ...schedules.orders.schedule import Placement, Shape
     from ..scenario.models import Scenario
 
 
@@ -35,7 +34,7 @@ class Plan:
     shard: Shard
     shape: Shape
     orders: Orders
-    rank_of: Callable[[int, Shape], int]
+    rank_of: Placement
     stages: tuple[Stage, ...]
     parameters: tuple[StageParameters, ...]
     groups: Groups
@@ -45,7 +44,7 @@ class Plan:
 
     def held_stages(self, index: int) -> list[int]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""
-        return list(dict.fromkeys(action.stage for action in self.orders[index]))
+        return list(dict.fromkeys(action.stage for action in actions_of(self.orders[index])))
 
     def held_parameters(self, index: int) -> float:
         """Parameters that a rank of that pipeline rank holds."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .action import Action
+from ..orders.action import Action, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ Part: TypeAlias = Send | Recv
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Run ``action``."""
+    """Run ``step``: an action, or an overlapped pair."""
 
-    action: Action
+    step: Step
 
 
 @dataclass(frozen=True, slots=True)

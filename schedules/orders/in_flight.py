@@ -6,17 +6,17 @@ ends its use lets it go (B, or W where the backward is split). Knows the order o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from .action import Action, Kind, Orders
+from .action import Kind, Orders, Step, actions_of
 
 _HELD = {Kind.FORWARD: 1, Kind.BACKWARD: -1, Kind.INPUT_GRAD: 0, Kind.WEIGHT_GRAD: -1}
 
 
-def activations_held(order: Sequence[Action]) -> Iterator[int]:
+def activations_held(order: Iterable[Step]) -> Iterator[int]:
     """Activations held once each action has begun (a forward) or ended (a backward)."""
-    return accumulate(_HELD[action.kind] for action in order)
+    return accumulate(_HELD[action.kind] for action in actions_of(order))
 
 
 def peak_activations(orders: Orders) -> tuple[int, ...]:

@@ -9,14 +9,12 @@ too (prefetch-full).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from . import interleaved
-from .action import Action, Kind, Orders
-from .dependencies import consumer_stage, producer_stage
+from ..orders.action import Action, Kind, Order, Orders, Overlap, actions_of, parts
+from ..orders.dependencies import consumer_stage, producer_stage
+from ..orders.schedule import Placement, Shape
+from ..pipeline import interleaved
 from .instructions import Compute, Exchange, Instruction, Part, Recv, Send, Wait
-from .interleaved_messages import interleaved_messages
-from .schedule import Shape
+from .interleaved import interleaved_messages
 
 __all__ = ["RULES", "Compute", "Exchange", "Instruction", "Part", "Recv", "Send", "Wait", "point_to_point"]
 
@@ -31,7 +29,7 @@ chunk per rank Megatron never prefetches: there the last two are blocking.
 
 
 def point_to_point(
-    orders: Orders, shape: Shape, rank_of: Callable[[int, Shape], int], rule: str
+    orders: Orders, shape: Shape, rank_of: Placement, rule: str
 ) -> tuple[tuple[Instruction, ...], ...]:
     """The instructions of every rank, rank 0 first, in program order.
 
@@ -39,12 +37,11 @@ def point_to_point(
     """
     if rule not in RULES:
         raise ValueError(f"no point-to-point rule is called {rule!r}; known: {', '.join(RULES)}")
-    ranks = [rank_of(stage, shape) for stage in range(shape.stages)]
     if rule == "async":
-        return _asynchronous(orders, shape, ranks)
+        return _asynchronous(orders, shape, rank_of)
     _refuse_split_backward(orders, rule)
     if shape.chunks == 1:
-        return tuple(_blocking(orders, rank, shape, ranks) for rank in range(len(orders)))
+        return tuple(_blocking(orders, rank, shape, rank_of) for rank in range(len(orders)))
     if orders != interleaved.SCHEDULE.orders(shape):
         raise ValueError(
             f"point-to-point rule {rule!r} with {shape.chunks} chunks per rank is defined for the schedule "
@@ -61,31 +58,32 @@ def point_to_point(
 def _refuse_split_backward(orders: Orders, rule: str) -> None:
     for rank, order in enumerate(orders):
         for position, action in enumerate(order):
-            if action.kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD):
+            if isinstance(action, Overlap) or action.kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD):
                 raise ValueError(
                     f"point-to-point rule {rule!r} knows whole backwards only, but action {position} of rank "
                     f"{rank} is {action}; use async"
                 )
 
 
-def _asynchronous(orders: Orders, shape: Shape, ranks: Sequence[int]) -> tuple[tuple[Instruction, ...], ...]:
+def _asynchronous(orders: Orders, shape: Shape, rank_of: Placement) -> tuple[tuple[Instruction, ...], ...]:
     activations = _results(orders, Kind.FORWARD)
     gradients = _results(orders, Kind.BACKWARD, Kind.INPUT_GRAD)
 
     def received(action: Action) -> Recv | None:
         stage = producer_stage(action, shape)
-        if stage is None or ranks[stage] == ranks[action.stage]:
+        peer = _peer(stage, action, shape, rank_of)
+        if stage is None or peer is None:
             return None
         results = activations if action.kind is Kind.FORWARD else gradients
-        return Recv(results[stage, action.microbatch], ranks[stage])
+        return Recv(results[stage, action.microbatch], peer)
 
-    def written(order: Sequence[Action]) -> tuple[Instruction, ...]:
+    def written(order: Order) -> tuple[Instruction, ...]:
         instructions: list[Instruction] = []
-        for action in order:
-            if recv := received(action):
+        for step in order:
+            for recv in filter(None, map(received, parts(step))):
                 instructions += Exchange((recv,), blocking=False), Wait(recv)
-            instructions.append(Compute(action))
-            if send := _sent(action, shape, ranks):
+            instructions.append(Compute(step))
+            for send in filter(None, (_sent(action, shape, rank_of) for action in parts(step))):
                 instructions.append(Exchange((send,), blocking=False))
         return tuple(instructions)
 
@@ -97,22 +95,22 @@ def _results(orders: Orders, *kinds: Kind) -> dict[tuple[int, int], Action]:
     return {
         (action.stage, action.microbatch): action
         for order in orders
-        for action in order
+        for action in actions_of(order)
         if action.kind in kinds
     }
 
 
-def _blocking(orders: Orders, rank: int, shape: Shape, ranks: Sequence[int]) -> tuple[Instruction, ...]:
+def _blocking(orders: Orders, rank: int, shape: Shape, rank_of: Placement) -> tuple[Instruction, ...]:
     """One chunk per rank: a send and the receive after it are one call between F and B, else two.
 
     Separate calls there would have rank r sending up and rank r + 1 sending down wait for each other.
     """
-    order, fuses = orders[rank], _alternates(orders, rank)
+    order, fuses = tuple(actions_of(orders[rank])), _alternates(orders, rank)
     instructions: list[Instruction] = []
     before: Action | None = None
     for action in order:
-        send = _sent(before, shape, ranks) if before else None
-        recv = _received(action, shape, ranks)
+        send = _sent(before, shape, rank_of) if before else None
+        recv = _received(action, shape, rank_of)
         if fuses and before and before.kind is not action.kind:
             _exchange(instructions, send, recv)
         else:
@@ -121,7 +119,7 @@ def _blocking(orders: Orders, rank: int, shape: Shape, ranks: Sequence[int]) -> 
         instructions.append(Compute(action))
         before = action
     if before:
-        _exchange(instructions, _sent(before, shape, ranks))
+        _exchange(instructions, _sent(before, shape, rank_of))
     return tuple(instructions)
 
 
@@ -132,8 +130,8 @@ def _alternates(orders: Orders, rank: int) -> bool:
     single turn at its end: then the next rank takes turns before.
     """
 
-    def turns_early(order: Sequence[Action]) -> bool:
-        kinds = [action.kind for action in order]
+    def turns_early(order: Order) -> bool:
+        kinds = [action.kind for action in actions_of(order)]
         return Kind.FORWARD in kinds[kinds.index(Kind.BACKWARD) :]
 
     return any(turns_early(order) for order in orders[rank : rank + 2])
@@ -145,14 +143,23 @@ def _exchange(instructions: list[Instruction], *parts: Part | None) -> None:
         instructions.append(Exchange(present, blocking=True))
 
 
-def _sent(action: Action, shape: Shape, ranks: Sequence[int]) -> Send | None:
-    stage = consumer_stage(action, shape)
-    return None if stage is None or ranks[stage] == ranks[action.stage] else Send(action, ranks[stage])
+def _sent(action: Action, shape: Shape, rank_of: Placement) -> Send | None:
+    peer = _peer(consumer_stage(action, shape), action, shape, rank_of)
+    return None if peer is None else Send(action, peer)
 
 
-def _received(action: Action, shape: Shape, ranks: Sequence[int]) -> Recv | None:
+def _received(action: Action, shape: Shape, rank_of: Placement) -> Recv | None:
     """What a forward or a whole backward awaits."""
     stage = producer_stage(action, shape)
-    if stage is None or ranks[stage] == ranks[action.stage]:
+    peer = _peer(stage, action, shape, rank_of)
+    if stage is None or peer is None:
         return None
-    return Recv(Action(stage, action.kind, action.microbatch), ranks[stage])
+    return Recv(Action(stage, action.kind, action.microbatch), peer)
+
+
+def _peer(stage: int | None, action: Action, shape: Shape, rank_of: Placement) -> int | None:
+    """The rank that has ``stage`` of the action's microbatch; None where that is the action's own."""
+    if stage is None:
+        return None
+    peer = rank_of(stage, action.microbatch, shape)
+    return None if peer == rank_of(action.stage, action.microbatch, shape) else peer

@@ -7,9 +7,11 @@ Linear in the number of actions: a rank that waits is woken once, by what it wai
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .action import Action, Kind, Orders
+from .action import Orders, Step, parts
+from .dependencies import needed_by, result_of
 from .schedule import Shape
 
 
@@ -39,14 +41,14 @@ def stalls(orders: Orders, shape: Shape) -> tuple[Stall, ...]:
     makers = {
         made: (rank, position)
         for rank, order in enumerate(orders)
-        for position, action in enumerate(order)
-        if (made := _makes(action, shape)) is not None
+        for position, step in enumerate(order)
+        for made in _makes(step, shape)
     }
     found = {}
     for rank in stuck:
-        action = orders[rank][heads[rank]]
+        step = orders[rank][heads[rank]]
         # Done is what lies before the head of the rank that makes it.
-        unmet = (makers[need] for need in _needs(action, shape))
+        unmet = (makers[need] for need in _needs(step, shape))
         by_rank, by_position = next(place for place in unmet if place[1] >= heads[place[0]])
         found[rank] = Stall(
             rank=rank,
@@ -69,43 +71,30 @@ def _run(orders: Orders, shape: Shape) -> list[int]:
         rank = awake.pop()
         order = orders[rank]
         while heads[rank] < len(order):
-            action = order[heads[rank]]
-            unmet = next((need for need in _needs(action, shape) if need not in done), None)
+            step = order[heads[rank]]
+            unmet = next((need for need in _needs(step, shape) if need not in done), None)
             if unmet is not None:
                 asleep.setdefault(unmet, []).append(rank)
                 break
             heads[rank] += 1
-            made = _makes(action, shape)
-            if made is not None:
+            for made in _makes(step, shape):
                 done.add(made)
                 awake += asleep.pop(made, ())
     return heads
 
 
-def _activation(stage: int, microbatch: int, shape: Shape) -> int:
-    return stage * shape.microbatches + microbatch
+def _makes(step: Step, shape: Shape) -> Iterator[int]:
+    """The results of a step."""
+    for action in parts(step):
+        made = result_of(action, shape)
+        if made is not None:
+            yield made
 
 
-def _gradient(stage: int, microbatch: int, shape: Shape) -> int:
-    return (shape.stages + stage) * shape.microbatches + microbatch
-
-
-def _makes(action: Action, shape: Shape) -> int | None:
-    """The result of an action, as a number; nothing awaits a weight gradient."""
-    if action.kind is Kind.WEIGHT_GRAD:
-        return None
-    number = _activation if action.kind is Kind.FORWARD else _gradient
-    return number(action.stage, action.microbatch, shape)
-
-
-def _needs(action: Action, shape: Shape) -> tuple[int, ...]:
-    stage, k = action.stage, action.microbatch
-    if action.kind is Kind.FORWARD:
-        return (_activation(stage - 1, k, shape),) if stage > 0 else ()
-    if action.kind is Kind.WEIGHT_GRAD:
-        return (_gradient(stage, k, shape),)
-    own = _activation(stage, k, shape)
-    return (own, _gradient(stage + 1, k, shape)) if stage < shape.stages - 1 else (own,)
+def _needs(step: Step, shape: Shape) -> Iterator[int]:
+    """What a step needs before it can begin. A pair's backward may need its own forward: then never."""
+    for action in parts(step):
+        yield from needed_by(action, shape)
 
 
 def _on_circles(waits_for: dict[int, int]) -> set[int]:

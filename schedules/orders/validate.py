@@ -11,10 +11,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from enum import Enum
 
-from .action import Action, Kind, Orders
+from .action import Action, Kind, Orders, Step, parts
 from .in_flight import activations_held
 from .progress import Stall, stalls
-from .schedule import Shape
+from .schedule import Placement, Shape
 
 _SHOWN = 10
 
@@ -39,7 +39,7 @@ class Problem:
     reason: Reason
     rank: int
     position: int | None = None
-    action: Action | None = None
+    action: Step | None = None
     text: str
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Problem:
 def validate(
     orders: Orders,
     shape: Shape,
-    rank_of: Callable[[int, Shape], int],
+    rank_of: Placement,
     in_flight: Callable[[int, Shape], int] | None = None,
 ) -> None:
     """Raise ValueError naming rank, position and action of what is wrong, if anything is."""
@@ -66,7 +66,7 @@ def validate(
 def find_problems(
     orders: Orders,
     shape: Shape,
-    rank_of: Callable[[int, Shape], int],
+    rank_of: Placement,
     in_flight: Callable[[int, Shape], int] | None = None,
 ) -> tuple[Problem, ...]:
     """Everything that is wrong: with the work itself if that is not complete, else with its order.
@@ -77,7 +77,7 @@ def find_problems(
         what = "has no order" if len(orders) < shape.ranks else "has an order"
         text = f"{what}, but the pipeline has {shape.ranks} ranks"
         return (Problem(reason=Reason.RANKS, rank=min(len(orders), shape.ranks), text=text),)
-    found = tuple(_wrong_work(orders, shape, [rank_of(stage, shape) for stage in range(shape.stages)]))
+    found = tuple(_wrong_work(orders, shape, rank_of))
     if found:
         return found
     found = tuple(_stalled(stall, orders) for stall in stalls(orders, shape))
@@ -86,19 +86,20 @@ def find_problems(
     return found
 
 
-def _wrong_work(orders: Orders, shape: Shape, ranks: Sequence[int]) -> Iterator[Problem]:
+def _wrong_work(orders: Orders, shape: Shape, rank_of: Placement) -> Iterator[Problem]:
     done: dict[int, tuple[int, int]] = {}  # rank and position, by number of the work
     for rank, order in enumerate(orders):
-        for position, action in enumerate(order):
+        for position, action in ((i, action) for i, step in enumerate(order) for action in parts(step)):
             wrong = [_outside(action, shape)]
             if wrong == [None]:
                 numbers = _work(action, shape)
-                wrong = [_elsewhere(action, rank, ranks), _repeated(numbers, done, orders)]
+                wrong = [_elsewhere(action, rank, shape, rank_of), _repeated(numbers, done, orders)]
                 done |= dict.fromkeys(numbers, (rank, position))
             for reason, text in filter(None, wrong):
                 yield Problem(reason=reason, rank=rank, position=position, action=action, text=text)
-    for stage, rank in enumerate(ranks):
+    for stage in range(shape.stages):
         for action in _missing(stage, shape, done):
+            rank = rank_of(stage, action.microbatch, shape)
             yield Problem(reason=Reason.MISSING, rank=rank, action=action, text=f"never runs {action}")
 
 
@@ -123,8 +124,8 @@ def _outside(action: Action, shape: Shape) -> tuple[Reason, str] | None:
     return None
 
 
-def _elsewhere(action: Action, rank: int, ranks: Sequence[int]) -> tuple[Reason, str] | None:
-    holder = ranks[action.stage]
+def _elsewhere(action: Action, rank: int, shape: Shape, rank_of: Placement) -> tuple[Reason, str] | None:
+    holder = rank_of(action.stage, action.microbatch, shape)
     if holder != rank:
         return Reason.WRONG_RANK, f"is of stage {action.stage}, which rank {holder} holds"
     return None

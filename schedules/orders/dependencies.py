@@ -25,3 +25,23 @@ def consumer_stage(action: Action, shape: Shape) -> int | None:
     if action.kind is Kind.WEIGHT_GRAD:
         return None
     return action.stage - 1 if action.stage > 0 else None
+
+
+def result_of(action: Action, shape: Shape) -> int | None:
+    """A number for what the action makes: an activation or a gradient. Nothing awaits a weight gradient."""
+    if action.kind is Kind.WEIGHT_GRAD:
+        return None
+    first = 0 if action.kind is Kind.FORWARD else shape.stages
+    return (first + action.stage) * shape.microbatches + action.microbatch
+
+
+def needed_by(action: Action, shape: Shape) -> tuple[int, ...]:
+    """The numbers of the results that the action needs, its own stage's among them."""
+    stage, m = action.stage, shape.microbatches
+    activation = stage * m + action.microbatch
+    gradient = activation + shape.stages * m
+    if action.kind is Kind.FORWARD:
+        return (activation - m,) if stage > 0 else ()
+    if action.kind is Kind.WEIGHT_GRAD:
+        return (gradient,)
+    return (activation, gradient + m) if stage < shape.stages - 1 else (activation,)

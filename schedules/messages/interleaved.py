@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from .action import Action, Kind, Orders
-from .dependencies import consumer_stage
+from ..orders.action import Action, Kind, Order, Orders, actions_of
+from ..orders.dependencies import consumer_stage
+from ..orders.schedule import Shape
+from ..pipeline.interleaved import warm_up_forwards
 from .instructions import Compute, Exchange, Instruction, Part, Recv, Send, Wait
-from .interleaved import warm_up_forwards
-from .schedule import Shape
 
 _DIRECTIONS = (Kind.FORWARD, Kind.BACKWARD)
 
@@ -120,8 +120,8 @@ class _Calls:
         }
 
 
-def _of_kind(order: tuple[Action, ...], kind: Kind) -> list[Action]:
-    return [action for action in order if action.kind is kind]
+def _of_kind(order: Order, kind: Kind) -> list[Action]:
+    return [action for action in actions_of(order) if action.kind is kind]
 
 
 def _write_blocking(calls: _Calls, warm_up: int) -> None:

@@ -1,0 +1,1 @@
+"""How the frameworks move results between the ranks of a pipeline: orders with their sends and receives."""

@@ -1,0 +1,100 @@
+"""One step of a pipeline schedule: what a rank does with one microbatch on one stage.
+
+Knows the notation that torch.distributed.pipelining prints (``2F0``: stage 2, forward,
+microbatch 0; ``(0F3;3B1)OVERLAP_F_B``: two actions run as one). Knows nothing of seconds or bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+_ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
+_OVERLAP = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
+
+
+class Kind(StrEnum):
+    """What an action computes."""
+
+    FORWARD = "F"
+    BACKWARD = "B"  # input gradient, then weight gradient, fused
+    INPUT_GRAD = "I"
+    WEIGHT_GRAD = "W"
+
+
+class Action(NamedTuple):
+    """One action: ``kind`` of ``microbatch`` on global (virtual) ``stage``.
+
+    A named tuple, because large schedules have hundreds of thousands of them.
+
+    >>> str(Action(2, Kind.FORWARD, 0))
+    '2F0'
+    >>> Action.parse("3B1")
+    Action(stage=3, kind=<Kind.BACKWARD: 'B'>, microbatch=1)
+    """
+
+    stage: int
+    kind: Kind
+    microbatch: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind.value}{self.microbatch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Action:
+        """Read ``2F0``. Raises ValueError with the text when it is not an action."""
+        match = _ACTION.fullmatch(text)
+        if match is None:
+            raise ValueError(f"not an action: {text!r} (expected <stage><F|B|I|W><microbatch>, as in 2F0)")
+        stage, kind, microbatch = match.groups()
+        return cls(int(stage), Kind(kind), int(microbatch))
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """A forward and a whole backward of other microbatches, run as one (DualPipe).
+
+    >>> str(Overlap(Action.parse("0F3"), Action.parse("3B1")))
+    '(0F3;3B1)OVERLAP_F_B'
+    """
+
+    forward: Action
+    backward: Action
+
+    def __str__(self) -> str:
+        return f"({self.forward};{self.backward})OVERLAP_F_B"
+
+
+Step: TypeAlias = Action | Overlap
+"""What a rank does as one piece."""
+
+Order: TypeAlias = tuple[Step, ...]
+"""What one rank does, first to last."""
+
+Orders: TypeAlias = tuple[Order, ...]
+"""One order per rank, rank 0 first."""
+
+
+def parse_step(text: str) -> Step:
+    """Read ``2F0`` or ``(0F3;3B1)OVERLAP_F_B``. Raises ValueError with the text when it is neither."""
+    match = _OVERLAP.fullmatch(text)
+    if match is None:
+        return Action.parse(text)
+    forward, backward = (Action.parse(part) for part in match.groups())
+    if (forward.kind, backward.kind) != (Kind.FORWARD, Kind.BACKWARD):
+        raise ValueError(f"not an overlapped pair: {text!r} (expected a forward, then a whole backward)")
+    return Overlap(forward, backward)
+
+
+def parts(step: Step) -> tuple[Action, ...]:
+    """The actions of a step, in the order in which they end."""
+    return (step,) if isinstance(step, Action) else (step.forward, step.backward)
+
+
+def actions_of(order: Iterable[Step]) -> Iterator[Action]:
+    """The actions of an order, pairs taken apart."""
+    for step in order:
+        yield from parts(step)
