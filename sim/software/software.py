@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
 PointToPoint = Literal["async", "blocking", "prefetch"]
+SplitPointToPoint = Literal["async", "batched"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered"]
 HostSync = Literal["never", "receive", "always"]
 TpOverlap = Literal["userbuffers", "local-shard"]
@@ -64,8 +65,12 @@ class Software(BaseModel):
     )
     tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
     point_to_point: PointToPoint = "blocking"
+    split_point_to_point: SplitPointToPoint = "async"  # the rule of schedules that split backwards or overlap them, which have runtimes of their own
     p2p_host_sync: HostSync = (
         "never"  # the host waits for point-to-point calls: for all, or for those that receive
+    )
+    optimizer_post_validation: bool = (
+        False  # where backwards are split, ranks update without waiting for the norm of all gradients
     )
     p2p_messages: int = Field(default=1, ge=1)  # messages in sequence per tensor (shape messages first)
     scatter_gather_p2p: bool = (
