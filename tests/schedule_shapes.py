@@ -85,7 +85,7 @@ def goldens(folder: Path, pattern: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def golden_shape(golden: dict[str, Any]) -> Shape:
-    """The shape of any golden. A DualPipe has no count of chunks, and torch's group is m // max(1, m // p)."""
+    """The shape of any golden; DualPipe's name no count of chunks. torch's group is m // max(1, m // p)."""
     p, m, v = golden["p"], golden["m"], golden.get("v", 1)
     torch_group = m // max(1, m // p) if golden["schedule"] == "Interleaved1F1B" else None
     return Shape(ranks=p, microbatches=m, chunks=v, group=golden.get("group", torch_group) if v > 1 else None)

@@ -31,10 +31,11 @@ def in_flight(rank: int, shape: Shape) -> int:
 
 
 def weight_versions(rank: int, shape: Shape) -> int:
-    """Weights that the rank keeps at once: p-r, the newest and one for each update that is p-1-r late.
+    """Weights that the rank keeps, one for each minibatch in flight: p-r, or m if they are fewer.
 
-    In the steady state minibatch k goes forward and backward with the updates of minibatches 0 to
-    k - (p-1-r) - 1, so its gradient is p-1-r versions late. Fewer minibatches than p-r make fewer.
+    A queue: a forward uses the newest, a backward the oldest, and the update after it adds one and drops
+    the oldest. So minibatch k meets in both the updates of minibatches 0 to k-w-1, w = p-1-r (before the
+    first update: the initial weights), and its gradient is w updates late when it is applied.
     """
     return min(shape.ranks - rank, shape.microbatches)
 
