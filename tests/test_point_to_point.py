@@ -310,6 +310,13 @@ def test_fewer_microbatches_than_ranks_are_interleaved_by_torch_only() -> None:
         point_to_point(orders, shape, schedule.rank_of, "blocking")
 
 
+def test_a_small_last_group_is_refused_by_megatron_only() -> None:
+    schedule, shape = get("interleaved"), Shape(ranks=4, microbatches=10, chunks=2, group=4)
+    orders = schedule.orders(shape)
+    with pytest.raises(ValueError, match="a last group of 2 microbatches on 4 ranks; use async"):
+        point_to_point(orders, shape, schedule.rank_of, "prefetch")
+
+
 def test_another_order_of_several_chunks_is_refused() -> None:
     shape = Shape(ranks=2, microbatches=2, chunks=2)
     forwards = [[f"{stage}F{k}" for stage in (rank, rank + 2) for k in range(2)] for rank in range(2)]

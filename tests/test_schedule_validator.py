@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedule_shapes import parse, schedules_and_shapes
 
-from stepsim.schedules.orders.action import Action, Kind, Orders
+from stepsim.schedules.orders.action import Action, Kind, Orders, Overlap, Step, actions_of, parts
 from stepsim.schedules.orders.schedule import Placement, Schedule, Shape, loop_placement
 from stepsim.schedules.orders.validate import Reason, find_problems, validate
 from stepsim.schedules.pipeline import get
 
-Table = list[list[Action]]
+Table = list[list[Step]]
 
 TWO_RANKS = Shape(ranks=2, microbatches=2)
 FOUR_RANKS = Shape(ranks=4, microbatches=4)
@@ -169,10 +169,10 @@ def valid_tables(draw: st.DrawFn) -> tuple[Schedule, Shape, Table]:
     return schedule, shape, orders
 
 
-def split(action: Action) -> list[Action]:
-    if action.kind is not Kind.BACKWARD:
-        return [action]
-    return [Action(action.stage, kind, action.microbatch) for kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD)]
+def split(step: Step) -> list[Step]:
+    if isinstance(step, Overlap) or step.kind is not Kind.BACKWARD:
+        return [step]
+    return [Action(step.stage, kind, step.microbatch) for kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD)]
 
 
 @st.composite
@@ -185,7 +185,7 @@ def broken_tables(draw: st.DrawFn) -> tuple[Schedule, Shape, Table]:
     return schedule, shape, orders
 
 
-def place(draw: st.DrawFn, orders: Table) -> tuple[list[Action], int]:
+def place(draw: st.DrawFn, orders: Table) -> tuple[list[Step], int]:
     order = draw(st.sampled_from([order for order in orders if order]))
     return order, draw(st.integers(0, len(order) - 1))
 
@@ -236,14 +236,14 @@ def wrong_work(orders: Table, shape: Shape, rank_of: Placement) -> set[Reason]:
     found = set()
     done: Counter[tuple[int, int, str]] = Counter()
     for rank, order in enumerate(orders):
-        for action in order:
+        for action in actions_of(order):
             if action.stage >= shape.stages or action.microbatch >= shape.microbatches:
                 found.add(Reason.OUTSIDE)
                 continue
             if rank_of(action.stage, action.microbatch, shape) != rank:
                 found.add(Reason.WRONG_RANK)
-            parts = "IW" if action.kind is Kind.BACKWARD else action.kind.value
-            done.update((action.stage, action.microbatch, part) for part in parts)
+            work = "IW" if action.kind is Kind.BACKWARD else action.kind.value
+            done.update((action.stage, action.microbatch, part) for part in work)
     everything = {
         (s, k, part) for s in range(shape.stages) for k in range(shape.microbatches) for part in "FIW"
     }
@@ -254,11 +254,12 @@ def wrong_work(orders: Table, shape: Shape, rank_of: Placement) -> set[Reason]:
     return found
 
 
-def inverted(order: list[Action]) -> bool:
+def inverted(order: list[Step]) -> bool:
     """Whether a rank runs a backward before its forward, W before I, or a chunk before one that feeds it."""
+    placed = [(i, action) for i, step in enumerate(order) for action in parts(step)]
     at = {(action.stage, "F" if action.kind is Kind.FORWARD else "I", action.microbatch): i
-          for i, action in enumerate(order) if action.kind is not Kind.WEIGHT_GRAD}  # fmt: skip
-    for i, action in enumerate(order):
+          for i, action in placed if action.kind is not Kind.WEIGHT_GRAD}  # fmt: skip
+    for i, action in placed:
         s, k = action.stage, action.microbatch
         needs = {
             Kind.FORWARD: [(s - 1, "F", k)],
@@ -278,7 +279,8 @@ def test_a_changed_table_is_valid_or_refused_for_the_right_reason(
     reasons = {problem.reason for problem in problems}
     for problem in problems:  # names what is there
         if problem.position is not None:
-            assert orders[problem.rank][problem.position] == problem.action
+            step = orders[problem.rank][problem.position]
+            assert problem.action in (step, *parts(step))
             assert f"rank {problem.rank}, action {problem.position} ({problem.action})" in str(problem)
     if wrong := wrong_work(orders, shape, schedule.rank_of):
         assert reasons == wrong
@@ -303,7 +305,7 @@ def overfull(schedule: Schedule, shape: Shape, orders: Table) -> bool:
     return schedule.in_flight is not None and any(
         held_now > schedule.in_flight(rank, shape)
         for rank, order in enumerate(orders)
-        for held_now in accumulate(held.get(action.kind, -1) for action in order)
+        for held_now in accumulate(held.get(action.kind, -1) for action in actions_of(order))
     )
 
 

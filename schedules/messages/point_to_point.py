@@ -42,7 +42,7 @@ def point_to_point(
     _refuse_split_backward(orders, rule)
     if shape.chunks == 1:
         return tuple(_blocking(orders, rank, shape, rank_of) for rank in range(len(orders)))
-    if orders != interleaved.SCHEDULE.orders(shape):
+    if not _are_interleaved(orders, shape):
         raise ValueError(
             f"point-to-point rule {rule!r} with {shape.chunks} chunks per rank is defined for the schedule "
             "interleaved only; use async for another order"
@@ -52,7 +52,21 @@ def point_to_point(
             f"point-to-point rule {rule!r} is Megatron's, which never interleaves fewer microbatches "
             f"than ranks, so not {shape.microbatches} on {shape.ranks}; use async"
         )
+    last = shape.microbatches % interleaved.group_size(shape)
+    if 0 < last < shape.ranks:
+        raise ValueError(
+            f"point-to-point rule {rule!r} is Megatron's, which refuses a last group of {last} microbatches "
+            f"on {shape.ranks} ranks; use async"
+        )
     return interleaved_messages(orders, shape, rule)
+
+
+def _are_interleaved(orders: Orders, shape: Shape) -> bool:
+    """Whether the orders are those of the schedule interleaved, which some shapes do not have."""
+    try:
+        return orders == interleaved.SCHEDULE.orders(shape)
+    except ValueError:
+        return False
 
 
 def _refuse_split_backward(orders: Orders, rule: str) -> None:
