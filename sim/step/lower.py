@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...hardware.profile import load_profile
 from ...kernels.cost import kernel_seconds
-from ...schedules.orders.schedule import stage_to_rank
+from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.collectives import Seat, collective_transfer, message_transfer
 from ..scenario.schedules import schedule_named, shape_of
 from .actions import build_blocks
@@ -71,7 +71,9 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     blocks = build_blocks(shard, scenario.software, costs, _partial_recompute(scenario))
     sizes = activation_bytes(shard, scenario.software, selective=scenario.training.recompute == "selective")
     shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
-    ends_meet = schedule.rank_of(0, 0, shape) == schedule.rank_of(shape.stages - 1, 0, shape)
+    ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
+        holders(shape.stages - 1, schedule.rank_of, shape)
+    )
     parameters = [stage_parameters(stage, shard, scenario, ends_meet=ends_meet) for stage in stages]
     return Plan(
         scenario=scenario,
@@ -80,6 +82,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         shard=shard,
         schedule=schedule,
         shape=shape,
+        ends_meet=ends_meet,
         orders=schedule.orders(shape),
         stages=stages,
         parameters=tuple(parameters),
@@ -124,10 +127,9 @@ def _costs(
 def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
     """Groups that join pipeline ranks: all, the two ends of a tied table, the two copies of each stage."""
     pp = plan.shape.ranks
-    first, last = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
     joined = {"world": tuple(range(pp))}
-    if first != last:
-        joined["embedding"] = (first, last)
+    if not plan.ends_meet:
+        joined["embedding"] = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
     if plan.two_way:
         joined |= {plan.dp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
     return joined

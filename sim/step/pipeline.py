@@ -282,7 +282,7 @@ class _StepWriter:
     def _reduce_tied_embedding(self) -> None:
         plan = self.plan
         ends = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
-        if not plan.scenario.model.tied_embeddings or ends[0] == ends[1] or self.index not in ends:
+        if not plan.scenario.model.tied_embeddings or plan.ends_meet or self.index not in ends:
             return
         size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
         transfer = collective_transfer("all_reduce", size, plan.groups.embedding, plan.cluster)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Plan:
     """One step of one scenario: ``stages`` and ``parameters`` by virtual stage, ``orders`` by pipeline rank.
 
-    ``kernels`` are the distinct kernels that the blocks run.
+    ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the distinct kernels that the blocks run.
     """
 
     schedule: Schedule
@@ -39,6 +39,7 @@ class Plan:
     profile: GpuProfile
     shard: Shard
     shape: Shape
+    ends_meet: bool
     orders: Orders
     stages: tuple[Stage, ...]
     parameters: tuple[StageParameters, ...]
