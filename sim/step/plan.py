@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class Plan:
     """One step of one scenario: ``stages`` and ``parameters`` by virtual stage, ``orders`` by pipeline rank.
 
-    ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the distinct kernels that the blocks run.
+    ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the distinct kernels
+    that the blocks run.
     """
 
     schedule: Schedule
