@@ -1,8 +1,9 @@
 """The search of the automatic zero-bubble scheduler: greedy rules, tried in eight variants.
 
 A rank's weight gradients may wait as long as there is memory for them, so they are spent where the rank
-would idle. The variants are two warm-ups times four ``Rules``; the first with the shortest longest span wins. Knows one stage per rank, all of the same integer times and memory; does not
-know what an order is made of.
+would idle. The variants are two warm-ups times four ``Rules``; the first with the shortest longest span
+wins. Knows one stage per rank, all of the same integer times and memory; does not know what an order is
+made of.
 
 A rank's span is m·(F + I + W) plus what it idles after its first forward, so the search compares idle
 times, and gives a variant up once a rank has idled as long as in the best so far.
