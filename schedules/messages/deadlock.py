@@ -89,7 +89,7 @@ def _crossed(programs: Programs) -> Iterator[Problem]:
             rank = channel.receiver
             position, step = _standing(programs[rank], posted.received[n][1], sends=False)
             text = (
-                f"takes {received[n]} as message {n + 1} of the {channel.carries} from rank {channel.sender}, "
+                f"takes {received[n]} as message {n + 1} of the {channel.carries} of rank {channel.sender}, "
                 f"which sends {sent[n]} as that one: messages between two ranks pair by their order; run the "
                 "two actions in the same order on both ranks, or use async"
             )

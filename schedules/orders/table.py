@@ -71,7 +71,8 @@ def schedule_of(table: Table, name: str) -> Schedule:
         if _size(asked) != _size(shape):
             raise ValueError(
                 f"table {name} is for {_sized(shape)} and no other, not for {_sized(asked)}; use "
-                f"ranks={shape.ranks}, microbatches={shape.microbatches}, chunks={shape.chunks}, or another table"
+                f"ranks={shape.ranks}, microbatches={shape.microbatches}, chunks={shape.chunks}, or another "
+                "table"
             )
         no_groups(f"table {name}", asked)
         no_limit(f"table {name}", asked)
@@ -100,7 +101,7 @@ def _size(shape: Shape) -> tuple[int, int, int]:
 
 
 def _sized(shape: Shape) -> str:
-    return f"p={shape.ranks} ranks, m={shape.microbatches} microbatches and v={shape.chunks} chunks per rank"
+    return f"p={shape.ranks}, m={shape.microbatches}, v={shape.chunks} (ranks, microbatches, chunks per rank)"
 
 
 def _where(orders: Orders) -> Where:
@@ -151,8 +152,7 @@ def _ways(places: list[_Place], stages: int, m: int, where: Where) -> tuple[tupl
         before = by_microbatch.setdefault((action.stage, action.microbatch), place)
         if before[0] != rank:
             raise ValueError(_torn(before, place, where))
-        half = homes[action.microbatch >= m // 2]
-        before = half.setdefault(action.stage, place)
+        before = homes[action.microbatch >= m // 2].setdefault(action.stage, place)
         if before[0] != rank:
             raise ValueError(_torn(before, place, where))
     ways = [tuple((homes[half].get(s) or homes[1 - half][s])[0] for s in range(stages)) for half in (0, 1)]
@@ -183,7 +183,7 @@ def _torn(before: _Place, place: _Place, where: Where) -> str:
 
 
 def _chunks(ways: tuple[tuple[int, ...], ...], ranks: int, where: Where) -> int:
-    """Stages of each rank, which are as many on all."""
+    """Stages of each rank, as many on all: a shape has one number of chunks (torch allows others)."""
     for way in ways:
         held: Mapping[int, list[int]] = defaultdict(list)
         for stage, rank in enumerate(way):
@@ -192,7 +192,8 @@ def _chunks(ways: tuple[tuple[int, ...], ...], ranks: int, where: Where) -> int:
             if len(held[rank]) != len(held[0]):
                 raise ValueError(
                     f"{where(rank, None)} holds {_stages(held[rank])}, but {where(0, None)} holds "
-                    f"{_stages(held[0])}: every rank holds the same number of stages"
+                    f"{_stages(held[0])}: every rank of stepsim holds the same number of stages "
+                    "(torch would run this)"
                 )
     return len(ways[0]) // ranks
 

@@ -16,12 +16,13 @@ import io
 import re
 from pathlib import Path
 
-from .action import Orders, Step, parse_step
+from .action import Order, Orders, Step, parse_step
 from .table import Table, table_of
 
 _SHOWN = 10
 _TEXT_SHOWN = 40
 
+# What torch lowers a table to, or wrote before 2.6.
 _COMMUNICATION = re.compile(r"[0-9]+(?:SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)[0-9]*")
 _OLD_BACKWARD = re.compile(r"([0-9]+)BW([0-9]+)")
 _PAIR = re.compile(r"\(([^;()]*);([^;()]*)\).*")
@@ -80,7 +81,9 @@ def parse_table(text: str, source: str) -> Table:
 
 def _steps(rows: list[list[str]], source: str) -> tuple[Orders, list[list[int]]]:
     """What the cells hold, and the column of each step. Raises ValueError with all that hold no step."""
-    orders, columns, wrong = [], [], []
+    orders: list[Order] = []
+    columns: list[list[int]] = []
+    wrong: list[str] = []
     for rank, row in enumerate(rows):
         steps: list[Step] = []
         columns.append([])
