@@ -79,7 +79,7 @@ def memory_held(order: Order, memory: Memory) -> tuple[int, ...]:
 
 
 def zb_h1(p: int, m: int) -> Orders:
-    """Qi 2023, section 2.1: p-1-r forwards, then F and I in turn, and W once r input gradients are pending."""
+    """Qi 2023, section 2.1: p-1-r forwards, then F and I in turn, and W once r gradients are pending."""
     orders = []
     for rank in range(p):
         ahead = p - 1 - rank

@@ -65,7 +65,9 @@ class Software(BaseModel):
     )
     tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
     point_to_point: PointToPoint = "blocking"
-    split_point_to_point: SplitPointToPoint = "async"  # the rule of schedules that split backwards or overlap them, which have runtimes of their own
+    split_point_to_point: SplitPointToPoint = (
+        "async"  # of schedules that split or overlap backwards, which have runtimes of their own
+    )
     p2p_host_sync: HostSync = (
         "never"  # the host waits for point-to-point calls: for all, or for those that receive
     )
