@@ -56,8 +56,13 @@ def hooked(orders: Orders, shape: Shape, *, aligned: bool = True) -> tuple[tuple
     reduces bucket by bucket during its last backward; the others reduce all at once after theirs, while
     the pipeline drains, and no parameters are gathered within the schedule. Not ``aligned``, every stage
     reduces bucket by bucket during its own last backward, and gathers when its forward needs it.
-    Raises ValueError for split backwards.
+    Raises ValueError for split backwards, and for fewer microbatches than ranks with several chunks.
     """
+    if shape.chunks > 1 and shape.microbatches < shape.ranks:
+        raise ValueError(
+            f"Megatron never interleaves fewer microbatches than ranks, so not {shape.microbatches} on "
+            f"{shape.ranks}"
+        )
     for rank, order in enumerate(orders):
         split = (action for action in actions_of(order) if action.kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD))
         if action := next(split, None):

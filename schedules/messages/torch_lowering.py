@@ -70,7 +70,7 @@ def lowered(
             "or batched"
         )
     ends = Ends(orders=orders, shape=shape, rank_of=rank_of)
-    return _with_messages([_with_calls(order, shape, active_stages) for order in orders], ends)
+    return with_messages([_with_calls(order, shape, active_stages) for order in orders], ends)
 
 
 def text(entry: Entry) -> str:
@@ -157,8 +157,12 @@ def _stages_ahead(order: Order, count: int) -> list[list[int]]:
 # Messages ------------------------------------------------------------------------------------------------
 
 
-def _with_messages(lists: Iterable[Iterable[Step | StageCall]], ends: Ends) -> tuple[tuple[Entry, ...], ...]:
-    """Each rank in turn places one entry, if its inputs are there, and with it both ends of its messages."""
+def with_messages(lists: Iterable[Iterable[Step | StageCall]], ends: Ends) -> tuple[tuple[Entry, ...], ...]:
+    """The lists with their messages.
+
+    Each rank in turn places one entry, if its inputs are there, and with it both ends of its messages: so
+    what the lists hold beside steps moves the messages too. Raises ValueError for lists that cannot be run.
+    """
     todo = [deque(entries) for entries in lists]
     placed: list[list[Entry]] = [[] for _ in todo]
     there: list[set[int]] = [set() for _ in todo]  # results that the rank made or was sent

@@ -25,15 +25,16 @@ from .torch_lowering import Entry, StageCall, lowered
 def torch_messages(orders: Orders, shape: Shape, rank_of: Placement) -> tuple[tuple[Instruction, ...], ...]:
     """The instructions of every rank.
 
-    With one microbatch GPipe's order is 1F1B's too, and is run as GPipe: torch refuses 1F1B with fewer
-    microbatches than ranks. Raises ValueError for orders that torch cannot run.
+    1F1B's own runtime refuses fewer microbatches than ranks; there the lowered list is what torch can run.
+    Raises ValueError for orders that torch cannot run.
     """
     ends = Ends(orders=orders, shape=shape, rank_of=rank_of)
     if shape.chunks == 1:
         plain = Shape(ranks=shape.ranks, microbatches=shape.microbatches)
-        for schedule, write in ((gpipe, _gpipe), (one_f_one_b, _one_f_one_b)):
-            if orders == schedule.orders(plain):
-                return tuple(write(order, ends) for order in orders)
+        if orders == gpipe.orders(plain):
+            return tuple(_gpipe(order, ends) for order in orders)
+        if shape.microbatches >= shape.ranks and orders == one_f_one_b.orders(plain):
+            return tuple(_one_f_one_b(order, ends) for order in orders)
     return tuple(_lowered(entries, ends) for entries in lowered(orders, shape, rank_of))
 
 

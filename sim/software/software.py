@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
-PointToPoint = Literal["async", "blocking", "prefetch"]
+PointToPoint = Literal["async", "blocking", "prefetch", "torch", "batched"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered"]
 HostSync = Literal["never", "receive", "always"]
 TpOverlap = Literal["userbuffers", "local-shard"]
