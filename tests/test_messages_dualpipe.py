@@ -84,6 +84,19 @@ def as_schedule(name: str, orders: Orders, rank_of: Placement) -> Schedule:
     return Schedule(name=name, title=name, orders=lambda _: orders, check=lambda _: None, rank_of=rank_of)
 
 
+def test_tables_of_torch_can_be_run_so_too(shared: Path) -> None:
+    """Odd numbers of ranks and other numbers of microbatches among them."""
+    tables = goldens(shared / "data" / "goldens" / "torch", "DualPipeV_*.json")
+    assert {golden["p"] for _, golden in tables} >= {3, 8}
+    for name, golden in tables:
+        orders = parse(golden["actions"])
+        shape = Shape(ranks=golden["p"], microbatches=golden["m"], chunks=2)
+        programs = point_to_point(orders, shape, v_placement, "batched")
+        laws.inputs_are_there_before_use(programs, shape, v_placement)
+        laws.both_ends_post_in_the_same_order(programs, directions_apart=False)
+        assert max(rendezvous(programs, TIMES)) >= asap(orders, shape.stages, TIMES).makespan, name
+
+
 def test_torch_runs_dualpipev_too(shared: Path) -> None:
     for name, orders, shape, rank_of, _ in recorded(shared):
         if rank_of is v_placement:

@@ -36,6 +36,7 @@ from stepsim.schedules.orders.schedule import (
     two_way_placement,
 )
 from stepsim.schedules.pipeline import get
+from stepsim.schedules.pipeline.interleaved import overlapped_orders
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.step.bare import ActionTimes, bare_programs
 from stepsim.sim.step.check_program import program_problems
@@ -160,7 +161,7 @@ SHAPES = [
     ],
 )
 def test_tables_of_torch_are_lowered_as_torch_lowers_them(name: str) -> None:
-    """Its own tables, its own lists. High stage numbers show in which order it lets go of several at once."""
+    """Its own tables against its own lists."""
     module = torch_schedules()
     from torch.nn import Identity
 
@@ -202,6 +203,19 @@ def test_any_order_is_lowered_as_torch_lowers_it(drawn: tuple[Schedule, Shape], 
     assert written(ours) == written(theirs)
     deferred = module._defer_recv_ops(dict(enumerate(theirs)), ranks.__getitem__)
     assert written(deferred_receives(ours, shape)) == written(deferred.values())
+
+
+@pytest.mark.torch
+def test_pairs_are_lowered_as_torch_lowers_them() -> None:
+    """Combined steps of many chunks: a rank lets go of two stages at once, in the order of torch's set."""
+    module = torch_schedules()
+    for p, m, v in [(2, 4, 4), (3, 9, 6), (5, 10, 5), (8, 16, 5)]:
+        shape = Shape(ranks=p, microbatches=m, chunks=v)
+        orders, ranks = overlapped_orders(shape), [stage % p for stage in range(shape.stages)]
+        for active_stages in (1, 2, 3, 5):
+            theirs = torch_lists(module, orders, shape, ranks, active_stages)
+            ours = lowered(orders, shape, loop_placement, active_stages=active_stages)
+            assert written(ours) == written(theirs)
 
 
 def torch_lists(
@@ -289,6 +303,19 @@ def test_the_engine_runs_what_torch_posts(drawn: tuple[Schedule, Shape], latency
     if latency == 0:
         asynchronous = Times(forward=3, input_grad=4, weight_grad=2)
         assert makespan >= asap(schedule.orders(shape), shape.stages, asynchronous).makespan - 1e-9
+
+
+def test_lone_messages_have_a_stream_for_each_pair_of_ranks() -> None:
+    """As in torch's process group; calls of several parts share one."""
+    times = ActionTimes(forward_s=1, input_grad_s=1, weight_grad_s=1, latency_s=0.1)
+    for name, chunks, streams in (
+        ("interleaved", 2, {"compute", "pp 0", "pp 2"}),
+        ("gpipe", 1, {"compute", "pp 0", "pp 2"}),
+        ("1f1b", 1, {"compute", "pp 0", "pp 2", "pp"}),
+    ):
+        shape = Shape(ranks=4, microbatches=8, chunks=chunks)
+        ops = bare_programs(get(name), shape, times, "torch").classes[1].ops
+        assert {op.stream for op in ops} == streams, name
 
 
 # Choice and refusals -------------------------------------------------------------------------------------

@@ -105,12 +105,12 @@ class _Queue:
         self.queued += made + kept if self._two_forwards(position - 1) else kept + made
 
     def _two_forwards(self, position: int) -> bool:
-        """Whether a forward of each stage begin here, of stages that are not neighbours."""
+        """Whether forwards of the first and the second stage stand here, and the stages are no neighbours."""
         both = self._forward(position), self._forward(position + 1)
         return both == (self.first, self.second) and self.second != self.first + 1
 
     def _apart(self, position: int) -> bool:
-        """Whether the forward before the pair that the middle does not overlap is here."""
+        """Whether the forward before the first pair of the middle stands here."""
         both = self._forward(position), self._forward(position + 1)
         after = self.order[position + 2 : position + 3]
         backward = (Kind.BACKWARD, Kind.INPUT_GRAD)
