@@ -28,6 +28,13 @@ from stepsim.sim.step.shard import ELEMENT_BYTES
 LOOPED = ("interleaved", "interleaved-zb", "looped-bfs")
 """Schedules with several chunks on a rank, as many as one likes."""
 
+RULES = {
+    "looped-bfs": {"point_to_point": "async"},  # no framework defines a blocking rule
+    "v-1f1b": {"point_to_point": "async"},
+    "dualpipe": {"overlapped_point_to_point": "batched"},  # torch has none
+}
+"""Software fields without which some presets refuse a schedule."""
+
 BLOCKS = {"model": Model, "cluster": ClusterSpec, "parallelism": Parallelism, "training": Training}
 
 
@@ -87,10 +94,7 @@ def layouts(draw: st.DrawFn, **fixed: Any) -> Scenario:
         "sequence_parallel": tp > 1 and pick("sequence_parallel", False, True),
         "recompute": pick("recompute", "none", "selective", "full"),
         "precision": pick("precision", "fp32", "fp16", "bf16"),
-        # No framework defines a blocking rule for these two.
-        "software": {"preset": software, "point_to_point": "async"}
-        if schedule in ("looped-bfs", "v-1f1b")
-        else software,
+        "software": {"preset": software, **RULES.get(schedule, {})},
         "mlp": pick("mlp", "gelu", "swiglu", "relu2"),
         "num_query_groups": pick("num_query_groups", 4, 8),
         "num_attention_heads": 8,

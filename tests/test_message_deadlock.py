@@ -80,16 +80,16 @@ def test_a_table_may_deadlock_under_blocking_messages_only() -> None:
             table("0F0 0F1 0B0 0B1", "1F1 1F0 1B0 1B1"),
             (
                 "rank 1, action 0 (1F1) takes 0F1 as message 1 of the activations of rank 0, which sends 0F0 "
-                "as that one: messages between two ranks pair by their order; run the two actions in the same "
-                "order on both ranks, or use async"
+                "as that one: messages between two ranks pair by their order; run the two actions in the "
+                "same order on both ranks, or use async"
             ),
         ),
         (
             table("0F0 0F1 0B1 0B0", "1F0 1F1 1B0 1B1"),
             (
                 "rank 0, action 2 (0B1) takes 1B1 as message 1 of the gradients of rank 1, which sends 1B0 "
-                "as that one: messages between two ranks pair by their order; run the two actions in the same "
-                "order on both ranks, or use async"
+                "as that one: messages between two ranks pair by their order; run the two actions in the "
+                "same order on both ranks, or use async"
             ),
         ),
     ],
@@ -209,8 +209,8 @@ def test_a_rank_that_takes_before_it_sends_is_named_at_what_it_cannot_begin() ->
         )
     assert [str(problem) for problem in instruction_problems(programs, "rule R")] == [
         f"rank {rank}, action 0 ({rank + 2}F0) cannot begin: its rank waits to receive {1 - rank}F0 from "
-        f"rank {1 - rank}, while rank {1 - rank} waits to receive {rank}F0 from rank {rank}: deadlock of ranks "
-        "0 and 1 under rule R"
+        f"rank {1 - rank}, while rank {1 - rank} waits to receive {rank}F0 from rank {rank}: deadlock of "
+        "ranks 0 and 1 under rule R"
         for rank in range(2)
     ]
 

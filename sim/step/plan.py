@@ -15,7 +15,7 @@ from .program import Ending
 from .shard import Shard
 from .stages import Stage
 from .tape import Costs, Kernel
-from .weighing import splits_backward
+from .weighing import overlaps, splits_backward
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -74,6 +74,8 @@ class Plan:
     def point_to_point(self) -> str:
         """The rule by which messages are posted and awaited."""
         software = self.scenario.software
+        if overlaps(self.orders):
+            return software.overlapped_point_to_point
         return software.split_point_to_point if splits_backward(self.orders) else software.point_to_point
 
     def rank_of(self, stage: int) -> int:

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...schedules.orders.action import Action, Kind, Orders, Overlap
+from ...schedules.orders.action import Action, Kind, Orders, Overlap, actions_of
 from ...schedules.orders.schedule import Costs, Memory, Shape
 from .actions import Blocks, action_blocks
 from .activations import ActivationBytes
@@ -50,7 +50,10 @@ def weighed_shape(
 
 
 def splits_backward(orders: Orders) -> bool:
-    """Whether any weight gradient is an action of its own, or any backward overlaps a forward."""
-    return any(
-        isinstance(step, Overlap) or step.kind is Kind.WEIGHT_GRAD for order in orders for step in order
-    )
+    """Whether any weight gradient is an action of its own."""
+    return any(action.kind is Kind.WEIGHT_GRAD for order in orders for action in actions_of(order))
+
+
+def overlaps(orders: Orders) -> bool:
+    """Whether any forward and backward run as one."""
+    return any(isinstance(step, Overlap) for order in orders for step in order)
