@@ -27,6 +27,7 @@ from .models import (
     Published,
     Scenario,
     ScheduleName,
+    ScheduleOptions,
     Text,
     Training,
 )
@@ -44,6 +45,7 @@ class _Heading(BaseModel):
     name: Text
     title: Text = ""
     schedule: ScheduleName = "none"
+    schedule_options: ScheduleOptions = ScheduleOptions()
     calibration: tuple[Text, ...] = ()
 
 
@@ -109,6 +111,7 @@ class _Builder:
             parallelism=parallelism,
             training=training,
             schedule=heading.schedule if heading else None,
+            options=heading.schedule_options if heading else None,
         ):
             self._add(finding.path, finding.message)
         if self.problems:

@@ -130,6 +130,18 @@ class Parallelism(_Part):
     order: Text = Field(default="-".join(RANK_AXES), description="axes of the rank grid, fastest first")
 
 
+class ScheduleOptions(_Part):
+    """What some schedules may be told besides their name."""
+
+    group: Count | None = Field(
+        default=None,
+        description="interleaved: microbatches that a rank runs on one chunk before it turns to the next",
+    )
+    memory_limit: Count | None = Field(
+        default=None, description="zb, zb-v-greedy: activations (of one chunk) that a rank may hold"
+    )
+
+
 class RecomputeSpec(_Part):
     """Recomputation of a part: ``layers`` layers of each stage, or only ``modules`` of each layer."""
 
@@ -181,6 +193,7 @@ class Scenario(_Part):
     parallelism: Parallelism
     training: Training
     schedule: ScheduleName
+    schedule_options: ScheduleOptions = ScheduleOptions()
     software: Software
     calibration: tuple[Text, ...] = ()
 
@@ -192,6 +205,7 @@ class Scenario(_Part):
             parallelism=self.parallelism,
             training=self.training,
             schedule=self.schedule,
+            options=self.schedule_options,
         )
         if wrong:
             raise ValueError("; ".join(str(finding) for finding in wrong))

@@ -70,7 +70,7 @@ def static_terms(plan: Plan, r: int) -> dict[str, float]:
     master = 4.0 if e != 4 else 0.0
     communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1)
     return {
-        "weights": held * e,
+        "weights": held * e * plan.weight_versions(r),
         "gradients": held * gradient_bytes(plan),
         "optimizer": held * (master + 8.0) / shard,
         "communication": communicators * COMMUNICATOR_BYTES,

@@ -1,0 +1,71 @@
+"""The pipeline schedule that a scenario names, and the shape in which it is asked for.
+
+Knows the names that a scenario may use besides those of schedules/pipeline. Does not know what actions
+cost: the searching schedules get that when the step is lowered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...schedules.orders.action import Action, Kind, Orders
+from ...schedules.orders.schedule import Memory, Schedule, Shape, fixed_chunks, loop_placement
+from ...schedules.pipeline import get
+
+if TYPE_CHECKING:
+    from .models import Parallelism, Scenario, ScheduleOptions
+
+MEMORY_LIMITED = {"zb-1p": ("zb", 1), "zb-2p": ("zb", 2)}
+"""Published names of a search: the schedule, and its memory limit as a multiple of the stages."""
+
+
+def _accumulation(shape: Shape) -> Orders:
+    """Each microbatch forward, then backward."""
+    kinds = (Kind.FORWARD, Kind.BACKWARD)
+    return (tuple(Action(0, kind, k) for k in range(shape.microbatches) for kind in kinds),)
+
+
+NO_PIPELINE = Schedule(
+    name="none",
+    title="gradient accumulation on one stage",
+    orders=_accumulation,
+    check=fixed_chunks("none", 1),
+    rank_of=loop_placement,
+    in_flight=lambda rank, shape: 1,
+)
+"""What ranks do where there is no pipeline. It is no choice for one, so schedules/pipeline lacks it."""
+
+
+def schedule_named(name: str) -> Schedule:
+    """The schedule of that name. Raises ValueError with the known ones."""
+    if name == NO_PIPELINE.name:
+        return NO_PIPELINE
+    if name in MEMORY_LIMITED:
+        return get(MEMORY_LIMITED[name][0])
+    return get(name)
+
+
+def pipeline_shape(name: str, par: Parallelism, microbatches: int, options: ScheduleOptions) -> Shape:
+    """What the schedule is asked for, memory counted in chunk activations. Raises ValueError."""
+    limit = options.memory_limit
+    if name in MEMORY_LIMITED:
+        multiple = MEMORY_LIMITED[name][1]
+        if limit is not None:
+            raise ValueError(
+                f"{name} is zb with a limit of {multiple} x pp activations, so a memory_limit of {limit} "
+                "contradicts it; set schedule to zb"
+            )
+        limit = multiple * par.pp
+    return Shape(
+        ranks=par.pp,
+        microbatches=microbatches,
+        chunks=par.vpp,
+        group=options.group,
+        memory=Memory(limit=limit),
+    )
+
+
+def shape_of(scenario: Scenario) -> Shape:
+    """The same of a whole scenario."""
+    par, microbatches = scenario.parallelism, scenario.num_microbatches
+    return pipeline_shape(scenario.schedule, par, microbatches, scenario.schedule_options)
