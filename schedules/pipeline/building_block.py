@@ -8,7 +8,7 @@ the k-th F_a is of microbatch k.
 Knows rows, what awaits what in them, and how they become orders; does not know any schedule's block, nor
 how rows are shortened (reorder.py).
 
-Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory" (arXiv 2405.15362), sections 3 and 4.
+Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory" (arXiv 2405.15362).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Rows = list[bytearray]
 
 
 def repeated(block: Block, microbatches: int) -> Rows:
-    """The rows of the block, once for every microbatch; no weight gradients yet."""
+    """The rows of the block, once for every microbatch; weight gradients only where the block has them."""
     rows = []
     for slots in block:
         row = bytearray(max(slots) + PERIOD * (microbatches - 1) + 1)

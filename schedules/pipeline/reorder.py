@@ -5,7 +5,7 @@ the actions in the order of their slots, and gives each the earliest idle slot t
 awaits and keeps its rank within the peak of the block. ``squeeze`` lets every action begin as soon as it
 can in the order that its rank now has. Knows no schedule's block and no costs.
 
-Sources: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory" (arXiv 2405.15362), section 4;
+Sources: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory" (arXiv 2405.15362);
 sail-sg/zero-bubble-pipeline-parallelism 39f2c18 ``zbv_greedy.py`` and ``v1f1b.py``, which try slot after
 slot and measure the whole row each time. Here a search reads each slot once or twice, and only those
 between the old slot of the action and what it awaits: from its old slot on, a rank never holds more
@@ -41,6 +41,9 @@ Place = tuple[int, int]
 """Slot and rank. Actions are taken in the order of their places."""
 
 START: Place = (0, 0)
+
+_Ends = list[list[list[int]]]
+"""By code, rank and microbatch, the slot after an action."""
 
 
 def steady(rows: Rows) -> tuple[Place, Place]:
@@ -99,10 +102,6 @@ def squeeze(rows: Rows) -> Rows:
             row.append(code)
             own.append(len(row))
     return squeezed
-
-
-_Ends = list[list[list[int]]]
-"""By code, rank and microbatch, the slot after an action."""
 
 
 def _arrivals(ends: _Ends) -> list[list[list[int] | None]]:

@@ -30,7 +30,7 @@ def orders(shape: Shape) -> Orders:
     return compacted(block(shape.ranks), shape.microbatches)
 
 
-# No in_flight: min(2m, m+1+r, 2⌊(p+4)/3⌋) bounds it, but where p mod 3 is 2, a few ranks hold one less.
+# No in_flight: min(2m, m+1+r, 2⌊(p+4)/3⌋) is right but where p mod 3 is 2: there one rank holds one less.
 SCHEDULE = Schedule(
     name="v-min",
     title="V-Min (a third of the activations of 1F1B)",
