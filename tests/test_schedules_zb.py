@@ -79,7 +79,7 @@ def memory_held(order: Order, memory: Memory) -> tuple[int, ...]:
 
 
 def zb_h1(p: int, m: int) -> Orders:
-    """Qi 2023, section 2.1: p-1-r forwards, then F and I in turn, and W once r gradients are pending."""
+    """Qi 2023, section 2.1: p-1-r forwards, then F and I in turn, and W once r of them are pending."""
     orders = []
     for rank in range(p):
         ahead = p - 1 - rank
@@ -157,6 +157,16 @@ def test_one_activation_at_a_time(p: int, m: int, drawn: Costs) -> None:
         for rank in range(p)
     )
     assert ZB.orders(shape) == expected
+
+
+@given(st.integers(1, 8), st.integers(1, 20), st.integers(1, 9), st.booleans())
+def test_forwards_of_equal_times_fill_the_wait_for_the_first_gradient(
+    p: int, m: int, t: int, overfill: bool
+) -> None:
+    """2(p-1-r) of them beside the first, with nothing to overfill."""
+    shape = Shape(ranks=p, microbatches=m, costs=Costs(forward=t, input_grad=t, weight_grad=t))
+    counts = zb_search._warm_up(shape, 2 * p, overfill=overfill)
+    assert counts == [min(m, 2 * (p - 1 - rank) + 1) for rank in range(p)]
 
 
 # Laws ------------------------------------------------------------------------------------------------------

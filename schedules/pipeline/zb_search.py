@@ -9,8 +9,7 @@ A rank's span is m·(F + I + W) plus what it idles after its first forward, so t
 times, and gives a variant up once a rank has idled as long as in the best so far.
 
 Sources: Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 3.1; the authors' implementation,
-sail-sg/zero-bubble-pipeline-parallelism ``scheduler/zb.py``, whose orders these are. Where times of zero
-let steps end together, theirs are sorted by kind, which may break the limit; ours stay as they were found.
+sail-sg/zero-bubble-pipeline-parallelism ``scheduler/zb.py``, whose orders these are for positive times.
 """
 
 from __future__ import annotations
@@ -169,8 +168,8 @@ def _first_that_forwards(attempt: _Attempt, k: int) -> int:
         if attempt.rules.backward_first and count >= count_of_next + 2:
             wait = clock[rank + 1] + costs.forward + costs.input_grad + costs.latency - clock[rank]
             making_room = max(attempt.pending[rank] - attempt.keep[count - k], 0) * costs.weight_grad
-            harmless = wait <= attempt.longest_idle - attempt.idle[rank]
-            if wait <= 0 or (wait < costs.forward + making_room and harmless):
+            slack = attempt.longest_idle - attempt.idle[rank]
+            if wait < costs.forward + making_room and wait <= slack:
                 return rank + 1
         count_of_next = count
     return 0
