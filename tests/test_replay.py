@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 from stepsim.schedules.messages.point_to_point import RULES
+from stepsim.schedules.orders.action import Kind, actions_of
 from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
@@ -61,10 +62,17 @@ def test_whatever_is_lowered_is_right(scenario: Scenario) -> None:
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("rule", RULES)
 def test_bare_schedules_are_right(name: str, rule: str) -> None:
-    chunks = 2 if name == "interleaved" else 1
-    shape = Shape(ranks=4, microbatches=8, chunks=chunks)
+    """Every schedule asynchronously, and under the other rules those that they are defined for."""
+    schedule = get(name)
+    shape = Shape(ranks=4, microbatches=8, chunks=2 if name == "interleaved" else schedule.chunks)
     times = ActionTimes(forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0, latency_s=0.1)
-    assert program_problems(bare_programs(get(name), shape, times, rule)) == ()
+    kinds = {action.kind for order in schedule.orders(shape) for action in actions_of(order)}
+    framework_has = kinds == {Kind.FORWARD, Kind.BACKWARD} and (shape.chunks == 1 or name == "interleaved")
+    if rule == "async" or framework_has:
+        assert program_problems(bare_programs(schedule, shape, times, rule)) == ()
+    else:
+        with pytest.raises(ValueError, match="use async"):
+            bare_programs(schedule, shape, times, rule)
 
 
 # Broken programs -----------------------------------------------------------------------------------
