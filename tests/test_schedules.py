@@ -177,6 +177,17 @@ def test_no_schedule_beats_the_work_or_the_fill(name: str, data: st.DataObject) 
 
 
 @pytest.mark.parametrize("name", names())
+@given(data=st.data())
+def test_both_timings_agree(name: str, data: st.DataObject) -> None:
+    """Our own and the reference of the tests, rank by rank, with the costs that the shape was drawn with."""
+    shape = data.draw(shapes_of(name))
+    orders = get(name).orders(shape)
+    reference, ours = asap(orders, shape.stages, oracle_times(shape.costs)), timeline(orders, shape)
+    assert tuple(row[-1].end for row in ours.ranks) == reference.clock
+    assert ours.spans == reference.spans
+
+
+@pytest.mark.parametrize("name", names())
 @given(shape=any_shape)
 def test_orders_refuse_exactly_what_check_refuses(name: str, shape: Shape) -> None:
     """And what is accepted can be run."""

@@ -1,7 +1,7 @@
 """The eight steps that DualPipe and DualPipeV share: microbatches that pass each rank in two lanes.
 
-Lane 0 is the stage that a microbatch meets on its way in, lane 1 the one on its way out; a forward of one
-lane and a whole backward of the other are run as one. Not a schedule itself.
+Lane 0 are microbatches in the first half of their stages, lane 1 those in the second half; a forward of
+one lane and a whole backward of the other are run as one. Not a schedule itself.
 
 Sources: DeepSeek-AI 2024, "DeepSeek-V3 Technical Report" (arXiv 2412.19437), section 3.2.1;
 deepseek-ai/DualPipe 3da1bbe; torch.distributed.pipelining 2.13 ``ScheduleDualPipeV``.

@@ -36,7 +36,7 @@ def held(shape: Shape, q: int) -> int:
 
 
 def handcrafted_orders(shape: Shape, q: int) -> Orders:
-    """Each rank's warm-up, then F, I and W in turn, the first W put off until q(p-1) F or I lie before it."""
+    """q(p-1-r) forwards, then F, I and W in turn; on rank r every W comes q·r input gradients late."""
     return tuple(tuple(_order(rank, shape, q)) for rank in range(shape.ranks))
 
 

@@ -14,7 +14,7 @@ check = handcrafted_check("zb-h1", 1)
 
 
 def orders(shape: Shape) -> Orders:
-    """p-1-r forwards, then F, I and W in turn; rank r's first W is r input gradients late."""
+    """p-1-r forwards, then F, I and W in turn; on rank r every W comes r input gradients late."""
     check(shape)
     return handcrafted_orders(shape, 1)
 

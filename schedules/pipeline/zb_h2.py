@@ -14,7 +14,7 @@ check = handcrafted_check("zb-h2", 2)
 
 
 def orders(shape: Shape) -> Orders:
-    """2(p-1-r) forwards, then F, I and W in turn; rank r's first W is 2r input gradients late."""
+    """2(p-1-r) forwards, then F, I and W in turn; on rank r every W comes 2r input gradients late."""
     check(shape)
     return handcrafted_orders(shape, 2)
 
