@@ -12,11 +12,14 @@ costs, no latency and m >= 2p - 1 no rank idles.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from dataclasses import dataclass
+from itertools import product, repeat
+from operator import lt
+from typing import TypeAlias
 
 from ..orders.action import Action, Kind, Order, Orders
 from ..orders.schedule import Schedule, Shape, fixed_chunks, v_placement
-from .zb_v_greedy_pass import DOWN, GRAD_DOWN, GRAD_UP, UP, WEIGHT, Outcome, Rules, greedy_pass
+from .zb_v_greedy_pass import DOWN, GRAD_DOWN, GRAD_UP, UP, WEIGHT, Rules, greedy_pass
 
 _two_chunks = fixed_chunks("zb-v-greedy", 2, limited=True)
 
@@ -41,59 +44,73 @@ def least_limit(shape: Shape) -> int:
 def orders(shape: Shape) -> Orders:
     """The orders whose longest span is the shortest found; of equals, the first."""
     check(shape)
-    best: Outcome | None = None
+    tried: list[_Found] = []
     for before_grad, before_forward in product((True, False), repeat=2):
-        found = _improved(shape, (before_forward, before_forward, before_grad, True))
-        if best is None or max(found.idle) < max(best.idle):
-            best = found
-        if not any(best.idle):
+        squeezes = (before_forward, before_forward, before_grad, True)
+        if not any(_alike(found, squeezes) for found in tried):
+            tried.append(_improved(shape, squeezes))
+        if tried[-1].idle == 0:
             break
-    assert best is not None
+    best = min(tried, key=lambda found: found.idle)
     return tuple(_order(rank, legs, shape) for rank, legs in enumerate(best.legs))
 
 
-def _improved(shape: Shape, squeezes: tuple[bool, bool, bool, bool]) -> Outcome:
-    """A pass that nobody may wait in, then passes in which a rank may wait as long as the worst before.
+Squeezes: TypeAlias = tuple[bool, bool, bool, bool]
+"""By leg, whether a weight gradient may delay the step."""
 
-    Each rank's allowance is what it idled less than the worst rank.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The legs found under some rules, the longest idle time, and the legs for which the rules mattered."""
+
+    squeezes: Squeezes
+    legs: tuple[bytes, ...]
+    idle: int
+    asked: frozenset[int]
+
+
+def _alike(found: _Found, squeezes: Squeezes) -> bool:
+    """Whether these rules would find the same: they differ only where nothing was asked."""
+    return all(found.squeezes[leg] == squeezes[leg] for leg in found.asked)
+
+
+def _improved(shape: Shape, squeezes: Squeezes) -> _Found:
+    """A pass without allowances; then, while that helps, each rank may idle as long as the worst one did.
+
+    Its allowance is what it idled less than the worst.
     """
-    # A limit that holds everything is no limit; one of 2p forwards does not stop the warm-up either.
-    held = 2 * shape.ranks * shape.memory.forward
-    limit = max(held, shape.memory.limit or held)
-    found = greedy_pass(
-        shape, Rules(squeezes=squeezes, allowances=(0,) * shape.ranks, limit=limit, give_up_at=None)
-    )
-    assert found is not None
-    while True:
-        worst = max(found.idle)
-        allowances = tuple(worst - idle for idle in found.idle)
-        better = greedy_pass(
-            shape, Rules(squeezes=squeezes, allowances=allowances, limit=limit, give_up_at=worst)
-        )
-        if better is None:
-            return found
-        found = better
+    # Less than 2p forwards holds all microbatches (check), so that more are never held.
+    enough = 2 * shape.ranks * shape.memory.forward
+    limit = max(shape.memory.limit or enough, enough)
+    best = greedy_pass(shape, Rules(squeezes=squeezes, allowances=(0,) * shape.ranks, limit=limit))
+    asked, first = best.asked, best
+    while worst := max(best.idle):
+        allowances = tuple(worst - idle for idle in best.idle)
+        if best is first and all(map(lt, allowances, best.hurries)):
+            break  # they would change nothing
+        rules = Rules(squeezes=squeezes, allowances=allowances, limit=limit, give_up_at=worst)
+        better = greedy_pass(shape, rules)
+        asked |= better.asked
+        if not better.complete:
+            break
+        best = better
+    return _Found(squeezes=squeezes, legs=best.legs, idle=worst, asked=asked)
 
 
 def _order(rank: int, legs: bytes, shape: Shape) -> Order:
-    """The actions behind the legs; the rank's later stage is the first on the way back down."""
-    near, far = rank, shape.stages - 1 - rank
-    steps = {
-        DOWN: _actions(near, Kind.FORWARD, shape),
-        UP: _actions(far, Kind.FORWARD, shape),
-        GRAD_DOWN: _actions(far, Kind.INPUT_GRAD, shape),
-        GRAD_UP: _actions(near, Kind.INPUT_GRAD, shape),
-    }
-    weights = {
-        GRAD_DOWN: _actions(far, Kind.WEIGHT_GRAD, shape),
-        GRAD_UP: _actions(near, Kind.WEIGHT_GRAD, shape),
-    }
-    steps[WEIGHT] = (next(weights[leg]) for leg in legs if leg in weights)
-    return tuple(next(steps[leg]) for leg in legs)
+    """The actions behind the legs; the rank's second stage is the first on the way back down."""
+    first, second = rank, shape.stages - 1 - rank
+    forwards = {DOWN: first, UP: second}
+    gradients = {GRAD_DOWN: second, GRAD_UP: first}
+    take = {leg: _actions(stage, Kind.FORWARD, shape) for leg, stage in forwards.items()}
+    take |= {leg: _actions(stage, Kind.INPUT_GRAD, shape) for leg, stage in gradients.items()}
+    weights = {leg: _actions(stage, Kind.WEIGHT_GRAD, shape) for leg, stage in gradients.items()}
+    take[WEIGHT] = (next(weights[leg]) for leg in legs if leg in weights)
+    return tuple([next(take[leg]) for leg in legs])
 
 
 def _actions(stage: int, kind: Kind, shape: Shape) -> Iterator[Action]:
-    return (Action(stage, kind, k) for k in range(shape.microbatches))
+    return map(Action, repeat(stage), repeat(kind), range(shape.microbatches))
 
 
 SCHEDULE = Schedule(

@@ -22,8 +22,8 @@ from ..orders.schedule import Shape
 DOWN, UP, GRAD_DOWN, GRAD_UP, WEIGHT = range(5)
 """The legs of a microbatch, and the weight gradients."""
 
-_LONG_AGO = -(2**62)
-"""When that arrived which no other rank sends."""
+_NEVER = 2**62
+"""Longer than any step takes; and so long ago arrived what no other rank sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +44,23 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The steps of each rank, as legs, and how long it idles after its first step."""
+    """What each rank did.
+
+    ``legs`` are its steps, ``idle`` is how long it waits after its first. ``asked`` holds the legs before
+    which the rules on squeezing decided something. ``hurries`` is, for each rank, the least allowance with
+    which it would have waited somewhere instead. ``complete`` is False if the pass was given up.
+    """
 
     legs: tuple[bytes, ...]
     idle: tuple[int, ...]
+    asked: frozenset[int]
+    hurries: tuple[int, ...]
+    complete: bool
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Rank:
-    """A rank at work. ``inbox[leg][k]`` is when microbatch k is there; ``outbox`` is the next rank's inbox."""
+    """A rank at work. ``inbox[leg][k]`` is when microbatch k is there; an outbox is another rank's inbox."""
 
     inbox: tuple[list[int], ...]
     outbox: tuple[list[int], ...]
@@ -63,6 +71,7 @@ class _Rank:
     clock: int = 0
     idle: int = 0
     held: int = 0
+    hurry: int = _NEVER
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -75,31 +84,37 @@ class _Pipeline:
     latency: int
     microbatches: int
     rules: Rules
+    asked: set[int] = field(default_factory=set)
     worst: int = 0  # the longest that a rank has idled
 
 
-def greedy_pass(shape: Shape, rules: Rules) -> Outcome | None:
-    """Each rank's steps; None if the pass was given up."""
+def greedy_pass(shape: Shape, rules: Rules) -> Outcome:
+    """Forwards to warm up, then 2m rounds, then the weight gradients that are left."""
     pipeline = _pipeline(shape, rules)
     _first_microbatch(pipeline)
     _more_forwards(pipeline)
+    complete = True
     for _ in range(2 * shape.microbatches):
         _one_gradient_each(pipeline)
         _one_forward_each(pipeline)
         if rules.give_up_at is not None and pipeline.worst >= rules.give_up_at:
-            return None
+            complete = False
+            break
     for rank in pipeline.ranks:
         while rank.owed:
             _weight_gradient(pipeline, rank)
     return Outcome(
         legs=tuple(bytes(rank.legs) for rank in pipeline.ranks),
         idle=tuple(rank.idle for rank in pipeline.ranks),
+        asked=frozenset(pipeline.asked),
+        hurries=tuple(rank.hurry for rank in pipeline.ranks),
+        complete=complete,
     )
 
 
 def _pipeline(shape: Shape, rules: Rules) -> _Pipeline:
     costs, memory, p = shape.costs, shape.memory, shape.ranks
-    always = [_LONG_AGO] * shape.microbatches
+    always = [-_NEVER] * shape.microbatches
     nobody: list[int] = []
     # Box r of a leg down is the inbox of rank r; of a leg up, of rank r - 1.
     boxes: dict[int, list[list[int]]] = {
@@ -168,17 +183,20 @@ def _more_forwards(pipeline: _Pipeline) -> None:
 def _one_gradient_each(pipeline: _Pipeline) -> None:
     """A rank takes one on its way up if it can, else one on its way down: first those, last rank first."""
     m = pipeline.microbatches
-    ups, downs = [], []
+    ups: list[_Rank] = []
+    downs: list[_Rank] = []
     for rank in pipeline.ranks:
-        done, arrived = rank.done, rank.inbox[GRAD_UP]
+        *_, down, up = rank.done
         # Once all are down, the rank below sends the next one up in this same round.
-        can = done[GRAD_UP] < done[GRAD_DOWN] and (len(arrived) > done[GRAD_UP] or done[GRAD_DOWN] == m)
+        can = up < down and (down == m or len(rank.inbox[GRAD_UP]) > up)
         (ups if can else downs).append(rank)
     for rank in reversed(ups):
-        _fill_gap(pipeline, rank, GRAD_UP)
+        if rank.owed:
+            _fill_gap(pipeline, rank, GRAD_UP)
         _step(pipeline, rank, GRAD_UP)
     for rank in downs:
-        _fill_gap(pipeline, rank, GRAD_DOWN)
+        if rank.owed:
+            _fill_gap(pipeline, rank, GRAD_DOWN)
         _step(pipeline, rank, GRAD_DOWN)
 
 
@@ -186,18 +204,17 @@ def _one_forward_each(pipeline: _Pipeline) -> None:
     """Up if one has arrived, else down, from the first rank on."""
     m, limit, forward = pipeline.microbatches, pipeline.rules.limit, pipeline.keeps[DOWN]
     for rank in pipeline.ranks:
-        downs, ups, *_ = rank.done
-        if ups == m:
-            continue
-        if ups < downs and len(rank.inbox[UP]) > ups:
+        down, up, *_ = rank.done
+        if up < down and len(rank.inbox[UP]) > up:
             leg = UP
-        elif downs < m and len(rank.inbox[DOWN]) > downs:
+        elif down < m and len(rank.inbox[DOWN]) > down:
             leg = DOWN
         else:
             continue
         while rank.held + forward > limit:
             _weight_gradient(pipeline, rank)
-        _fill_gap(pipeline, rank, leg)
+        if rank.owed:
+            _fill_gap(pipeline, rank, leg)
         _step(pipeline, rank, leg)
 
 
@@ -207,19 +224,21 @@ def _one_forward_each(pipeline: _Pipeline) -> None:
 def _step(pipeline: _Pipeline, rank: _Rank, leg: int) -> None:
     """The next microbatch of a leg, as soon as it is there."""
     done = rank.done
-    begin, arrival = rank.clock, rank.inbox[leg][done[leg]]
+    microbatch, begin = done[leg], rank.clock
+    arrival = rank.inbox[leg][microbatch]
     if arrival > begin:
         if done[DOWN]:
             rank.idle += arrival - begin
             if rank.idle > pipeline.worst:
                 pipeline.worst = rank.idle
         begin = arrival
-    rank.clock = begin + pipeline.lasts[leg]
-    rank.outbox[leg].append(rank.clock + pipeline.latency)
+    rank.clock = end = begin + pipeline.lasts[leg]
+    rank.outbox[leg].append(end + pipeline.latency)
     rank.held += pipeline.keeps[leg]
-    rank.owed += leg >= GRAD_DOWN
+    if leg >= GRAD_DOWN:
+        rank.owed += 1
     rank.legs.append(leg)
-    done[leg] += 1
+    done[leg] = microbatch + 1
 
 
 def _weight_gradient(pipeline: _Pipeline, rank: _Rank) -> None:
@@ -232,12 +251,13 @@ def _weight_gradient(pipeline: _Pipeline, rank: _Rank) -> None:
 
 
 def _fill_gap(pipeline: _Pipeline, rank: _Rank, leg: int) -> None:
-    """Weight gradients before a step: all that fit; one more rather than idle longer than any rank has yet."""
-    if not rank.owed:
-        return
+    """Weight gradients first: all that fit, and one more rather than idle longer than any rank has yet."""
     arrival, lasts = rank.inbox[leg][rank.done[leg]], pipeline.lasts[WEIGHT]
     while rank.owed and arrival - rank.clock >= lasts:
         _weight_gradient(pipeline, rank)
-    patience = max(pipeline.worst, rank.allowance) - rank.idle
-    if rank.owed and arrival - rank.clock > patience and pipeline.rules.squeezes[leg]:
-        _weight_gradient(pipeline, rank)
+    would_idle = rank.idle + arrival - rank.clock
+    if rank.owed and would_idle > pipeline.worst and would_idle > rank.allowance:
+        pipeline.asked.add(leg)
+        if pipeline.rules.squeezes[leg]:
+            rank.hurry = min(rank.hurry, would_idle)
+            _weight_gradient(pipeline, rank)
