@@ -135,7 +135,7 @@ def _count(noun: str, found: Iterator[tuple[int, int, int]], where: Where) -> in
         if number != expected:
             raise ValueError(
                 f"{where(*first[number])} is of {noun} {number}, but no action is of {noun} {expected}: "
-                f"{noun}s are counted 0, 1, 2 and so on"
+                f"each {noun} has its number, 0, 1, 2 and so on"
             )
     return len(first)
 
@@ -184,7 +184,8 @@ def _torn(before: _Place, place: _Place, where: Where) -> str:
 
 def _chunks(ways: tuple[tuple[int, ...], ...], ranks: int, where: Where) -> int:
     """Stages of each rank, as many on all: a shape has one number of chunks (torch allows others)."""
-    for way in ways:
+    for way, half in zip(ways, ("first", "second"), strict=False):
+        whose = f" for the {half} half of the microbatches" if len(ways) > 1 else ""
         held: Mapping[int, list[int]] = defaultdict(list)
         for stage, rank in enumerate(way):
             held[rank].append(stage)
@@ -192,8 +193,7 @@ def _chunks(ways: tuple[tuple[int, ...], ...], ranks: int, where: Where) -> int:
             if len(held[rank]) != len(held[0]):
                 raise ValueError(
                     f"{where(rank, None)} holds {_stages(held[rank])}, but {where(0, None)} holds "
-                    f"{_stages(held[0])}: every rank of stepsim holds the same number of stages "
-                    "(torch would run this)"
+                    f"{_stages(held[0])}{whose}: every rank of stepsim holds the same number of stages"
                 )
     return len(ways[0]) // ranks
 
