@@ -261,6 +261,9 @@ def test_the_engine_ends_exactly_what_the_validator_accepts(drawn: Drawn) -> Non
             assert ends_in_the_engine(drawn, rule), rule
         if Reason.DEADLOCK in reasons:
             assert not ends_in_the_engine(drawn, rule), rule
+        messages = message_problems(drawn.orders, drawn.shape, drawn.rank_of, rule)
+        if not any(problem.reason is Reason.CROSSED for problem in messages):
+            assert ends_in_the_engine(drawn, rule) == (not messages), rule
 
 
 @given(broken_tables())

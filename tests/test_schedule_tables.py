@@ -15,7 +15,7 @@ from schedule_shapes import any_shape, goldens, parse, schedules_and_shapes
 
 from stepsim.schedules.messages.validate import find_problems as find_message_problems
 from stepsim.schedules.orders.in_flight import peak_activations
-from stepsim.schedules.orders.schedule import Schedule, Shape, two_way_placement
+from stepsim.schedules.orders.schedule import Memory, Schedule, Shape, two_way_placement
 from stepsim.schedules.orders.table import Table, schedule_of, table_of
 from stepsim.schedules.orders.table_file import format_table, parse_table, read_table, write_table
 from stepsim.schedules.orders.timeline import timeline
@@ -307,6 +307,20 @@ def test_a_table_refuses_every_other_shape(shape: Shape) -> None:
     for ask in (ours.check, ours.orders):
         with pytest.raises(ValueError, match=r"table mine (is for p=2, m=3, v=1|does not group)"):
             ask(shape)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"group": 2}, "table mine does not group its microbatches, so group=2 means nothing"),
+        ({"memory": Memory(limit=2)}, "table mine holds what it holds, so a memory limit of 2 means nothing"),
+    ],
+    ids=["group", "memory"],
+)
+def test_a_table_refuses_what_would_change_nothing(extra: dict[str, Any], message: str) -> None:
+    ours = schedule_of(table_of(get("1f1b").orders(Shape(ranks=2, microbatches=3))), "mine")
+    with pytest.raises(ValueError, match=message):
+        ours.check(Shape(ranks=2, microbatches=3, **extra))
 
 
 def test_a_refused_shape_is_told_which_would_do() -> None:

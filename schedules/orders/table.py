@@ -63,7 +63,10 @@ def table_of(orders: Orders, where: Where | None = None) -> Table:
 
 
 def schedule_of(table: Table, name: str) -> Schedule:
-    """The table as a schedule that is defined for its own shape only, whatever actions cost."""
+    """The table as a schedule that is defined for its own shape only, whatever actions cost.
+
+    Whether it can be run is not looked at (validate.py).
+    """
     shape = table.shape
     peaks = peak_activations(table.orders)
 
@@ -146,12 +149,8 @@ def _count(noun: str, found: Iterator[tuple[int, int, int]], where: Where) -> in
 def _ways(places: list[_Place], stages: int, m: int, where: Where) -> tuple[tuple[int, ...], ...]:
     """The rank of each stage, once if it is the same for both halves of the microbatches."""
     homes: dict[int, dict[int, _Place]] = {0: {}, 1: {}}  # by half and stage
-    by_microbatch: dict[tuple[int, int], _Place] = {}
     for place in places:
         rank, _, action = place
-        before = by_microbatch.setdefault((action.stage, action.microbatch), place)
-        if before[0] != rank:
-            raise ValueError(_torn(before, place, where))
         before = homes[action.microbatch >= m // 2].setdefault(action.stage, place)
         if before[0] != rank:
             raise ValueError(_torn(before, place, where))
