@@ -59,47 +59,38 @@ def test_a_table_may_deadlock_under_blocking_messages_only() -> None:
         (Reason.DEADLOCK, 0, 2),
         (Reason.DEADLOCK, 1, 1),
     ]
+    end = "deadlock of ranks 0 and 1 under rule blocking"
+    waits, up, down = "has run, but its rank then waits", "send 0F2 to rank 1", "send 1B0 to rank 0"
     assert [str(problem) for problem in found] == [
-        (
-            "rank 0, action 2 (0F2) has run, but its rank then waits to send 0F2 to rank 1, while rank 1 "
-            "waits to send 1B0 to rank 0: deadlock of ranks 0 and 1 under rule blocking"
-        ),
-        (
-            "rank 1, action 1 (1B0) has run, but its rank then waits to send 1B0 to rank 0, while rank 0 "
-            "waits to send 0F2 to rank 1: deadlock of ranks 0 and 1 under rule blocking"
-        ),
+        f"rank 0, action 2 (0F2) {waits} to {up}, while rank 1 waits to {down}: {end}",
+        f"rank 1, action 1 (1B0) {waits} to {down}, while rank 0 waits to {up}: {end}",
     ]
     with pytest.raises(ValueError, match=r"action 2 \(0F2\) has run.*; rank 1, action 1 \(1B0\) has run"):
         validate(GPIPE_ABOVE_1F1B, FOUR_MICROBATCHES, loop_placement, "blocking")
 
 
 @pytest.mark.parametrize(
-    ("orders", "message"),
+    ("orders", "which"),
     [
         (
             table("0F0 0F1 0B0 0B1", "1F1 1F0 1B0 1B1"),
-            (
-                "rank 1, action 0 (1F1) takes 0F1 as message 1 of the activations of rank 0, which sends 0F0 "
-                "as that one: messages between two ranks pair by their order; run the two actions in the "
-                "same order on both ranks, or use async"
-            ),
+            "rank 1, action 0 (1F1) takes 0F1 as message 1 of the activations of rank 0, which sends 0F0",
         ),
         (
             table("0F0 0F1 0B1 0B0", "1F0 1F1 1B0 1B1"),
-            (
-                "rank 0, action 2 (0B1) takes 1B1 as message 1 of the gradients of rank 1, which sends 1B0 "
-                "as that one: messages between two ranks pair by their order; run the two actions in the "
-                "same order on both ranks, or use async"
-            ),
+            "rank 0, action 2 (0B1) takes 1B1 as message 1 of the gradients of rank 1, which sends 1B0",
         ),
     ],
     ids=["activations", "gradients"],
 )
-def test_crossed_messages_pair_wrongly_where_they_pair_by_order(orders: Orders, message: str) -> None:
+def test_crossed_messages_pair_wrongly_where_they_pair_by_order(orders: Orders, which: str) -> None:
     assert find_problems(orders, TWO_RANKS, loop_placement, "async") == ()
     (problem,) = find_problems(orders, TWO_RANKS, loop_placement, "blocking")
     assert problem.reason is Reason.CROSSED
-    assert str(problem) == message
+    assert str(problem) == (
+        f"{which} as that one: messages between two ranks pair by their order; run the two actions in the "
+        "same order on both ranks, or use async"
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -208,10 +199,10 @@ def test_a_rank_that_takes_before_it_sends_is_named_at_what_it_cannot_begin() ->
             ]
         )
     assert [str(problem) for problem in instruction_problems(programs, "rule R")] == [
-        f"rank {rank}, action 0 ({rank + 2}F0) cannot begin: its rank waits to receive {1 - rank}F0 from "
-        f"rank {1 - rank}, while rank {1 - rank} waits to receive {rank}F0 from rank {rank}: deadlock of "
-        "ranks 0 and 1 under rule R"
-        for rank in range(2)
+        f"rank {rank}, action 0 ({rank + 2}F0) cannot begin: its rank waits to receive {other}F0 from rank "
+        f"{other}, while rank {other} waits to receive {rank}F0 from rank {rank}: deadlock of ranks 0 and 1 "
+        "under rule R"
+        for rank, other in ((0, 1), (1, 0))
     ]
 
 
@@ -270,6 +261,9 @@ def test_the_engine_ends_exactly_what_the_validator_accepts(drawn: Drawn) -> Non
             assert ends_in_the_engine(drawn, rule), rule
         if Reason.DEADLOCK in reasons:
             assert not ends_in_the_engine(drawn, rule), rule
+        messages = message_problems(drawn.orders, drawn.shape, drawn.rank_of, rule)
+        if not any(problem.reason is Reason.CROSSED for problem in messages):
+            assert ends_in_the_engine(drawn, rule) == (not messages), rule
 
 
 @given(broken_tables())

@@ -380,6 +380,10 @@ def test_activations_are_counted_by_steps_and_held_until_the_weight_gradient() -
     ]
     found = find_problems(TWO_WAY, TWO_WAY_SHAPE, two_way_placement, lambda rank, _: 2)
     assert [(problem.position, str(problem.action)) for problem in found] == [(2, "0F1"), (2, "0F3")]
+    after_pairs = table("0F0 (0F1;0B0)OVERLAP_F_B (0F2;0B1)OVERLAP_F_B 0F3 0F4 0B2 0B3 0B4")
+    shape = Shape(ranks=1, microbatches=5)
+    (problem,) = find_problems(after_pairs, shape, loop_placement, lambda rank, _: 2)
+    assert str(problem) == "rank 0, action 4 (0F4) holds 3 chunk activations, more than the 2 allowed"
     split = table("0F0 0I0 0F1 0W0 0I1 0W1", "1F0 1B0 1F1 1B1")
     (problem,) = find_problems(split, TWO_RANKS, loop_placement, lambda rank, _: 1)
     assert (problem.rank, problem.position) == (0, 2)

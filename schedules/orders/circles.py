@@ -15,8 +15,8 @@ def circles(waits_for: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
 
     ``waits_for`` holds every rank that waits, and the one rank that it waits for, which waits too.
 
-    >>> circles({0: 1, 1: 2, 2: 1, 3: 0})
-    ((1, 2),)
+    >>> circles({0: 2, 1: 2, 2: 1, 3: 0, 4: 5, 5: 4})
+    ((1, 2), (4, 5))
     """
     found: list[tuple[int, ...]] = []
     seen: set[int] = set()

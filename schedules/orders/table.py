@@ -63,7 +63,10 @@ def table_of(orders: Orders, where: Where | None = None) -> Table:
 
 
 def schedule_of(table: Table, name: str) -> Schedule:
-    """The table as a schedule that is defined for its own shape only, whatever actions cost."""
+    """The table as a schedule that is defined for its own shape only, whatever actions cost.
+
+    Whether it can be run is not looked at (validate.py).
+    """
     shape = table.shape
     peaks = peak_activations(table.orders)
 
@@ -135,7 +138,7 @@ def _count(noun: str, found: Iterator[tuple[int, int, int]], where: Where) -> in
         if number != expected:
             raise ValueError(
                 f"{where(*first[number])} is of {noun} {number}, but no action is of {noun} {expected}: "
-                f"{noun}s are counted 0, 1, 2 and so on"
+                f"each {noun} has its number, 0, 1, 2 and so on"
             )
     return len(first)
 
@@ -146,12 +149,8 @@ def _count(noun: str, found: Iterator[tuple[int, int, int]], where: Where) -> in
 def _ways(places: list[_Place], stages: int, m: int, where: Where) -> tuple[tuple[int, ...], ...]:
     """The rank of each stage, once if it is the same for both halves of the microbatches."""
     homes: dict[int, dict[int, _Place]] = {0: {}, 1: {}}  # by half and stage
-    by_microbatch: dict[tuple[int, int], _Place] = {}
     for place in places:
         rank, _, action = place
-        before = by_microbatch.setdefault((action.stage, action.microbatch), place)
-        if before[0] != rank:
-            raise ValueError(_torn(before, place, where))
         before = homes[action.microbatch >= m // 2].setdefault(action.stage, place)
         if before[0] != rank:
             raise ValueError(_torn(before, place, where))
@@ -184,7 +183,8 @@ def _torn(before: _Place, place: _Place, where: Where) -> str:
 
 def _chunks(ways: tuple[tuple[int, ...], ...], ranks: int, where: Where) -> int:
     """Stages of each rank, as many on all: a shape has one number of chunks (torch allows others)."""
-    for way in ways:
+    for way, half in zip(ways, ("first", "second"), strict=False):
+        whose = f" for the {half} half of the microbatches" if len(ways) > 1 else ""
         held: Mapping[int, list[int]] = defaultdict(list)
         for stage, rank in enumerate(way):
             held[rank].append(stage)
@@ -192,8 +192,7 @@ def _chunks(ways: tuple[tuple[int, ...], ...], ranks: int, where: Where) -> int:
             if len(held[rank]) != len(held[0]):
                 raise ValueError(
                     f"{where(rank, None)} holds {_stages(held[rank])}, but {where(0, None)} holds "
-                    f"{_stages(held[0])}: every rank of stepsim holds the same number of stages "
-                    "(torch would run this)"
+                    f"{_stages(held[0])}{whose}: every rank of stepsim holds the same number of stages"
                 )
     return len(ways[0]) // ranks
 
