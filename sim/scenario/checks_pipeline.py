@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .finding import Finding, choices, divisors
+from .schedules import is_table
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -99,6 +100,8 @@ def schedule_accepts_shape(
     microbatches = training.global_batch // (training.micro_batch * par.dp)
     try:
         schedule_named(schedule).check(pipeline_shape(schedule, par, microbatches, options))
+    except OSError as missing:
+        yield Finding(path=("schedule",), message=f"cannot read {schedule}: {missing.strerror}")
     except ValueError as refusal:
         field = "schedule" if options == ScheduleOptions() else "schedule_options"
         yield Finding(path=(field,), message=f"{refusal} (pp = {par.pp}, {microbatches} microbatches)")
@@ -106,6 +109,8 @@ def schedule_accepts_shape(
 
 def _chunks_fit(schedule: str, par: Parallelism) -> Iterator[Finding]:
     path = ("parallelism", "vpp")
+    if is_table(schedule):
+        return
     if schedule in LOOPED and par.vpp == 1:
         yield Finding(
             path=path,

@@ -25,6 +25,7 @@ from ..model.model import Count, CountOrZero, Model
 from ..model.whole import WholeNumber
 from ..software.software import Software
 from .checks import findings
+from .schedules import is_table
 
 FabricKind = Literal["rail-optimized", "fat-tree", "nvlink"]
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
@@ -38,6 +39,13 @@ ScheduleName = Literal[
     "zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb", "zb-v", "zb-v-greedy", "v-half", "v-min", "v-1f1b",
     "dualpipe", "dualpipev",
 ]  # fmt: skip
+
+ScheduleChoice = Annotated[
+    Annotated[ScheduleName, Tag("~name")]
+    | Annotated[str, Field(strict=True, pattern=r"\.csv$", examples=["my-schedule.csv"]), Tag("~table")],
+    Discriminator(lambda value: "~table" if is_table(value) else "~name"),
+]
+"""A schedule by name, or a table of actions in a file."""
 
 SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
 RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
@@ -192,7 +200,7 @@ class Scenario(_Part):
     cluster: ClusterSpec
     parallelism: Parallelism
     training: Training
-    schedule: ScheduleName
+    schedule: ScheduleChoice
     schedule_options: ScheduleOptions = ScheduleOptions()
     software: Software
     calibration: tuple[Text, ...] = ()

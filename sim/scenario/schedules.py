@@ -1,15 +1,20 @@
 """The pipeline schedule that a scenario names, and the shape in which it is asked for.
 
-Knows the names that a scenario may use besides those of schedules/pipeline. Does not know what actions
-cost: the searching schedules get that when the step is lowered.
+Knows the names that a scenario may use besides those of schedules/pipeline, and tables in files. Does
+not know what actions cost: the searching schedules get that when the step is lowered.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, Kind, Orders
 from ...schedules.orders.schedule import Memory, Schedule, Shape, fixed_chunks, loop_placement
+from ...schedules.orders.table import schedule_of as table_schedule
+from ...schedules.orders.table_file import read_table
+from ...schedules.orders.validate import validate
 from ...schedules.pipeline import get
 
 if TYPE_CHECKING:
@@ -36,13 +41,32 @@ NO_PIPELINE = Schedule(
 """What ranks do where there is no pipeline. It is no choice for one, so schedules/pipeline lacks it."""
 
 
+def is_table(name: object) -> bool:
+    """Whether a schedule is named by the file that holds its table of actions."""
+    return isinstance(name, str) and name.endswith(".csv")
+
+
 def schedule_named(name: str) -> Schedule:
-    """The schedule of that name. Raises ValueError with the known ones."""
+    """The schedule of that name, or the one in that file.
+
+    Raises ValueError with the known names, or with what keeps a table from being run; OSError.
+    """
     if name == NO_PIPELINE.name:
         return NO_PIPELINE
+    if is_table(name):
+        return _table(name, Path(name).stat().st_mtime_ns)
     if name in MEMORY_LIMITED:
         return get(MEMORY_LIMITED[name][0])
     return get(name)
+
+
+@lru_cache(maxsize=8)
+def _table(path: str, changed_ns: int) -> Schedule:
+    """``changed_ns`` tells one state of the file from the next."""
+    del changed_ns
+    table = read_table(path)
+    validate(table.orders, table.shape, table.rank_of)
+    return table_schedule(table, Path(path).name)
 
 
 def pipeline_shape(name: str, par: Parallelism, microbatches: int, options: ScheduleOptions) -> Shape:
