@@ -99,6 +99,7 @@ class Schedule:
     with a ValueError saying which would do. ``rank_of(stage, microbatch, shape)`` places the stages.
     ``in_flight(rank, shape)`` is the largest number of chunk activations that a rank ever holds; None
     where only the orders tell. ``chunks`` per rank is what a shape has unless it says otherwise.
+    ``weighs``: the orders depend on the costs and the memory of the shape.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Schedule:
     rank_of: Placement
     in_flight: Callable[[int, Shape], int] | None = None
     chunks: int = 1
+    weighs: bool = False
 
 
 def loop_placement(stage: int, microbatch: int, shape: Shape) -> int:

@@ -45,4 +45,5 @@ SCHEDULE = Schedule(
     orders=orders,
     check=check,
     rank_of=loop_placement,
+    weighs=True,
 )

@@ -120,4 +120,5 @@ SCHEDULE = Schedule(
     check=check,
     rank_of=v_placement,
     chunks=2,
+    weighs=True,
 )

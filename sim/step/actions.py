@@ -1,21 +1,19 @@
-"""What one pipeline action runs on one rank: the blocks of its virtual stage, forward or backward."""
+"""What one pipeline action runs on one rank: the blocks of its virtual stage, forward or backward.
+
+A whole backward computes the gradients of inputs and weights block by block; a split one puts the weight
+gradients of matrices off to an action of their own. Knows which blocks in which order, not what is in
+them (layer.py, ends.py, loss.py).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, Kind
-from .ends import (
-    embedding_backward,
-    embedding_forward,
-    head_backward,
-    head_forward,
-    head_input_grad,
-    head_weight_grad,
-)
-from .layer import backward_block, forward_block, input_grad_block, weight_grad_block
-from .loss import loss_backward, loss_forward
+from . import ends, layer, loss
 from .parameters import StageParameters
 from .program import Block, Segment
 from .stages import Stage
@@ -28,94 +26,120 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """The distinct blocks of a model on this machine; every stage is made of them."""
+    """The distinct blocks of a model on this machine, each built when it is first asked for.
 
-    embedding_forward: Block
-    embedding_backward: Block
-    layer_forward: Block
-    layer_backward: Block
-    layer_backward_recomputed: Block
-    layer_input_grad: Block
-    layer_input_grad_recomputed: Block
-    layer_weight_grad: Block
-    head_forward: Block
-    head_backward: Block
-    head_input_grad: Block
-    head_weight_grad: Block
-    loss_forward: Block
-    loss_backward: Block
+    ``recompute`` of the layers that are not recomputed in full: none or selective.
+    """
+
+    shard: Shard
+    software: Software
+    costs: Costs
+    recompute: str
+
+    @cached_property
+    def embedding_forward(self) -> Block:
+        return ends.embedding_forward(self.shard, self.software, self.costs)
+
+    @cached_property
+    def embedding_backward(self) -> Block:
+        return ends.embedding_backward(self.shard, self.software, self.costs)
+
+    @cached_property
+    def layer_forward(self) -> Block:
+        return layer.forward_block(self.shard, self.software, self.costs)
+
+    @cached_property
+    def layer_backward(self) -> Block:
+        return layer.backward_block(self.shard, self.software, self.costs, self.recompute)
+
+    @cached_property
+    def layer_backward_recomputed(self) -> Block:
+        return layer.backward_block(self.shard, self.software, self.costs, "full")
+
+    @cached_property
+    def layer_input_grad(self) -> Block:
+        return layer.input_grad_block(self.shard, self.software, self.costs, self.recompute)
+
+    @cached_property
+    def layer_input_grad_recomputed(self) -> Block:
+        return layer.input_grad_block(self.shard, self.software, self.costs, "full")
+
+    @cached_property
+    def layer_weight_grad(self) -> Block:
+        return layer.weight_grad_block(self.shard, self.software, self.costs)
+
+    @cached_property
+    def head_forward(self) -> Block:
+        return ends.head_forward(self.shard, self.software, self.costs)
+
+    @cached_property
+    def head_backward(self) -> Block:
+        return ends.head_backward(self.shard, self.software, self.costs)
+
+    @cached_property
+    def head_input_grad(self) -> Block:
+        return ends.head_input_grad(self.shard, self.software, self.costs)
+
+    @cached_property
+    def head_weight_grad(self) -> Block:
+        return ends.head_weight_grad(self.shard, self.software, self.costs)
+
+    @cached_property
+    def loss_forward(self) -> Block:
+        return loss.loss_forward(self.shard, self.software, self.costs)
+
+    @cached_property
+    def loss_backward(self) -> Block:
+        return loss.loss_backward(self.shard, self.software, self.costs)
 
 
-def build_blocks(shard: Shard, software: Software, costs: Costs, recompute: str) -> Blocks:
-    """``recompute`` of the layers that are not recomputed in full: none or selective."""
-    return Blocks(
-        embedding_forward=embedding_forward(shard, software, costs),
-        embedding_backward=embedding_backward(shard, software, costs),
-        layer_forward=forward_block(shard, software, costs),
-        layer_backward=backward_block(shard, software, costs, recompute),
-        layer_backward_recomputed=backward_block(shard, software, costs, "full"),
-        layer_input_grad=input_grad_block(shard, software, costs, recompute),
-        layer_input_grad_recomputed=input_grad_block(shard, software, costs, "full"),
-        layer_weight_grad=weight_grad_block(shard, software, costs),
-        head_forward=head_forward(shard, software, costs),
-        head_backward=head_backward(shard, software, costs),
-        head_input_grad=head_input_grad(shard, software, costs),
-        head_weight_grad=head_weight_grad(shard, software, costs),
-        loss_forward=loss_forward(shard, software, costs),
-        loss_backward=loss_backward(shard, software, costs),
-    )
+# The layers recomputed in full are a stage's first, so backward reaches them last. The table's gradient
+# comes with the input gradient: autograd does not put it off.
+_PARTS = {
+    Kind.FORWARD: (
+        ("embedding_forward", "embedding", ""),
+        ("layer_forward", "layers", ""),
+        ("head_forward", "head", ""),
+        ("loss_forward", "loss", ""),
+    ),
+    Kind.BACKWARD: (
+        ("loss_backward", "loss", ""),
+        ("head_backward", "head", "head"),
+        ("layer_backward", "plain", "layer"),
+        ("layer_backward_recomputed", "recomputed", "layer"),
+        ("embedding_backward", "embedding", "embedding"),
+    ),
+    Kind.INPUT_GRAD: (
+        ("loss_backward", "loss", ""),
+        ("head_input_grad", "head", ""),
+        ("layer_input_grad", "plain", ""),
+        ("layer_input_grad_recomputed", "recomputed", ""),
+        ("embedding_backward", "embedding", ""),
+    ),
+    Kind.WEIGHT_GRAD: (
+        ("head_weight_grad", "head", "head"),
+        ("layer_weight_grad", "layers", "layer"),
+    ),
+}
+"""By kind of action, what runs: the block, how often a stage runs it, whose gradients are ready then."""
 
 
 def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[Block, int], ...]:
     """Blocks of ``action`` in the order in which they run, each with its count."""
-    if action.kind is Kind.FORWARD:
-        parts = [
-            (blocks.embedding_forward, int(stage.embedding)),
-            (blocks.layer_forward, stage.layers),
-            (blocks.head_forward, int(stage.head)),
-            (blocks.loss_forward, int(stage.loss)),
-        ]
-    elif action.kind is Kind.BACKWARD:
-        # The layers recomputed in full are the stage's first, so backward reaches them last.
-        parts = [
-            (blocks.loss_backward, int(stage.loss)),
-            (blocks.head_backward, int(stage.head)),
-            (blocks.layer_backward, stage.layers - stage.recomputed),
-            (blocks.layer_backward_recomputed, stage.recomputed),
-            (blocks.embedding_backward, int(stage.embedding)),
-        ]
-    elif action.kind is Kind.INPUT_GRAD:
-        # The table's gradient comes with the last input gradient: autograd does not put it off.
-        parts = [
-            (blocks.loss_backward, int(stage.loss)),
-            (blocks.head_input_grad, int(stage.head)),
-            (blocks.layer_input_grad, stage.layers - stage.recomputed),
-            (blocks.layer_input_grad_recomputed, stage.recomputed),
-            (blocks.embedding_backward, int(stage.embedding)),
-        ]
-    else:
-        parts = [
-            (blocks.head_weight_grad, int(stage.head)),
-            (blocks.layer_weight_grad, stage.layers),
-        ]
-    return tuple((block, count) for block, count in parts if count)
+    return tuple(
+        (getattr(blocks, block), count)
+        for block, part, _ in _PARTS[action.kind]
+        if (count := int(getattr(stage, part)))
+    )
 
 
 def action_segment(action: Action, stage: Stage, blocks: Blocks) -> Segment:
+    """The same as one op."""
     return Segment(action_blocks(action, stage, blocks))
 
 
-def ready_elements(block: Block, blocks: Blocks, parameters: StageParameters) -> float:
-    """Parameters whose gradients are ready once ``block`` of the last backward of a stage has run.
-
-    Where the weight gradients come apart, all of the stage's but the table's are ready with them.
-    """
-    if block in (blocks.loss_backward, blocks.head_input_grad):
-        return 0.0
-    if block in (blocks.layer_input_grad, blocks.layer_input_grad_recomputed):
-        return 0.0
-    if block in (blocks.head_backward, blocks.head_weight_grad):
-        return parameters.head
-    if block is blocks.embedding_backward:
-        return parameters.embedding
-    return parameters.layer
+def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -> Iterator[float]:
+    """Parameters whose gradients each block of ``action_blocks`` completes, where the action is the last."""
+    for _, part, gives in _PARTS[action.kind]:
+        if getattr(stage, part):
+            yield getattr(parameters, gives) if gives else 0.0

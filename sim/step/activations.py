@@ -41,7 +41,7 @@ class ActivationBytes:
 
     def kept_by_forward(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
-        layers = (stage.layers - stage.recomputed) * self.layer + stage.recomputed * self.recomputed_layer
+        layers = stage.plain * self.layer + stage.recomputed * self.recomputed_layer
         return layers + stage.embedding * self.embedding + stage.head * self.head
 
     def kept_by_input_grad(self, stage: Stage) -> float:

@@ -15,7 +15,7 @@ from ...kernels.cost import kernel_seconds
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.collectives import Seat, collective_transfer, message_transfer
 from ..scenario.schedules import schedule_named, shape_of
-from .actions import build_blocks
+from .actions import Blocks
 from .activations import activation_bytes
 from .groups import Groups, build_groups
 from .parameters import stage_parameters
@@ -68,9 +68,11 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     groups = build_groups(scenario, cluster, two_way=two_way)
     kernels: dict[Kernel, float] = {}
     costs = _costs(scenario, cluster, profile, groups, kernels)
-    blocks = build_blocks(shard, scenario.software, costs, _partial_recompute(scenario))
-    sizes = activation_bytes(shard, scenario.software, selective=scenario.training.recompute == "selective")
-    shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
+    recompute = _partial_recompute(scenario)
+    blocks = Blocks(shard=shard, software=scenario.software, costs=costs, recompute=recompute)
+    if schedule.weighs:
+        sizes = activation_bytes(shard, scenario.software, selective=recompute == "selective")
+        shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
     )
@@ -89,7 +91,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         groups=groups,
         blocks=blocks,
         costs=costs,
-        kernels=tuple(kernels),
+        kernels=kernels,
     )
 
 

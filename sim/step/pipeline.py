@@ -22,7 +22,7 @@ from ...schedules.orders.action import Action, Kind, actions_of, parts
 from ..network.collectives import Reach, collective_transfer, message_transfer
 from ..network.transfer import Transfer
 from . import program
-from .actions import action_blocks, action_segment, ready_elements
+from .actions import action_blocks, action_segment, gradients_ready
 from .gradients import Gradients
 from .messages import Messages
 from .optimizer import OptimizerShare, write_optimizer
@@ -154,17 +154,16 @@ class _StepWriter:
             else []
         )
         reduces = self.buckets and action == self.final[action.stage]
-        if reduces and action.kind is Kind.WEIGHT_GRAD:
+        if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
             self.gradients.add(script, plan.parameters[action.stage].embedding)
-        for block, count in action_blocks(action, stage, plan.blocks):
+        ready = gradients_ready(action, stage, plan.parameters[action.stage])
+        for (block, count), elements in zip(action_blocks(action, stage, plan.blocks), ready, strict=True):
             for _ in range(count):
                 if gathers:
                     script.wait(gathers.pop(0))
                 script.splice(block, action=str(action))
                 if reduces:
-                    self.gradients.add(
-                        script, ready_elements(block, plan.blocks, plan.parameters[action.stage])
-                    )
+                    self.gradients.add(script, elements)
         if action.kind is Kind.FORWARD and action.microbatch == 0:
             self.gathers.pop(action.stage, None)
 

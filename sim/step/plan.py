@@ -18,6 +18,8 @@ from .tape import Costs, Kernel
 from .weighing import overlaps, splits_backward
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
     from ...schedules.orders.action import Orders
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 class Plan:
     """One step of one scenario: ``stages`` and ``parameters`` by virtual stage, ``orders`` by pipeline rank.
 
-    ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the distinct kernels
-    that the blocks run.
+    ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the seconds of
+    the distinct kernels of the blocks that have been built.
     """
 
     schedule: Schedule
@@ -47,7 +49,7 @@ class Plan:
     groups: Groups
     blocks: Blocks
     costs: Costs
-    kernels: tuple[Kernel, ...]
+    kernels: Mapping[Kernel, float]
 
     def held_stages(self, index: int) -> list[int]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""

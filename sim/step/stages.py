@@ -28,6 +28,11 @@ class Stage:
     loss: bool
     recomputed: int = 0
 
+    @property
+    def plain(self) -> int:
+        """Layers that are not recomputed in full."""
+        return self.layers - self.recomputed
+
 
 def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
     """The virtual stages in pipeline order, pp * vpp of them."""
