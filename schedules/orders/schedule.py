@@ -99,6 +99,7 @@ class Schedule:
     with a ValueError saying which would do. ``rank_of(stage, microbatch, shape)`` places the stages.
     ``in_flight(rank, shape)`` is the largest number of chunk activations that a rank ever holds; None
     where only the orders tell. ``chunks`` per rank is what a shape has unless it says otherwise.
+    ``weight_versions(rank, shape)`` is how many versions of its weights a rank keeps; None: one.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Schedule:
     rank_of: Placement
     in_flight: Callable[[int, Shape], int] | None = None
     chunks: int = 1
+    weight_versions: Callable[[int, Shape], int] | None = None
 
 
 def loop_placement(stage: int, microbatch: int, shape: Shape) -> int:
