@@ -36,13 +36,9 @@ def comparison_svg(entries: Sequence[Entry], asked: Asked) -> str:
     last = max(entry.makespan for entry in shown) / unit
     ranks = drawn_ranks(asked.ranks)
     tracks = [_drawn(rows(entry.done, unit * entry.scale), ranks) for entry in shown]
-    found = _legend(tracks)
-    room = WIDTH - 2 * RIGHT
-    top = HEADER + legend.LINE * len(legend.lines(found, room)) + 6
-    parts = [*_header(entries, asked, ranks), *legend.draw(found, RIGHT, HEADER, room)]
     base = Panel(
         left=LEFT,
-        top=top,
+        top=0.0,
         width=WIDTH - LEFT - RIGHT,
         row_height=_row_height(len(ranks)),
         window=(0.0, last),
@@ -51,6 +47,10 @@ def comparison_svg(entries: Sequence[Entry], asked: Asked) -> str:
         most_boxes=MOST_BOXES // len(shown),
         most_named=0,
     )
+    found = _legend(tracks, base)
+    room = WIDTH - 2 * RIGHT
+    top = HEADER + legend.LINE * len(legend.lines(found, room)) + 6
+    parts = [*_header(entries, asked, ranks), *legend.draw(found, RIGHT, HEADER, room)]
     for entry, rows_here in zip(shown, tracks, strict=True):
         labelled = entry is shown[-1]
         here = replace(base, top=top + TITLE, end=entry.makespan / unit, labelled=labelled)
@@ -81,11 +81,12 @@ def _drawn(tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
     return tuple(replace(tracks[r], name=tracks[r].name if r in named else "") for r in ranks)
 
 
-def _legend(tracks: Sequence[tuple[Track, ...]]) -> tuple[legend.Entry, ...]:
+def _legend(tracks: Sequence[tuple[Track, ...]], base: Panel) -> tuple[legend.Entry, ...]:
     """Of all panels together; what shades mean is said once."""
     every = [track for rows_here in tracks for track in rows_here]
     chunks = max(track.chunks for track in every)
-    found = legend.entries(every, shares=False, shades="")
+    shares = any(panel.shows_shares([track.work for track in rows_here], base) for rows_here in tracks)
+    found = legend.entries(every, shares=shares, shades="")
     if chunks > 1:
         shades = tuple(palette.fill("F", chunk, chunks) for chunk in range(chunks))
         found += (legend.Entry(shades, "shade: chunk of its rank; in DualPipe, where the microbatch enters"),)

@@ -27,8 +27,8 @@ INTRODUCTION = """\
 <!-- Written by `make gallery`; do not edit. Words are in sim/report/schedules/texts.yaml. -->
 
 Who computes what when, for every schedule that stepsim knows. In the pictures a row is a rank, a box is an
-action on one microbatch (its number), blue is a forward, amber a backward or the input gradient of one that is
-split, green its weight gradient; the pale ground is idle time. Chunks of a rank differ in shade.
+action on one microbatch (its number), blue a forward, amber a backward or the input gradient of a split one,
+green its weight gradient; the pale ground is idle time. Chunks of a rank differ in shade.
 
 In the formulas p is the number of ranks, m of microbatches, v of chunks per rank; tF, tB and tW are the times
 of a forward, an input gradient and a weight gradient of a whole stage, r is a rank, counted from 0. Figures

@@ -21,6 +21,7 @@ from .timed import TimedSchedule
 
 NOTES = 52.0  # column at the right: the peak of each rank
 HEADER = 94.0
+NAMED = 6000  # boxes of a panel with a name: all that a zoom has on 64 ranks
 
 
 def schedule_svg(schedule: TimedSchedule) -> str:
@@ -35,6 +36,7 @@ def schedule_svg(schedule: TimedSchedule) -> str:
         window=(0.0, last),
         strip=0.0,
         clock=counted(name),
+        most_named=NAMED,
     )
     shares = panel.shows_shares([track.work for track in tracks], main)
     shades = lanes(schedule.rank_of, schedule.shape).words

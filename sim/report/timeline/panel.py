@@ -194,13 +194,14 @@ def _numbers(panel: Panel, rows: Sequence[Track], boxes: list[tuple[Box, ...]]) 
 
 
 def _names(panel: Panel, rows: Sequence[Track]) -> Iterator[str]:
-    """Every row's name, or every second, fourth, ... where rows are too thin for all."""
+    """Every row's name, or every second, third, ... where rows that all have one are too thin."""
     size = min(12.0, max(panel.row_height * 0.62, 8.0))
-    every = max(1, math.ceil(size * 1.1 / panel.row_height))
+    every = max(1, math.ceil(size * 1.1 / panel.row_height)) if all(row.name for row in rows) else 1
     yield group(
         (
             text(panel.left - 8, panel.row_top(r) + panel.box_height / 2 + 0.36 * size, rows[r].name)
             for r in range(0, len(rows), every)
+            if rows[r].name
         ),
         fill=palette.INK,
         font_size=size,
