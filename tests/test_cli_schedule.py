@@ -200,10 +200,11 @@ def test_compare_counts_messages_and_activations() -> None:
 
 
 def test_compare_gives_the_reason_of_a_refusal() -> None:
-    rows = {row["schedule"]: row for row in document("compare", "-p", 4, "-m", 5)}
-    assert "groups" in rows["interleaved"]["refused"]
+    rows = {row["schedule"]: row for row in document("compare", "-p", 1, "-m", 2)}
+    assert "needs 2 or more ranks" in rows["interleaved"]["refused"]
     assert rows["interleaved"]["makespan"] is None
-    ran = Ran("compare", "-p", 4, "-m", 5)
+    assert rows["1f1b"]["refused"] is None
+    ran = Ran("compare", "-p", 1, "-m", 2)
     assert rows["interleaved"]["refused"] in " ".join(ran.out.split())
 
 

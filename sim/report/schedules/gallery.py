@@ -15,7 +15,7 @@ from .compare import Asked, Entry, chunks_of, entries
 from .compare_picture import comparison_svg
 from .compare_table import HEADINGS, asked_line, cells, comparison_notes, costs_line
 from .picture import schedule_svg
-from .texts import words_of
+from .texts import texts, words_of
 from .timed import TimedSchedule, timed
 
 SMALL = Asked(ranks=4, microbatches=8)
@@ -47,7 +47,7 @@ def gallery_files(stem: str) -> dict[str, str]:
 
     Raises ValueError for a registered schedule without words.
     """
-    schedules = [get(name) for name in names()]
+    schedules = sorted(map(get, names()), key=_place)
     pictures = {
         f"{stem}/{schedule.name}.svg": schedule_svg(small_example(schedule)) for schedule in schedules
     }
@@ -60,6 +60,12 @@ def gallery_files(stem: str) -> dict[str, str]:
     parts += _comparison(large, stem)
     page = "\n".join(parts) + "\n"
     return {f"{stem}.md": page, **pictures, f"{stem}/comparison.svg": comparison_svg(large, LARGE)}
+
+
+def _place(schedule: Schedule) -> int:
+    """The words tell of schedules from the simple to those that build on them."""
+    words_of(schedule.name)
+    return list(texts()).index(schedule.name)
 
 
 def small_example(schedule: Schedule) -> TimedSchedule:
