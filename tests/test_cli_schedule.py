@@ -5,15 +5,21 @@ from __future__ import annotations
 import csv
 import json
 import re
+from io import StringIO
 from pathlib import Path
+from typing import Literal, cast
 
 import pytest
+from rich.console import Console
 from schedule_shapes import parse
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
-from stepsim.schedules.orders.schedule import Shape
+from stepsim.schedules.orders.schedule import Shape, loop_placement
 from stepsim.schedules.pipeline import get, names
+from stepsim.sim.report.schedules.document import schedule_document
+from stepsim.sim.report.schedules.tables import print_schedule
+from stepsim.sim.report.schedules.timed import TimedSchedule, timed_table
 
 KEYS = {
     "schedule",
@@ -228,3 +234,33 @@ def test_compare_draws(tmp_path: Path) -> None:
 def test_list_shows_titles() -> None:
     done = CliRunner().invoke(app, ["list", "schedules"])
     assert get("gpipe").title in done.stdout
+
+
+@pytest.mark.parametrize("colours", ["standard", "256", "truecolor"])
+def test_kinds_differ_in_colour_on_any_terminal(colours: Literal["standard", "256", "truecolor"]) -> None:
+    """Where a terminal has few colours, shades of ours would become one grey."""
+    console = Console(file=StringIO(), force_terminal=True, color_system=colours, width=100)
+    print_schedule(split_in_two(), console)
+    written = cast(StringIO, console.file).getvalue()
+    styles = {kind: set(re.findall(rf"\x1b\[([\d;]+)m{kind}0", written)) for kind in "FIW"}
+    assert all(len(found) == 1 for found in styles.values())
+    assert len(set.union(*styles.values())) == 3
+
+
+def split_in_two() -> TimedSchedule:
+    """One rank, one microbatch, its backward in two."""
+    orders = parse([["0F0", "0I0", "0W0"]])
+    return timed_table("mine", orders, Shape(ranks=1, microbatches=1), loop_placement)
+
+
+def test_a_table_of_ones_own_is_timed_and_shown() -> None:
+    """As read from a file: the same figures as a registered schedule."""
+    found = schedule_document(split_in_two())
+    assert found.keys() == KEYS
+    assert (found["schedule"], found["makespan"], found["bubble_rate"]) == ("mine", 3, 0)
+
+
+def test_a_table_that_cannot_run_is_refused_by_rank_and_action() -> None:
+    orders = parse([["0B0", "0F0"]])
+    with pytest.raises(ValueError, match=r"rank 0, action 0 \(0B0\)"):
+        timed_table("mine", orders, Shape(ranks=1, microbatches=1), loop_placement)

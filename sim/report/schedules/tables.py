@@ -71,9 +71,9 @@ def _print_timeline(schedule: TimedSchedule, console: Console) -> None:
     margin = max(map(len, names)) + 2
     width = text.columns(tracks, last, max(20, console.width - margin))
     plain = console.color_system is None or console.options.ascii_only
-    filler = "-" if plain else " "
+    filler, few_colours = "-" if plain else " ", console.color_system in ("standard", "windows")
     for name, track in zip(names, tracks, strict=True):
-        row = text.line(track, last, width, filler=filler)
+        row = text.line(track, last, width, filler=filler, few_colours=few_colours)
         console.print(Text.assemble(name.ljust(margin), row), no_wrap=True, crop=False, overflow="ignore")
     kinds = {box.kind for track in tracks for box in track.work}
     key = [f"{kind} {words}" for kind, words in palette.WORDS.items() if kind in kinds]

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 IDLE = "·"
+_FEW_COLOURS = {
+    "F": "bright_white on blue",
+    "B": "black on yellow",
+    "I": "black on yellow",
+    "W": "bright_white on green",
+}
 WIDEST_UNIT = 4  # columns of the shortest action at most: room for its letter and three digits
 
 
@@ -31,8 +37,11 @@ def columns(rows: Sequence[Track], last: float, room: int) -> int:
     return min(room, round(per_shortest * last / shortest))
 
 
-def line(row: Track, last: float, width: int, *, filler: str) -> Text:
-    """One row in ``width`` columns; ``filler`` follows an action's label up to its end."""
+def line(row: Track, last: float, width: int, *, filler: str, few_colours: bool = False) -> Text:
+    """One row in ``width`` columns; ``filler`` follows an action's label up to its end.
+
+    ``few_colours``: of terminals that know sixteen, which would show other hues for our shades.
+    """
     from rich.text import Text
 
     text = Text(no_wrap=True, end="")
@@ -45,7 +54,8 @@ def line(row: Track, last: float, width: int, *, filler: str) -> Text:
         label = f"{letter}{box.label}"
         written = label.ljust(length, filler) if len(label) <= length else letter * length
         ground = palette.fill(box.kind, box.chunk, row.chunks)
-        text.append(written, style=f"{palette.ink_on(ground)} on {ground}")
+        style = _FEW_COLOURS[box.kind] if few_colours else f"{palette.ink_on(ground)} on {ground}"
+        text.append(written, style=style)
     return text
 
 
