@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,7 +95,8 @@ def one(
     output_file("--svg", svg, (".svg",), [name])
     output_file("--csv", table, (".csv",), [name])
 
-    from ..sim.report.schedules.document import orders_csv, schedule_document
+    from ..schedules.orders.table_file import write_table
+    from ..sim.report.schedules.document import schedule_document
 
     costs = _costs(forward, input_grad, weight_grad, latency)
     if name.endswith(".csv"):
@@ -107,7 +109,7 @@ def one(
 
         svg.write_text(schedule_svg(shown), encoding="utf-8")
     if table:
-        table.write_text(orders_csv(shown.orders), encoding="utf-8")
+        write_table(shown.orders, table)
     if as_json:
         echo_json(schedule_document(shown))
     else:
@@ -226,12 +228,11 @@ def _from_file(path: Path, costs: Costs, shaping: dict[str, int | None]) -> Time
     given = [option for option, value in shaping.items() if value is not None]
     if given:
         raise ValueError(f"{path}: a table says its own shape; leave out {', '.join(given)}")
-    # PLUG IN HERE read_table of schedules/orders/table_file.py: its orders, rank_of and shape (with these
-    # costs) go to timed_table of sim/report/schedules/timed.py, under the name path.stem.
-    del costs
-    raise ValueError(
-        f"{path}: tables cannot be read yet; give the name of a schedule (stepsim list schedules)"
-    )
+    from ..schedules.orders.table_file import read_table
+    from ..sim.report.schedules.timed import timed_table
+
+    table = read_table(path)
+    return timed_table(path.stem, table.orders, replace(table.shape, costs=costs), table.rank_of)
 
 
 def _costs(forward: int, input_grad: int, weight_grad: int, latency: int) -> Costs:

@@ -17,13 +17,17 @@ import yaml
 
 @dataclass(frozen=True, kw_only=True)
 class ArchitectureCollectives:
-    """Inside a node: one-off and per-step latency, share of the NCCL link rate that a ring and NVLS reach."""
+    """Inside a node: one-off and per-step latency, share of the NCCL link rate that a ring and NVLS reach.
+
+    ``message_bytes_per_s`` is the rate of one point-to-point message by NCCL's default channels per peer.
+    """
 
     base_s: float
     step_s: float
     ring_efficiency: float
     nvls_efficiency: float | None
     ring_pipelining: float
+    message_bytes_per_s: float
     source: str
 
 
@@ -42,7 +46,6 @@ class PointToPointConstants:
     """Latency and default rate of one message, and the SMs that its kernel holds."""
 
     nvlink_latency_s: float
-    nvlink_bytes_per_s: float
     nvlink_few_channels_bytes: float
     nvlink_efficiency: float
     network_bytes_per_s: float

@@ -62,7 +62,6 @@ def read_record(
 ) -> Result:
     """The result of a replay; ``ranks`` says what each class stands for."""
     from .engine.accounting import action_spans, iter_spans, rank_time
-    from .engine.critical_path import critical_path
 
     work = step_work(scenario) if scenario else StepWork()
     times = [rank_time(record, r) for r in range(len(record.programs.classes))]
@@ -71,7 +70,8 @@ def read_record(
     over = [t.busy_s or busy_s / len(times) for t in times]
     return Result(
         scenario=scenario,
-        step_time_s=record.makespan_s,
+        step_time_s=record.step_s,
+        makespan_s=record.makespan_s,
         tokens_per_step=work.tokens_per_step,
         model_flops=work.model_flops,
         model_flops_causal=work.model_flops_causal,
@@ -87,9 +87,19 @@ def read_record(
             axis: sum(t.exposed.get(axis, 0.0) for t in times) / len(times) for axis in AXES
         },
         memory=memory,
-        critical_path=tuple(PathSegment(name=n, seconds=s) for n, s in critical_path(record).items()),
+        critical_path=_path(record),
         assumptions=assumptions,
         timing=timing,
         events=record.events,
         spans_source=lambda: iter_spans(record),
     )
+
+
+def _path(record: Record) -> tuple[PathSegment, ...]:
+    """The critical path; its sum is the step time, also where the next step begins before this one ends."""
+    from .engine.critical_path import critical_path
+
+    path = [PathSegment(name=name, seconds=seconds) for name, seconds in critical_path(record).items()]
+    if record.programs.ends != "together":
+        path.append(PathSegment(name="shared with the next step", seconds=record.step_s - record.makespan_s))
+    return tuple(path)

@@ -181,6 +181,7 @@ def fake_result(
     return Result(
         scenario=cast(Any, scenario),
         step_time_s=step_time_s,
+        makespan_s=step_time_s,
         tokens_per_step=tokens,
         model_flops=model_flops,
         model_flops_causal=model_flops * 0.95,

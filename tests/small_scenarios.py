@@ -7,19 +7,33 @@ multiples of what splits them, so that laws hold exactly.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import strategies as st
 
+from stepsim.schedules.orders.schedule import Shape
+from stepsim.schedules.pipeline import get, names
 from stepsim.sim.model.model import Model
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import ClusterSpec, Parallelism, Scenario, Training
+from stepsim.sim.scenario.schedules import schedule_named, shape_of
 from stepsim.sim.simulate import build_cluster
 from stepsim.sim.software import get_software, software_names
 from stepsim.sim.step.lower import Lowered, lower
 from stepsim.sim.step.program import Op, Program, Segment
 from stepsim.sim.step.shard import ELEMENT_BYTES
+
+LOOPED = ("interleaved", "interleaved-zb", "looped-bfs")
+"""Schedules with several chunks on a rank, as many as one likes."""
+
+RULES = {
+    "looped-bfs": {"point_to_point": "async"},  # no framework defines a blocking rule
+    "v-1f1b": {"point_to_point": "async"},
+    "dualpipe": {"overlapped_point_to_point": "batched"},  # torch has none
+}
+"""Software fields without which some presets refuse a schedule."""
 
 BLOCKS = {"model": Model, "cluster": ClusterSpec, "parallelism": Parallelism, "training": Training}
 
@@ -65,22 +79,22 @@ def layouts(draw: st.DrawFn, **fixed: Any) -> Scenario:
         return fixed[name] if name in fixed else draw(st.sampled_from(choices), label=name)
 
     tp, pp = pick("tp", 1, 2, 4), pick("pp", 1, 2, 4)
-    schedule = pick("schedule", "gpipe", "1f1b", "interleaved") if pp > 1 else "none"
-    interleaved = schedule == "interleaved"
+    schedule = pick("schedule", *(n for n in names() if fits(n, pp))) if pp > 1 else "none"
+    vpp = 2 if schedule in LOOPED or (pp > 1 and get(schedule).chunks == 2) else 1
     gpu = pick("gpu", "A100-SXM4-80GB", "H100-SXM5-80GB")
-    microbatches = pp * pick("groups", 1, 2) if interleaved else pick("microbatches", 1, 2, 4, 5)
+    software = pick("software", *presets_for(gpu))
     drawn = {
         "tp": tp,
         "pp": pp,
         "schedule": schedule,
-        "vpp": 2 if interleaved else 1,
-        "microbatches": microbatches,
-        "dp": pick("dp", 1, 2, 4),
+        "vpp": vpp,
+        "microbatches": fitting(schedule, pp, vpp, pick("microbatches", 1, 2, 4, 5)),
+        "dp": 1 if schedule == "pipedream" else pick("dp", 1, 2, 4),
         "zero": pick("zero", 0, 1),
         "sequence_parallel": tp > 1 and pick("sequence_parallel", False, True),
         "recompute": pick("recompute", "none", "selective", "full"),
         "precision": pick("precision", "fp32", "fp16", "bf16"),
-        "software": pick("software", *presets_for(gpu)),
+        "software": {"preset": software, **RULES.get(schedule, {})},
         "mlp": pick("mlp", "gelu", "swiglu", "relu2"),
         "num_query_groups": pick("num_query_groups", 4, 8),
         "num_attention_heads": 8,
@@ -90,8 +104,29 @@ def layouts(draw: st.DrawFn, **fixed: Any) -> Scenario:
         "gpus_per_node": pick("gpus_per_node", 4, 8),
         "interconnect": "ib-ndr400-x8",
     }
-    taken = {"groups", *drawn}
-    return scenario(**drawn, **{name: value for name, value in fixed.items() if name not in taken})
+    return scenario(**drawn, **{name: value for name, value in fixed.items() if name not in drawn})
+
+
+def fits(schedule: str, pp: int) -> bool:
+    """Whether the schedule is defined for that many stages, with some number of microbatches."""
+    vpp = 2 if schedule in LOOPED else get(schedule).chunks
+    return any(accepts(schedule, pp, vpp, m) for m in (pp, 4 * pp))
+
+
+def fitting(schedule: str, pp: int, vpp: int, wanted: int) -> int:
+    """The number of microbatches that is wanted, or else the next that the schedule is defined for."""
+    if schedule == "none":
+        return wanted
+    return next(m for m in range(wanted, 100) if accepts(schedule, pp, vpp, m))
+
+
+def accepts(schedule: str, pp: int, vpp: int, microbatches: int) -> bool:
+    try:
+        get(schedule).check(Shape(ranks=pp, microbatches=microbatches, chunks=vpp))
+    except ValueError:
+        return False
+    # Scenarios take Megatron's word for interleaving: groups of pp, without a remainder.
+    return schedule != "interleaved" or microbatches % pp == 0
 
 
 def changed(given: Scenario, **blocks: dict[str, Any]) -> Scenario:
@@ -129,14 +164,26 @@ def layer_parameters(model: Model, tp: int) -> float:
     return split / tp + whole
 
 
+def microbatches_of(run: Scenario, r: int) -> Counter[int]:
+    """How many microbatches of each virtual stage a pipeline rank runs."""
+    rank_of, shape = schedule_named(run.schedule).rank_of, shape_of(run)
+    return Counter(
+        s for s in range(shape.stages) for k in range(shape.microbatches) if rank_of(s, k, shape) == r
+    )
+
+
 def parameters_of_ranks(run: Scenario) -> list[float]:
-    """Parameters of one GPU of each pipeline rank: layers, the ends, and a tied table at both."""
+    """Parameters of one GPU of each pipeline rank: layers, the ends, and a tied table once a rank."""
     model, par = run.model, run.parallelism
     h, table = model.hidden_size, model.vocab_size * model.hidden_size / par.tp
-    held = [model.num_layers / par.pp * layer_parameters(model, par.tp)] * par.pp
-    held[0] += table + (run.training.seq_length * h if model.position == "learned" else 0)
-    held[-1] += h * (1 if model.norm == "rmsnorm" else 2)
-    held[-1] += 0 if model.tied_embeddings and par.pp == 1 else table
+    last, held = par.pp * par.vpp - 1, []
+    for r in range(par.pp):
+        stages = microbatches_of(run, r)
+        tables = (0 in stages) + (last in stages)
+        parameters = len(stages) * model.num_layers / (last + 1) * layer_parameters(model, par.tp)
+        parameters += run.training.seq_length * h if 0 in stages and model.position == "learned" else 0
+        parameters += h * (1 if model.norm == "rmsnorm" else 2) if last in stages else 0
+        held.append(parameters + table * (min(1, tables) if model.tied_embeddings else tables))
     return held
 
 

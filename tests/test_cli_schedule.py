@@ -264,3 +264,23 @@ def test_a_table_that_cannot_run_is_refused_by_rank_and_action() -> None:
     orders = parse([["0B0", "0F0"]])
     with pytest.raises(ValueError, match=r"rank 0, action 0 \(0B0\)"):
         timed_table("mine", orders, Shape(ranks=1, microbatches=1), loop_placement)
+
+
+def test_what_csv_writes_can_be_shown_again(tmp_path: Path) -> None:
+    """A table has the shape, the placement and, under the same times, the figures of its schedule."""
+    path, times = tmp_path / "mine.csv", ["--tf", 3, "--tb", 4, "--tw", 2, "--tc", 1]
+    registered = document("zb-v", "-p", 3, "-m", 6, *times, "--csv", path)
+    assert document(path, *times) == {**registered, "schedule": "mine"}
+
+
+def test_a_table_of_both_ways_has_no_placement(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    found = document("dualpipe", "-p", 4, "-m", 8, "--csv", path)
+    assert found["stage_to_rank"] is None
+    assert document(path) == {**found, "schedule": "mine"}
+
+
+def test_compare_counts_what_is_kept_of_the_weights() -> None:
+    """DualPipe has two copies of the model, PipeDream's first rank p versions of its stage."""
+    rows = {row["schedule"]: row["weights"] for row in document("compare", "-p", 4, "-m", 8)}
+    assert (rows["dualpipe"], rows["dualpipev"], rows["pipedream"], rows["zb-v"]) == (2, 1, 4, 1)

@@ -194,11 +194,17 @@ def test_recipes_cost_their_textbook_bytes_per_parameter(
 @settings(max_examples=60)
 @given(layouts())
 def test_zero_1_shards_the_optimizer_alone(run: Scenario) -> None:
-    """2 + 2 + 12/dp in 16 bit (ZeRO, table 1), with the gradient bytes of the stack."""
+    """2 + 2 + 12/dp in 16 bit (ZeRO, table 1), with the gradient bytes of the stack.
+
+    DualPipe has every stage twice, in one data-parallel group; PipeDream keeps p - r weight versions.
+    """
     moments_and_master = 8 if run.training.precision == "fp32" else 12
-    shards = run.parallelism.dp if run.parallelism.zero else 1
-    for stage, held in zip(simulate(run).memory, parameters_of_ranks(run), strict=True):
-        assert stage.terms["weights"] == pytest.approx(held * ELEMENT_BYTES[run.training.precision])
+    copies = 2 if run.schedule == "dualpipe" else 1
+    shards = copies * run.parallelism.dp if run.parallelism.zero else 1
+    for r, (stage, held) in enumerate(zip(simulate(run).memory, parameters_of_ranks(run), strict=True)):
+        stashed = min(run.parallelism.pp - r, run.num_microbatches) if run.schedule == "pipedream" else 1
+        weights = stashed * held * ELEMENT_BYTES[run.training.precision]
+        assert stage.terms["weights"] == pytest.approx(weights)
         assert stage.terms["optimizer"] == pytest.approx(held * moments_and_master / shards)
         whole = pytest.approx(held * gradient_bytes(run))
         assert stage.terms["gradients"] == whole or not run.software.persistent_gradients

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+import message_laws as laws
 import pytest
 from asap import Times, asap
 from hypothesis import assume, given
@@ -24,8 +24,16 @@ from stepsim.schedules.messages.point_to_point import (
     Wait,
     point_to_point,
 )
-from stepsim.schedules.orders.action import Action, Kind, Orders, actions_of
-from stepsim.schedules.orders.schedule import Placement, Schedule, Shape, loop_placement
+from stepsim.schedules.messages.torch_lowering import text
+from stepsim.schedules.orders.action import Action, Kind, Orders
+from stepsim.schedules.orders.schedule import (
+    Placement,
+    Schedule,
+    Shape,
+    loop_placement,
+    two_way_placement,
+    v_placement,
+)
 from stepsim.schedules.pipeline import get
 
 Programs = Sequence[Sequence[Instruction]]
@@ -83,22 +91,10 @@ def test_torch_messages(shared: Path) -> None:
             parse(golden["actions"]), shape, lambda stage, *_, ranks=ranks: ranks[stage], "async"
         )
         for program, comms in zip(programs, golden["comms"], strict=True):
-            ours = sorted(
-                torch_name(part, shape) for exchange in exchanges(program) for part in exchange.parts
-            )
+            ours = sorted(text(part) for part in laws.posted_parts(program))
             assert ours == sorted(one for one in comms if "SEND" in one or "RECV" in one), name
         lowered += 1
     assert lowered >= 20
-
-
-def torch_name(part: Part, shape: Shape) -> str:
-    """torch names a message by the stage at this end of it, and every gradient B."""
-    forward = part.action.kind is Kind.FORWARD
-    if isinstance(part, Send):
-        return f"{part.action.stage}SEND_{'F' if forward else 'B'}{part.action.microbatch}"
-    return (
-        f"{part.action.stage + (1 if forward else -1)}RECV_{'F' if forward else 'B'}{part.action.microbatch}"
-    )
 
 
 # Laws over every schedule and rule -----------------------------------------------------------------------
@@ -121,103 +117,28 @@ def programs_of_anything(draw: st.DrawFn) -> tuple[Schedule, Shape, Orders, str,
 Drawn = tuple[Schedule, Shape, Orders, str, Programs]
 
 
-def exchanges(program: Sequence[Instruction]) -> Iterator[Exchange]:
-    return (one for one in program if isinstance(one, Exchange))
-
-
 @given(programs_of_anything())
 def test_actions_keep_their_order(drawn: Drawn) -> None:
     _, _, orders, _, programs = drawn
-    assert orders == tuple(
-        tuple(one.step for one in program if isinstance(one, Compute)) for program in programs
-    )
+    laws.actions_keep_their_order(programs, orders)
 
 
 @given(programs_of_anything())
 def test_every_result_that_another_rank_needs_travels_once(drawn: Drawn) -> None:
     schedule, shape, orders, _, programs = drawn
-    needed = set()
-    for action in (one for order in orders for one in actions_of(order) if one.kind is not Kind.WEIGHT_GRAD):
-        consumer = action.stage + (1 if action.kind is Kind.FORWARD else -1)
-        if 0 <= consumer < shape.stages:
-            maker, taker = (schedule.rank_of(s, action.microbatch, shape) for s in (action.stage, consumer))
-            needed |= {(action, maker, taker)} if maker != taker else set()
-    sent = [
-        (part.action, rank, part.peer)
-        for rank, program in enumerate(programs)
-        for exchange in exchanges(program)
-        for part in exchange.parts
-        if isinstance(part, Send)
-    ]
-    received = [
-        (part.action, part.peer, rank)
-        for rank, program in enumerate(programs)
-        for exchange in exchanges(program)
-        for part in exchange.parts
-        if isinstance(part, Recv)
-    ]
-    assert len(sent) == len(received) == len(needed)
-    assert set(sent) == set(received) == needed
+    laws.every_needed_result_travels_once(programs, orders, shape, schedule.rank_of)
 
 
 @given(programs_of_anything())
 def test_both_ends_of_a_channel_post_in_the_same_order(drawn: Drawn) -> None:
     """NCCL pairs the messages between two ranks by their order alone, for each direction of the pipeline."""
-    posted: dict[tuple[int, int, bool], dict[str, list[Action]]] = defaultdict(
-        lambda: {"send": [], "recv": []}
-    )
-    for rank, program in enumerate(drawn[-1]):
-        for part in (part for exchange in exchanges(program) for part in exchange.parts):
-            forward = part.action.kind is Kind.FORWARD
-            if isinstance(part, Send):
-                posted[rank, part.peer, forward]["send"].append(part.action)
-            else:
-                posted[part.peer, rank, forward]["recv"].append(part.action)
-    for channel, ends in posted.items():
-        assert ends["send"] == ends["recv"], channel
+    laws.both_ends_post_in_the_same_order(drawn[-1], directions_apart=True)
 
 
 @given(programs_of_anything())
 def test_inputs_are_there_before_use_and_results_before_they_are_sent(drawn: Drawn) -> None:
     schedule, shape, _, _, programs = drawn
-    for program in programs:
-        posted: set[Part] = set()
-        done: set[Part] = set()
-        computed: set[Action] = set()
-        for one in program:
-            match one:
-                case Compute(step):
-                    arrived = {result(part.action) for part in done if isinstance(part, Recv)}
-                    for action in actions_of([step]):
-                        assert remote_input(action, shape, schedule.rank_of) in {*arrived, None}, (
-                            f"{action} starts too early"
-                        )
-                        computed.add(action)
-                case Exchange(parts, blocking):
-                    assert parts
-                    assert not posted & set(parts)
-                    assert all(part.action in computed for part in parts if isinstance(part, Send))
-                    posted.update(parts)
-                    done.update(parts if blocking else ())
-                case Wait(part):
-                    assert part in posted - done, "waits for what is not on its way"
-                    done.add(part)
-        assert all(isinstance(part, Send) for part in posted - done)
-
-
-def result(action: Action) -> tuple[int, bool, int]:
-    """Stage, whether it is an activation (else a gradient), microbatch."""
-    return action.stage, action.kind is Kind.FORWARD, action.microbatch
-
-
-def remote_input(action: Action, shape: Shape, rank_of: Placement) -> tuple[int, bool, int] | None:
-    """The result of another rank that the action needs."""
-    forward = action.kind is Kind.FORWARD
-    producer = action.stage + (-1 if forward else 1)
-    if action.kind is Kind.WEIGHT_GRAD or not 0 <= producer < shape.stages:
-        return None
-    maker, taker = (rank_of(s, action.microbatch, shape) for s in (producer, action.stage))
-    return None if maker == taker else (producer, forward, action.microbatch)
+    laws.inputs_are_there_before_use(programs, shape, schedule.rank_of)
 
 
 # Timing --------------------------------------------------------------------------------------------------
@@ -275,7 +196,10 @@ def test_one_chunk_is_never_prefetched(p: int, m: int, name: str) -> None:
     """Megatron turns overlap_p2p_comm off without interleaving."""
     schedule, shape = get(name), Shape(ranks=p, microbatches=m)
     orders = schedule.orders(shape)
-    blocking, *others = (point_to_point(orders, shape, schedule.rank_of, rule) for rule in RULES[1:])
+    blocking, *others = (
+        point_to_point(orders, shape, schedule.rank_of, rule)
+        for rule in ("blocking", "prefetch", "prefetch-full")
+    )
     assert others == [blocking, blocking]
 
 
@@ -283,19 +207,19 @@ def test_one_chunk_is_never_prefetched(p: int, m: int, name: str) -> None:
 def test_gpipe_fuses_no_calls(p: int, m: int) -> None:
     schedule, shape = get("gpipe"), Shape(ranks=p, microbatches=m)
     programs = point_to_point(schedule.orders(shape), shape, schedule.rank_of, "blocking")
-    assert all(len(exchange.parts) == 1 for program in programs for exchange in exchanges(program))
+    assert all(len(exchange.parts) == 1 for program in programs for exchange in laws.exchanges(program))
 
 
 def test_an_unknown_rule_is_refused() -> None:
     shape = Shape(ranks=2, microbatches=2)
-    with pytest.raises(ValueError, match="'eager'; known: async, blocking, prefetch, prefetch-full"):
+    with pytest.raises(ValueError, match=r"'eager'; known: async, blocking, .*, torch, batched"):
         point_to_point(get("1f1b").orders(shape), shape, loop_placement, "eager")
 
 
 def test_a_split_backward_is_refused_where_no_framework_defines_it() -> None:
     orders = parse([["0F0", "0I0", "0W0"], ["1F0", "1I0", "1W0"]])
     shape = Shape(ranks=2, microbatches=1)
-    with pytest.raises(ValueError, match="action 1 of rank 0 is 0I0; use async"):
+    with pytest.raises(ValueError, match="action 1 of rank 0 is 0I0; use async or torch"):
         point_to_point(orders, shape, loop_placement, "blocking")
     assert (
         Exchange((Recv(Action(1, Kind.INPUT_GRAD, 0), 1),), blocking=False)
@@ -306,8 +230,15 @@ def test_a_split_backward_is_refused_where_no_framework_defines_it() -> None:
 def test_fewer_microbatches_than_ranks_are_interleaved_by_torch_only() -> None:
     schedule, shape = get("interleaved"), Shape(ranks=4, microbatches=2, chunks=2, group=2)
     orders = schedule.orders(shape)
-    with pytest.raises(ValueError, match="not 2 on 4; use async"):
+    with pytest.raises(ValueError, match="not 2 on 4; use async or torch"):
         point_to_point(orders, shape, schedule.rank_of, "blocking")
+
+
+def test_a_small_last_group_is_refused_by_megatron_only() -> None:
+    schedule, shape = get("interleaved"), Shape(ranks=4, microbatches=10, chunks=2, group=4)
+    orders = schedule.orders(shape)
+    with pytest.raises(ValueError, match="a last group of 2 microbatches on 4 ranks; use async"):
+        point_to_point(orders, shape, schedule.rank_of, "prefetch")
 
 
 def test_another_order_of_several_chunks_is_refused() -> None:
@@ -315,5 +246,27 @@ def test_another_order_of_several_chunks_is_refused() -> None:
     forwards = [[f"{stage}F{k}" for stage in (rank, rank + 2) for k in range(2)] for rank in range(2)]
     backwards = [[f"{stage}B{k}" for stage in (rank + 2, rank) for k in (1, 0)] for rank in range(2)]
     orders = parse([up + down for up, down in zip(forwards, backwards, strict=True)])
-    with pytest.raises(ValueError, match="interleaved only; use async"):
+    with pytest.raises(ValueError, match="interleaved only, and this is another order; use async or torch"):
         point_to_point(orders, shape, loop_placement, "prefetch")
+
+
+def test_orders_that_no_schedule_has_are_refused_with_advice() -> None:
+    """Several chunks in a shape that interleaved itself refuses."""
+    shape = Shape(ranks=2, microbatches=3, chunks=2)
+    forwards = [[f"{stage}F{k}" for stage in (rank, 3 - rank) for k in range(3)] for rank in range(2)]
+    backwards = [[f"{stage}B{k}" for stage in (3 - rank, rank) for k in range(3)] for rank in range(2)]
+    orders = parse([up + down for up, down in zip(forwards, backwards, strict=True)])
+    with pytest.raises(ValueError, match="another order; use async or torch"):
+        point_to_point(orders, shape, v_placement, "blocking")
+
+
+@pytest.mark.parametrize(
+    ("rank_of", "chunks", "advice"),
+    [(two_way_placement, 1, "use async or batched"), (v_placement, 2, "use async or torch or batched")],
+)
+def test_overlapped_pairs_are_refused_by_megatron_rules(rank_of: Placement, chunks: int, advice: str) -> None:
+    shape = Shape(ranks=2, microbatches=4, chunks=chunks)
+    pair = "(0F0;1B2)OVERLAP_F_B" if chunks == 1 else "(0F0;3B2)OVERLAP_F_B"
+    orders = parse([[pair], ["(1F0;0B2)OVERLAP_F_B" if chunks == 1 else "(1F0;2B2)OVERLAP_F_B"]])
+    with pytest.raises(ValueError, match=f"is .*OVERLAP_F_B; {advice}$"):
+        point_to_point(orders, shape, rank_of, "prefetch")

@@ -1,181 +1,194 @@
-"""Orders of the pipeline schedules: goldens, closed forms, laws over all registered ones."""
+"""Orders of the pipeline schedules: goldens of other people's code, laws over all registered ones, refusals.
+
+Closed forms are in test_closed_forms.py and test_closed_forms_zero_bubble.py.
+"""
 
 from __future__ import annotations
 
-from itertools import pairwise
+import re
+from dataclasses import replace
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asap import Times, asap
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from schedule_shapes import any_shape, golden_shape, goldens, legal, parse, schedules_and_shapes
+from schedule_shapes import any_shape, golden_shape, goldens, legal, parse, shapes_of
 
-from stepsim.schedules.orders.action import Action, Kind
+from stepsim.schedules.orders.action import Action, Kind, Orders
 from stepsim.schedules.orders.in_flight import peak_activations
-from stepsim.schedules.orders.schedule import Schedule, Shape, stage_to_rank
+from stepsim.schedules.orders.progress import stalls
+from stepsim.schedules.orders.schedule import Costs, Memory, Shape, stage_to_rank
+from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
-from stepsim.schedules.pipeline import get, names
+from stepsim.schedules.pipeline import get, interleaved, names
 
-OURS = {"GPipe": "gpipe", "1F1B": "1f1b", "Interleaved1F1B": "interleaved"}
-"""Names in the golden files."""
+OURS = {
+    "GPipe": "gpipe",
+    "1F1B": "1f1b",
+    "Interleaved1F1B": "interleaved",
+    "LoopedBFS": "looped-bfs",
+    "InterleavedZeroBubble": "interleaved-zb",
+    "h1": "zb-h1",
+    "h2": "zb-h2",
+    "ZBVZeroBubble": "zb-v",
+    "zbv_hand": "zb-v",
+    "DualPipe": "dualpipe",
+    "DualPipeV": "dualpipev",
+}
+"""Our schedules by their names in the golden files. Schedules that search have test files of their own."""
 
 durations = st.integers(1, 40)
 
 
-def golden_times(key: str) -> Times:
-    """Of a key such as F10_B11_W7_C2."""
-    forward, input_grad, weight_grad, latency = (int(cost[1:]) for cost in key.split("_"))
-    return Times(forward=forward, input_grad=input_grad, weight_grad=weight_grad, latency=latency)
+def golden_costs(golden: dict[str, Any]) -> dict[Costs, dict[str, Any]]:
+    """What was recorded, by its costs: a table with keys such as F10_B11_W7_C2, or the golden's own costs."""
+    if "timing" not in golden:
+        own = Costs(**{ours: golden[theirs] for ours, theirs in _COSTS.items()})
+        return {own: {name: golden[name] for name in ("makespan", "max_span")}}
+    recorded = {}
+    for key, times in golden["timing"].items():
+        numbers = (int(cost[1:]) for cost in key.split("_"))
+        recorded[Costs(**dict(zip(_COSTS, numbers, strict=True)))] = times
+    assert recorded
+    return recorded
+
+
+_COSTS = {"forward": "tF", "input_grad": "tB", "weight_grad": "tW", "latency": "tC"}
+
+
+def oracle_times(costs: Costs) -> Times:
+    """The same costs for the reference timing of the tests."""
+    return Times(
+        forward=costs.forward,
+        input_grad=costs.input_grad,
+        weight_grad=costs.weight_grad,
+        latency=costs.latency,
+    )
+
+
+def assert_timing(name: str, golden: dict[str, Any], orders: Orders, shape: Shape) -> None:
+    """Every recorded makespan, span and end, by the reference timing and by our own."""
+    for costs, recorded in golden_costs(golden).items():
+        reference = asap(orders, shape.stages, oracle_times(costs))
+        ours = timeline(orders, shape, costs)
+        clock = tuple(rank[-1].end for rank in ours.ranks)
+        assert (reference.makespan, max(reference.spans)) == (recorded["makespan"], recorded["max_span"]), (
+            name
+        )
+        assert (ours.makespan, ours.max_span) == (recorded["makespan"], recorded["max_span"]), name
+        assert list(reference.clock) == list(clock) == recorded.get("clock", list(clock)), name
 
 
 # Goldens ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("folder", "pattern"),
+    ("folder", "pattern", "count"),
     [
-        ("torch", "GPipe_*.json"),
-        ("torch", "1F1B_*.json"),
-        ("torch", "Interleaved1F1B_*.json"),
-        ("megatron", "*.json"),
+        ("torch", "GPipe_*.json", 14),
+        ("torch", "1F1B_*.json", 10),
+        ("torch", "Interleaved1F1B_*.json", 23),
+        ("torch", "LoopedBFS_*.json", 26),
+        ("torch", "InterleavedZeroBubble_*.json", 23),
+        ("torch", "ZBVZeroBubble_*.json", 14),
+        ("torch", "DualPipeV_*.json", 7),
+        ("megatron", "*.json", 46),
+        ("dualpipe", "*.json", 12),
+        ("zb", "h1_*.json", 10),
+        ("zb", "h2_*.json", 8),
+        ("zb", "zbv_hand_*.json", 10),
     ],
 )
-def test_goldens(shared: Path, folder: str, pattern: str) -> None:
-    """Orders, peaks, and under every cost set the makespan, the span and each rank's end."""
-    for name, golden in goldens(shared / "data" / "goldens" / folder, pattern):
+def test_goldens(shared: Path, folder: str, pattern: str, count: int) -> None:
+    """Orders, placement, peaks, and under every cost set the makespan, the span and each rank's end."""
+    found = goldens(shared / "data" / "goldens" / folder, pattern)
+    assert len(found) == count
+    for name, golden in found:
         schedule, shape = get(OURS[golden["schedule"]]), golden_shape(golden)
         orders = schedule.orders(shape)
-        assert [[str(action) for action in order] for order in orders] == golden["actions"], name
-        assert stage_to_rank(schedule.rank_of, shape) == tuple(golden["stage_to_rank"]), name
+        assert [[str(step) for step in order] for order in orders] == golden["actions"], name
+        placed = golden.get("stage_to_rank")  # DualPipe's depends on the microbatch
+        assert stage_to_rank(schedule.rank_of, shape) == (placed and tuple(placed)), name
         assert list(peak_activations(orders)) == golden["peak_act_chunks"], name
-        assert_timing(name, golden, shape.stages)
+        assert_timing(name, golden, orders, shape)
 
 
 @pytest.mark.parametrize("folder", ["torch", "zb", "ilp"])
-def test_reference_timing_on_schedules_of_others(shared: Path, folder: str) -> None:
-    """The timing oracle itself: V placements, split backwards, other frameworks' lists."""
+def test_timing_and_validator_on_schedules_of_others(shared: Path, folder: str) -> None:
+    """Both timings, the peaks and the validator on lists that we only read."""
     found = goldens(shared / "data" / "goldens" / folder, "*.json")
     assert len(found) > 2
     for name, golden in found:
         ranks = golden.get("stage_to_rank") or list(range(golden["p"]))
-        if "timing" in golden:
-            assert_timing(name, golden, len(ranks))
-        peaks = golden.get("peak_act_chunks")
-        assert peaks is None or list(peak_activations(parse(golden["actions"]))) == peaks, name
         shape = Shape(ranks=golden["p"], microbatches=golden["m"], chunks=len(ranks) // golden["p"])
-        assert (
-            find_problems(parse(golden["actions"]), shape, lambda stage, *_, ranks=ranks: ranks[stage]) == ()
-        )
-
-
-def assert_timing(name: str, golden: dict[str, Any], stages: int) -> None:
-    assert golden["timing"], name
-    for key, expected in golden["timing"].items():
-        timeline = asap(parse(golden["actions"]), stages, golden_times(key))
-        assert timeline.makespan == expected["makespan"], (name, key)
-        assert max(timeline.spans) == expected["max_span"], (name, key)
-        assert list(timeline.clock) == expected["clock"], (name, key)
-
-
-# Closed forms of the makespan, times per chunk -----------------------------------------------------------
-
-
-def makespan(name: str, shape: Shape, f: int, bf: int, c: int = 0) -> float:
-    schedule = get(name)
-    times = Times(forward=f, input_grad=bf, weight_grad=0, latency=c)
-    return asap(schedule.orders(shape), shape.stages, times).makespan
-
-
-@given(st.integers(1, 9), st.integers(1, 24), durations, durations, st.integers(0, 100))
-def test_gpipe_makespan(p: int, m: int, f: int, bf: int, c: int) -> None:
-    """Huang 2019, section 2.3; with latency exact for any c."""
-    assert makespan("gpipe", Shape(ranks=p, microbatches=m), f, bf, c) == (m + p - 1) * (f + bf) + 2 * c * (
-        p - 1
-    )
-
-
-@given(st.integers(1, 9), st.integers(1, 24), durations, durations, st.integers(0, 100))
-def test_1f1b_makespan(p: int, m: int, f: int, bf: int, c: int) -> None:
-    """Narayanan 2021, section 2.2.1; asynchronous latency is never hidden, for any c and m."""
-    messages = 2 * (m + p - 2 - (m + p - 2) // p)
-    assert makespan("1f1b", Shape(ranks=p, microbatches=m), f, bf, c) == (m + p - 1) * (f + bf) + messages * c
-
-
-@given(st.integers(2, 7), st.integers(1, 4), st.integers(2, 4), durations, durations, st.data())
-def test_interleaved_makespan(p: int, groups: int, v: int, f: int, bf: int, data: st.DataObject) -> None:
-    """Narayanan 2021, section 2.2.2; latency is hidden after the first fill, up to the time of a chunk."""
-    c = data.draw(st.integers(0, min(f, bf)))
-    shape = Shape(ranks=p, microbatches=groups * p, chunks=v)
-    expected = (shape.microbatches * v + p - 1) * (f + bf) + 2 * c * (p * v - 1)
-    assert makespan("interleaved", shape, f, bf, c) == expected
-
-
-@given(st.integers(2, 6), st.integers(1, 4), st.integers(2, 4), st.integers(1, 4), durations, durations)
-def test_interleaved_makespan_does_not_depend_on_the_group(
-    p: int, groups: int, v: int, size: int, f: int, bf: int
-) -> None:
-    """Without latency, for any legal group size; m is a multiple of p."""
-    m = groups * p
-    shape = Shape(ranks=p, microbatches=m, chunks=v, group=min(m, p + size - 1))
-    if legal(get("interleaved"), shape):
-        assert makespan("interleaved", shape, f, bf) == (m * v + p - 1) * (f + bf)
-
-
-def test_bubbles_published_for_eight_ranks() -> None:
-    """AMD-AGI/Primus schedule replay, p = 8, m = 32: 21.88 % (1F1B) and 10.94 % (interleaved, 2 chunks)."""
-    for name, chunks, percent in (("1f1b", 1, 21.88), ("interleaved", 2, 10.94)):
-        shape = Shape(ranks=8, microbatches=32, chunks=chunks)
-        ideal = 32 * chunks * 3
-        assert 100 * (makespan(name, shape, 1, 2) / ideal - 1) == pytest.approx(percent, abs=0.005)
+        orders = parse(golden["actions"])
+        if "timing" in golden or "max_span" in golden:
+            assert_timing(name, golden, orders, shape)
+        peaks = golden.get("peak_act_chunks")
+        assert peaks is None or list(peak_activations(orders)) == peaks, name
+        assert find_problems(orders, shape, lambda stage, *_, ranks=ranks: ranks[stage]) == ()
 
 
 # Laws over every registered schedule ---------------------------------------------------------------------
 
 
 def test_all_schedules_are_found() -> None:
-    assert set(names()) >= set(OURS.values())
+    assert set(names()) >= {*OURS.values(), "pipedream"}
     assert list(names()) == sorted(names())
     assert all(get(name).name == name for name in names())
 
 
-@given(schedules_and_shapes())
-def test_orders_are_valid(drawn: tuple[Schedule, Shape]) -> None:
+@pytest.mark.parametrize("name", names())
+@given(data=st.data())
+def test_orders_are_valid(name: str, data: st.DataObject) -> None:
     """Complete, on the right ranks, free of deadlock, and within the activations that the schedule states."""
-    schedule, shape = drawn
+    schedule, shape = get(name), data.draw(shapes_of(name))
     orders = schedule.orders(shape)
     assert find_problems(orders, shape, schedule.rank_of, schedule.in_flight) == ()
 
 
-@given(schedules_and_shapes())
-def test_peak_activations_are_as_stated(drawn: tuple[Schedule, Shape]) -> None:
+@pytest.mark.parametrize("name", [name for name in names() if get(name).in_flight])
+@given(data=st.data())
+def test_peak_activations_are_as_stated(name: str, data: st.DataObject) -> None:
     """The bound is reached, so a planner may use it in place of the orders."""
-    schedule, shape = drawn
-    assume(schedule.in_flight is not None)
+    schedule, shape = get(name), data.draw(shapes_of(name))
     assert schedule.in_flight is not None
     stated = tuple(schedule.in_flight(rank, shape) for rank in range(shape.ranks))
     assert peak_activations(schedule.orders(shape)) == stated
 
 
-@given(schedules_and_shapes(), durations, durations, durations, st.integers(0, 9))
-def test_no_schedule_beats_the_work_or_the_fill(
-    drawn: tuple[Schedule, Shape], f: int, b: int, w: int, c: int
-) -> None:
+@pytest.mark.parametrize("name", names())
+@given(data=st.data())
+def test_no_schedule_beats_the_work_or_the_fill(name: str, data: st.DataObject) -> None:
     """A rank does all its work; the first microbatch passes every stage up and down."""
-    schedule, shape = drawn
+    schedule, shape = get(name), data.draw(shapes_of(name))
+    f, b, w, c = *data.draw(st.tuples(durations, durations, durations)), data.draw(st.integers(0, 9))
     times = Times(forward=f, input_grad=b, weight_grad=w, latency=c)
-    timeline = asap(schedule.orders(shape), shape.stages, times)
-    work = shape.microbatches * shape.chunks * (f + b + w)
+    timing = asap(schedule.orders(shape), shape.stages, times)
     ways = {
         tuple(schedule.rank_of(s, k, shape) for s in range(shape.stages)) for k in range(shape.microbatches)
     }
     hops = min(sum(one != other for one, other in pairwise(way)) for way in ways)
-    assert min(timeline.spans) >= work
-    assert timeline.makespan >= shape.stages * (f + b) + 2 * c * hops
+    assert min(timing.spans) >= shape.microbatches * shape.chunks * (f + b + w)
+    assert timing.makespan >= shape.stages * (f + b) + 2 * c * hops
 
 
-@given(st.sampled_from(names()), any_shape)
+@pytest.mark.parametrize("name", names())
+@given(data=st.data())
+def test_both_timings_agree(name: str, data: st.DataObject) -> None:
+    """Our own and the reference of the tests, rank by rank, with the costs that the shape was drawn with."""
+    shape = data.draw(shapes_of(name))
+    orders = get(name).orders(shape)
+    reference, ours = asap(orders, shape.stages, oracle_times(shape.costs)), timeline(orders, shape)
+    assert tuple(row[-1].end for row in ours.ranks) == reference.clock
+    assert ours.spans == reference.spans
+
+
+@pytest.mark.parametrize("name", names())
+@given(shape=any_shape)
 def test_orders_refuse_exactly_what_check_refuses(name: str, shape: Shape) -> None:
     """And what is accepted can be run."""
     schedule = get(name)
@@ -209,18 +222,69 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
         (
             "interleaved",
             Shape(ranks=4, microbatches=8, chunks=2, group=3),
-            "smaller than the 4 ranks; use group=4, 8",
+            "smaller than the 4 ranks; use group=4, 5, 6, 7, 8",
         ),
         (
             "interleaved",
-            Shape(ranks=3, microbatches=8, chunks=2),
-            "group of 2, but there are 3 ranks; use group=4, 5, 8, or 6 or 9 microbatches in groups of 3",
+            Shape(ranks=4, microbatches=13, chunks=3),
+            "use group=5, 6, 7, 8, 9, 10, ... up to 13, or 12 or 16 microbatches in groups of 4",
         ),
+        (
+            "interleaved",
+            Shape(ranks=5, microbatches=12, chunks=2),
+            "group of 2, with which the 5 ranks would wait for each other; use group=6, 7, 8, 9, 10, 11,",
+        ),
+        ("looped-bfs", Shape(ranks=2, microbatches=4, chunks=2, group=2), "group=2 means nothing"),
+        ("looped-bfs", Shape(ranks=2, microbatches=4, memory=Memory(limit=4)), "limit of 4 means nothing"),
+        (
+            "interleaved-zb",
+            Shape(ranks=3, microbatches=7, chunks=2),
+            "in 2 groups, which do not divide them; use 6 or 9 microbatches, or group=3 to 7",
+        ),
+        (
+            "interleaved-zb",
+            Shape(ranks=4, microbatches=8, chunks=2, group=3),
+            "on 4 ranks in groups of 3; use group=4 to 8, or leave it out",
+        ),
+        ("zb-h1", Shape(ranks=4, microbatches=3), "needs 4 or more microbatches on 4 ranks, not 3"),
+        ("zb-h2", Shape(ranks=4, microbatches=6), "needs 7 or more microbatches on 4 ranks, not 6"),
+        ("zb-h2", Shape(ranks=4, microbatches=8, chunks=2), "zb-h2 has one chunk per rank, not 2"),
+        ("zb-v", Shape(ranks=4, microbatches=8), "zb-v has 2 chunks per rank, not 1; use chunks=2"),
+        ("dualpipe", Shape(ranks=3, microbatches=8), "so not 3 ranks; use 2 or 4"),
+        ("dualpipe", Shape(ranks=1, microbatches=8), "so not 1 ranks; use 2"),
+        ("dualpipe", Shape(ranks=4, microbatches=7), "needs 8 or more microbatches on 4 ranks, not 7"),
+        ("dualpipe", Shape(ranks=4, microbatches=9), "as many microbatches each way, so not 9; use 8 or 10"),
+        (
+            "dualpipev",
+            Shape(ranks=4, microbatches=7, chunks=2),
+            "needs 8 or more microbatches on 4 ranks, not 7; use more, or zb-v",
+        ),
+        ("pipedream", Shape(ranks=4, microbatches=7, chunks=2), "pipedream has one chunk per rank, not 2"),
     ],
 )
 def test_a_refusal_says_what_would_do(name: str, shape: Shape, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         get(name).check(shape)
+
+
+@given(st.integers(2, 8), st.integers(1, 24), st.integers(2, 5), st.data())
+def test_interleaved_takes_every_group_that_can_run(p: int, m: int, v: int, data: st.DataObject) -> None:
+    """From min(p, m) to m. Refused is exactly what would have ranks wait for each other."""
+    group = data.draw(st.integers(min(p, m), m))
+    shape = Shape(ranks=p, microbatches=m, chunks=v, group=group)
+    orders = tuple(interleaved._order(rank, shape) for rank in range(p))
+    assert legal(get("interleaved"), shape) == (stalls(orders, shape) == ())
+
+
+def test_what_megatron_and_torch_group_is_taken() -> None:
+    """Megatron: m mod N is 0 or at least p. torch: any m that its rounds divide, m < p among them."""
+    for p, m in product(range(2, 9), range(1, 33)):
+        rounds = max(1, m // p)
+        groups = {group for group in range(p, m + 1) if m % group == 0 or m % group >= p}
+        groups |= set() if m % rounds else {m // rounds}
+        for group in groups:
+            for name in ("interleaved", "interleaved-zb"):
+                get(name).check(Shape(ranks=p, microbatches=m, chunks=3, group=group))
 
 
 @given(any_shape)
@@ -231,10 +295,7 @@ def test_the_groups_that_a_refusal_names_are_legal(shape: Shape) -> None:
     except ValueError as refusal:
         advice = str(refusal).partition("use group=")[2].partition(", or")[0]
         for group in [word for word in advice.replace(",", " ").split() if word.isdigit()]:
-            advised = Shape(
-                ranks=shape.ranks, microbatches=shape.microbatches, chunks=shape.chunks, group=int(group)
-            )
-            schedule.check(advised)
+            schedule.check(replace(shape, group=int(group)))
 
 
 @pytest.mark.parametrize("field", ["ranks", "microbatches", "chunks", "group"])

@@ -22,7 +22,7 @@ SOFTWARE = build(Case, case_document()).software
     [
         ("Megatron-LM", 2021, "megatron-2021"),
         ("Megatron-LM", 2022, "megatron-2022-sp"),
-        ("Megatron-LM (zero-bubble fork)", 2023, "megatron-2023"),
+        ("Megatron-LM (zero-bubble fork)", 2023, "megatron-zero-bubble-2023"),
         ("Megatron-LM 285068c8", 2023, "megatron-2023"),
         ("Megatron-LM core (TE 2.11, torch 2.10)", 2026, "megatron-core-2025"),
         ("Megatron-Core r0.8.0", 2024, "megatron-core-2024"),

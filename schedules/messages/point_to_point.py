@@ -1,30 +1,36 @@
 """Writes out the communication of an order: which messages a rank posts and awaits, and when.
 
-Three rules, those of the frameworks (``RULES``). Knows neither seconds nor bytes.
+Six rules, those of the frameworks (``RULES``). Knows neither seconds nor bytes.
 
-Sources: torch.distributed.pipelining 2.13 runtime lowering (async); Megatron-LM d98e8a6 ``schedules.py``
-without ``overlap_p2p_comm`` (blocking), with it (prefetch), and with ``overlap_p2p_comm_warmup_flush``
-too (prefetch-full).
+Sources: torch.distributed.pipelining 2.13 (torch; async is its lowering without an order between
+messages); Megatron-LM d98e8a6 ``schedules.py`` without ``overlap_p2p_comm`` (blocking), with it
+(prefetch), and with ``overlap_p2p_comm_warmup_flush`` too (prefetch-full); deepseek-ai/DualPipe 3da1bbe
+(batched).
 """
 
 from __future__ import annotations
 
 from ..orders.action import Action, Kind, Order, Orders, Overlap, actions_of, parts
-from ..orders.dependencies import consumer_stage, producer_stage
-from ..orders.schedule import Placement, Shape
+from ..orders.schedule import Placement, Shape, stage_to_rank
 from ..pipeline import interleaved
+from .dualpipe import dualpipe_messages, of_dualpipe_kind
+from .ends import Ends
 from .instructions import Compute, Exchange, Instruction, Part, Recv, Send, Wait
 from .interleaved import interleaved_messages
+from .torch_runtime import torch_messages
 
 __all__ = ["RULES", "Compute", "Exchange", "Instruction", "Part", "Recv", "Send", "Wait", "point_to_point"]
 
-RULES = ("async", "blocking", "prefetch", "prefetch-full")
+RULES = ("async", "blocking", "prefetch", "prefetch-full", "torch", "batched")
 """How messages are posted and awaited.
 
 async: sent when made, awaited just before use; no rank waits to send. blocking: each call is one group,
 and the rank goes on when all its parts are done. prefetch: with several chunks per rank, the next
 message is asked for before it is needed while F and B alternate; prefetch-full: all the time. With one
-chunk per rank Megatron never prefetches: there the last two are blocking.
+chunk per rank Megatron never prefetches: there the last two are blocking. torch: GPipe and 1F1B wait for
+what they receive and soon for what they send; another order posts its receives early, in the order of
+its lowered list (torch_lowering.py), and waits for its sends at the end. batched: DualPipe's; before each
+action the rank waits for all that is queued, sends included.
 """
 
 
@@ -35,72 +41,79 @@ def point_to_point(
 
     Raises ValueError for an unknown rule and for orders that the rule is not defined for.
     """
-    if rule not in RULES:
-        raise ValueError(f"no point-to-point rule is called {rule!r}; known: {', '.join(RULES)}")
-    if rule == "async":
-        return _asynchronous(orders, shape, rank_of)
-    _refuse_split_backward(orders, rule)
+    match rule:
+        case "async":
+            return _asynchronous(orders, shape, rank_of)
+        case "torch":
+            return torch_messages(orders, shape, rank_of)
+        case "batched":
+            return dualpipe_messages(orders, shape, rank_of)
+        case "blocking" | "prefetch" | "prefetch-full":
+            return _megatron(orders, shape, rank_of, rule)
+    raise ValueError(f"no point-to-point rule is called {rule!r}; known: {', '.join(RULES)}")
+
+
+def _megatron(
+    orders: Orders, shape: Shape, rank_of: Placement, rule: str
+) -> tuple[tuple[Instruction, ...], ...]:
+    if refusal := _why_megatron_cannot(orders, shape):
+        others = ["async"]
+        others += ["torch"] * (stage_to_rank(rank_of, shape) is not None)
+        others += ["batched"] * of_dualpipe_kind(orders)
+        raise ValueError(f"point-to-point rule {rule!r} {refusal}; use {' or '.join(others)}")
+    if shape.chunks > 1:
+        return interleaved_messages(orders, shape, rule)
+    ends = Ends(orders=orders, shape=shape, rank_of=rank_of)
+    return tuple(_blocking(orders, rank, ends) for rank in range(len(orders)))
+
+
+def _why_megatron_cannot(orders: Orders, shape: Shape) -> str | None:
+    for rank, order in enumerate(orders):
+        for position, step in enumerate(order):
+            if isinstance(step, Overlap) or step.kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD):
+                return f"knows whole backwards only, but action {position} of rank {rank} is {step}"
     if shape.chunks == 1:
-        return tuple(_blocking(orders, rank, shape, rank_of) for rank in range(len(orders)))
-    if orders != interleaved.SCHEDULE.orders(shape):
-        raise ValueError(
-            f"point-to-point rule {rule!r} with {shape.chunks} chunks per rank is defined for the schedule "
-            "interleaved only; use async for another order"
+        return None
+    if not _interleaved(orders, shape):
+        return (
+            f"with {shape.chunks} chunks per rank is defined for the schedule interleaved only, and this is "
+            "another order"
         )
     if shape.microbatches < shape.ranks:
-        raise ValueError(
-            f"point-to-point rule {rule!r} is Megatron's, which never interleaves fewer microbatches "
-            f"than ranks, so not {shape.microbatches} on {shape.ranks}; use async"
+        return (
+            "is Megatron's, which never interleaves fewer microbatches than ranks, so not "
+            f"{shape.microbatches} on {shape.ranks}"
         )
-    return interleaved_messages(orders, shape, rule)
+    last = shape.microbatches % interleaved.group_size(shape)
+    if 0 < last < shape.ranks:
+        return f"is Megatron's, which refuses a last group of {last} microbatches on {shape.ranks} ranks"
+    return None
 
 
-def _refuse_split_backward(orders: Orders, rule: str) -> None:
-    for rank, order in enumerate(orders):
-        for position, action in enumerate(order):
-            if isinstance(action, Overlap) or action.kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD):
-                raise ValueError(
-                    f"point-to-point rule {rule!r} knows whole backwards only, but action {position} of rank "
-                    f"{rank} is {action}; use async"
-                )
+def _interleaved(orders: Orders, shape: Shape) -> bool:
+    try:
+        return orders == interleaved.orders(shape)
+    except ValueError:  # interleaved has no order of this shape
+        return False
 
 
 def _asynchronous(orders: Orders, shape: Shape, rank_of: Placement) -> tuple[tuple[Instruction, ...], ...]:
-    activations = _results(orders, Kind.FORWARD)
-    gradients = _results(orders, Kind.BACKWARD, Kind.INPUT_GRAD)
-
-    def received(action: Action) -> Recv | None:
-        stage = producer_stage(action, shape)
-        peer = _peer(stage, action, shape, rank_of)
-        if stage is None or peer is None:
-            return None
-        results = activations if action.kind is Kind.FORWARD else gradients
-        return Recv(results[stage, action.microbatch], peer)
+    ends = Ends(orders=orders, shape=shape, rank_of=rank_of)
 
     def written(order: Order) -> tuple[Instruction, ...]:
         instructions: list[Instruction] = []
         for step in order:
-            for recv in filter(None, map(received, parts(step))):
+            for recv in filter(None, map(ends.received, parts(step))):
                 instructions += Exchange((recv,), blocking=False), Wait(recv)
             instructions.append(Compute(step))
-            for send in filter(None, (_sent(action, shape, rank_of) for action in parts(step))):
+            for send in filter(None, map(ends.sent, parts(step))):
                 instructions.append(Exchange((send,), blocking=False))
         return tuple(instructions)
 
     return tuple(written(order) for order in orders)
 
 
-def _results(orders: Orders, *kinds: Kind) -> dict[tuple[int, int], Action]:
-    """Actions of these kinds by stage and microbatch."""
-    return {
-        (action.stage, action.microbatch): action
-        for order in orders
-        for action in actions_of(order)
-        if action.kind in kinds
-    }
-
-
-def _blocking(orders: Orders, rank: int, shape: Shape, rank_of: Placement) -> tuple[Instruction, ...]:
+def _blocking(orders: Orders, rank: int, ends: Ends) -> tuple[Instruction, ...]:
     """One chunk per rank: a send and the receive after it are one call between F and B, else two.
 
     Separate calls there would have rank r sending up and rank r + 1 sending down wait for each other.
@@ -109,8 +122,8 @@ def _blocking(orders: Orders, rank: int, shape: Shape, rank_of: Placement) -> tu
     instructions: list[Instruction] = []
     before: Action | None = None
     for action in order:
-        send = _sent(before, shape, rank_of) if before else None
-        recv = _received(action, shape, rank_of)
+        send = ends.sent(before) if before else None
+        recv = ends.received(action)
         if fuses and before and before.kind is not action.kind:
             _exchange(instructions, send, recv)
         else:
@@ -119,7 +132,7 @@ def _blocking(orders: Orders, rank: int, shape: Shape, rank_of: Placement) -> tu
         instructions.append(Compute(action))
         before = action
     if before:
-        _exchange(instructions, _sent(before, shape, rank_of))
+        _exchange(instructions, ends.sent(before))
     return tuple(instructions)
 
 
@@ -141,25 +154,3 @@ def _exchange(instructions: list[Instruction], *parts: Part | None) -> None:
     """Append one blocking call; a call without parts is none."""
     if present := tuple(part for part in parts if part):
         instructions.append(Exchange(present, blocking=True))
-
-
-def _sent(action: Action, shape: Shape, rank_of: Placement) -> Send | None:
-    peer = _peer(consumer_stage(action, shape), action, shape, rank_of)
-    return None if peer is None else Send(action, peer)
-
-
-def _received(action: Action, shape: Shape, rank_of: Placement) -> Recv | None:
-    """What a forward or a whole backward awaits."""
-    stage = producer_stage(action, shape)
-    peer = _peer(stage, action, shape, rank_of)
-    if stage is None or peer is None:
-        return None
-    return Recv(Action(stage, action.kind, action.microbatch), peer)
-
-
-def _peer(stage: int | None, action: Action, shape: Shape, rank_of: Placement) -> int | None:
-    """The rank that has ``stage`` of the action's microbatch; None where that is the action's own."""
-    if stage is None:
-        return None
-    peer = rank_of(stage, action.microbatch, shape)
-    return None if peer == rank_of(action.stage, action.microbatch, shape) else peer

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-_ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
+_ACTION = re.compile(r"([0-9]+)([FBIW])([0-9]+)")
 _OVERLAP = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
 
 

@@ -137,6 +137,11 @@ def stage_to_rank(rank_of: Placement, shape: Shape) -> tuple[int, ...] | None:
     return ranks if ranks == others else None
 
 
+def holders(stage: int, rank_of: Placement, shape: Shape) -> set[int]:
+    """The ranks that hold a stage: two where microbatches travel both ways."""
+    return {rank_of(stage, microbatch, shape) for microbatch in (0, shape.microbatches - 1)}
+
+
 def fixed_chunks(name: str, chunks: int, *, limited: bool = False) -> Callable[[Shape], None]:
     """The check of a schedule with so many chunks per rank and no groups; ``limited``: by memory."""
 

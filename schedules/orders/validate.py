@@ -1,8 +1,9 @@
 """Whether a table of actions, ours or anyone's, can be run at all.
 
-Every microbatch passes every stage forward and backward once, on the rank that holds the stage; no
-rank waits for something that cannot happen before; no rank holds more activations than agreed. Assumes
-that sends do not block. Positions count from 0. Knows no seconds and no bytes.
+Every microbatch passes every stage forward and backward once, on the rank that holds the stage for it; no
+rank waits for something that cannot happen before; no rank holds more activations than agreed. Positions
+count steps from 0: an overlapped pair is one, and both its actions are checked. Assumes that sends do not
+block; messages/validate.py adds the rule by which messages move. Knows no seconds and no bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from enum import Enum
 
-from .action import Action, Kind, Orders, Step, parts
+from .action import Action, Kind, Orders, Overlap, Step, parts
+from .circles import named
 from .in_flight import activations_held
 from .progress import Stall, stalls
 from .schedule import Placement, Shape
@@ -25,16 +27,18 @@ class Reason(Enum):
     RANKS = "orders are given for another number of ranks"
     OUTSIDE = "there is no such stage or microbatch"
     WRONG_RANK = "another rank holds the stage"
+    PAIR = "an overlapped pair is not a forward and a whole backward"
     REPEATED = "the same work appears twice"
     MISSING = "work is left out"
     ORDER = "a rank runs an action before one of its own that it depends on"
     DEADLOCK = "ranks wait for each other"
+    CROSSED = "two ranks post the messages between them in different orders"
     IN_FLIGHT = "a rank holds too many activations"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One reason why a table cannot be run. ``position`` is None for what is not there."""
+    """One reason why a table cannot be run. ``action`` is the step at ``position``; None: it is not there."""
 
     reason: Reason
     rank: int
@@ -56,7 +60,12 @@ def validate(
     in_flight: Callable[[int, Shape], int] | None = None,
 ) -> None:
     """Raise ValueError naming rank, position and action of what is wrong, if anything is."""
-    if found := find_problems(orders, shape, rank_of, in_flight):
+    refuse(find_problems(orders, shape, rank_of, in_flight))
+
+
+def refuse(found: Sequence[Problem]) -> None:
+    """Raise ValueError that lists the first problems, if there are any."""
+    if found:
         lines = [str(problem) for problem in found[:_SHOWN]]
         if len(found) > _SHOWN:
             lines.append(f"and {len(found) - _SHOWN} more")
@@ -89,18 +98,23 @@ def find_problems(
 def _wrong_work(orders: Orders, shape: Shape, rank_of: Placement) -> Iterator[Problem]:
     done: dict[int, tuple[int, int]] = {}  # rank and position, by number of the work
     for rank, order in enumerate(orders):
-        for position, action in ((i, action) for i, step in enumerate(order) for action in parts(step)):
-            wrong = [_outside(action, shape)]
-            if wrong == [None]:
-                numbers = _work(action, shape)
-                wrong = [_elsewhere(action, rank, shape, rank_of), _repeated(numbers, done, orders)]
-                done |= dict.fromkeys(numbers, (rank, position))
-            for reason, text in filter(None, wrong):
-                yield Problem(reason=reason, rank=rank, position=position, action=action, text=text)
+        for position, step in enumerate(order):
+            for action in parts(step):
+                wrong = [_outside(action, shape), _mispaired(action, step)]
+                if wrong[0] is None:
+                    numbers = _work(action, shape)
+                    wrong += (
+                        _elsewhere(action, rank, shape, rank_of),
+                        _repeated(action, numbers, done, orders),
+                    )
+                    done |= dict.fromkeys(numbers, (rank, position))
+                for reason, text in filter(None, wrong):
+                    text = text if step is action else f"holds {action}, which {text}"
+                    yield Problem(reason=reason, rank=rank, position=position, action=step, text=text)
     for stage in range(shape.stages):
-        for action in _missing(stage, shape, done):
+        for action, text in _missing(stage, shape, done):
             rank = rank_of(stage, action.microbatch, shape)
-            yield Problem(reason=Reason.MISSING, rank=rank, action=action, text=f"never runs {action}")
+            yield Problem(reason=Reason.MISSING, rank=rank, action=action, text=text)
 
 
 _PARTS = {Kind.FORWARD: (0,), Kind.BACKWARD: (1, 2), Kind.INPUT_GRAD: (1,), Kind.WEIGHT_GRAD: (2,)}
@@ -124,54 +138,81 @@ def _outside(action: Action, shape: Shape) -> tuple[Reason, str] | None:
     return None
 
 
+def _mispaired(action: Action, step: Step) -> tuple[Reason, str] | None:
+    if not isinstance(step, Overlap):
+        return None
+    belongs = Kind.FORWARD if action is step.forward else Kind.BACKWARD
+    if action.kind is belongs:
+        return None
+    return Reason.PAIR, "does not belong there: a pair is a forward (F), then a whole backward (B)"
+
+
 def _elsewhere(action: Action, rank: int, shape: Shape, rank_of: Placement) -> tuple[Reason, str] | None:
     holder = rank_of(action.stage, action.microbatch, shape)
-    if holder != rank:
-        return Reason.WRONG_RANK, f"is of stage {action.stage}, which rank {holder} holds"
-    return None
+    if holder == rank:
+        return None
+    everywhere = all(rank_of(action.stage, k, shape) == holder for k in (0, shape.microbatches - 1))
+    which = "" if everywhere else f" for microbatch {action.microbatch}"
+    return Reason.WRONG_RANK, f"is of stage {action.stage}, which rank {holder} holds{which}"
 
 
 def _repeated(
-    numbers: Iterable[int], done: Mapping[int, tuple[int, int]], orders: Orders
+    action: Action, numbers: Iterable[int], done: Mapping[int, tuple[int, int]], orders: Orders
 ) -> tuple[Reason, str] | None:
     for number in numbers:
         if number in done:
             rank, position = done[number]
             before = orders[rank][position]
-            return Reason.REPEATED, f"repeats the work of rank {rank}, action {position} ({before})"
+            text = f"repeats the work of rank {rank}, action {position} ({before})"
+            if action not in parts(before):
+                text += ": a B is the I and the W of its microbatch in one"
+            return Reason.REPEATED, text
     return None
 
 
-def _missing(stage: int, shape: Shape, done: Container[int]) -> Iterator[Action]:
+def _missing(stage: int, shape: Shape, done: Container[int]) -> Iterator[tuple[Action, str]]:
     """A whole backward is asked for where both its parts are missing."""
     for k in range(shape.microbatches):
         first = 3 * (stage * shape.microbatches + k)
-        absent = tuple(part for part in range(3) if first + part not in done)
-        if absent:
-            kinds = [kind for kind, parts in _PARTS.items() if set(parts) <= set(absent)]
-            whole = Kind.BACKWARD in kinds
-            yield from (Action(stage, kind, k) for kind in kinds if not (whole and kind in _HALVES))
+        absent = {part for part in range(3) if first + part not in done}
+        if not absent:
+            continue
+        kinds = [kind for kind, needed in _PARTS.items() if absent.issuperset(needed)]
+        for kind in kinds:
+            action = Action(stage, kind, k)
+            if kind not in _HALVES:
+                yield action, f"never runs {action}"
+            elif Kind.BACKWARD not in kinds:
+                other = _HALVES[kind is Kind.INPUT_GRAD]
+                yield (
+                    action,
+                    f"never runs {action}, without which {Action(stage, other, k)} is half a backward",
+                )
 
 
 def _stalled(stall: Stall, orders: Orders) -> Problem:
-    action, awaited = orders[stall.rank][stall.position], orders[stall.by_rank][stall.by_position]
-    if stall.rank == stall.by_rank:
-        reason = Reason.ORDER
-        text = f"waits for {awaited}, which the same rank runs later, as action {stall.by_position}"
+    step, by = orders[stall.rank][stall.position], stall.by
+    made_in = orders[by.rank][by.position]
+    awaited = f"{by.action}" if made_in == by.action else f"{by.action} of {made_in}"
+    if stall.circle:
+        held_up = orders[by.rank][stall.by_rank_at]
+        how = f"which rank {by.rank} runs only after {held_up}"
+        if by.position == stall.by_rank_at:
+            how = f"for which rank {by.rank} itself waits"
+        text = f"waits for {awaited}, {how}: deadlock of {named(stall.circle)}"
+    elif by.position == stall.position:
+        text = f"can never begin: {stall.action} waits for {by.action}, the forward of its own pair"
     else:
-        reason = Reason.DEADLOCK
-        held_up = orders[stall.by_rank][stall.by_rank_at]
-        how = f"which rank {stall.by_rank} runs only after {held_up}"
-        if held_up == awaited:
-            how = f"for which rank {stall.by_rank} itself waits"
-        text = f"waits for {awaited}, {how}: deadlock"
-    return Problem(reason=reason, rank=stall.rank, position=stall.position, action=action, text=text)
+        text = f"waits for {awaited}, which the same rank runs later, as action {by.position}"
+    reason = Reason.DEADLOCK if stall.circle else Reason.ORDER
+    return Problem(reason=reason, rank=stall.rank, position=stall.position, action=step, text=text)
 
 
 def _overfull(orders: Orders, limits: Sequence[int]) -> Iterator[Problem]:
     """The first excess of each rank."""
     for rank, (order, limit) in enumerate(zip(orders, limits, strict=True)):
-        for position, held in enumerate(activations_held(order)):
+        positions = (position for position, step in enumerate(order) for _ in parts(step))
+        for position, held in zip(positions, activations_held(order), strict=True):
             if held > limit:
                 text = f"holds {held} chunk activations, more than the {limit} allowed"
                 yield Problem(

@@ -32,7 +32,7 @@ class RankTime:
 
 
 def rank_time(record: Record, r: int) -> RankTime:
-    """Account for all of class ``r``'s time up to the end of the step."""
+    """Account for all of class ``r``'s time from one step to the next."""
     time, free = RankTime(), 0.0
     ops = record.programs.classes[r].ops
     for i, op in enumerate(ops):
@@ -43,7 +43,10 @@ def rank_time(record: Record, r: int) -> RankTime:
             _idle(record, r, op, i, free, start, time)
         _work(record, r, op, end - start, time)
         free = end
-    time.bubble_s += max(0.0, record.makespan_s - free)
+    if record.programs.ends == "together":
+        time.bubble_s += max(0.0, record.makespan_s - free)
+    else:  # the class is in step with the others, so whatever it did not do or await is bubble
+        time.bubble_s = max(0.0, record.step_s - sum(time.parts.values()) - sum(time.exposed.values()))
     return time
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..step.program import Programs
 from .blocks import Timings
+from .period import step_seconds
 
 
 @dataclass(slots=True)
@@ -24,6 +25,7 @@ class Record:
     source: list[list[tuple[int, int] | None]]
     events: int = 0
     makespan_s: float = 0.0  # latest end over all classes
+    step_s: float = 0.0  # from one step to the next
 
     @classmethod
     def empty(cls, programs: Programs, timings: Timings) -> Record:
@@ -42,6 +44,7 @@ class Record:
         self.events = events
         self._check_finished()
         self.makespan_s = max((t for ends in self.end for t in ends if t is not None), default=0.0)
+        self.step_s = step_seconds(self)
 
     def times(self, r: int, i: int) -> tuple[float, float, float]:
         """(start, begin, end) of an op that has run."""

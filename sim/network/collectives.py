@@ -85,7 +85,8 @@ def message_transfer(payload_bytes: float, reach: Reach, cluster: Cluster, *, me
     p2p = collective_constants().point_to_point
     if reach == "domain":
         # Up to a size NCCL keeps to a few channels per peer; beyond, more channels keep the time level.
-        rate = p2p.nvlink_bytes_per_s * max(1.0, payload_bytes / p2p.nvlink_few_channels_bytes)
+        few_channels = collective_constants().architectures[cluster.gpu.architecture].message_bytes_per_s
+        rate = few_channels * max(1.0, payload_bytes / p2p.nvlink_few_channels_bytes)
         rate = min(rate, cluster.gpu.nccl_nvlink_bytes_per_s * p2p.nvlink_efficiency)
         return Transfer(messages * p2p.nvlink_latency_s, payload_bytes, rate, (("nvlink", 1.0),), p2p.sms)
     if reach == "host":

@@ -5,6 +5,7 @@ Knows the scenario's fields; the headline of the table and of the timeline are w
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .figures import TIMES, count
@@ -49,7 +50,7 @@ def batch(scenario: Scenario) -> str:
     training = scenario.training
     recompute = training.recompute if isinstance(training.recompute, str) else training.recompute.kind
     redone = "" if recompute == "none" else f", {recompute} recompute"
-    schedule = "no pipeline" if scenario.schedule == "none" else scenario.schedule
+    schedule = "no pipeline" if scenario.schedule == "none" else Path(scenario.schedule).name
     number = scenario.num_microbatches
     plural = "" if number == 1 else "es"
     return (

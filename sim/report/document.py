@@ -21,6 +21,7 @@ def result_document(result: Result) -> dict[str, Any]:
     return {
         "scenario": result.scenario.name if result.scenario else None,
         "step_time_s": float(result.step_time_s),
+        "makespan_s": float(result.makespan_s),
         "published": _published(result),
         "tokens_per_step": _known(result.tokens_per_step),
         "tokens_per_second_per_gpu": _known(result.tokens_per_second_per_gpu),

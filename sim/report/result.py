@@ -105,9 +105,11 @@ class Assumption:
 class Result:
     """One predicted step.
 
-    ``mfu`` counts the full score matrix of attention, ``mfu_causal`` half of it; ``hfu`` counts
-    recomputation too (full scores). ``bubble_per_stage`` and ``bubble_fraction`` are idle time
-    waiting for other pipeline ranks over busy time (Narayanan 2021, section 2.2.1).
+    ``step_time_s`` is the time from one step to the next, ``makespan_s`` until every rank has ended;
+    they differ where ranks need not meet at the end of a step. ``mfu`` counts the full score matrix of
+    attention, ``mfu_causal`` half of it; ``hfu`` counts recomputation too (full scores).
+    ``bubble_per_stage`` and ``bubble_fraction`` are idle time waiting for other pipeline ranks over busy
+    time (Narayanan 2021, section 2.2.1).
     ``exposed_communication_s`` is, by axis, the time during which the compute stream stood still
     for it, averaged over ranks. ``spans_source`` yields every Span; it is called lazily.
 
@@ -118,6 +120,7 @@ class Result:
 
     scenario: Scenario | None
     step_time_s: float
+    makespan_s: float
     tokens_per_step: float
     model_flops: float
     model_flops_causal: float

@@ -6,6 +6,7 @@ reported; a block that cannot be read is left out of the checks that need it.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,7 +18,6 @@ from ...hardware.node import node_for
 from ..model.model import Model
 from ..software.software import Software
 from .checks import findings, nvlink_domain
-from .checks_pipeline import V_SHAPED
 from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
 from .explain import explained, field_path, unknown_key
 from .models import (
@@ -26,11 +26,13 @@ from .models import (
     Parallelism,
     Published,
     Scenario,
-    ScheduleName,
+    ScheduleChoice,
+    ScheduleOptions,
     Text,
     Training,
 )
 from .presets import model_fields, software_fields
+from .schedules import is_table, schedule_named
 from .tree import Node, nearest, without_nulls
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -43,7 +45,8 @@ class _Heading(BaseModel):
 
     name: Text
     title: Text = ""
-    schedule: ScheduleName = "none"
+    schedule: ScheduleChoice = "none"
+    schedule_options: ScheduleOptions = ScheduleOptions()
     calibration: tuple[Text, ...] = ()
 
 
@@ -95,6 +98,8 @@ class _Builder:
     def scenario(self, name: str) -> Scenario:
         self._check_keys()
         plain = without_nulls(self.tree).plain()
+        if is_table(plain.get("schedule")):
+            plain["schedule"] = self._beside("schedule", plain["schedule"])
         model = self._part(Model, "model", self._resolved("model", plain))
         software = self._part(Software, "software", self._resolved("software", plain))
         cluster = self._part(ClusterSpec, "cluster", _with_machine_defaults(plain.get("cluster")))
@@ -109,6 +114,7 @@ class _Builder:
             parallelism=parallelism,
             training=training,
             schedule=heading.schedule if heading else None,
+            options=heading.schedule_options if heading else None,
         ):
             self._add(finding.path, finding.message)
         if self.problems:
@@ -156,6 +162,11 @@ class _Builder:
         if parallelism:
             fields.setdefault("schedule", _default_schedule(parallelism))
         return self._part(_Heading, "", fields)
+
+    def _beside(self, key: str, path: str) -> str:
+        """A file that is named relative to the one that names it."""
+        named_in = Path(nearest(self.tree, (key,)).mark.file)
+        return str(named_in.parent / path) if named_in.is_file() else path
 
     def _part(self, part: type[Part], block: str, fields: Any) -> Part | None:
         """The block, its errors reported. What no check reads does not keep it from being checked further."""
@@ -209,13 +220,21 @@ def _with_layout_defaults(fields: Any, schedule: Any, cluster: ClusterSpec | Non
     if not isinstance(fields, dict):
         return fields
     filled = dict(fields)
-    if schedule in V_SHAPED:
-        filled.setdefault("vpp", 2)
+    if isinstance(schedule, str) and "vpp" not in filled:
+        filled["vpp"] = _chunks_of(schedule)
     tp, pp, cp = (_whole(filled.get(axis, 1)) for axis in ("tp", "pp", "cp"))
     if cluster and tp and pp and cp:
         filled.setdefault("dp", max(1, cluster.gpus // (tp * pp * cp)))
     filled.setdefault("dp", 1)  # a guess: the reason is already a problem
     return filled
+
+
+def _chunks_of(schedule: str) -> int:
+    """Chunks per stage that go without saying: those of a V, or of a table; 1 if that is a problem."""
+    try:
+        return schedule_named(schedule).chunks
+    except (ValueError, OSError):
+        return 1
 
 
 def _default_schedule(par: Parallelism) -> str:

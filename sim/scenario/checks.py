@@ -14,12 +14,12 @@ from ...hardware.catalogue import unknown_name
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
-from .checks_pipeline import layers_fit_stages, schedule_fits_layout
+from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .finding import Finding, choices, divisors, neighbours
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from .models import ClusterSpec, Parallelism, Training
+    from .models import ClusterSpec, Parallelism, ScheduleOptions, Training
 
 
 def findings(
@@ -29,6 +29,7 @@ def findings(
     parallelism: Parallelism | None = None,
     training: Training | None = None,
     schedule: str | None = None,
+    options: ScheduleOptions | None = None,
 ) -> list[Finding]:
     """Every inconsistency between the given parts."""
     found: list[Finding] = []
@@ -52,7 +53,13 @@ def findings(
         found += sequence_divides(parallelism, training)
     if cluster and parallelism:
         found += shards_fit(model, parallelism)
-        found += batch_divides(parallelism, training, schedule) if training else ()
+        if training:
+            grouped = schedule == "interleaved" and not (options and options.group)
+            wrong_batch = list(batch_divides(parallelism, training, grouped=grouped))
+            found += wrong_batch
+            placed = not any(one.path in (("schedule",), ("parallelism", "vpp")) for one in found)
+            if schedule and placed and not wrong_batch:
+                found += schedule_accepts_shape(schedule, parallelism, training, options)
     return found
 
 
@@ -183,14 +190,11 @@ def shards_fit(model: Model | None, par: Parallelism) -> Iterator[Finding]:
         yield Finding(path=("parallelism", "ep"), message=message)
 
 
-def batch_divides(par: Parallelism, training: Training, schedule: str | None) -> Iterator[Finding]:
-    """global_batch = micro_batch * microbatches * dp; interleaving takes microbatches in groups of pp.
-
-    Megatron allows a last group that is smaller only where groups are larger than pp.
-    """
+def batch_divides(par: Parallelism, training: Training, *, grouped: bool) -> Iterator[Finding]:
+    """global_batch = micro_batch * microbatches * dp; ``grouped``: interleaving in groups of pp."""
     batch, together = training.global_batch, training.micro_batch * par.dp
     product = f"micro_batch × dp = {training.micro_batch} × {par.dp} = {together}"
-    group = par.pp if schedule == "interleaved" else 1
+    group = par.pp if grouped else 1
     valid = f"global_batch can be {neighbours(batch, together * group)}"
     if batch % together:
         message = f"{batch} is not a multiple of {product}; {valid}"

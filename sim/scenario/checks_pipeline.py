@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .finding import Finding, choices, divisors
+from .schedules import is_table
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from .models import Parallelism
+    from .models import Parallelism, ScheduleOptions, Training
 
 LOOPED = ("interleaved", "looped-bfs", "interleaved-zb")
 """Schedules whose ranks hold several chunks, the next stage always on the next rank."""
@@ -83,8 +84,33 @@ def schedule_fits_layout(schedule: str, par: Parallelism) -> Iterator[Finding]:
         yield from _chunks_fit(schedule, par)
 
 
+def schedule_accepts_shape(
+    schedule: str, par: Parallelism, training: Training, options: ScheduleOptions | None
+) -> Iterator[Finding]:
+    """The schedule is defined for so many stages and microbatches, and for what it is told besides."""
+    from .models import ScheduleOptions
+    from .schedules import pipeline_shape, schedule_named
+
+    options = options or ScheduleOptions()
+    if schedule == "none":
+        if options != ScheduleOptions():
+            message = "without a pipeline there is no schedule to tell anything; leave schedule_options out"
+            yield Finding(path=("schedule_options",), message=message)
+        return
+    microbatches = training.global_batch // (training.micro_batch * par.dp)
+    try:
+        schedule_named(schedule).check(pipeline_shape(schedule, par, microbatches, options))
+    except OSError as missing:
+        yield Finding(path=("schedule",), message=f"cannot read {schedule}: {missing.strerror}")
+    except ValueError as refusal:
+        field = "schedule" if options == ScheduleOptions() else "schedule_options"
+        yield Finding(path=(field,), message=f"{refusal} (pp = {par.pp}, {microbatches} microbatches)")
+
+
 def _chunks_fit(schedule: str, par: Parallelism) -> Iterator[Finding]:
     path = ("parallelism", "vpp")
+    if is_table(schedule):
+        return
     if schedule in LOOPED and par.vpp == 1:
         yield Finding(
             path=path,

@@ -28,7 +28,7 @@ _COMMAND_LINE = "--set"
 _OF_ONE_DOCUMENT = ("extends", "name", "title", "published")
 """Keys that describe the very document they stand in, so no other document inherits them."""
 
-_THE_JOB = ("model", "cluster", "parallelism", "training", "schedule")
+_THE_JOB = ("model", "cluster", "parallelism", "training", "schedule", "schedule_options")
 """What a title and a published number describe: neither fits a job that ``--set`` has changed."""
 
 

@@ -25,6 +25,7 @@ from ..model.model import Count, CountOrZero, Model
 from ..model.whole import WholeNumber
 from ..software.software import Software
 from .checks import findings
+from .schedules import is_table
 
 FabricKind = Literal["rail-optimized", "fat-tree", "nvlink"]
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
@@ -38,6 +39,13 @@ ScheduleName = Literal[
     "zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb", "zb-v", "zb-v-greedy", "v-half", "v-min", "v-1f1b",
     "dualpipe", "dualpipev",
 ]  # fmt: skip
+
+ScheduleChoice = Annotated[
+    Annotated[ScheduleName, Tag("~name")]
+    | Annotated[str, Field(strict=True, pattern=r"\.csv$", examples=["my-schedule.csv"]), Tag("~table")],
+    Discriminator(lambda value: "~table" if is_table(value) else "~name"),
+]
+"""A schedule by name, or a table of actions in a file."""
 
 SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
 RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
@@ -130,6 +138,18 @@ class Parallelism(_Part):
     order: Text = Field(default="-".join(RANK_AXES), description="axes of the rank grid, fastest first")
 
 
+class ScheduleOptions(_Part):
+    """What some schedules may be told besides their name."""
+
+    group: Count | None = Field(
+        default=None,
+        description="interleaved: microbatches that a rank runs on one chunk before it turns to the next",
+    )
+    memory_limit: Count | None = Field(
+        default=None, description="zb, zb-v-greedy: activations (of one chunk) that a rank may hold"
+    )
+
+
 class RecomputeSpec(_Part):
     """Recomputation of a part: ``layers`` layers of each stage, or only ``modules`` of each layer."""
 
@@ -180,7 +200,8 @@ class Scenario(_Part):
     cluster: ClusterSpec
     parallelism: Parallelism
     training: Training
-    schedule: ScheduleName
+    schedule: ScheduleChoice
+    schedule_options: ScheduleOptions = ScheduleOptions()
     software: Software
     calibration: tuple[Text, ...] = ()
 
@@ -192,6 +213,7 @@ class Scenario(_Part):
             parallelism=self.parallelism,
             training=self.training,
             schedule=self.schedule,
+            options=self.schedule_options,
         )
         if wrong:
             raise ValueError("; ".join(str(finding) for finding in wrong))

@@ -12,7 +12,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
-PointToPoint = Literal["async", "blocking", "prefetch"]
+PointToPoint = Literal["async", "blocking", "prefetch", "torch"]
+SplitPointToPoint = Literal["async", "torch"]
+OverlappedPointToPoint = Literal["async", "batched", "torch"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered"]
 HostSync = Literal["never", "receive", "always"]
 TpOverlap = Literal["userbuffers", "local-shard"]
@@ -64,8 +66,15 @@ class Software(BaseModel):
     )
     tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
     point_to_point: PointToPoint = "blocking"
+    split_point_to_point: SplitPointToPoint = "async"  # of schedules that split backwards: their runtimes'
+    overlapped_point_to_point: OverlappedPointToPoint = (
+        "batched"  # of schedules that overlap a forward and a backward (DeepSeek's DualPipe)
+    )
     p2p_host_sync: HostSync = (
         "never"  # the host waits for point-to-point calls: for all, or for those that receive
+    )
+    optimizer_post_validation: bool = (
+        False  # where backwards are split, ranks update without waiting for the norm of all gradients
     )
     p2p_messages: int = Field(default=1, ge=1)  # messages in sequence per tensor (shape messages first)
     scatter_gather_p2p: bool = (

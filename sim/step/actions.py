@@ -11,12 +11,13 @@ from .ends import (
     embedding_forward,
     head_backward,
     head_forward,
+    head_input_grad,
+    head_weight_grad,
 )
-from .layer import backward_block, forward_block
+from .layer import backward_block, forward_block, input_grad_block, weight_grad_block
 from .loss import loss_backward, loss_forward
 from .parameters import StageParameters
 from .program import Block, Segment
-from .refusal import NotSupported
 from .stages import Stage
 
 if TYPE_CHECKING:
@@ -34,8 +35,13 @@ class Blocks:
     layer_forward: Block
     layer_backward: Block
     layer_backward_recomputed: Block
+    layer_input_grad: Block
+    layer_input_grad_recomputed: Block
+    layer_weight_grad: Block
     head_forward: Block
     head_backward: Block
+    head_input_grad: Block
+    head_weight_grad: Block
     loss_forward: Block
     loss_backward: Block
 
@@ -48,8 +54,13 @@ def build_blocks(shard: Shard, software: Software, costs: Costs, recompute: str)
         layer_forward=forward_block(shard, software, costs),
         layer_backward=backward_block(shard, software, costs, recompute),
         layer_backward_recomputed=backward_block(shard, software, costs, "full"),
+        layer_input_grad=input_grad_block(shard, software, costs, recompute),
+        layer_input_grad_recomputed=input_grad_block(shard, software, costs, "full"),
+        layer_weight_grad=weight_grad_block(shard, software, costs),
         head_forward=head_forward(shard, software, costs),
         head_backward=head_backward(shard, software, costs),
+        head_input_grad=head_input_grad(shard, software, costs),
+        head_weight_grad=head_weight_grad(shard, software, costs),
         loss_forward=loss_forward(shard, software, costs),
         loss_backward=loss_backward(shard, software, costs),
     )
@@ -73,10 +84,20 @@ def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[B
             (blocks.layer_backward_recomputed, stage.recomputed),
             (blocks.embedding_backward, int(stage.embedding)),
         ]
+    elif action.kind is Kind.INPUT_GRAD:
+        # The table's gradient comes with the last input gradient: autograd does not put it off.
+        parts = [
+            (blocks.loss_backward, int(stage.loss)),
+            (blocks.head_input_grad, int(stage.head)),
+            (blocks.layer_input_grad, stage.layers - stage.recomputed),
+            (blocks.layer_input_grad_recomputed, stage.recomputed),
+            (blocks.embedding_backward, int(stage.embedding)),
+        ]
     else:
-        raise NotSupported(
-            "schedule", "split backward (I and W) is not modelled yet; known: none, gpipe, 1f1b, interleaved"
-        )
+        parts = [
+            (blocks.head_weight_grad, int(stage.head)),
+            (blocks.layer_weight_grad, stage.layers),
+        ]
     return tuple((block, count) for block, count in parts if count)
 
 
@@ -85,10 +106,15 @@ def action_segment(action: Action, stage: Stage, blocks: Blocks) -> Segment:
 
 
 def ready_elements(block: Block, blocks: Blocks, parameters: StageParameters) -> float:
-    """Parameters whose gradients are ready once ``block`` of the last microbatch's backward has run."""
-    if block is blocks.loss_backward:
+    """Parameters whose gradients are ready once ``block`` of the last backward of a stage has run.
+
+    Where the weight gradients come apart, all of the stage's but the table's are ready with them.
+    """
+    if block in (blocks.loss_backward, blocks.head_input_grad):
         return 0.0
-    if block is blocks.head_backward:
+    if block in (blocks.layer_input_grad, blocks.layer_input_grad_recomputed):
+        return 0.0
+    if block in (blocks.head_backward, blocks.head_weight_grad):
         return parameters.head
     if block is blocks.embedding_backward:
         return parameters.embedding

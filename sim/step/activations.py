@@ -2,12 +2,14 @@
 
 Counted per layer from what backward needs, which reproduces ``s b h (34 + 5 a s / h)`` bytes and its
 forms under tensor and sequence parallelism (Korthikanti 2022, arXiv:2205.05198, section 4). They live
-from the start of a forward action to the end of its backward, on the simulated timeline.
+from the start of a forward action to the end of its backward, on the simulated timeline. Where the
+weight gradient is put off, the input gradient lets all go but both operands of those matrix products:
+``32 s b h`` bytes of the plain transformer (Qi et al. 2024, arXiv:2401.10241, section 2.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..report.result import ActionSpan
@@ -23,6 +25,8 @@ class ActivationBytes:
 
     ``recomputed_layer`` is what a layer recomputed in full keeps; ``working`` what it holds while it
     is being recomputed; ``core`` is the same of an attention core that alone is recomputed.
+    ``layer_operands`` and ``head_operands`` are what waits for the weight gradient after the input
+    gradient: the inputs of the matrices, and the gradients of their outputs.
     """
 
     layer: float
@@ -32,6 +36,17 @@ class ActivationBytes:
     embedding: float
     head: float
     logits: float
+    layer_operands: float
+    head_operands: float
+
+    def kept_by_forward(self, stage: Stage) -> float:
+        """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
+        layers = (stage.layers - stage.recomputed) * self.layer + stage.recomputed * self.recomputed_layer
+        return layers + stage.embedding * self.embedding + stage.head * self.head
+
+    def kept_by_input_grad(self, stage: Stage) -> float:
+        """Bytes of a microbatch on a stage between its input gradient and its weight gradient."""
+        return stage.layers * self.layer_operands + stage.head * self.head_operands
 
 
 @dataclass(kw_only=True)
@@ -76,6 +91,10 @@ def activation_bytes(shard: Shard, software: Software, *, selective: bool) -> Ac
         embedding=mask,
         head=stream + gathered,
         logits=logits_bytes(shard, software),
+        layer_operands=2 * gathered
+        + tokens * (shard.qkv_width + shard.attention_width + shard.ffn * (shard.gate + 1)) * e
+        + 2 * shard.hidden_bytes,
+        head_operands=gathered + tokens * shard.vocabulary * e,
     )
 
 
@@ -88,9 +107,12 @@ def peak_activations(
     """Walk one rank's actions in time. ``lazy_gradients``: bytes that a stage's first backward allocates."""
     held, peak = Peak(), Peak()
     pending = dict(lazy_gradients)
-    for at_s, _, span in sorted(_moments(actions), key=lambda m: (m[0], m[1])):
-        stage, sign = stages[span.stage], 1 if span.kind == "F" or at_s == span.start_s else -1
-        _change(held, span, stage, sizes, sign, pending)
+    for at_s, ends, span in sorted(_moments(actions), key=lambda m: (m[0], not m[1])):
+        stage = stages[span.stage]
+        if ends:
+            _release(held, span, stage, sizes)
+        else:
+            _keep(held, span, stage, sizes, pending)
         peak.timeline.append((at_s, held.total))
         if held.total > peak.total * (1 + 1e-12):
             peak.body, peak.logits, peak.gradients = held.body, held.logits, held.gradients
@@ -98,25 +120,38 @@ def peak_activations(
     return peak
 
 
-def _moments(actions: Sequence[ActionSpan]) -> list[tuple[float, int, ActionSpan]]:
-    """When something changes; what is freed at an instant is free for what is allocated at it."""
-    starts = [(span.start_s, 1, span) for span in actions]
-    return starts + [(span.end_s, 0, span) for span in actions if span.kind != "F"]
+def _moments(actions: Sequence[ActionSpan]) -> Iterator[tuple[float, bool, ActionSpan]]:
+    """When something changes, and whether an action ends: what it frees is free for what starts then."""
+    for span in actions:
+        if span.kind != "W":
+            yield span.start_s, False, span
+        if span.kind != "F":
+            yield span.end_s, True, span
 
 
-def _change(
-    held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes, sign: int, pending: dict[int, float]
+def _keep(
+    held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes, pending: dict[int, float]
 ) -> None:
-    plain = stage.layers - stage.recomputed
-    body = plain * sizes.layer + stage.recomputed * sizes.recomputed_layer + stage.embedding * sizes.embedding
-    body += stage.head * sizes.head
-    working = sizes.working if stage.recomputed else sizes.core
+    """What an action takes as it starts."""
     if span.kind == "F":
-        held.body += body
+        held.body += sizes.kept_by_forward(stage)
         held.logits += stage.loss * sizes.logits
-    elif sign > 0:
-        held.body += working
-        held.gradients += pending.pop(span.stage, 0.0)
     else:
-        held.body -= body + working
-        held.logits -= stage.loss * sizes.logits
+        held.body += _working(stage, sizes)
+        held.gradients += pending.pop(span.stage, 0.0)
+
+
+def _release(held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes) -> None:
+    """What an action lets go as it ends."""
+    if span.kind == "W":
+        held.body -= sizes.kept_by_input_grad(stage)
+        return
+    held.body -= sizes.kept_by_forward(stage) + _working(stage, sizes)
+    held.logits -= stage.loss * sizes.logits
+    if span.kind == "I":
+        held.body += sizes.kept_by_input_grad(stage)
+
+
+def _working(stage: Stage, sizes: ActivationBytes) -> float:
+    """What a backward holds while it recomputes."""
+    return sizes.working if stage.recomputed else sizes.core

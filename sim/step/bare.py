@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from ...schedules.messages.point_to_point import Compute, Exchange, Wait, point_to_point
-from ...schedules.orders.action import Kind, parts
-from ...schedules.orders.schedule import Schedule, Shape
+from ...schedules.orders.action import Kind, Orders, parts
+from ...schedules.orders.schedule import Placement, Schedule, Shape
 from ..network.transfer import Transfer
 from . import program
 from .messages import Messages
@@ -35,7 +35,14 @@ class ActionTimes:
 
 def bare_programs(schedule: Schedule, shape: Shape, times: ActionTimes, rule: str = "async") -> Programs:
     """Programs in which every action is one kernel of the given time and every message a pure latency."""
-    instructions = point_to_point(schedule.orders(shape), shape, schedule.rank_of, rule)
+    return bare_table(schedule.orders(shape), shape, schedule.rank_of, times, rule)
+
+
+def bare_table(
+    orders: Orders, shape: Shape, rank_of: Placement, times: ActionTimes, rule: str = "async"
+) -> Programs:
+    """The same of any orders, also of ones that no schedule gives."""
+    instructions = point_to_point(orders, shape, rank_of, rule)
     message = Transfer(times.latency_s, 0.0, math.inf)
     classes = []
     for rank in range(shape.ranks):

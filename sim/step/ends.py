@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..software.software import Software
 from .layer import norm, norm_backward
-from .linear import Linear, column_backward, column_forward
+from .linear import Linear, column_backward, column_forward, column_input_grad, column_weight_grad
 from .program import Block
 from .shard import Shard
 from .tape import Costs, Tape
@@ -56,6 +56,21 @@ def head_backward(shard: Shard, software: Software, costs: Costs) -> Block:
     column_backward(tape, (_head(shard),), shard, software)
     norm_backward(tape, shard, software)
     return tape.block("head backward")
+
+
+def head_input_grad(shard: Shard, software: Software, costs: Costs) -> Block:
+    """Gradients of the head's input and of the final norm; the head's own is put off."""
+    tape = Tape(costs)
+    column_input_grad(tape, (_head(shard),), shard, software)
+    norm_backward(tape, shard, software)
+    return tape.block("head input gradient")
+
+
+def head_weight_grad(shard: Shard, software: Software, costs: Costs) -> Block:
+    """The head's own gradient."""
+    tape = Tape(costs)
+    column_weight_grad(tape, (_head(shard),), shard, software)
+    return tape.block("head weight gradient")
 
 
 def _reduction(shard: Shard) -> str:

@@ -18,7 +18,8 @@ class Groups:
     """Seats of the groups that rank 0 belongs to; by symmetry every rank's are alike.
 
     ``reach[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``first_rank``
-    is the lowest global rank of each pipeline rank.
+    is the lowest global rank of each pipeline rank. Where every stage is there twice (``two_way``), both
+    copies belong to one data-parallel group.
     """
 
     tp: Seat
@@ -30,14 +31,14 @@ class Groups:
     ranks_per_stage: int
 
 
-def build_groups(scenario: Scenario, cluster: Cluster) -> Groups:
+def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False) -> Groups:
     """Slice the rank grid along each axis and seat the groups."""
     grid = rank_grid(scenario.parallelism)
     pp = grid.shape[0]
     firsts = [int(grid[r, 0, 0, 0]) for r in range(pp)]
     return Groups(
         tp=seat(grid[0, 0, 0, :], cluster),
-        dp=seat(grid[0, :, :, 0].ravel(), cluster),
+        dp=seat(grid[[0, pp - 1] if two_way else [0], :, :, 0].ravel(), cluster),
         world=seat(grid.ravel(), cluster),
         embedding=seat(grid[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),
         reach=tuple(reach(firsts[r], firsts[(r + 1) % pp], cluster) for r in range(pp)),

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 
 from ..software.software import Software
 from .attention_core import attention_backward, attention_forward
-from .linear import Linear, column_backward, column_forward, row_backward, row_forward
+from .linear import (
+    Linear,
+    column_backward,
+    column_forward,
+    column_input_grad,
+    column_weight_grad,
+    row_backward,
+    row_forward,
+    row_input_grad,
+    row_weight_grad,
+)
 from .program import Block
 from .shard import Shard
 from .tape import Costs, Tape
@@ -48,11 +58,32 @@ def forward_block(shard: Shard, software: Software, costs: Costs) -> Block:
 
 def backward_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
     """The layer's backward pass; ``recompute`` is none, selective or full."""
+    return _backward(shard, software, costs, recompute, name="backward", split=False)
+
+
+def input_grad_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
+    """The layer's backward pass without the weight gradients, which are put off."""
+    return _backward(shard, software, costs, recompute, name="input gradient", split=True)
+
+
+def weight_grad_block(shard: Shard, software: Software, costs: Costs) -> Block:
+    """The weight gradients of the layer's matrices. Attention has none; norms and biases have theirs in I."""
+    tape, weights = Tape(costs), linears(shard, software)
+    row_weight_grad(tape, weights.second, shard, software)
+    column_weight_grad(tape, weights.first, shard, software)
+    row_weight_grad(tape, weights.proj, shard, software)
+    column_weight_grad(tape, (weights.qkv,), shard, software)
+    return tape.block("layer weight gradient")
+
+
+def _backward(
+    shard: Shard, software: Software, costs: Costs, recompute: str, *, name: str, split: bool
+) -> Block:
     tape = Tape(costs)
     if recompute == "full":
         write_forward(tape, shard, software)
-    write_backward(tape, shard, software, recompute_attention=recompute == "selective")
-    return tape.block(f"layer backward ({recompute} recompute)")
+    write_backward(tape, shard, software, recompute_attention=recompute == "selective", split=split)
+    return tape.block(f"layer {name} ({recompute} recompute)")
 
 
 def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
@@ -73,22 +104,25 @@ def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
     _small_kernels(tape, software)
 
 
-def write_backward(tape: Tape, shard: Shard, software: Software, *, recompute_attention: bool) -> None:
-    """Append the backward pass: input and weight gradients of everything, last layer first."""
+def write_backward(
+    tape: Tape, shard: Shard, software: Software, *, recompute_attention: bool, split: bool = False
+) -> None:
+    """Append the backward pass, last operator first; ``split`` leaves out the matrices' weight gradients."""
     weights = linears(shard, software)
+    row, column = (row_input_grad, column_input_grad) if split else (row_backward, column_backward)
     _residual_backward(tape, shard, software)
-    row_backward(tape, weights.second, shard, software)
+    row(tape, weights.second, shard, software)
     _activation_backward(tape, shard, software)
-    column_backward(tape, weights.first, shard, software)
+    column(tape, weights.first, shard, software)
     norm_backward(tape, shard, software)
     _residual_backward(tape, shard, software)
-    row_backward(tape, weights.proj, shard, software)
+    row(tape, weights.proj, shard, software)
     if recompute_attention:
         attention_forward(tape, shard, software)
     attention_backward(tape, shard, software)
     _rope(tape, shard, software)
     _rearrange(tape, shard, software)
-    column_backward(tape, (weights.qkv,), shard, software)
+    column(tape, (weights.qkv,), shard, software)
     norm_backward(tape, shard, software)
     _small_kernels(tape, software)
 

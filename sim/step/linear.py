@@ -118,8 +118,33 @@ def column_backward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, softw
     tape.join(*reduced)
 
 
+def column_input_grad(tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software) -> None:
+    """dX = reduce(dY W^T) alone: with dW put off, nothing runs beside its reduction."""
+    for position, linear in enumerate(linears, 1):
+        tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
+        if shard.tp > 1 and (position == len(linears) or not shard.sequence_parallel):
+            kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
+            tape.tp(f"{linear.name} dgrad {kind}", kind, shard.hidden_bytes)
+    for _ in linears[1:]:
+        tape.memory("input gradient add", 3 * shard.hidden_bytes)
+
+
+def column_weight_grad(tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software) -> None:
+    """dW = gather(X)^T dY alone, from the input and the output gradient that were kept for it."""
+    if shard.sequence_parallel and software.sp_regathers_input:
+        tape.tp(f"{linears[0].name} all_gather", "all_gather", shard.hidden_bytes)
+    for linear in linears:
+        _weight_grad(tape, linear, shard, software)
+
+
 def row_backward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
     """dX = gather(dY) W^T, then dW."""
+    row_input_grad(tape, linear, shard, software)
+    row_weight_grad(tape, linear, shard, software)
+
+
+def row_input_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+    """dX = gather(dY) W^T alone; the gathered dY is kept for dW."""
     if not shard.sequence_parallel:
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
     elif not software.tp_comm_overlap:
@@ -127,6 +152,10 @@ def row_backward(tape: Tape, linear: Linear, shard: Shard, software: Software) -
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
     else:
         _gathered_gemm(tape, f"{linear.name} dgrad", linear.input_grad, shard, software)
+
+
+def row_weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+    """dW = X^T dY alone."""
     _weight_grad(tape, linear, shard, software)
 
 

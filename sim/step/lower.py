@@ -6,29 +6,31 @@ do the same at the same time (structural folding). Each class is lowered once.
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...hardware.profile import load_profile
 from ...kernels.cost import kernel_seconds
-from ...schedules.orders.schedule import Shape
-from ...schedules.pipeline import get as get_schedule
-from ..network.collectives import Seat, collective_transfer
+from ...schedules.orders.schedule import holders, stage_to_rank
+from ..network.collectives import Seat, collective_transfer, message_transfer
+from ..scenario.schedules import schedule_named, shape_of
 from .actions import build_blocks
+from .activations import activation_bytes
 from .groups import Groups, build_groups
 from .parameters import stage_parameters
 from .pipeline import write_step
 from .plan import Plan
 from .program import Program, Programs
 from .refuse import refuse_unsupported
-from .shard import shard_of
+from .shard import Shard, boundary_bytes, shard_of
 from .stages import build_stages
 from .tape import Costs, Kernel
+from .weighing import weighed_shape
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
-    from ...schedules.orders.action import Orders
     from ..scenario.models import Scenario
 
 
@@ -48,10 +50,11 @@ def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = 
     plan = make_plan(scenario, cluster, profile or load_profile(cluster.gpu.name))
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in write_step(plan)),
-        communicators=_communicators(scenario),
+        communicators=_communicators(plan),
         links=(_links(cluster),) * plan.shape.ranks,
         sms=cluster.gpu.sms,
         corun_slowdown=plan.profile.corun_slowdown,
+        ends=plan.ends,
     )
     return Lowered(programs=programs, plan=plan)
 
@@ -59,23 +62,30 @@ def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = 
 def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan:
     """Sizes, stages, orders, groups and blocks of a step."""
     refuse_unsupported(scenario, profile)
-    par = scenario.parallelism
-    shape = Shape(ranks=par.pp, microbatches=scenario.num_microbatches, chunks=par.vpp)
-    schedule = get_schedule("gpipe" if scenario.schedule == "none" else scenario.schedule)
-    shard, stages, groups = shard_of(scenario), build_stages(scenario), build_groups(scenario, cluster)
+    schedule, shape = schedule_named(scenario.schedule), shape_of(scenario)
+    two_way = stage_to_rank(schedule.rank_of, shape) is None
+    shard, stages = shard_of(scenario), build_stages(scenario)
+    groups = build_groups(scenario, cluster, two_way=two_way)
     kernels: dict[Kernel, float] = {}
     costs = _costs(scenario, cluster, profile, groups, kernels)
     blocks = build_blocks(shard, scenario.software, costs, _partial_recompute(scenario))
+    sizes = activation_bytes(shard, scenario.software, selective=scenario.training.recompute == "selective")
+    shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
+    ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
+        holders(shape.stages - 1, schedule.rank_of, shape)
+    )
+    parameters = [stage_parameters(stage, shard, scenario, ends_meet=ends_meet) for stage in stages]
     return Plan(
         scenario=scenario,
         cluster=cluster,
         profile=profile,
         shard=shard,
+        schedule=schedule,
         shape=shape,
-        orders=one_rank_order(shape) if scenario.schedule == "none" else schedule.orders(shape),
-        rank_of=schedule.rank_of,
+        ends_meet=ends_meet,
+        orders=schedule.orders(shape),
         stages=stages,
-        parameters=tuple(stage_parameters(stage, shard, scenario) for stage in stages),
+        parameters=tuple(parameters),
         groups=groups,
         blocks=blocks,
         costs=costs,
@@ -83,15 +93,11 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     )
 
 
-def one_rank_order(shape: Shape) -> Orders:
-    """Gradient accumulation without a pipeline: each microbatch forward, then backward."""
-    from ...schedules.orders.action import Action, Kind
-
-    return (
-        tuple(
-            Action(0, kind, k) for k in range(shape.microbatches) for kind in (Kind.FORWARD, Kind.BACKWARD)
-        ),
-    )
+def _message_s(scenario: Scenario, cluster: Cluster, shard: Shard, groups: Groups) -> float:
+    """A message between neighbouring pipeline ranks, the median of them."""
+    size = boundary_bytes(shard, scenario.software)
+    transfers = (message_transfer(size, reach, cluster) for reach in groups.reach)
+    return statistics.median(transfer.solo_s for transfer in transfers)
 
 
 def _partial_recompute(scenario: Scenario) -> str:
@@ -118,9 +124,15 @@ def _costs(
     )
 
 
-def _communicators(scenario: Scenario) -> dict[str, tuple[int, ...]]:
-    pp = scenario.parallelism.pp
-    return {"world": tuple(range(pp)), **({"embedding": (0, pp - 1)} if pp > 1 else {})}
+def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """Groups that join pipeline ranks: all, the two ends of a tied table, the two copies of each stage."""
+    pp = plan.shape.ranks
+    joined = {"world": tuple(range(pp))}
+    if not plan.ends_meet:
+        joined["embedding"] = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
+    if plan.two_way:
+        joined |= {plan.dp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
+    return joined
 
 
 def _links(cluster: Cluster) -> dict[str, float]:
@@ -129,4 +141,4 @@ def _links(cluster: Cluster) -> dict[str, float]:
     return {"nvlink.out": nvlink, "nvlink.in": nvlink, "nic.out": network, "nic.in": network}
 
 
-__all__ = ["Lowered", "Seat", "lower", "one_rank_order"]
+__all__ = ["Lowered", "Seat", "lower"]

@@ -70,16 +70,22 @@ def static_terms(plan: Plan, r: int) -> dict[str, float]:
     master = 4.0 if e != 4 else 0.0
     communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1)
     return {
-        "weights": held * e,
+        "weights": held * e * plan.weight_versions(r),
         "gradients": held * gradient_bytes(plan),
         "optimizer": held * (master + 8.0) / shard,
         "communication": communicators * COMMUNICATOR_BYTES,
-        "workspace": _workspace(plan.shard),
+        "workspace": _workspace(plan.shard, unfused=plan.scenario.software.attention == "unfused"),
         "context": CONTEXT_BYTES,
     }
 
 
-def _workspace(shard: Shard) -> float:
-    """Gathered activations, the widest gradient of the layer at work, and the GEMM library's workspace."""
+def _workspace(shard: Shard, *, unfused: bool) -> float:
+    """Gathered activations, the widest gradient of the layer at work, and the GEMM library's workspace.
+
+    The widest of unfused attention are its scores: a buffer that the product is written to, which no
+    backward needs (Megatron-LM ``matmul_input_buffer``), and the gradient of that size.
+    """
     gathered = 2 * shard.hidden_bytes if shard.sequence_parallel else shard.hidden_bytes
-    return gathered + shard.tokens * shard.ffn * shard.gate * shard.element_bytes + GEMM_WORKSPACE_BYTES
+    scores = shard.score_elements * shard.element_bytes if unfused else 0.0
+    widest = shard.tokens * shard.ffn * shard.gate * shard.element_bytes
+    return gathered + max(widest, scores) + GEMM_WORKSPACE_BYTES

@@ -43,7 +43,7 @@ class Messages:
             after: tuple[int, ...] = tuple(sorted({i for send in sends for i in self.done[send.action]}))
             stream = UNORDERED
         else:
-            after, stream = self.script.frontier(), "pp"
+            after, stream = self.script.frontier(), self._stream(exchange)
         index = self.script.beside(
             "exchange",
             stream,
@@ -58,6 +58,16 @@ class Messages:
         if exchange.blocking:
             self.script.wait(index)
         return index
+
+    def _stream(self, exchange: Exchange) -> str:
+        """Calls that go out as one group share a communicator, and with it a stream.
+
+        torch gives lone sends and receives one communicator for each pair of ranks
+        (ProcessGroupNCCL.cpp, ``pointToPoint``), so that a receive posted early holds up no other peer.
+        """
+        if self.rule == "torch" and len(exchange.parts) == 1:
+            return f"pp {exchange.parts[0].peer}"
+        return "pp"
 
     def _host_waits(self, exchange: Exchange) -> bool:
         if self.host_sync == "receive":

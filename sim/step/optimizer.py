@@ -28,9 +28,18 @@ class OptimizerShare:
 
 
 def write_optimizer(
-    script: Script, share: OptimizerShare, software: Software, costs: Costs, shard: Shard, *, norm: Transfer
+    script: Script,
+    share: OptimizerShare,
+    software: Software,
+    costs: Costs,
+    shard: Shard,
+    *,
+    norm: Transfer | None,
 ) -> None:
-    """Gradient norm over all ranks (its reduction joins the pipeline), then the update."""
+    """Gradient norm, then the update. ``norm`` reduces it over all ranks: there the pipeline meets.
+
+    Without it each rank updates by itself and the norm is checked later (post-validation), or never.
+    """
     grad = shard.grad_bytes
     passes: list[tuple[str, float, int]] = []
     if shard.dtype == "fp16":
@@ -38,15 +47,18 @@ def write_optimizer(
         passes.append(("unscale gradients", share.updated * (grad + 4), 2))
     passes.append(("gradient norm", share.updated * (4 if grad == 4 else grad), 2))
     _kernels(script, passes, costs)
-    script.beside(
-        "gradient norm all_reduce",
-        "world",
-        "optimizer",
-        Collective("all_reduce", "world", norm),
-        host_s=costs.host_collective_s,
-        host_sync=True,
-    )
-    script.wait(len(script.ops) - 1)
+    if norm is not None:
+        reduction = Collective("all_reduce", "world", norm)
+        script.wait(
+            script.beside(
+                "gradient norm all_reduce",
+                "world",
+                "optimizer",
+                reduction,
+                host_s=costs.host_collective_s,
+                host_sync=True,
+            )
+        )
     after = [("clip gradients", share.updated * 8, 1)]
     launches = 2 if software.fused_optimizer else 12
     traffic = ADAM_BYTES if software.fused_optimizer else 3 * ADAM_BYTES

@@ -26,11 +26,11 @@ class StageParameters:
         return self.head + self.layer * self.layers + self.embedding
 
 
-def stage_parameters(stage: Stage, shard: Shard, scenario: Scenario) -> StageParameters:
-    """A tied table counts once where both ends share a stage, and twice where they do not."""
+def stage_parameters(stage: Stage, shard: Shard, scenario: Scenario, *, ends_meet: bool) -> StageParameters:
+    """A tied table counts once where both ends share a rank (``ends_meet``), and twice where they do not."""
     table = float(shard.vocabulary * shard.hidden)
     norm = shard.hidden * (1 if shard.rms_norm else 2)
-    tied_here = scenario.model.tied_embeddings and stage.embedding and stage.head
+    tied_here = scenario.model.tied_embeddings and (ends_meet or stage.embedding)
     positions = scenario.training.seq_length * shard.hidden if scenario.model.position == "learned" else 0
     return StageParameters(
         head=(norm + (0.0 if tied_here else table)) if stage.head else 0.0,

@@ -28,14 +28,26 @@ from .messages import Messages
 from .optimizer import OptimizerShare, write_optimizer
 from .plan import Plan
 from .program import Collective, Op, Segment
+from .refusal import NotSupported
 from .script import Script
+from .seats import reach
+from .shard import boundary_bytes
 from .stages import Stage
+
+GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
+"""Actions after which a stage's gradients of a microbatch are there."""
+
+HELD_UP = ("blocking", "batched")
+"""Rules under which nothing runs on a rank while one of its messages travels."""
 
 
 def write_step(plan: Plan) -> list[list[Op]]:
     """The ops of every pipeline rank, in host order."""
-    rule = plan.scenario.software.point_to_point
-    instructions = point_to_point(plan.orders, plan.shape, plan.rank_of, rule)
+    rule = plan.point_to_point
+    try:
+        instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, rule)
+    except ValueError as refusal:
+        raise NotSupported("software.point_to_point", str(refusal)) from None
     return [_StepWriter(plan, index, rule).write(instructions[index]) for index in range(plan.shape.ranks)]
 
 
@@ -61,11 +73,12 @@ class _StepWriter:
             host_s=software.p2p_messages * plan.costs.host_collective_s,
             host_sync=software.p2p_host_sync,
         )
-        self.reduces = par.dp * par.cp > 1
+        self.reduces = plan.groups.dp.ranks > 1
         self.sharded = par.zero >= 1
-        self.overlaps = self.reduces and software.overlap_grad_reduce
+        # Both copies of a stage must reduce in the same order, so they do so when all is there.
+        self.overlaps = self.reduces and software.overlap_grad_reduce and not plan.two_way
         self.gradients = Gradients(
-            communicator="dp",
+            communicator=plan.dp_communicator(self.index),
             transfer=lambda kind, size: collective_transfer(
                 kind, size, plan.groups.dp, plan.cluster, measured
             ),
@@ -77,10 +90,8 @@ class _StepWriter:
         )
         # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
         self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or self.index > 0))
-        self.last_microbatch = plan.shape.microbatches - 1
-        self.backward_order = [
-            a for a in actions_of(plan.orders[self.index]) if a.kind in (Kind.BACKWARD, Kind.WEIGHT_GRAD)
-        ]
+        self.backward_order = [a for a in actions_of(plan.orders[self.index]) if a.kind in GIVES_GRADIENT]
+        self.final = {action.stage: action for action in self.backward_order}
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
         self._prefetch_parameters()
@@ -109,8 +120,8 @@ class _StepWriter:
         else:
             self._spelled_out(action, stage)
         self.messages.done[action] = script.frontier()
-        if action.kind is Kind.BACKWARD:
-            self._after_backward()
+        if action.kind in GIVES_GRADIENT:
+            self._after_backward(action)
 
     def _undisturbed(self, action: Action) -> bool:
         """Whether nothing of this rank's own can run beside the action: its blocks keep their solo time."""
@@ -120,13 +131,13 @@ class _StepWriter:
             return False
         if self._gathers_in_flight():
             return False
-        beside_tp = self.rule != "blocking" and self.plan.shard.tp > 1 and self.plan.shape.ranks > 1
+        beside_tp = self.rule not in HELD_UP and self.plan.shard.tp > 1 and self.plan.shape.ranks > 1
         return not (beside_tp and self._neighbour_in_domain())
 
     def _gradients_in_flight(self, action: Action) -> bool:
         if self.gradients.reductions:
             return True
-        return self.buckets and action.kind is Kind.BACKWARD and action.microbatch == self.last_microbatch
+        return self.buckets and action == self.final[action.stage]
 
     def _gathers_in_flight(self) -> bool:
         return bool(self.gathers)
@@ -142,7 +153,9 @@ class _StepWriter:
             if action.kind is Kind.FORWARD and action.microbatch == 0
             else []
         )
-        reduces = self.buckets and action.kind is Kind.BACKWARD and action.microbatch == self.last_microbatch
+        reduces = self.buckets and action == self.final[action.stage]
+        if reduces and action.kind is Kind.WEIGHT_GRAD:
+            self.gradients.add(script, plan.parameters[action.stage].embedding)
         for block, count in action_blocks(action, stage, plan.blocks):
             for _ in range(count):
                 if gathers:
@@ -155,16 +168,19 @@ class _StepWriter:
         if action.kind is Kind.FORWARD and action.microbatch == 0:
             self.gathers.pop(action.stage, None)
 
-    def _after_backward(self) -> None:
+    def _after_backward(self, action: Action) -> None:
         """Megatron's aligned reduction: after its j-th backward, rank r reduces what ends at j - r."""
         plan = self.plan
+        if plan.ends == "streaming":
+            self._update(plan.parameters[action.stage].total)
+            return
         slot = self.backwards - self.index
         self.backwards += 1
         if not self.overlaps or self.buckets or plan.shape.chunks == 1:
             return
         if slot >= 0:
             ended = self.backward_order[slot]
-            if ended.microbatch == self.last_microbatch:
+            if ended == self.final[ended.stage]:
                 self._reduce_stage(ended.stage)
 
     def _reduce_stage(self, stage: int) -> None:
@@ -180,9 +196,8 @@ class _StepWriter:
 
     def _transfer(self, part: Send | Recv) -> Transfer:
         plan = self.plan
-        low, high = sorted((self.index, part.peer))
-        reach = plan.groups.reach[low if high - low == 1 else high]
-        key = (self._message_bytes(part.action), reach)
+        mine, other = (plan.groups.first_rank[index] for index in (self.index, part.peer))
+        key = (self._message_bytes(part.action), reach(mine, other, plan.cluster))
         if key not in self.transfers:
             count = plan.scenario.software.p2p_messages
             self.transfers[key] = message_transfer(*key, plan.cluster, messages=count)
@@ -194,8 +209,7 @@ class _StepWriter:
         boundary = action.stage if action.kind is Kind.FORWARD else action.stage - 1
         if stages[boundary].head and not stages[boundary].loss:
             return float(shard.tokens * shard.vocabulary * shard.element_bytes)
-        split = shard.sequence_parallel or self.plan.scenario.software.scatter_gather_p2p
-        return shard.hidden_bytes / (shard.tp if split else 1)
+        return boundary_bytes(shard, self.plan.scenario.software)
 
     def _gather_received(self, exchange: Exchange, posted: int) -> None:
         """Scatter/gather (Narayanan 2021, section 4.1): the receivers rebuild the activation over NVLink."""
@@ -223,7 +237,8 @@ class _StepWriter:
         plan = self.plan
         if not (self.reduces and self.sharded and plan.scenario.software.overlap_param_gather):
             return
-        for s in plan.held_stages(self.index):
+        held = plan.held_stages(self.index)
+        for s in sorted(held) if plan.two_way else held:
             parameters = plan.parameters[s]
             units = [parameters.embedding] * bool(parameters.embedding) + [
                 parameters.layer
@@ -244,25 +259,30 @@ class _StepWriter:
                 self.gradients.ready = sum(plan.parameters[s].total for s in left)
             self.gradients.finish(script, held / dp if self.sharded else held)
         self._reduce_tied_embedding()
-        updated = held / dp if self.sharded else held
-        norm = collective_transfer("all_reduce", 8.0, plan.groups.world, plan.cluster)
-        write_optimizer(
-            script,
-            OptimizerShare(updated=updated, held=held),
-            plan.scenario.software,
-            plan.costs,
-            plan.shard,
-            norm=norm,
-        )
+        if plan.ends != "streaming":
+            self._update(held)
         if self.reduces and self.sharded and not plan.scenario.software.overlap_param_gather:
             script.wait(self.gradients.gather_parameters(script, held, plan.shard.element_bytes))
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
 
+    def _update(self, held: float) -> None:
+        """The optimizer, over ``held`` parameters or this rank's share of them."""
+        plan = self.plan
+        norm = collective_transfer("all_reduce", 8.0, plan.groups.world, plan.cluster)
+        write_optimizer(
+            self.script,
+            OptimizerShare(updated=held / plan.groups.dp.ranks if self.sharded else held, held=held),
+            plan.scenario.software,
+            plan.costs,
+            plan.shard,
+            norm=norm if plan.ends == "together" else None,
+        )
+
     def _reduce_tied_embedding(self) -> None:
         plan = self.plan
-        pp = plan.shape.ranks
-        if not plan.scenario.model.tied_embeddings or pp == 1 or self.index not in (0, pp - 1):
+        ends = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
+        if not plan.scenario.model.tied_embeddings or plan.ends_meet or self.index not in ends:
             return
         size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
         transfer = collective_transfer("all_reduce", size, plan.groups.embedding, plan.cluster)

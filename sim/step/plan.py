@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import actions_of
+from ...schedules.orders.schedule import stage_to_rank
+from ...schedules.pipeline.pipedream import weight_versions
 from .actions import Blocks
 from .groups import Groups
 from .parameters import StageParameters
+from .program import Ending
 from .shard import Shard
 from .stages import Stage
 from .tape import Costs, Kernel
+from .weighing import overlaps, splits_backward
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
     from ...schedules.orders.action import Orders
-    from ...schedules.orders.schedule import Placement, Shape
+    from ...schedules.orders.schedule import Schedule, Shape
     from ..scenario.models import Scenario
 
 
@@ -25,16 +29,19 @@ if TYPE_CHECKING:
 class Plan:
     """One step of one scenario: ``stages`` and ``parameters`` by virtual stage, ``orders`` by pipeline rank.
 
-    ``kernels`` are the distinct kernels that the blocks run.
+    ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the distinct kernels
+    that the blocks run.
     """
+
+    schedule: Schedule
 
     scenario: Scenario
     cluster: Cluster
     profile: GpuProfile
     shard: Shard
     shape: Shape
+    ends_meet: bool
     orders: Orders
-    rank_of: Placement
     stages: tuple[Stage, ...]
     parameters: tuple[StageParameters, ...]
     groups: Groups
@@ -49,3 +56,36 @@ class Plan:
     def held_parameters(self, index: int) -> float:
         """Parameters that a rank of that pipeline rank holds."""
         return sum(self.parameters[s].total for s in self.held_stages(index))
+
+    @property
+    def two_way(self) -> bool:
+        """Whether microbatches travel both ways, so that every stage is there twice (DualPipe)."""
+        return stage_to_rank(self.schedule.rank_of, self.shape) is None
+
+    @property
+    def ends(self) -> Ending:
+        """How the next step follows this one."""
+        if self.schedule.name == "pipedream":
+            return "streaming"
+        skewed = self.scenario.software.optimizer_post_validation and splits_backward(self.orders)
+        return "skewed" if skewed else "together"
+
+    @property
+    def point_to_point(self) -> str:
+        """The rule by which messages are posted and awaited."""
+        software = self.scenario.software
+        if overlaps(self.orders):
+            return software.overlapped_point_to_point
+        return software.split_point_to_point if splits_backward(self.orders) else software.point_to_point
+
+    def rank_of(self, stage: int) -> int:
+        """The pipeline rank of a virtual stage, for the first microbatch."""
+        return self.schedule.rank_of(stage, 0, self.shape)
+
+    def weight_versions(self, index: int) -> int:
+        """Copies of the 16-bit weights that a pipeline rank keeps: more than one where steps overlap."""
+        return weight_versions(index, self.shape) if self.ends == "streaming" else 1
+
+    def dp_communicator(self, index: int) -> str:
+        """Name of the group that a rank reduces its gradients in; with two copies, both share it."""
+        return f"dp {min(index, self.shape.ranks - 1 - index)}" if self.two_way else "dp"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal, get_args
 
 from ..network.transfer import Transfer
 
@@ -84,6 +85,13 @@ class Segment:
         return sum(count * sum(op.host_s for op in block.ops) for block, count in self.blocks)
 
 
+Ending = Literal["together", "skewed", "streaming"]
+"""How the next step follows: after all classes have ended (together); on each class as soon as that has
+ended itself, so that a step takes the longest span of a class (skewed: optimizer post-validation, Qi et
+al. 2024, section 4); or with no end at all, microbatch after microbatch (streaming: PipeDream)."""
+
+ENDINGS: tuple[Ending, ...] = get_args(Ending)
+
 Work = Compute | Collective | Exchange | Segment
 
 
@@ -114,7 +122,8 @@ class Programs:
 
     ``communicators`` maps a name to the classes that it joins; a name that is not there (tp, dp)
     stands for a group of its own in every class, whose members are equal and so never wait for one
-    another. ``links`` maps a local link name to its capacity in bytes per second, by class.
+    another. ``links`` maps a local link name to its capacity in bytes per second, by class. ``ends``
+    says how the next step follows this one.
     """
 
     classes: tuple[Program, ...]
@@ -122,3 +131,4 @@ class Programs:
     links: tuple[Mapping[str, float], ...]
     sms: int
     corun_slowdown: float
+    ends: Ending = "together"

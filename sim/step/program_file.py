@@ -4,6 +4,7 @@
 
 - ``scenario``: the document of the scenario that was lowered, or null for anyone else's program;
 - ``sms`` of a GPU and ``corun_slowdown`` of kernels beside communication (0.1: they take 10 % longer);
+- ``ends``: how the next step follows: together (the default), skewed or streaming (program.py);
 - ``communicators``: name -> classes that it joins. One that is not here (tp, dp) is a class's own;
 - ``links``: sets of link -> bytes per second, of which each class names one by its number;
 - ``kernels``: name -> seconds, kind (gemm, attention, memory-bound, fixed), flops, bytes;

@@ -15,12 +15,25 @@ from typing import Any, TypeVar
 from ...hardware.catalogue import unknown_name
 from ..network.transfer import Transfer
 from ..report.result import RankClass
-from .program import Block, Collective, Compute, Exchange, Op, Part, Program, Programs, Segment, Work
+from .program import (
+    ENDINGS,
+    Block,
+    Collective,
+    Compute,
+    Ending,
+    Exchange,
+    Op,
+    Part,
+    Program,
+    Programs,
+    Segment,
+    Work,
+)
 from .program_fields import Entry, Malformed
 
 T = TypeVar("T")
 
-TOP = ("format", "version", "scenario", "sms", "corun_slowdown", "communicators", "links")
+TOP = ("format", "version", "scenario", "sms", "corun_slowdown", "ends", "communicators", "links")
 TABLES = ("kernels", "transfers", "blocks", "classes")
 OP = ("name", "stream", "category", "after", "action", "host_s", "host_sync")
 WORK = {
@@ -72,6 +85,7 @@ class Reader:
             links=tuple(links for _, links, _ in classes),
             sms=top.whole("sms", least=1),
             corun_slowdown=top.number("corun_slowdown", 0.0),
+            ends=_ending(top),
         )
         return programs, tuple(ranks for _, _, ranks in classes), scenario
 
@@ -208,3 +222,11 @@ def _named(table: Mapping[str, T], entry: Entry, name: str) -> T:
     if key not in table:
         raise Malformed(f"{entry.where}: {name}: {unknown_name(name, key, table)}")
     return table[key]
+
+
+def _ending(top: Entry) -> Ending:
+    text = top.text("ends", "together")
+    for known in ENDINGS:
+        if text == known:
+            return known
+    raise Malformed(f"program: {unknown_name('ends', text, ENDINGS)}")

@@ -39,6 +39,7 @@ def document_lines(
         "scenario": scenario,
         "sms": programs.sms,
         "corun_slowdown": float(programs.corun_slowdown),
+        "ends": programs.ends,
         "communicators": {name: list(members) for name, members in programs.communicators.items()},
     }
     links = [[dumps({name: float(rate) for name, rate in one})] for one in sets]

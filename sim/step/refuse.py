@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
 
-SCHEDULES = ("none", "gpipe", "1f1b", "interleaved")
-
 
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     """Raise NotSupported for the first field that names something not modelled."""
@@ -48,7 +46,9 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "software.attention", f"{profile.gpu} has no attention kernel {attention}; known: {known}"
         )
-    if scenario.schedule not in SCHEDULES:
+    if scenario.schedule == "pipedream" and par.dp * par.cp > 1:
         raise NotSupported(
-            "schedule", f"{scenario.schedule} is not modelled yet; known: {', '.join(SCHEDULES)}"
+            "schedule",
+            f"pipedream updates after every microbatch; replicas of its stages (dp {par.dp}) are not "
+            "modelled; set dp to 1",
         )

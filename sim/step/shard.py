@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
+    from ..software.software import Software
 
 ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 """Bytes per element of activations and GEMM inputs, by precision."""
@@ -83,6 +84,12 @@ class Shard:
         norms = 2 * h if self.rms_norm else 4 * h
         biases = (self.qkv_width + self.ffn * self.gate + 2 * h) if self.biases else 0
         return float(matrices + norms + biases)
+
+
+def boundary_bytes(shard: Shard, software: Software) -> float:
+    """Bytes of one activation, or its gradient, that a rank hands to the next stage."""
+    split = shard.sequence_parallel or software.scatter_gather_p2p
+    return shard.hidden_bytes / (shard.tp if split else 1)
 
 
 def shard_of(scenario: Scenario) -> Shard:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..scenario.schedules import schedule_named, shape_of
 from .refusal import NotSupported
 
 if TYPE_CHECKING:
@@ -102,11 +103,12 @@ def _recomputed_layers(scenario: Scenario, layers: list[int]) -> list[int]:
             "training.recompute", "recomputation by module is not modelled yet; known: none, selective, full"
         )
     # The count is per pipeline stage (a rank), whose virtual stages are filled in order.
-    pp = scenario.parallelism.pp
-    left = [recompute.layers] * pp
+    rank_of, shape = schedule_named(scenario.schedule).rank_of, shape_of(scenario)
+    left = [recompute.layers] * shape.ranks
     recomputed = []
     for index, held in enumerate(layers):
-        taken = min(held, left[index % pp])
-        left[index % pp] -= taken
+        rank = rank_of(index, 0, shape)
+        taken = min(held, left[rank])
+        left[rank] -= taken
         recomputed.append(taken)
     return recomputed

@@ -34,6 +34,7 @@ class Rule:
 RULES = (
     Rule(r"^deepspeed zero-?3", "deepspeed-zero3-2021"),
     Rule(r"megatron-deepspeed", "megatron-deepspeed-2022"),
+    Rule(r"megatron-lm.*zero.?bubble", "megatron-zero-bubble-2023"),
     Rule(r"aleph alpha", "aleph-alpha-2023"),
     Rule(r"^meta in-house", "llama3-meta-2024"),
     Rule(r"hai-llm", "deepseek-hai-2024"),

@@ -1,12 +1,9 @@
-"""A timed schedule for programs: one JSON object, and the orders as a table of comma-separated values."""
+"""A timed schedule for programs: one JSON object."""
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any
 
-from ....schedules.orders.action import Orders
 from .timed import TimedSchedule
 
 
@@ -26,10 +23,3 @@ def schedule_document(schedule: TimedSchedule) -> dict[str, Any]:
         "bubble_rate_makespan": schedule.bubble_rate_makespan,
         "peak_activation_chunks": list(schedule.peaks),
     }
-
-
-def orders_csv(orders: Orders) -> str:
-    """One line a rank, one cell a step: what torch.distributed.pipelining reads and writes."""
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows([str(step) for step in order] for order in orders)
-    return written.getvalue()

@@ -31,7 +31,7 @@ def timeline_svg(result: Result, *, window: tuple[float, float] | None = None) -
     ``window`` (first and last second) shows that stretch alone. Raises ValueError when it is empty
     or lies outside the step.
     """
-    shown = _checked(window, result.step_time_s)
+    shown = _checked(window, result.makespan_s)
     rows = tracks(result)
     notes = window is None and len(result.bubble_per_stage) > max(row.pp for row in rows)
     width = WIDTH - LEFT - RIGHT - (NOTES if notes else 0.0)
@@ -52,16 +52,16 @@ def timeline_svg(result: Result, *, window: tuple[float, float] | None = None) -
     return page(f"Schedule timeline of {name}", parts, bottom + 8, hatches)
 
 
-def _checked(window: tuple[float, float] | None, step_time_s: float) -> tuple[float, float]:
+def _checked(window: tuple[float, float] | None, makespan_s: float) -> tuple[float, float]:
     if window is None:
-        return 0.0, step_time_s
+        return 0.0, makespan_s
     first, last = window
-    if not 0 <= first < last or first >= step_time_s:
+    if not 0 <= first < last or first >= makespan_s:
         raise ValueError(
             f"no such window: {first:g} to {last:g} s (first must be under last, and both within "
-            f"the step of {step_time_s:g} s)"
+            f"the step of {makespan_s:g} s)"
         )
-    return first, min(last, step_time_s)
+    return first, min(last, makespan_s)
 
 
 def _header(result: Result) -> Iterator[str]:

@@ -1,0 +1,20 @@
+"""Orders written down as what a rank does on which stage, the microbatches left to be counted.
+
+Handcrafted schedules are published so: ``F_a × 3, [F_z, I_z, W_z] × 2``. Knows no schedule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from .action import Action, Kind
+
+
+def counted(work: Iterable[tuple[int, Kind]]) -> Iterator[Action]:
+    """An action for each (stage, kind), its microbatches counting up from 0 for each of them apart."""
+    next_one: Counter[tuple[int, Kind]] = Counter()
+    for piece in work:
+        stage, kind = piece
+        yield Action(stage, kind, next_one[piece])
+        next_one[piece] += 1

@@ -1,0 +1,50 @@
+"""From a building block to the orders of V-Half and V-Min, in four passes. Knows neither block nor costs.
+
+Source: sail-sg/zero-bubble-pipeline-parallelism 39f2c18 ``zbv_greedy.py`` ``schedule_from_pattern``. It
+ends by timing the order with costs (``runtime.py`` gives it 1000 for F, B and W, and a latency of 1): that
+tells a bubble rate, and leaves the order as it is.
+"""
+
+from __future__ import annotations
+
+from ..orders.action import Kind, Orders
+from .building_block import (
+    B_A,
+    B_Z,
+    F_A,
+    F_Z,
+    QUEUE_PER_CHUNK,
+    W_A,
+    W_Z,
+    Block,
+    orders_of,
+    repeated,
+    with_weight_grads,
+    without_weight_grads,
+)
+from .reorder import START, reorder, squeeze, steady
+
+_KINDS = {
+    F_A: Kind.FORWARD,
+    F_Z: Kind.FORWARD,
+    B_Z: Kind.INPUT_GRAD,
+    B_A: Kind.INPUT_GRAD,
+    W_Z: Kind.WEIGHT_GRAD,
+    W_A: Kind.WEIGHT_GRAD,
+}
+
+
+def compacted(block: Block, microbatches: int) -> Orders:
+    """Orders that hold no more activations than the repeated block does.
+
+    (A) weight gradients take the idle slots; (B) warm-up and cool-down move up, weight gradients with them;
+    (C) the cool-down moves up once more, while weight gradients only fill what is left; (D) weight
+    gradients are given out anew, those of chunk z first.
+    """
+    rows = [with_weight_grads(row) for row in repeated(block, microbatches)]  # (A)
+    rows = squeeze(reorder(rows, keep=steady(rows)))  # (B)
+    rows = [without_weight_grads(row) for row in rows]
+    rows = reorder(rows, keep=(START, steady(rows)[1]), postponed=True)  # (C)
+    rows = squeeze([with_weight_grads(row) for row in rows])
+    rows = [with_weight_grads(without_weight_grads(row), QUEUE_PER_CHUNK) for row in rows]  # (D)
+    return orders_of(rows, _KINDS)

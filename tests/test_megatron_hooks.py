@@ -1,0 +1,161 @@
+"""Megatron's calls beside the actions: combined steps, and when gradients and parameters travel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from schedule_shapes import golden_shape, goldens, parse, shapes_of
+
+from stepsim.schedules.messages.megatron_hooks import Call, Hook, hooked
+from stepsim.schedules.messages.point_to_point import point_to_point
+from stepsim.schedules.orders.action import Kind, Overlap, actions_of, parts
+from stepsim.schedules.orders.in_flight import peak_activations
+from stepsim.schedules.orders.schedule import Shape
+from stepsim.schedules.orders.validate import validate
+from stepsim.schedules.pipeline import get, interleaved
+from stepsim.schedules.pipeline.interleaved import overlapped_orders
+
+# As recorded ---------------------------------------------------------------------------------------------
+
+
+def test_synchronisation_calls(shared: Path) -> None:
+    """Every call of every golden that logs them, in its place between the actions."""
+    logged = Counter[int]()
+    for name, golden in goldens(shared / "data" / "goldens" / "megatron", "*.json"):
+        if "hooks" in golden:
+            shape = golden_shape(golden)
+            orders = get("1f1b" if shape.chunks == 1 else "interleaved").orders(shape)
+            assert [list(map(str, one)) for one in hooked(orders, shape)] == golden["hooks"], name
+            logged[shape.chunks] += 1
+    assert logged == {1: 8, 2: 10, 3: 7}
+
+
+def test_combined_steps(shared: Path) -> None:
+    logged = 0
+    for name, golden in goldens(shared / "data" / "goldens" / "megatron", "*.json"):
+        if "moe_overlap" in golden:
+            orders = overlapped_orders(golden_shape(golden))
+            named = [[str(step).replace("OVERLAP_F_B", "OVERLAP") for step in order] for order in orders]
+            assert named == golden["moe_overlap"], name
+            logged += 1
+    assert logged == 17
+
+
+@st.composite
+def interleaved_by_megatron(draw: st.DrawFn) -> Shape:
+    """Only others interleave fewer microbatches than ranks, or a last group smaller than the ranks."""
+    shape = draw(shapes_of("interleaved"))
+    last = shape.microbatches % interleaved.group_size(shape)
+    assume(shape.microbatches >= shape.ranks and (last == 0 or last >= shape.ranks))
+    return shape
+
+
+# Laws ----------------------------------------------------------------------------------------------------
+
+
+@given(interleaved_by_megatron())
+def test_combined_steps_do_the_same_work_with_one_activation_more(shape: Shape) -> None:
+    """The same forwards and the same backwards in the same order; nothing deadlocks."""
+    overlapped, plain = overlapped_orders(shape), interleaved.orders(shape)
+    validate(overlapped, shape, interleaved.SCHEDULE.rank_of)
+    for kind in (Kind.FORWARD, Kind.BACKWARD):
+        assert [[a for a in actions_of(order) if a.kind is kind] for order in overlapped] == [
+            [a for a in actions_of(order) if a.kind is kind] for order in plain
+        ]
+    most = shape.microbatches * shape.chunks
+    for more, held in zip(peak_activations(overlapped), peak_activations(plain), strict=True):
+        assert more == min(held + 1, most)
+
+
+@given(interleaved_by_megatron())
+def test_messages_of_combined_steps_need_a_rule_that_knows_pairs(shape: Shape) -> None:
+    orders, rank_of = overlapped_orders(shape), interleaved.SCHEDULE.rank_of
+    assert point_to_point(orders, shape, rank_of, "torch")
+    if any(isinstance(step, Overlap) for order in orders for step in order):
+        with pytest.raises(ValueError, match="use async or torch"):
+            point_to_point(orders, shape, rank_of, "prefetch")
+
+
+@given(st.one_of(shapes_of("1f1b"), interleaved_by_megatron()), st.booleans())
+def test_every_stage_is_reduced_once_after_its_last_backward(shape: Shape, aligned: bool) -> None:
+    """All at once by a call, or bucket by bucket in the last backward itself: never both, never neither."""
+    orders = get("1f1b" if shape.chunks == 1 else "interleaved").orders(shape)
+    for rank, entries in enumerate(hooked(orders, shape, aligned=aligned)):
+        assert tuple(one for one in entries if not isinstance(one, Hook)) == orders[rank]
+        enabled, reduced, ended = True, Counter[int](), set()
+        for entry in entries:
+            match entry:
+                case Hook(Call.ENABLE | Call.DISABLE as call, None):
+                    enabled = call is Call.ENABLE
+                case Hook(Call.REDUCE, stage):
+                    assert stage in ended
+                    assert enabled
+                    reduced[stage or 0] += 1
+                case Hook(Call.GATHER, stage):
+                    assert aligned
+                case step:
+                    assert not isinstance(step, Hook)
+                    for action in parts(step):
+                        last = action.kind is Kind.BACKWARD and action.microbatch == shape.microbatches - 1
+                        ended |= {action.stage} if last else set()
+                        if enabled:
+                            assert last
+                            reduced[action.stage] += 1
+        assert reduced == {chunk * shape.ranks + rank: 1 for chunk in range(shape.chunks)}
+        assert enabled
+
+
+@given(interleaved_by_megatron())
+def test_parameters_are_gathered_once_and_ahead_of_use(shape: Shape) -> None:
+    orders = get("interleaved").orders(shape)
+    for rank, entries in enumerate(hooked(orders, shape)):
+        gathered: list[int | None] = []
+        for entry in entries:
+            match entry:
+                case Hook(Call.GATHER, stage):
+                    gathered.append(stage)
+                case Hook():
+                    pass
+                case step:
+                    assert {action.stage for action in parts(step)} <= set(gathered)
+        assert gathered == [chunk * shape.ranks + rank for chunk in range(shape.chunks)]
+
+
+@given(interleaved_by_megatron())
+def test_ranks_reduce_in_the_same_slot(shape: Shape) -> None:
+    """Rank r reduces the chunk that ended with its backward j-r right after its backward j."""
+    orders = get("interleaved").orders(shape)
+    slots: dict[int, set[int]] = {}
+    for rank, entries in enumerate(hooked(orders, shape)):
+        backwards = 0
+        for entry in entries:
+            if isinstance(entry, Hook):
+                if entry.call is Call.REDUCE and backwards < shape.microbatches * shape.chunks:
+                    assert entry.stage is not None
+                    slots.setdefault(entry.stage // shape.ranks, set()).add(backwards - rank)
+            else:
+                backwards += sum(action.kind is Kind.BACKWARD for action in parts(entry))
+    assert all(len(found) == 1 for found in slots.values())
+
+
+def test_buckets_of_every_stage_unless_aligned() -> None:
+    shape = Shape(ranks=2, microbatches=2, chunks=2)
+    orders = get("interleaved").orders(shape)
+    entries = hooked(orders, shape, aligned=False)[1]
+    assert " ".join(map(str, entries)) == "DIS 1F0 1F1 3F0 3B0 3F1 EN 3B1 DIS 1B0 EN 1B1 DIS EN"
+
+
+def test_split_backwards_are_refused() -> None:
+    shape = Shape(ranks=1, microbatches=1)
+    with pytest.raises(ValueError, match="rank 0 has 0I0"):
+        hooked(parse([["0F0", "0I0", "0W0"]]), shape)
+
+
+def test_fewer_microbatches_than_ranks_are_refused() -> None:
+    shape = Shape(ranks=3, microbatches=2, chunks=2, group=2)
+    with pytest.raises(ValueError, match="so not 2 on 3"):
+        hooked(interleaved.orders(shape), shape)
