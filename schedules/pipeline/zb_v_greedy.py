@@ -79,7 +79,7 @@ def _improved(shape: Shape, squeezes: Squeezes) -> _Found:
 
     Its allowance is what it idled less than the worst.
     """
-    # Less than 2p forwards holds all microbatches (check), so that more are never held.
+    # A limit under 2p forwards is accepted only if it holds all 2m: then nothing can exceed it.
     enough = 2 * shape.ranks * shape.memory.forward
     limit = max(shape.memory.limit or enough, enough)
     best = greedy_pass(shape, Rules(squeezes=squeezes, allowances=(0,) * shape.ranks, limit=limit))
