@@ -15,7 +15,7 @@ SCENARIO := llama3.1-405b-16k
 TIMELINE := out/$(SCENARIO).svg
 CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml))
 
-.PHONY: help demo test check validate benchmarks clean
+.PHONY: help demo test check validate gallery benchmarks clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -34,6 +34,9 @@ check: $(VENV)/.installed-test
 validate: $(VENV)/.installed ## predict every measured case and rewrite docs/accuracy.md
 	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }
 	$(BIN)/stepsim validate $(CASES) --markdown docs/accuracy.md
+
+gallery: $(VENV)/.installed ## rewrite docs/schedules.md and its pictures
+	$(BIN)/stepsim schedule gallery docs/schedules.md
 
 benchmarks: $(VENV)/.installed ## time the program on this machine
 	$(BIN)/python benchmarks/run.py

@@ -31,9 +31,19 @@ def list_names(
     if as_json:
         echo_json(names)
     elif kind:
-        typer.echo("\n".join(names[kind]))
+        typer.echo("\n".join(_described(kind, names[kind])))
     else:
         typer.echo("\n\n".join("\n  ".join([title, *known]) for title, known in names.items()))
+
+
+def _described(kind: Kind, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, schedules with their titles."""
+    if kind is not Kind.SCHEDULES:
+        return names
+    from ..schedules.pipeline import get
+
+    width = max(map(len, names)) + 2
+    return tuple(f"{name:<{width}}{get(name).title}" for name in names)
 
 
 def _names(kind: Kind) -> tuple[str, ...]:

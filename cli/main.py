@@ -16,6 +16,7 @@ from .list import list_names
 from .mistakes import reported
 from .replay import replay
 from .run import run
+from .schedule import schedule
 from .schema import schema
 from .validate import validate
 
@@ -34,6 +35,7 @@ app.command("replay")(reported(replay))
 app.command("compare")(reported(compare))
 app.command("validate")(reported(validate))
 app.add_typer(calibrate, name="calibrate")
+app.add_typer(schedule, name="schedule")
 app.command("schema")(reported(schema))
 app.command("list")(reported(list_names))
 

@@ -14,9 +14,10 @@ from results import fake_result
 
 from stepsim.sim.report.result import Result, Span
 from stepsim.sim.report.timeline import palette
+from stepsim.sim.report.timeline.boxes import Box, gathered
 from stepsim.sim.report.timeline.intervals import difference, union
 from stepsim.sim.report.timeline.picture import WIDTH, timeline_svg
-from stepsim.sim.report.timeline.tracks import Box, gathered, tracks
+from stepsim.sim.report.timeline.tracks import tracks
 
 SVG = "{http://www.w3.org/2000/svg}"
 PIXEL = 0.02  # coordinates are written with two decimals
@@ -96,7 +97,7 @@ def test_the_open_end_is_hatched_and_overlap_is_not() -> None:
     result = fake_result(pp=2, microbatches=2, tail_s=0.040)
     end_s = result.step_time_s - 0.040
     tail = tracks(result)[0].tail
-    assert [(box.kind, box.start_s, box.end_s) for box in tail] == [
+    assert [(box.kind, box.start, box.end) for box in tail] == [
         ("dp", pytest.approx(end_s), pytest.approx(end_s + 0.020))
     ]
     assert timeline_svg(result).count('fill="url(#hatch-dp)"') == 2 + 1  # both ranks, and the legend
@@ -111,7 +112,7 @@ def test_exposed_communication_is_what_no_kernel_covers() -> None:
         Span(0, "dp", "all_gather", "dp", "0F0", 0.06, 0.09, 0.0, 0.0),
     ]
     (track,) = tracks(replace(base, spans_source=lambda: iter(spans)))
-    assert [(box.kind, box.start_s, box.end_s) for box in track.exposed] == [
+    assert [(box.kind, box.start, box.end) for box in track.exposed] == [
         ("tp", 0.05, 0.08),
         ("dp", 0.08, 0.09),
     ]
@@ -214,6 +215,6 @@ def test_columns_keep_the_area(parts: list[tuple[str, int]]) -> None:
     drawn = gathered(made, (0.0, at), columns)
     rounding = columns * 2 * 0.05 * (at / columns)
     for kind in "FB":
-        area = sum(box.duration_s * (box.high - box.low) for box in drawn if box.kind == kind)
-        assert area == pytest.approx(sum(b.duration_s for b in made if b.kind == kind), abs=rounding)
+        area = sum(box.duration * (box.high - box.low) for box in drawn if box.kind == kind)
+        assert area == pytest.approx(sum(b.duration for b in made if b.kind == kind), abs=rounding)
     assert all(0 <= box.low <= box.high <= 1 for box in drawn)

@@ -100,6 +100,7 @@ class Schedule:
     ``in_flight(rank, shape)`` is the largest number of chunk activations that a rank ever holds; None
     where only the orders tell. ``chunks`` per rank is what a shape has unless it says otherwise.
     ``weighs``: the orders depend on the costs and the memory of the shape.
+    ``weight_versions(rank, shape)`` is how many versions of its weights a rank keeps; None: one.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Schedule:
     in_flight: Callable[[int, Shape], int] | None = None
     chunks: int = 1
     weighs: bool = False
+    weight_versions: Callable[[int, Shape], int] | None = None
 
 
 def loop_placement(stage: int, microbatch: int, shape: Shape) -> int:

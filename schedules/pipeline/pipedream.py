@@ -47,4 +47,5 @@ SCHEDULE = Schedule(
     check=check,
     rank_of=loop_placement,
     in_flight=in_flight,
+    weight_versions=weight_versions,
 )

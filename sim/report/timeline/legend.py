@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ..result import AXES
 from . import palette
+from .boxes import Track
 from .svg import rect, text, text_width
-from .tracks import Track
 
 SIZE = 12.0
 LINE = 20.0
@@ -21,37 +21,48 @@ _OUTLINE: dict[str, float | str] = {"stroke": palette.GRID, "stroke_width": 0.8}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``fills`` side by side as one swatch; ``height`` as a share of the line's swatch."""
+    """``fills`` side by side as one swatch, maybe ``outlined``; ``height`` as a share of the line's."""
 
     fills: tuple[str, ...]
     words: str
     height: float = 1.0
+    outlined: bool = False
 
     @property
     def width(self) -> float:
         return SWATCH * max(1.0, len(self.fills) * 0.6) + 6 + text_width(self.words, SIZE) + 20
 
 
-def entries(rows: Sequence[Track], *, shares: bool) -> tuple[Entry, ...]:
-    """What the rows hold; ``shares`` when thin boxes are drawn as shares of a column."""
+def entries(rows: Sequence[Track], *, shares: bool, shades: str | None = None) -> tuple[Entry, ...]:
+    """What the rows hold; ``shares`` when thin boxes are drawn as shares of a column.
+
+    ``shades`` says what the shades of a kind are, if not virtual chunks; nothing when it is empty.
+    """
     kinds = {box.kind for row in rows for box in row.work}
     chunks = max((row.chunks for row in rows), default=1)
-    found = [_work_entry(kind, chunks) for kind in palette.WORDS if kind in kinds]
+    found = [
+        _work_entry(kind, chunks, f"chunks 0 to {chunks - 1}" if shades is None else shades)
+        for kind in palette.WORDS
+        if kind in kinds
+    ]
     outside = {box.kind for row in rows for box in row.tail}
     found += [Entry((f"url(#hatch-{a})",), f"{a.upper()} while compute idles") for a in AXES if a in outside]
     exposed = {box.kind for row in rows for box in row.exposed}
     found += [Entry((palette.FLAT[a],), f"exposed {a.upper()}", 0.35) for a in AXES if a in exposed]
+    if any(row.pairs for row in rows):
+        pair = tuple(palette.fill(kind, 0, chunks) for kind in "FB")
+        found.append(Entry(pair, "forward and backward run as one", outlined=True))
     found.append(Entry((palette.IDLE,), "idle"))
     if shares:
         found.append(Entry((palette.fill("F", 0, 1),), "thin boxes: height is share of time", 0.5))
     return tuple(found)
 
 
-def _work_entry(kind: str, chunks: int) -> Entry:
+def _work_entry(kind: str, chunks: int, shades: str) -> Entry:
     fills = tuple(palette.fill(kind, chunk, chunks) for chunk in range(chunks))
     if kind == "optimizer":
         return Entry((palette.FLAT[kind],), palette.WORDS[kind])
-    return Entry(fills, palette.WORDS[kind] + (f", chunks 0 to {chunks - 1}" if chunks > 1 else ""))
+    return Entry(fills, palette.WORDS[kind] + (f", {shades}" if chunks > 1 and shades else ""))
 
 
 def lines(found: Sequence[Entry], width: float) -> list[list[Entry]]:
@@ -74,5 +85,7 @@ def draw(found: Sequence[Entry], left: float, top: float, width: float) -> Itera
             for k, fill in enumerate(entry.fills):
                 outline = _OUTLINE if fill == palette.IDLE else {}
                 yield rect(x + k * each, y + (SWATCH - height) / 2, each, height, fill=fill, **outline)
+            if entry.outlined:
+                yield rect(x, y, swatch, SWATCH, fill="none", stroke=palette.INK, stroke_width=1.2)
             yield text(x + swatch + 6, y + SWATCH - 3, entry.words, font_size=SIZE, fill=palette.INK)
             x += entry.width

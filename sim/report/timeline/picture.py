@@ -11,23 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
-from xml.sax.saxutils import escape
 
 from .. import captions
 from ..figures import gigabytes, percent, seconds
 from ..result import AXES, Result
 from . import legend, palette, panel
+from .boxes import Track, within
+from .page import LEFT, RIGHT, WIDTH, page, row_height, zoomed
 from .panel import Panel
-from .svg import FONT, element, group, rect, shortened, text
-from .tracks import Track, tracks, within
+from .svg import element, group, rect, shortened, text
+from .tracks import tracks
 
-WIDTH = 1200.0
-LEFT = 70.0
-RIGHT = 24.0
 NOTES = 118.0  # columns at the right: bubble and peak memory of the stage
-READABLE_BOX = 9.0  # pixels: under this, numbers do not fit and a zoom is added
-ZOOMED_BOX = 18.0  # pixels that a typical forward has in the zoom
 
 
 def timeline_svg(result: Result, *, window: tuple[float, float] | None = None) -> str:
@@ -40,7 +35,7 @@ def timeline_svg(result: Result, *, window: tuple[float, float] | None = None) -
     rows = tracks(result)
     notes = window is None and len(result.bubble_per_stage) > max(row.pp for row in rows)
     width = WIDTH - LEFT - RIGHT - (NOTES if notes else 0.0)
-    main = Panel(left=LEFT, top=0.0, width=width, row_height=_row_height(len(rows)), window=shown)
+    main = Panel(left=LEFT, top=0.0, width=width, row_height=row_height(len(rows)), window=shown)
     shares = panel.shows_shares([within(row.work, shown) for row in rows], main)
     found = legend.entries(rows, shares=shares)
     main = replace(main, top=94 + legend.LINE * len(legend.lines(found, WIDTH - 2 * RIGHT)) + 22)
@@ -48,11 +43,13 @@ def timeline_svg(result: Result, *, window: tuple[float, float] | None = None) -
     if notes:
         parts += _notes(result, rows, main)
     bottom = main.top + main.height(len(rows))
-    zoom = None if window else _zoom(rows, main)
+    zoom = None if window else zoomed(rows, main)
     if zoom:
         parts += [panel.callout(main, zoom, len(rows)), *panel.draw(zoom, rows), panel.frame(zoom, len(rows))]
         bottom = zoom.top + zoom.height(len(rows))
-    return _page(result, parts, bottom + 8)
+    name = result.scenario.name if result.scenario else "a program"
+    hatches = "".join(_hatch(axis) for axis in AXES)
+    return page(f"Schedule timeline of {name}", parts, bottom + 8, hatches)
 
 
 def _checked(window: tuple[float, float] | None, makespan_s: float) -> tuple[float, float]:
@@ -65,32 +62,6 @@ def _checked(window: tuple[float, float] | None, makespan_s: float) -> tuple[flo
             f"the step of {makespan_s:g} s)"
         )
     return first, min(last, makespan_s)
-
-
-def _row_height(rows: int) -> float:
-    """Rows of 12 to 44 pixels: a small schedule may be tall, a large one must fit a page."""
-    return min(44.0, max(12.0, 420.0 / rows))
-
-
-def _zoom(rows: Sequence[Track], main: Panel) -> Panel | None:
-    """A panel on the way from warm-up to steady state, or None where boxes can be read already."""
-    forwards = sorted(box.duration_s for row in rows for box in row.work if box.kind == "F")
-    if not forwards:
-        return None
-    typical_s = forwards[len(forwards) // 2]
-    if typical_s * main.pixels_per_s >= READABLE_BOX:
-        return None
-    length_s = typical_s * (WIDTH - LEFT - RIGHT) / ZOOMED_BOX
-    turn_s = min((box.start_s for row in rows for box in row.work if box.kind in "BI"), default=0.0)
-    last_s = main.window[1]
-    first_s = min(max(0.0, turn_s - 0.35 * length_s), max(0.0, last_s - length_s))
-    return Panel(
-        left=LEFT,
-        top=main.top + main.height(len(rows)) + 22,
-        width=WIDTH - LEFT - RIGHT,
-        row_height=max(main.row_height, 20.0),
-        window=(first_s, min(first_s + length_s, last_s)),
-    )
 
 
 def _header(result: Result) -> Iterator[str]:
@@ -141,27 +112,4 @@ def _hatch(axis: str) -> str:
         height=6,
         patternUnits="userSpaceOnUse",
         patternTransform="rotate(45)",
-    )
-
-
-def _page(result: Result, parts: Sequence[str], height: float) -> str:
-    title = element(
-        "title", escape(f"Schedule timeline of {result.scenario.name if result.scenario else 'a program'}")
-    )
-    hatches = element("defs", "".join(_hatch(axis) for axis in AXES))
-    paper = rect(0, 0, WIDTH, height, fill="#ffffff")
-    body = "\n".join(chain((title, hatches, paper), parts))
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        + element(
-            "svg",
-            f"\n{body}\n",
-            xmlns="http://www.w3.org/2000/svg",
-            width=WIDTH,
-            height=height,
-            viewBox=f"0 0 {WIDTH:g} {height:g}",
-            role="img",
-            font_family=FONT,
-        )
-        + "\n"
     )

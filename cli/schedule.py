@@ -1,0 +1,249 @@
+"""``stepsim schedule``: pipeline schedules by themselves, one, all side by side, or as a page of pictures.
+
+``schedule NAME`` has no command's name between: what is no command is a schedule's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .mistakes import reported
+from .output import console, echo_json, output_file, wrote
+from .views import JsonOption
+
+if TYPE_CHECKING:
+    from ..schedules.orders.schedule import Costs
+    from ..sim.report.schedules.timed import TimedSchedule
+
+ONE = "NAME"
+
+
+class ByName(TyperGroup):
+    """A group whose unknown commands are names of schedules."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, ONE)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Names are looked up when someone asks for them, never for ``stepsim --help``."""
+        del ctx
+        from ..schedules.pipeline import names
+
+        with formatter.section("Names"):
+            formatter.write_text(", ".join(names()))
+            formatter.write_text(
+                "or a table of your own, FILE.csv; stepsim schedule NAME --help has the options"
+            )
+
+
+schedule = typer.Typer(
+    cls=ByName,
+    help="Show a pipeline schedule, compare all of them, or write their gallery.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    subcommand_metavar="NAME|FILE.csv|compare|gallery [OPTIONS]",
+)
+
+Ranks = Annotated[int | None, typer.Option("-p", "--ranks", metavar="P", help="Pipeline ranks.")]
+Microbatches = Annotated[
+    int | None, typer.Option("-m", "--microbatches", metavar="M", help="Microbatches of a step.")
+]
+Group = Annotated[
+    int | None, typer.Option("--group", metavar="N", help="Microbatches per group of interleaved schedules.")
+]
+Forward = Annotated[int, typer.Option("--tf", metavar="T", min=0, help="Time of a forward.")]
+InputGrad = Annotated[int, typer.Option("--tb", metavar="T", min=0, help="Time of an input gradient.")]
+WeightGrad = Annotated[int, typer.Option("--tw", metavar="T", min=0, help="Time of a weight gradient.")]
+Latency = Annotated[int, typer.Option("--tc", metavar="T", min=0, help="Time of a message; blocks no rank.")]
+SvgOption = Annotated[Path | None, typer.Option("--svg", metavar="FILE.svg", help="Write the picture.")]
+
+
+def one(
+    ctx: typer.Context,
+    ranks: Ranks = None,
+    microbatches: Microbatches = None,
+    chunks: Annotated[
+        int | None,
+        typer.Option(
+            "-v", "--chunks", metavar="V", help="Chunks per rank.", show_default="the schedule's own"
+        ),
+    ] = None,
+    group: Group = None,
+    forward: Forward = 1,
+    input_grad: InputGrad = 1,
+    weight_grad: WeightGrad = 1,
+    latency: Latency = 0,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--memory-limit", metavar="X", help="Chunk activations that a rank may hold, for a search."
+        ),
+    ] = None,
+    svg: SvgOption = None,
+    table: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE.csv", help="Write the orders, a line for each rank.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one schedule: timeline, bubble, peak activations. Times are whole numbers, those of one chunk."""
+    name = ctx.info_name or ""
+    output_file("--svg", svg, (".svg",), [name])
+    output_file("--csv", table, (".csv",), [name])
+
+    from ..schedules.orders.table_file import write_table
+    from ..sim.report.schedules.document import schedule_document
+
+    costs = _costs(forward, input_grad, weight_grad, latency)
+    if name.endswith(".csv"):
+        shaping = {"-p": ranks, "-m": microbatches, "-v": chunks, "--group": group, "--memory-limit": limit}
+        shown = _from_file(Path(name), costs, shaping)
+    else:
+        shown = _registered(name, costs, ranks, microbatches, chunks, group, limit)
+    if svg:
+        from ..sim.report.schedules.picture import schedule_svg
+
+        svg.write_text(schedule_svg(shown), encoding="utf-8")
+    if table:
+        write_table(shown.orders, table)
+    if as_json:
+        echo_json(schedule_document(shown))
+    else:
+        from ..sim.report.schedules.tables import print_schedule
+
+        print_schedule(shown, console())
+    for what, path in (("picture", svg), ("orders", table)):
+        if path:
+            wrote(what, path)
+
+
+def compare(
+    ranks: Ranks = None,
+    microbatches: Microbatches = None,
+    chunks: Annotated[
+        int,
+        typer.Option(
+            "-v", "--chunks", metavar="V", min=1, help="Chunks per rank, where a schedule leaves the choice."
+        ),
+    ] = 2,
+    group: Group = None,
+    forward: Forward = 1,
+    input_grad: InputGrad = 1,
+    weight_grad: WeightGrad = 1,
+    latency: Latency = 0,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--memory-limit",
+            metavar="X",
+            min=1,
+            help="Activations of a whole stage that a rank may hold, for a search.",
+        ),
+    ] = None,
+    svg: SvgOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare all schedules on the same work per rank. Times are those of a whole stage (v chunks)."""
+    output_file("--svg", svg, (".svg",), [])
+
+    from ..schedules.pipeline import get, names
+    from ..sim.report.schedules.compare import Asked, entries
+    from ..sim.report.schedules.compare_table import comparison_rows, print_comparison
+
+    p, m = _shape("stepsim schedule compare", ranks, microbatches)
+    asked = Asked(
+        ranks=p,
+        microbatches=m,
+        chunks=chunks,
+        group=group,
+        costs=_costs(forward, input_grad, weight_grad, latency),
+        limit=limit,
+    )
+    found = entries([get(name) for name in names()], asked)
+    if svg:
+        from ..sim.report.schedules.compare_picture import comparison_svg
+
+        svg.write_text(comparison_svg(found, asked), encoding="utf-8")
+    if as_json:
+        echo_json(comparison_rows(found))
+    else:
+        print_comparison(found, asked, console())
+    if svg:
+        wrote("picture", svg)
+
+
+def gallery(
+    page: Annotated[Path, typer.Argument(metavar="PAGE.md", help="Pictures go into a folder beside it.")],
+) -> None:
+    """Write the page of all schedules, with their pictures."""
+    output_file("PAGE", page, (".md",), [])
+
+    from ..sim.report.schedules.gallery import gallery_files
+
+    files = gallery_files(page.stem)
+    for name, content in files.items():
+        path = page.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    wrote(f"page and {len(files) - 1} pictures", page)
+
+
+schedule.command(ONE)(reported(one))
+schedule.command("compare")(reported(compare))
+schedule.command("gallery")(reported(gallery))
+
+
+def _registered(
+    name: str,
+    costs: Costs,
+    ranks: int | None,
+    microbatches: int | None,
+    chunks: int | None,
+    group: int | None,
+    limit: int | None,
+) -> TimedSchedule:
+    from ..schedules.orders.schedule import Memory, Shape
+    from ..schedules.pipeline import get
+    from ..sim.report.schedules.timed import timed
+
+    found = get(name)
+    p, m = _shape(f"stepsim schedule {name}", ranks, microbatches)
+    shape = Shape(
+        ranks=p,
+        microbatches=m,
+        chunks=found.chunks if chunks is None else chunks,
+        group=group,
+        costs=costs,
+        memory=Memory(limit=limit),
+    )
+    return timed(found, shape)
+
+
+def _from_file(path: Path, costs: Costs, shaping: dict[str, int | None]) -> TimedSchedule:
+    """A table of the user's own, which says its shape itself."""
+    given = [option for option, value in shaping.items() if value is not None]
+    if given:
+        raise ValueError(f"{path}: a table says its own shape; leave out {', '.join(given)}")
+    from ..schedules.orders.table_file import read_table
+    from ..sim.report.schedules.timed import timed_table
+
+    table = read_table(path)
+    return timed_table(path.stem, table.orders, replace(table.shape, costs=costs), table.rank_of)
+
+
+def _costs(forward: int, input_grad: int, weight_grad: int, latency: int) -> Costs:
+    from ..schedules.orders.schedule import Costs
+
+    if forward + input_grad + weight_grad == 0:
+        raise ValueError("--tf, --tb and --tw are all 0: there is nothing to time; give one of them a time")
+    return Costs(forward=forward, input_grad=input_grad, weight_grad=weight_grad, latency=latency)
+
+
+def _shape(command: str, ranks: int | None, microbatches: int | None) -> tuple[int, int]:
+    if ranks is None or microbatches is None:
+        raise ValueError(f"{command} needs -p (ranks) and -m (microbatches), as in -p 4 -m 8")
+    return ranks, microbatches

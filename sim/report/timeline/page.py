@@ -1,0 +1,70 @@
+"""The page around a timeline: its measures, the zoomed panel, the document.
+
+Knows panels and rows; not what is said about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+from xml.sax.saxutils import escape
+
+from .boxes import Track
+from .panel import Panel
+from .svg import FONT, element, rect
+
+WIDTH = 1200.0
+LEFT = 70.0
+RIGHT = 24.0
+READABLE_BOX = 9.0  # pixels: under this, numbers do not fit and a zoom is added
+ZOOMED_BOX = 18.0  # pixels that a typical forward has in the zoom
+
+
+def row_height(rows: int) -> float:
+    """Rows of 12 to 44 pixels: a small schedule may be tall, a large one must fit a page."""
+    return min(44.0, max(12.0, 420.0 / rows))
+
+
+def zoomed(rows: Sequence[Track], main: Panel) -> Panel | None:
+    """A panel on the way from warm-up to steady state, or None where boxes can be read already."""
+    forwards = sorted(box.duration for row in rows for box in row.work if box.kind == "F")
+    if not forwards:
+        return None
+    typical = forwards[len(forwards) // 2]
+    if typical * main.pixels_per_unit >= READABLE_BOX:
+        return None
+    length = typical * (WIDTH - LEFT - RIGHT) / ZOOMED_BOX
+    turn = min((box.start for row in rows for box in row.work if box.kind in "BI"), default=0.0)
+    last = main.window[1]
+    first = min(max(0.0, turn - 0.35 * length), max(0.0, last - length))
+    return replace(
+        main,
+        left=LEFT,
+        top=main.top + main.height(len(rows)) + 22,
+        width=WIDTH - LEFT - RIGHT,
+        row_height=max(main.row_height, 20.0),
+        window=(first, min(first + length, last)),
+    )
+
+
+def page(title: str, parts: Iterable[str], height: float, patterns: str = "") -> str:
+    """The document: ``title`` for whoever hears it read, ``parts`` on white ground under ``patterns``."""
+    heading = element("title", escape(title))
+    hatches = element("defs", patterns) if patterns else ""
+    paper = rect(0, 0, WIDTH, height, fill="#ffffff")
+    body = "\n".join(chain(filter(None, (heading, hatches, paper)), parts))
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        + element(
+            "svg",
+            f"\n{body}\n",
+            xmlns="http://www.w3.org/2000/svg",
+            width=WIDTH,
+            height=height,
+            viewBox=f"0 0 {WIDTH:g} {height:g}",
+            role="img",
+            font_family=FONT,
+        )
+        + "\n"
+    )
