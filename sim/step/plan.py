@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import actions_of
 from ...schedules.orders.schedule import stage_to_rank
-from ...schedules.pipeline.pipedream import weight_versions
 from .actions import Blocks
 from .groups import Groups
 from .parameters import StageParameters
@@ -67,7 +66,7 @@ class Plan:
     @property
     def ends(self) -> Ending:
         """How the next step follows this one."""
-        if self.schedule.name == "pipedream":
+        if self.schedule.weight_versions:  # no flush: a microbatch finds the weights of its own start
             return "streaming"
         skewed = self.scenario.software.optimizer_post_validation and splits_backward(self.orders)
         return "skewed" if skewed else "together"
@@ -86,7 +85,8 @@ class Plan:
 
     def weight_versions(self, index: int) -> int:
         """Copies of the 16-bit weights that a pipeline rank keeps: more than one where steps overlap."""
-        return weight_versions(index, self.shape) if self.ends == "streaming" else 1
+        versions = self.schedule.weight_versions
+        return versions(index, self.shape) if versions else 1
 
     def dp_communicator(self, index: int) -> str:
         """Name of the group that a rank reduces its gradients in; with two copies, both share it."""
