@@ -1,0 +1,236 @@
+"""Split backwards in real steps: what I and W run and hold, how steps end, what V-shaped and two-way need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_scenarios import layouts, lowered, scenario
+
+from stepsim.schedules.orders.action import Action, Kind
+from stepsim.schedules.orders.schedule import Costs, Shape
+from stepsim.schedules.orders.table_file import write_table
+from stepsim.schedules.orders.timeline import timeline
+from stepsim.schedules.pipeline import get, names
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.load import load_scenario, scenario_from_document
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
+from stepsim.sim.step.actions import action_blocks
+from stepsim.sim.step.activations import activation_bytes
+from stepsim.sim.step.bare import ActionTimes, bare_programs
+from stepsim.sim.step.program import Collective, Compute
+from stepsim.sim.step.refusal import NotSupported
+
+SPLIT = ("zb-h1", "zb-h2", "zb", "zb-1p", "zb-2p")
+
+sizes = st.integers(1, 4)
+
+
+def work_of(run: Scenario, kind: Kind) -> Counter[tuple[str, float, float]]:
+    """Kernels and collectives of one action of the first stage, with what they compute or move."""
+    plan = lowered(run).plan
+    found: Counter[tuple[str, float, float]] = Counter()
+    for block, count in action_blocks(Action(0, kind, 0), plan.stages[0], plan.blocks):
+        for op in block.ops:
+            if isinstance(op.work, Compute):
+                found[op.work.kind, op.work.flops, op.work.bytes] += count
+            elif isinstance(op.work, Collective):
+                found[op.work.kind, 0.0, op.work.transfer.bytes] += count
+    return found
+
+
+# What the two halves run -------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(layouts())
+def test_both_halves_run_what_the_whole_runs(run: Scenario) -> None:
+    """The same kernels and collectives, each once: only their order differs."""
+    halves = work_of(run, Kind.INPUT_GRAD) + work_of(run, Kind.WEIGHT_GRAD)
+    assert halves == work_of(run, Kind.BACKWARD)
+
+
+def test_attention_has_no_weight_gradient() -> None:
+    """W is matrix products and what adds their results, and as many FLOPs as the forward's products."""
+    run = scenario(software="nanotron-2024", num_layers=1)
+    weights = work_of(run, Kind.WEIGHT_GRAD)
+    assert {kind for kind, _, _ in weights} == {"gemm", "memory-bound"}
+    gemms = {
+        kind: sum(flops * count for (what, flops, _), count in work_of(run, kind).items() if what == "gemm")
+        for kind in Kind
+    }
+    assert gemms[Kind.WEIGHT_GRAD] == gemms[Kind.FORWARD] == gemms[Kind.INPUT_GRAD]
+
+
+# What they hold ----------------------------------------------------------------------------------------
+
+
+@given(sizes, sizes, st.sampled_from([64, 128]))
+def test_between_the_halves_only_operands_are_held(heads: int, batch: int, length: int) -> None:
+    """32 s b h bytes of a plain layer (Qi 2023, section 2.3): inputs and output gradients of the matrices."""
+    h = heads * 64
+    run = scenario(
+        num_attention_heads=heads,
+        hidden_size=h,
+        ffn_hidden_size=4 * h,
+        micro_batch=batch,
+        seq_length=length,
+    )
+    plan = lowered(run).plan
+    held = activation_bytes(plan.shard, run.software, selective=False)
+    assert held.layer_operands == 32 * length * batch * h
+
+
+@settings(max_examples=60)
+@given(layouts())
+def test_activations_end_the_step_as_they_began(run: Scenario) -> None:
+    for stage in simulate(run).memory:
+        if stage.timeline:
+            peak = max(held for _, held in stage.timeline)
+            left = stage.timeline[-1][1]
+            gradients = 0.0 if run.software.persistent_gradients else stage.terms["gradients"]
+            assert left == pytest.approx(gradients, abs=1e-6 * peak)
+
+
+def test_a_memory_limit_holds_in_bytes() -> None:
+    """zb within p activations peaks no higher than 1F1B's fullest rank; within 2p it may."""
+    peaks = {
+        schedule: max(stage.terms["activations"] for stage in simulate(a_pipeline(schedule)).memory)
+        for schedule in ("1f1b", "zb-1p", "zb-2p")
+    }
+    assert peaks["zb-1p"] <= peaks["1f1b"] * (1 + 1e-9) < peaks["zb-2p"]
+
+
+def a_pipeline(schedule: str, **fields: object) -> Scenario:
+    sizes = {"microbatches": 16, "hidden_size": 1024, "ffn_hidden_size": 4096}
+    return scenario(pp=4, schedule=schedule, **sizes, **fields)
+
+
+# How a step ends ---------------------------------------------------------------------------------------
+
+
+def test_post_validation_lets_the_next_step_begin() -> None:
+    """Where backwards are split the step is the longest span of a rank; elsewhere ranks meet at its end."""
+    optimistic = {"preset": "megatron-2022-sp", "optimizer_post_validation": True}
+    for schedule in SPLIT:
+        skewed = simulate(a_pipeline(schedule, software=optimistic))
+        spans = [
+            max(s.end_s for s in skewed.iter_spans() if s.rank == r and s.stream == "compute")
+            - min(s.start_s for s in skewed.iter_spans() if s.rank == r and s.stream == "compute")
+            for r in range(4)
+        ]
+        assert skewed.step_time_s == pytest.approx(max(spans), rel=1e-9)
+        assert skewed.step_time_s <= skewed.makespan_s
+        assert sum(part.seconds for part in skewed.critical_path) == pytest.approx(skewed.step_time_s)
+    assert skewed.step_time_s < skewed.makespan_s  # zb-2p, where ranks end in turn
+    together = simulate(a_pipeline("1f1b", software=optimistic))
+    assert together.step_time_s == together.makespan_s
+
+
+@given(st.integers(2, 5), st.integers(2, 9), sizes, sizes)
+def test_a_stream_has_no_bubble(p: int, extra: int, f: int, b: int) -> None:
+    """PipeDream: m microbatches in the time of their work, whatever the depth (uniform, no latency)."""
+    shape = Shape(ranks=p, microbatches=p + extra)
+    times = ActionTimes(forward_s=float(f), input_grad_s=float(b), weight_grad_s=0.0)
+    programs = replace(bare_programs(get("pipedream"), shape, times), ends="streaming")
+    record = replay(programs)
+    assert record.step_s == pytest.approx(shape.microbatches * (f + b), rel=1e-9)
+    assert record.makespan_s > record.step_s
+
+
+def test_pipedream_keeps_weights_for_every_microbatch_under_way() -> None:
+    run = a_pipeline("pipedream")
+    weights = [stage.terms["weights"] for stage in simulate(run).memory]
+    single = [stage.terms["weights"] for stage in simulate(a_pipeline("1f1b")).memory]
+    assert weights == pytest.approx([w * (4 - r) for r, w in enumerate(single)])
+    with pytest.raises(NotSupported, match="set dp to 1"):
+        simulate(a_pipeline("pipedream", dp=2))
+
+
+# Schedules in the engine -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", names())
+@settings(max_examples=20)
+@given(f=sizes, b=sizes, w=sizes, c=st.integers(0, 3))
+def test_the_engine_times_every_schedule_as_the_timeline_does(
+    name: str, f: int, b: int, w: int, c: int
+) -> None:
+    """One kernel an action, pure latency: begins and ends of all actions agree."""
+    schedule = get(name)
+    looped = name in ("interleaved", "interleaved-zb", "looped-bfs")
+    costs = Costs(forward=f, input_grad=b, weight_grad=w, latency=c)
+    shape = Shape(ranks=4, microbatches=8, chunks=2 if looped else schedule.chunks, costs=costs)
+    times = ActionTimes(forward_s=float(f), input_grad_s=float(b), weight_grad_s=float(w), latency_s=float(c))
+    programs = bare_programs(schedule, shape, times)
+    record = replay(programs)
+    expected = timeline(schedule.orders(shape), shape)
+    for r, program in enumerate(programs.classes):
+        kernels = [
+            (op.action, *record.times(r, i)[::2])
+            for i, op in enumerate(program.ops)
+            if op.stream == "compute"
+        ]
+        assert kernels == [(str(t.action), t.begin, t.end) for t in expected.ranks[r]]
+
+
+def test_two_way_ranks_share_one_data_parallel_group() -> None:
+    """DualPipe: every stage twice, so twice the weights, and gradients are reduced also without replicas."""
+    both, one = simulate(a_pipeline("dualpipe", zero=1)), simulate(a_pipeline("1f1b", zero=1))
+    assert sum(s.terms["weights"] for s in both.memory) == pytest.approx(
+        2 * sum(s.terms["weights"] for s in one.memory)
+    )
+    reduced = [s for s in both.iter_spans() if s.category == "dp" and s.name.startswith("gradient")]
+    assert {s.rank for s in reduced} == {0, 1, 2, 3}
+    assert not any(s.category == "dp" for s in one.iter_spans())
+
+
+def test_a_v_reduces_no_tied_table() -> None:
+    """Both ends of the model are on the first rank."""
+    loop, v = (
+        simulate(a_pipeline(name, tied_embeddings=True, vpp=chunks))
+        for name, chunks in (("interleaved", 2), ("zb-v", 2))
+    )
+    named = [any(s.name == "embedding gradient all_reduce" for s in run.iter_spans()) for run in (loop, v)]
+    assert named == [True, False]
+
+
+# A table of one's own ----------------------------------------------------------------------------------
+
+
+def test_a_table_runs_as_the_schedule_that_it_was_written_from(tmp_path: Path) -> None:
+    shape = Shape(ranks=4, microbatches=16, chunks=2)
+    write_table(get("zb-v").orders(shape), tmp_path / "mine.csv")
+    run = a_pipeline("zb-v", vpp=2)
+    document = {**run.to_document(), "schedule": str(tmp_path / "mine.csv")}
+    assert simulate(scenario_from_document(document, "own")).step_time_s == simulate(run).step_time_s
+
+
+def test_a_table_is_found_beside_the_scenario_and_checked(tmp_path: Path) -> None:
+    shape = Shape(ranks=2, microbatches=4)
+    write_table(get("zb-h1").orders(shape), tmp_path / "mine.csv")
+    file = tmp_path / "own.yaml"
+    text = (
+        "extends: gpt-22b-a100\n"
+        "cluster: {gpus: 2}\n"
+        "parallelism: {tp: 1, pp: 2, dp: 1, sequence_parallel: false}\n"
+        "training: {global_batch: 4, micro_batch: 1}\n"
+        "schedule: mine.csv\n"
+    )
+    file.write_text(text)
+    assert load_scenario(file).schedule == str(tmp_path / "mine.csv")
+    file.write_text(text.replace("global_batch: 4", "global_batch: 8"))
+    with pytest.raises(ScenarioError, match=r"table mine.csv is for p=2, m=4"):
+        load_scenario(file)
+    (tmp_path / "mine.csv").write_text("0F0,0B0\n1B0,1F0\n")
+    with pytest.raises(ScenarioError, match="schedule"):
+        load_scenario(file)
+    file.write_text(text.replace("mine.csv", "no.csv"))
+    with pytest.raises(ScenarioError, match=r"cannot read .*no.csv: No such file"):
+        load_scenario(file)
