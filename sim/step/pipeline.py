@@ -60,6 +60,7 @@ class _StepWriter:
     gathers: dict[int, list[int]] = field(default_factory=dict)  # per virtual stage, by layer unit
     segments: dict[tuple[int, Kind], Segment] = field(default_factory=dict)
     transfers: dict[tuple[float, Reach], Transfer] = field(default_factory=dict)
+    reaches: dict[int, Reach] = field(default_factory=dict)  # by peer
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
     backwards: int = 0
 
@@ -195,8 +196,10 @@ class _StepWriter:
 
     def _transfer(self, part: Send | Recv) -> Transfer:
         plan = self.plan
-        mine, other = (plan.groups.first_rank[index] for index in (self.index, part.peer))
-        key = (self._message_bytes(part.action), reach(mine, other, plan.cluster))
+        if part.peer not in self.reaches:
+            mine, other = (plan.groups.first_rank[index] for index in (self.index, part.peer))
+            self.reaches[part.peer] = reach(mine, other, plan.cluster)
+        key = (self._message_bytes(part.action), self.reaches[part.peer])
         if key not in self.transfers:
             count = plan.scenario.software.p2p_messages
             self.transfers[key] = message_transfer(*key, plan.cluster, messages=count)
