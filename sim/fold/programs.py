@@ -1,0 +1,119 @@
+"""Programs of classes of ranks: each class runs its pipeline rank's program, meeting classes where that
+met groups.
+
+A communicator whose members are all of one class stays that class's own: its members are equal and never
+wait for one another. One that joins several classes is shared, and what the programs had memoised
+(segments) is spelled out where a shared communicator is part of it. Knows programs; which ranks make a
+class is given (ranks.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..step.program import Block, Collective, Compute, Exchange, Op, Program, Programs, Segment, Work
+from ..step.script import Script
+from .ranks import Ranks, Trouble
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def programs_of_classes(
+    programs: Programs, ranks: Ranks, classes: NDArray[np.int64], trouble: Trouble
+) -> Programs:
+    """One program per class. With a class for each rank, the whole job unfolded."""
+    first: dict[int, int] = {}
+    for rank, number in enumerate(classes.tolist()):
+        first.setdefault(number, rank)
+    written = [_Class(programs, ranks, classes, trouble, rank) for _, rank in sorted(first.items())]
+    communicators = {name: members for one in written for name, members in one.communicators.items()}
+    return replace(
+        programs,
+        classes=tuple(one.program() for one in written),
+        communicators=communicators,
+        links=tuple(one.links() for one in written),
+    )
+
+
+class _Class:
+    """One class, seen from ``rank``, a rank of it."""
+
+    def __init__(
+        self, programs: Programs, ranks: Ranks, classes: NDArray[np.int64], trouble: Trouble, rank: int
+    ) -> None:
+        self.programs, self.ranks, self.classes, self.rank = programs, ranks, classes, rank
+        self.trouble = trouble
+        self.slow = trouble.slow.get(rank, 1.0)
+        self.names: dict[str, str] = {}
+        self.communicators: dict[str, tuple[int, ...]] = {}
+        self.blocks: dict[Block, Block] = {}
+        for name, instance in ranks.instance.items():
+            if instance[rank] >= 0:
+                self._name(name)
+
+    def _name(self, name: str) -> None:
+        """A name for the communicator that every class of its instance gives it too."""
+        members = tuple(sorted({int(self.classes[m]) for m in self.ranks.members(name, self.rank)}))
+        if len(members) > 1:
+            self.names[name] = f"{name} of {', '.join(map(str, members))}"
+            self.communicators[self.names[name]] = members
+
+    def links(self) -> dict[str, float]:
+        """The class's own links, with what is left of their capacity."""
+        share = self.trouble.link_share
+        own = self.programs.links[int(self.ranks.signature[self.rank])]
+        return {name: rate * share.get((self.rank, name), 1.0) for name, rate in own.items()}
+
+    def program(self) -> Program:
+        script = Script()
+        ends: list[tuple[int, ...]] = []  # by op of the signature's program: the ops that end it here
+        for op in self.programs.classes[int(self.ranks.signature[self.rank])].ops:
+            after = {index for before in op.after for index in ends[before]}
+            if isinstance(op.work, Segment) and any(map(self._meets, op.work.blocks)):
+                script.wait(*after)
+                for block, count in op.work.blocks:
+                    for _ in range(count):
+                        script.splice(self._block(block), action=op.action)
+                ends.append(script.frontier())
+            else:
+                ends.append((self._append(script, op, after),))
+        return Program(ops=tuple(script.ops))
+
+    def _append(self, script: Script, op: Op, after: set[int]) -> int:
+        """The same op, after what it was after; the compute stream also awaits what was spliced."""
+        if op.stream == "compute":
+            after = after | script.awaited
+            script.awaited.clear()
+            script.last_compute = len(script.ops)
+        script.ops.append(replace(op, after=tuple(sorted(after)), work=self._work(op.work)))
+        return len(script.ops) - 1
+
+    def _meets(self, blocks: tuple[Block, int]) -> bool:
+        """Whether a block holds a collective that other classes take part in."""
+        works = (op.work for op in blocks[0].ops)
+        return any(isinstance(work, Collective) and work.communicator in self.names for work in works)
+
+    def _work(self, work: Work) -> Work:
+        match work:
+            case Compute() if self.slow != 1.0:
+                return replace(work, seconds=work.seconds * self.slow)
+            case Collective() if work.communicator in self.names:
+                return replace(work, communicator=self.names[work.communicator])
+            case Exchange():
+                return Exchange(tuple(replace(part, peer=self._peer(part.peer)) for part in work.parts))
+            case Segment() if self.slow != 1.0:
+                return Segment(tuple((self._block(block), count) for block, count in work.blocks))
+        return work
+
+    def _peer(self, stage: int) -> int:
+        return int(self.classes[self.ranks.peer[stage][self.rank]])
+
+    def _block(self, block: Block) -> Block:
+        """Each distinct block once, as this class runs it."""
+        if block not in self.blocks:
+            ops = tuple(replace(op, work=self._work(op.work)) for op in block.ops)
+            self.blocks[block] = Block(block.name, ops)
+        return self.blocks[block]

@@ -1,0 +1,146 @@
+"""Folding is exact: one replayed rank of a class does what every rank of it does in the whole job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_scenarios import layouts, lowered, scenario
+
+from stepsim.sim.engine.accounting import action_spans
+from stepsim.sim.engine.record import Record
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.programs import programs_of_classes
+from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
+from stepsim.sim.fold.refine import Edges, is_equitable, refine
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.step.check_program import program_problems
+
+LINKS = ("nvlink.out", "nvlink.in", "nic.out", "nic.in")
+
+
+# Colour refinement -------------------------------------------------------------------------------------
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[np.ndarray, Edges]:
+    """A few start colours, and labelled edges that may be many between the same two vertices."""
+    count = draw(st.integers(1, 12))
+    vertex = st.integers(0, count - 1)
+    drawn = draw(st.lists(st.tuples(vertex, vertex, st.integers(0, 2)), max_size=30))
+    columns = [np.array([edge[i] for edge in drawn], dtype=np.int64) for i in range(3)]
+    colours = np.array(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)), dtype=np.int64)
+    return colours, Edges(vertex=columns[0], neighbour=columns[1], label=columns[2])
+
+
+@given(graphs())
+def test_refinement_gives_the_coarsest_equitable_partition(drawn: tuple[np.ndarray, Edges]) -> None:
+    """Against splitting by sorted multisets until nothing splits, written apart."""
+    colours, edges = drawn
+    found = refine(colours, edges)
+    assert is_equitable(found, edges)
+    expected: list[object] = colours.tolist()
+    while True:
+        seen: list[list[tuple[int, object]]] = [[] for _ in expected]
+        for v, n, label in zip(edges.vertex, edges.neighbour, edges.label, strict=True):
+            seen[v].append((int(label), expected[n]))
+        refined = [(own, tuple(sorted(others))) for own, others in zip(expected, seen, strict=True)]
+        numbers = {name: i for i, name in enumerate(dict.fromkeys(refined))}
+        after: list[object] = [numbers[name] for name in refined]
+        if len(set(after)) == len(set(expected)):
+            break
+        expected = after
+    assert found.tolist() == [sorted(set(after), key=after.index).index(name) for name in after]
+
+
+@given(graphs(), st.integers(0, 3))
+def test_refinement_does_not_depend_on_chance(drawn: tuple[np.ndarray, Edges], seed: int) -> None:
+    assert refine(*drawn, seed=seed).tolist() == refine(*drawn).tolist()
+
+
+# Folded against unfolded -------------------------------------------------------------------------------
+
+
+@st.composite
+def troubled(draw: st.DrawFn) -> tuple[Scenario, Trouble]:
+    """A small job and what is wrong with it: slow GPUs, weak links; often several of a kind."""
+    run = draw(layouts())
+    rank = st.integers(0, run.world_size - 1)
+    slow = draw(st.dictionaries(rank, st.sampled_from([1.25, 2.0]), max_size=3))
+    weak = draw(st.dictionaries(st.tuples(rank, st.sampled_from(LINKS)), st.just(0.5), max_size=3))
+    return run, Trouble(slow=slow, link_share=weak)
+
+
+def ends_by_rank(record: Record, classes: np.ndarray) -> list[dict[tuple[str, int, int], float]]:
+    """When every action of every rank ends: as that of its class does.
+
+    Begins differ in what they mean: a memoised action begins when it is reached, one that is spelled
+    out when the host has issued its first kernel.
+    """
+    by_class: dict[int, dict[tuple[str, int, int], float]] = {}
+    for span in action_spans(record):
+        by_class.setdefault(span.rank, {})[span.kind, span.stage, span.microbatch] = span.end_s
+    return [by_class[int(number)] for number in classes]
+
+
+@settings(max_examples=200)
+@given(troubled())
+def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
+    run, trouble = drawn
+    step = lowered(run)
+    ranks = ranks_of(step)
+    classes, each = classes_of(ranks, trouble), np.arange(ranks.world)
+    folded = replay(programs_of_classes(step.programs, ranks, classes, trouble))
+    whole = replay(programs_of_classes(step.programs, ranks, each, trouble))
+    assert folded.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)
+    for ours, theirs in zip(ends_by_rank(folded, classes), ends_by_rank(whole, each), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+
+
+@settings(max_examples=60)
+@given(layouts())
+def test_without_trouble_a_class_is_a_pipeline_rank(run: Scenario) -> None:
+    """And then nothing is rewritten."""
+    step = lowered(run)
+    ranks = ranks_of(step)
+    classes = classes_of(ranks, Trouble())
+    assert classes.tolist() == ranks.signature.tolist()
+    again = programs_of_classes(step.programs, ranks, classes, Trouble())
+    assert replay(again).step_s == replay(step.programs).step_s
+
+
+@settings(max_examples=60)
+@given(troubled())
+def test_folded_programs_can_run(drawn: tuple[Scenario, Trouble]) -> None:
+    run, trouble = drawn
+    step = lowered(run)
+    ranks = ranks_of(step)
+    programs = programs_of_classes(step.programs, ranks, classes_of(ranks, trouble), trouble)
+    assert program_problems(programs) == ()
+
+
+def test_one_slow_gpu_unfolds_what_it_touches() -> None:
+    """Its tensor-parallel peers wait for it, its pipeline too; replicas without it stay together."""
+    run = scenario(tp=4, pp=4, dp=4, schedule="1f1b", gpus_per_node=8, zero=1)
+    step = lowered(run)
+    ranks = ranks_of(step)
+    classes = classes_of(ranks, Trouble(slow={5: 1.5}))
+    assert len(set(classes.tolist())) < ranks.world / 2
+    assert (classes == classes[5]).sum() == 1
+    slowed = replay(programs_of_classes(step.programs, ranks, classes, Trouble(slow={5: 1.5})))
+    healthy = replay(step.programs)
+    assert healthy.step_s < slowed.step_s < 1.5 * healthy.step_s * (1 + 1e-9)
+
+
+def test_a_partition_that_is_too_coarse_would_show() -> None:
+    """The test above can fail: with all slow and healthy ranks in one class the step differs."""
+    run = scenario(tp=2, pp=2, dp=2, schedule="1f1b")
+    step = lowered(run)
+    ranks, trouble = ranks_of(step), Trouble(slow={1: 2.0})
+    coarse = programs_of_classes(step.programs, ranks, ranks.signature, trouble)
+    whole = programs_of_classes(step.programs, ranks, np.arange(8), trouble)
+    assert replay(coarse).step_s != pytest.approx(replay(whole).step_s, rel=1e-3)
+    assert replace(whole, communicators={}) != whole
