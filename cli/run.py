@@ -27,6 +27,12 @@ def run(
     timeline: TimelineOption = None,
     trace: TraceOption = None,
     spans: SpansOption = None,
+    fold: Annotated[
+        bool,
+        typer.Option(
+            "--fold/--no-fold", help="Replay one rank for all that do the same, or every rank."
+        ),
+    ] = True,
     save_program: Annotated[
         Path | None,
         typer.Option(
@@ -46,7 +52,7 @@ def run(
     from ..sim.simulate import simulate
 
     loaded = load_scenario(scenario, overrides or ())
-    result = simulate(loaded, progress=status_line())
+    result = simulate(loaded, fold=fold, progress=status_line())
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
     if save_program:

@@ -33,11 +33,11 @@ def save_program(path: str | Path, scenario: Scenario) -> None:
 
 def save_lowered(path: str | Path, lowered: Lowered) -> None:
     """Write programs that are at hand already."""
-    from .simulate import rank_classes
+    from .fold.whole import folded
     from .step.program_file import write_program
 
     document = lowered.plan.scenario.to_document()
-    write_program(lowered.programs, path, ranks=rank_classes(lowered), scenario=document)
+    write_program(lowered.programs, path, ranks=folded(lowered).ranks, scenario=document)
 
 
 def replay_program(path: str | Path, *, progress: Callable[[str], None] | None = None) -> Result:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .report.result import RankClass, Result
+from .report.result import Result
 
 if TYPE_CHECKING:
     from ..hardware.cluster import Cluster
     from ..hardware.profile import GpuProfile
     from .engine.record import Record
+    from .fold.whole import Folded
     from .scenario.models import Scenario
     from .step.lower import Lowered
 
@@ -21,14 +22,19 @@ def simulate(
     scenario: Scenario,
     *,
     profile: GpuProfile | None = None,
+    fold: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Result:
     """Predict one training step, with ``profile`` in place of the shipped one of the GPU where given.
 
+    ``fold=False`` replays every rank by itself, which shows that folding changes nothing.
+
     Raises:
         NotSupported: a legal scenario that the simulator cannot express; names the field.
+        ValueError: more ranks than can sensibly be replayed one by one.
     """
     from .engine.replay import replay
+    from .fold.whole import folded, unfolded
     from .step.lower import lower
 
     say = progress or (lambda _: None)
@@ -44,11 +50,12 @@ def simulate(
     say("lowering")
     lowered = lower(scenario, cluster, profile=profile)
     timing["lower_s"] = lap()
-    timing["fold_s"] = 0.0  # structural: one class per pipeline rank, found while lowering
-    say(f"replaying {len(lowered.programs.classes)} classes of {scenario.cluster.gpus:,} ranks")
-    record = replay(lowered.programs)
+    ready = folded(lowered) if fold else unfolded(lowered)
+    timing["fold_s"] = lap()
+    say(f"replaying {len(ready.programs.classes)} classes of {scenario.cluster.gpus:,} ranks")
+    record = replay(ready.programs)
     timing["replay_s"] = lap()
-    return read_result(lowered, record, timing, clock[0])
+    return read_result(lowered, ready, record, timing, clock[0])
 
 
 def build_cluster(scenario: Scenario) -> Cluster:
@@ -72,7 +79,9 @@ def build_cluster(scenario: Scenario) -> Cluster:
     )
 
 
-def read_result(lowered: Lowered, record: Record, timing: dict[str, float], began: float) -> Result:
+def read_result(
+    lowered: Lowered, ready: Folded, record: Record, timing: dict[str, float], began: float
+) -> Result:
     """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
     from .assumptions import assumptions
     from .read_record import read_record
@@ -81,19 +90,14 @@ def read_result(lowered: Lowered, record: Record, timing: dict[str, float], bega
     result = read_record(
         record,
         scenario=lowered.plan.scenario,
-        ranks=rank_classes(lowered),
+        ranks=ready.ranks,
         timing=timing,
         assumptions=assumptions(lowered.plan),
     )
-    result = replace(result, memory=memory_of(lowered.plan, result.actions))
+    shown = {
+        index: ranks.pp for index, ranks in enumerate(result.ranks) if ready.first_of_stage[ranks.pp] == index
+    }
+    actions = [replace(span, rank=shown[span.rank]) for span in result.actions if span.rank in shown]
+    result = replace(result, memory=memory_of(lowered.plan, actions))
     timing["total_s"] = time.perf_counter() - began
     return result
-
-
-def rank_classes(lowered: Lowered) -> tuple[RankClass, ...]:
-    """What each class of ``lowered`` stands for: the ranks of one pipeline rank."""
-    groups = lowered.plan.groups
-    return tuple(
-        RankClass(name=f"pp {r}", pp=r, count=groups.ranks_per_stage, first_rank=first)
-        for r, first in enumerate(groups.first_rank)
-    )
