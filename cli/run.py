@@ -29,9 +29,7 @@ def run(
     spans: SpansOption = None,
     fold: Annotated[
         bool,
-        typer.Option(
-            "--fold/--no-fold", help="Replay one rank for all that do the same, or every rank."
-        ),
+        typer.Option("--fold/--no-fold", help="Replay one rank for all that do the same, or every rank."),
     ] = True,
     save_program: Annotated[
         Path | None,

@@ -94,9 +94,7 @@ def read_result(
         timing=timing,
         assumptions=assumptions(lowered.plan),
     )
-    shown = {
-        index: ranks.pp for index, ranks in enumerate(result.ranks) if ready.first_of_stage[ranks.pp] == index
-    }
+    shown = {first: pp for pp, first in ready.first_of_stage.items()}
     actions = [replace(span, rank=shown[span.rank]) for span in result.actions if span.rank in shown]
     result = replace(result, memory=memory_of(lowered.plan, actions))
     timing["total_s"] = time.perf_counter() - began

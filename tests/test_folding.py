@@ -17,6 +17,7 @@ from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
 from stepsim.sim.fold.refine import Edges, is_equitable, refine
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
 from stepsim.sim.step.check_program import program_problems
 
 LINKS = ("nvlink.out", "nvlink.in", "nic.out", "nic.in")
@@ -144,3 +145,29 @@ def test_a_partition_that_is_too_coarse_would_show() -> None:
     whole = programs_of_classes(step.programs, ranks, np.arange(8), trouble)
     assert replay(coarse).step_s != pytest.approx(replay(whole).step_s, rel=1e-3)
     assert replace(whole, communicators={}) != whole
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"software": "megatron-core-2024", "tp": 4, "sequence_parallel": True, "dp": 2, "zero": 1},
+        {"software": "megatron-2022-sp", "tp": 2, "dp": 2},
+        {"software": "llama3-meta-2024", "schedule": "zb-v", "vpp": 2, "tp": 2, "dp": 2},
+        {"software": "deepseek-hai-2024", "schedule": "dualpipe", "microbatches": 8, "dp": 2, "zero": 1},
+    ],
+)
+def test_every_rank_by_itself_gives_the_same_figures(fields: dict[str, object]) -> None:
+    """Step time, exposed communication and memory of ``--no-fold``, where kernels outlast their launches.
+
+    A bubble is a share of busy time, to which the host's pauses inside a memoised action count.
+    """
+    sizes = {"hidden_size": 4096, "ffn_hidden_size": 16384, "num_attention_heads": 32, "seq_length": 2048}
+    run = scenario(**{"pp": 4, "schedule": "1f1b", "gpu": "H100-SXM5-80GB", **sizes, **fields})
+    one, all_ = simulate(run), simulate(run, fold=False)
+    assert (len(one.ranks), len(all_.ranks)) == (4, run.world_size)
+    assert one.step_time_s == pytest.approx(all_.step_time_s, rel=1e-9)
+    assert one.bubble_fraction == pytest.approx(all_.bubble_fraction, rel=1e-3)
+    assert one.exposed_communication_s == pytest.approx(dict(all_.exposed_communication_s), rel=1e-6)
+    assert [stage.terms for stage in one.memory] == [pytest.approx(stage.terms) for stage in all_.memory]
+    with pytest.raises(ValueError, match="at most 4,096"):
+        simulate(scenario(tp=4, pp=4, dp=512, schedule="1f1b"), fold=False)

@@ -83,19 +83,21 @@ def _idle(record: Record, r: int, op: Op, i: int, free: float, start: float, tim
     cursor = free
     waited = sorted(op.after, key=lambda d: record.times(r, d)[2])
     for dependency in waited:
-        _, begin, end = record.times(r, dependency)
+        reached, begin, end = record.times(r, dependency)
         if end <= cursor:
             continue
-        late = max(0.0, min(begin, end) - cursor)
-        if late:  # the communication had not begun: a peer was late
-            time.bubble_s += late
-            cursor += late
-        if end > cursor:
-            axis = ops[dependency].category
-            time.expose(axis if axis != "optimizer" else "dp", end - cursor)
-            if op.action and ops[dependency].category == "tp":
-                time.busy_s += end - cursor
-            cursor = end
+        parts = [(cursor, end)]
+        if begin > cursor:  # it had not begun: a peer was late, or it queued behind others of its own stream
+            queued = reached if isinstance(ops[dependency].work, Collective) else cursor
+            late = max(cursor, min(queued, begin)), min(begin, end)
+            time.bubble_s += late[1] - late[0]
+            parts = [(cursor, late[0]), (late[1], end)]
+        exposed = sum(last - first for first, last in parts)
+        axis = ops[dependency].category
+        time.expose(axis if axis != "optimizer" else "dp", exposed)
+        if op.action and axis == "tp":
+            time.busy_s += exposed
+        cursor = end
     if start > cursor:
         time.add("host", start - cursor)
 
