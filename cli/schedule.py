@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,7 +82,9 @@ def one(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--memory-limit", metavar="X", help="Chunk activations that a rank may hold, for a search."
+            "--memory-limit",
+            metavar="X",
+            help="Chunk activations that a rank may hold, for a search (a forward keeps one until its W).",
         ),
     ] = None,
     svg: SvgOption = None,
@@ -99,7 +102,7 @@ def one(
     from ..sim.report.schedules.document import schedule_document
 
     costs = _costs(forward, input_grad, weight_grad, latency)
-    if name.endswith(".csv"):
+    if name.lower().endswith(".csv"):
         shaping = {"-p": ranks, "-m": microbatches, "-v": chunks, "--group": group, "--memory-limit": limit}
         shown = _from_file(Path(name), costs, shaping)
     else:
@@ -154,7 +157,7 @@ def compare(
     from ..sim.report.schedules.compare import Asked, entries
     from ..sim.report.schedules.compare_table import comparison_rows, print_comparison
 
-    p, m = _shape("stepsim schedule compare", ranks, microbatches)
+    p, m = _shape("stepsim schedule compare", ranks, microbatches, chunks)
     asked = Asked(
         ranks=p,
         microbatches=m,
@@ -211,16 +214,23 @@ def _registered(
     from ..sim.report.schedules.timed import timed
 
     found = get(name)
-    p, m = _shape(f"stepsim schedule {name}", ranks, microbatches)
-    shape = Shape(
-        ranks=p,
-        microbatches=m,
-        chunks=found.chunks if chunks is None else chunks,
-        group=group,
-        costs=costs,
-        memory=Memory(limit=limit),
-    )
+    v = found.chunks if chunks is None else chunks
+    p, m = _shape(f"stepsim schedule {name}", ranks, microbatches, v)
+    try:
+        shape = Shape(ranks=p, microbatches=m, chunks=v, group=group, costs=costs, memory=Memory(limit=limit))
+        found.check(shape)
+    except ValueError as refusal:
+        raise ValueError(_with_options(str(refusal))) from None
     return timed(found, shape)
+
+
+_OPTIONS = {"ranks": "-p", "microbatches": "-m", "chunks": "-v", "group": "--group"}
+
+
+def _with_options(message: str) -> str:
+    """A schedule's own message, its fields as the options of this command."""
+    message = re.sub(r"\b(ranks|microbatches|chunks|group)=", lambda m: f"{_OPTIONS[m[1]]} ", message)
+    return re.sub(r"(?<=needs )(ranks|microbatches|chunks|group)(?= of)", lambda m: _OPTIONS[m[1]], message)
 
 
 def _from_file(path: Path, costs: Costs, shaping: dict[str, int | None]) -> TimedSchedule:
@@ -231,6 +241,8 @@ def _from_file(path: Path, costs: Costs, shaping: dict[str, int | None]) -> Time
     from ..schedules.orders.table_file import read_table
     from ..sim.report.schedules.timed import timed_table
 
+    if not path.is_file():
+        raise ValueError(f"{path}: {'is no plain file' if path.exists() else 'there is no such file'}")
     table = read_table(path)
     return timed_table(path.stem, table.orders, replace(table.shape, costs=costs), table.rank_of)
 
@@ -243,7 +255,20 @@ def _costs(forward: int, input_grad: int, weight_grad: int, latency: int) -> Cos
     return Costs(forward=forward, input_grad=input_grad, weight_grad=weight_grad, latency=latency)
 
 
-def _shape(command: str, ranks: int | None, microbatches: int | None) -> tuple[int, int]:
+MOST_ACTIONS = 3_000_000
+"""Actions of a schedule that this command lists: half a minute and a gigabyte (p 512, m 1024, v 2)."""
+
+
+def _shape(command: str, ranks: int | None, microbatches: int | None, chunks: int) -> tuple[int, int]:
     if ranks is None or microbatches is None:
         raise ValueError(f"{command} needs -p (ranks) and -m (microbatches), as in -p 4 -m 8")
+    for option, value in (("-p", ranks), ("-m", microbatches), ("-v", chunks)):
+        if value < 1:
+            raise ValueError(f"{option} {value}: expected at least 1")
+    actions = 3 * ranks * microbatches * chunks
+    if actions > MOST_ACTIONS:
+        raise ValueError(
+            f"-p {ranks} -m {microbatches} -v {chunks}: {actions:,} actions are more than the {MOST_ACTIONS:,} "
+            "that are listed; take fewer"
+        )
     return ranks, microbatches

@@ -29,8 +29,6 @@ LOOPED = ("interleaved", "interleaved-zb", "looped-bfs")
 """Schedules with several chunks on a rank, as many as one likes."""
 
 RULES = {
-    "looped-bfs": {"point_to_point": "async"},  # no framework defines a blocking rule
-    "v-1f1b": {"point_to_point": "async"},
     "dualpipe": {"overlapped_point_to_point": "batched"},  # torch has none
 }
 """Software fields without which some presets refuse a schedule."""

@@ -144,7 +144,7 @@ def test_files_lie_where_they_were_asked_for(tmp_path: Path) -> None:
         (["1f2b", "-p", "2", "-m", "2"], "Did you mean 1f1b? Known: 1f1b"),
         (["1f1b", "-p", "2", "-m", "2", "-v", "2"], "one chunk per rank, not 2"),
         (["1f1b", "-p", "2", "-m", "2", "--memory-limit", "3"], "memory limit of 3 means nothing"),
-        (["1f1b", "-p", "0", "-m", "2"], "ranks of at least 1, not 0"),
+        (["1f1b", "-p", "0", "-m", "2"], "-p 0: expected at least 1"),
         (["1f1b", "-p", "2", "-m", "2", "--tf", "-1"], "--tf"),
         (["1f1b", "-p", "2", "-m", "2", "--tw", "1.5"], "--tw"),
         (["1f1b", "-p", "2", "-m", "2", "--tf", "0", "--tb", "0", "--tw", "0"], "--tf, --tb and --tw"),

@@ -234,3 +234,51 @@ def test_a_table_is_found_beside_the_scenario_and_checked(tmp_path: Path) -> Non
     file.write_text(text.replace("mine.csv", "no.csv"))
     with pytest.raises(ScenarioError, match=r"cannot read .*no.csv: No such file"):
         load_scenario(file)
+
+
+# What schedules that search are told -------------------------------------------------------------------
+
+
+def test_a_search_is_told_of_the_median_stage() -> None:
+    """Whole microseconds and bytes of the kernel model; I lets go of what W does not need."""
+    run = a_pipeline("zb", num_layers=14, stage_split=(2, 4, 4, 4), software="nanotron-2024", seq_length=1024)
+    plan = lowered(run).plan
+    middle, sizes = plan.stages[1], activation_bytes(plan.shard, run.software, selective=False)
+    shape = plan.shape
+    blocks = action_blocks(Action(0, Kind.FORWARD, 0), middle, plan.blocks)
+    seconds = sum(count * op.work.seconds for block, count in blocks for op in block.ops)  # type: ignore[union-attr]
+    assert shape.costs.forward == round(seconds * 1e6)
+    assert shape.costs.latency >= 1
+    kept, operands = sizes.kept_by_forward(middle), sizes.kept_by_input_grad(middle)
+    assert (shape.memory.forward, shape.memory.input_grad) == (round(kept), round(operands) - round(kept))
+    assert shape.memory.input_grad < 0
+    limited = lowered(a_pipeline("zb-2p")).plan.shape
+    assert limited.memory.limit == 8 * limited.memory.forward
+
+
+def test_the_head_keeps_its_input_and_the_gradient_of_its_logits() -> None:
+    plan = lowered(a_pipeline("zb")).plan
+    held = activation_bytes(plan.shard, plan.scenario.software, selective=False)
+    tokens = plan.shard.tokens
+    assert held.head_operands == 2 * tokens * (plan.shard.hidden + plan.shard.vocabulary)
+
+
+@pytest.mark.parametrize("software", ["megatron-core-2024", "nanotron-2024"])
+def test_copies_of_a_stage_reduce_once_when_all_is_there(software: str) -> None:
+    """No bucket of one copy can meet one of the other: each rank reduces its gradients in one call."""
+    run = a_pipeline("dualpipe", dp=2, zero=1, software=software)
+    for program in lowered(run).programs.classes:
+        assert [op.name for op in program.ops if op.name.startswith("gradient reduce")] == [
+            "gradient reduce_scatter"
+        ]
+
+
+def test_recomputation_is_part_of_the_input_gradient() -> None:
+    run = a_pipeline("zb-h1", recompute="full")
+    plain = a_pipeline("zb-h1")
+    again = work_of(run, Kind.INPUT_GRAD) - work_of(plain, Kind.INPUT_GRAD)
+    layers = work_of(plain, Kind.FORWARD)
+    assert sum(flops * n for (_, flops, _), n in again.items()) == pytest.approx(
+        sum(flops * n for (_, flops, _), n in layers.items())
+    )
+    assert work_of(run, Kind.WEIGHT_GRAD) == work_of(plain, Kind.WEIGHT_GRAD)

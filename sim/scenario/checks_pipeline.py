@@ -12,18 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...schedules.orders.schedule import Shape
 from .finding import Finding, choices, divisors
-from .schedules import is_table
+from .schedules import is_table, pipeline_shape, schedule_named
 
 if TYPE_CHECKING:
     from ..model.model import Model
     from .models import Parallelism, ScheduleOptions, Training
-
-LOOPED = ("interleaved", "looped-bfs", "interleaved-zb")
-"""Schedules whose ranks hold several chunks, the next stage always on the next rank."""
-
-V_SHAPED = ("zb-v", "zb-v-greedy", "v-half", "v-min", "v-1f1b", "dualpipev")
-"""Schedules whose ranks hold two chunks: the second half of the model runs back up the ranks."""
 
 
 def layers_fit_stages(model: Model, par: Parallelism) -> Iterator[Finding]:
@@ -89,7 +84,6 @@ def schedule_accepts_shape(
 ) -> Iterator[Finding]:
     """The schedule is defined for so many stages and microbatches, and for what it is told besides."""
     from .models import ScheduleOptions
-    from .schedules import pipeline_shape, schedule_named
 
     options = options or ScheduleOptions()
     if schedule == "none":
@@ -108,18 +102,27 @@ def schedule_accepts_shape(
 
 
 def _chunks_fit(schedule: str, par: Parallelism) -> Iterator[Finding]:
+    """The schedule takes so many chunks per stage, as it shows on a shape that suits all."""
     path = ("parallelism", "vpp")
     if is_table(schedule):
         return
-    if schedule in LOOPED and par.vpp == 1:
-        yield Finding(
-            path=path,
-            message=f"{schedule} needs 2 or more chunks per stage; raise vpp, or set schedule to 1f1b",
-        )
-    elif schedule in V_SHAPED and par.vpp != 2:
-        yield Finding(path=path, message=f"{schedule} has exactly 2 chunks per stage; set vpp to 2")
-    elif schedule not in LOOPED + V_SHAPED and par.vpp > 1:
+    taken = [v for v in (1, 2, 3) if _takes(schedule, v)]
+    if min(par.vpp, 3) in taken:
+        return
+    if taken == [1]:
         message = (
             f"{schedule} has one chunk per stage, not {par.vpp}; set vpp to 1, or schedule to interleaved"
         )
-        yield Finding(path=path, message=message)
+    elif taken == [2]:
+        message = f"{schedule} has exactly 2 chunks per stage; set vpp to 2"
+    else:
+        message = f"{schedule} needs 2 or more chunks per stage; raise vpp, or set schedule to 1f1b"
+    yield Finding(path=path, message=message)
+
+
+def _takes(schedule: str, chunks: int) -> bool:
+    try:
+        schedule_named(schedule).check(Shape(ranks=4, microbatches=16, chunks=chunks))
+    except ValueError:
+        return False
+    return True

@@ -66,7 +66,9 @@ class Software(BaseModel):
     )
     tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
     point_to_point: PointToPoint = "blocking"
-    split_point_to_point: SplitPointToPoint = "async"  # of schedules that split backwards: their runtimes'
+    split_point_to_point: SplitPointToPoint = (
+        "async"  # of schedules with runtimes of their own: split backwards, several chunks not interleaved
+    )
     overlapped_point_to_point: OverlappedPointToPoint = (
         "batched"  # of schedules that overlap a forward and a backward (DeepSeek's DualPipe)
     )

@@ -77,7 +77,10 @@ class Plan:
         software = self.scenario.software
         if overlaps(self.orders):
             return software.overlapped_point_to_point
-        return software.split_point_to_point if splits_backward(self.orders) else software.point_to_point
+        several = self.shape.chunks > 1 and self.schedule.name != "interleaved"
+        if several or splits_backward(self.orders):
+            return software.split_point_to_point
+        return software.point_to_point
 
     def rank_of(self, stage: int) -> int:
         """The pipeline rank of a virtual stage, for the first microbatch."""
