@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.fabric import default_fabric
-from stepsim.hardware.gpus import get_gpu
+from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.hardware.interconnect import get_interconnect
+from stepsim.hardware.node import node_for
 from stepsim.schedules import collectives
 from stepsim.schedules.transfers.collective import Collective
 from stepsim.schedules.transfers.group import Group
 from stepsim.sim.network.choice import allowed, choose, table
-from stepsim.sim.network.nccl_constants import NcclAlgorithm, NcclProtocol
+from stepsim.sim.network.nccl_constants import ARCHITECTURES, NcclAlgorithm, NcclProtocol
 from stepsim.sim.network.nccl_model import (
     TUNED,
     bus_gb_per_s,
@@ -33,7 +34,7 @@ from stepsim.sim.network.nccl_model import (
     latency_us,
     seconds,
 )
-from stepsim.sim.network.nccl_paths import Communicator, Paths, communicator_on
+from stepsim.sim.network.nccl_paths import Communicator, Paths, communicator_on, ring_within_a_node
 
 AR, AG = Collective.ALL_REDUCE, Collective.ALL_GATHER
 A, P = NcclAlgorithm, NcclProtocol
@@ -55,6 +56,19 @@ def on(
         fabric=default_fabric(interconnect),
     )
     return communicator_on(cluster, ranks=local * nodes, domains=nodes, cpu=cpu, sharp=sharp)
+
+
+def on_racks(gpu: str, domains: int) -> Cluster:
+    """So many full NVLink domains, and one host more."""
+    interconnect = get_interconnect(NDR)
+    found = Cluster(
+        gpu=get_gpu(gpu),
+        gpus=node_for(get_gpu(gpu)).max_gpus,
+        gpus_per_node=node_for(get_gpu(gpu)).max_gpus,
+        interconnect=interconnect,
+        fabric=default_fabric(interconnect),
+    )
+    return replace(found, gpus=found.gpus_per_node + domains * max(found.nvlink_domain, found.gpus_per_node))
 
 
 # Channels -------------------------------------------------------------------------------------------
@@ -82,6 +96,12 @@ def test_the_channels_of_known_systems(
     assert comm.channels == of_the_communicator
 
 
+def test_the_search_gives_up_far_below_the_best_rate_so_far() -> None:
+    """54 GB/s bear 3 channels of 18, but 40 comes first and 18 is less than 0.49 of it: 1 x 40, doubled."""
+    paths = ring_within_a_node(ARCHITECTURES["ampere"], 54e9)
+    assert paths == Paths(channels=2, intra_bytes_per_s=20e9, inter_bytes_per_s=20e9)
+
+
 @pytest.mark.parametrize(("gpu", "gb_per_s"), [(H100, 40), (B200, 80)])
 def test_nvls_has_a_head_for_each_gpu(gpu: str, gb_per_s: float) -> None:
     paths = on(gpu, 1).nvls
@@ -102,6 +122,17 @@ def test_nvls_carries_what_its_algorithm_says() -> None:
         payload = paths.channels * paths.intra_bytes_per_s
         carried = collectives.get("nvls").plan("all_reduce", Group(local=8)).traffic(0).sent
         assert payload * carried <= get_gpu(gpu).nccl_nvlink_bytes_per_s < payload * carried * 1.1
+
+
+@pytest.mark.parametrize("gpu", [name for name in gpu_names() if get_gpu(name).architecture != "cdna3"])
+@pytest.mark.parametrize("domains", [1, 2])
+def test_every_gpu_of_the_catalogue_has_channels(gpu: str, domains: int) -> None:
+    """Also pairs of cards, whose hosts NVLink does not join, and racks of 72."""
+    local = max(2, on_racks(gpu, 1).nvlink_domain)
+    comm = communicator_on(on_racks(gpu, domains), ranks=local * domains, domains=domains)
+    assert 0 < comm.channels <= 32
+    for kind in TUNED:
+        assert 0 < choose(kind, GIB, comm).predicted_s < 1
 
 
 # Bandwidths and latencies ---------------------------------------------------------------------------
@@ -189,6 +220,16 @@ def test_bandwidths_by_hand(
     assert bus_gb_per_s(algorithm, protocol, kind, comm) == pytest.approx(bus, rel=1e-3)
 
 
+def test_the_rate_between_nodes_counts_from_three_nodes_on() -> None:
+    uneven = Paths(channels=4, intra_bytes_per_s=40e9, inter_bytes_per_s=20e9)
+    two, three = (replace(on(H100, nodes, sharp=True), ring=uneven) for nodes in (2, 3))
+    assert bus_gb_per_s(A.RING, P.SIMPLE, AR, two) == 160
+    assert bus_gb_per_s(A.RING, P.SIMPLE, AR, three) == 80
+    # CollNet: always the rate within; and with two GPUs to a NIC 1.5 times the bytes.
+    assert bus_gb_per_s(A.COLLNET_CHAIN, P.SIMPLE, AR, three) == 160
+    assert bus_gb_per_s(A.COLLNET_DIRECT, P.SIMPLE, AR, three) == pytest.approx(160 / 1.5 * 0.85)
+
+
 def test_corrections_by_size() -> None:
     """A tree at 1 MB has half of its bandwidth (2^14 times 64 B); a ring between nodes more latency."""
     one, many = on(H100, 1), on(H100, 2)
@@ -196,6 +237,7 @@ def test_corrections_by_size() -> None:
     at_a_megabyte = seconds(A.TREE, P.SIMPLE, AR, 1 << 20, one)
     assert at_a_megabyte == pytest.approx(64.4e-6 + (1 << 20) / (0.5 * rate))
     assert seconds(A.TREE, P.SIMPLE, AR, 1 << 29, one) == pytest.approx(64.4e-6 + (1 << 29) / rate)
+    assert seconds(A.TREE, P.SIMPLE, AR, 63, one) == pytest.approx(64.4e-6 + 63 / rate, rel=1e-9)
     ring = bytes_per_s(A.RING, P.SIMPLE, AR, many)
     assert seconds(A.RING, P.SIMPLE, AR, 64 * 256, many) == pytest.approx(1.4 * 131.6e-6 + 64 * 256 / ring)
     assert seconds(A.RING, P.SIMPLE, AR, 64 * 255, many) == pytest.approx(131.6e-6 + 64 * 255 / ring)
