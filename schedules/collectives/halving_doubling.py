@@ -1,0 +1,96 @@
+"""Recursive halving and doubling: log2 n steps, with partners 1, 2, 4, ... away, halving what is exchanged.
+
+A reduce_scatter halves while distances double; an all_gather is the same backwards; an all_reduce is
+both. Beyond the largest power of two p <= n, rank p+j is folded: it hands its data to rank j first and
+gets its result from it last.
+
+References:
+    Rabenseifner 2004, "Optimization of collective reduction operations" (vector halving, distance
+    doubling). Thakur, Rabenseifner, Gropp 2005, sections 4.1 and 4.5 (other numbers of ranks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ..transfers.algorithm import Algorithm
+from ..transfers.collective import Collective
+from ..transfers.group import Group
+from ..transfers.plan import Plan, in_sequence, mirrored
+from ..transfers.transfer import Flow, Transfer
+
+
+def all_gather(group: Group) -> Plan:
+    """log2 n steps and (n-1)/n payloads each way; log2 p + 2 steps where ranks are folded."""
+    return _doubling(Collective.ALL_GATHER, group, group.ranks)
+
+
+def reduce_scatter(group: Group) -> Plan:
+    """log2 n steps and (n-1)/n payloads each way; log2 p + 2 steps where ranks are folded."""
+    return mirrored(all_gather(group), Collective.REDUCE_SCATTER)
+
+
+def all_reduce(group: Group) -> Plan:
+    """2 log2 n steps and 2(n-1)/n payloads each way; 2 log2 p + 2 steps where ranks are folded."""
+    doubling = _doubling(Collective.ALL_REDUCE, group, unfolded(group.ranks))
+    return in_sequence(Collective.ALL_REDUCE, mirrored(doubling, Collective.ALL_REDUCE), doubling)
+
+
+def unfolded(ranks: int) -> int:
+    """p: the largest power of two that is not above n."""
+    return 1 << ranks.bit_length() - 1
+
+
+def _doubling(collective: Collective, group: Group, pieces: int) -> Plan:
+    """Rank j < p starts with the pieces j mod p (of n pieces: a folded rank's too), and all end with all."""
+    n, p = group.ranks, unfolded(group.ranks)
+    distances = [1 << bit for bit in reversed(range(p.bit_length() - 1))]
+    handed_in = n > p and pieces == n
+    folded_gets = pieces - 1 if handed_in else pieces  # not what it has itself
+
+    def held(rank: int, distance: int) -> range:
+        """Before the step of that distance."""
+        return range(rank % (2 * distance), pieces, 2 * distance)
+
+    def transfers() -> Iterator[Transfer]:
+        if handed_in:
+            yield from (Transfer(0, rank, rank - p, range(rank, rank + 1), False) for rank in range(p, n))
+        for step, distance in enumerate(distances, start=handed_in):
+            for rank in range(p):
+                yield Transfer(step, rank, rank ^ distance, held(rank, distance), False)
+        last = len(distances) + handed_in
+        for rank in range(p, n):
+            yield Transfer(last, rank - p, rank, range(rank + 1, rank + 1 + folded_gets), False)
+
+    def peers(rank: int) -> Iterator[Flow]:
+        one, all_others = Fraction(handed_in, pieces), Fraction(folded_gets, pieces)
+        if rank >= p:
+            yield Flow(rank - p, sent=one, received=all_others)
+            return
+        for distance in distances:
+            peer = rank ^ distance
+            sent, received = len(held(rank, distance)), len(held(peer, distance))
+            yield Flow(peer, sent=Fraction(sent, pieces), received=Fraction(received, pieces))
+        if rank + p < n:
+            yield Flow(rank + p, sent=all_others, received=one)
+
+    return Plan(
+        collective=collective,
+        group=group,
+        pieces=pieces,
+        steps=len(distances) + handed_in + (n > p),
+        transfers=transfers,
+        peers=peers,
+    )
+
+
+ALGORITHM = Algorithm(
+    name="halving-doubling",
+    title="Recursive halving and doubling (Rabenseifner)",
+    plans={
+        Collective.ALL_REDUCE: all_reduce,
+        Collective.ALL_GATHER: all_gather,
+        Collective.REDUCE_SCATTER: reduce_scatter,
+    },
+)

@@ -1,0 +1,67 @@
+"""Hierarchical all_to_all: within the node first, so that few large messages leave it, along its rail.
+
+A rank gives each neighbour the blocks for that neighbour's rail, on all nodes; then every rank sends to
+the peers on its rail what its whole node has for them: L blocks a message. Bytes between nodes stay
+what they are pairwise, (N-1)/N; the messages are L times larger and L times fewer.
+
+References:
+    Rajbhandari et al. 2022, "DeepSpeed-MoE", section 5.2; NCCL's PXN (2.12) forwards the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ..transfers.algorithm import Algorithm
+from ..transfers.collective import Collective
+from ..transfers.group import Group
+from ..transfers.plan import Plan
+from ..transfers.transfer import Flow, Transfer
+
+
+def all_to_all(group: Group) -> Plan:
+    """(L-1) + (N-1) steps; 1/L of the payload to each neighbour, 1/N to each peer of the rail."""
+    n, local, nodes = group.ranks, group.local, group.nodes
+
+    def within() -> Iterator[Transfer]:
+        for step in range(local - 1):
+            for rank in range(n):
+                neighbour = group.node_of(rank) * local + (rank + step + 1) % local
+                blocks = range(rank * n + neighbour % local, (rank + 1) * n, local)
+                yield Transfer(step, rank, neighbour, blocks, False)
+
+    def between() -> Iterator[Transfer]:
+        for step in range(nodes - 1):
+            for rank in range(n):
+                peer = (rank + (step + 1) * local) % n
+                first = group.node_of(rank) * local * n + peer
+                yield Transfer(local - 1 + step, rank, peer, range(first, first + local * n, n), False)
+
+    def transfers() -> Iterator[Transfer]:
+        yield from within()
+        yield from between()
+
+    def peers(rank: int) -> Iterator[Flow]:
+        for neighbour in group.members(group.node_of(rank)):
+            if neighbour != rank:
+                yield Flow(neighbour, sent=Fraction(1, local), received=Fraction(1, local))
+        for peer in group.rail(rank % local):
+            if peer != rank:
+                yield Flow(peer, sent=Fraction(1, nodes), received=Fraction(1, nodes))
+
+    return Plan(
+        collective=Collective.ALL_TO_ALL,
+        group=group,
+        pieces=n * n,
+        steps=local - 1 + nodes - 1,
+        transfers=transfers,
+        peers=peers,
+    )
+
+
+ALGORITHM = Algorithm(
+    name="hierarchical-all-to-all",
+    title="Hierarchical all_to_all (within the node, then along the rails)",
+    plans={Collective.ALL_TO_ALL: all_to_all},
+)

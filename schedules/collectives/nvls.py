@@ -1,0 +1,92 @@
+"""NVLS (NVLink SHARP): the NVSwitches of a node reduce what they are given and multicast what they have.
+
+Of a share 1/L each, every rank is the head: it has the switch reduce the share from all ranks, its own
+with them, and later store the result to all, itself too. So a rank's link carries (L+1)/L payloads each way
+in an all_reduce instead of 2(L-1)/L. Over several nodes the heads' shares are reduced by the network
+(SHARP) in between; without SHARP, NCCL has nvls-tree.
+
+References:
+    NVIDIA Hopper architecture whitepaper 2022 (NVLink SHARP). NCCL src/device/all_reduce.h,
+    src/graph/search.cc v2.28.9 (a GPU's NVLink carries heads + 1 times the rate of one head).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ..transfers.algorithm import Algorithm
+from ..transfers.collective import Collective
+from ..transfers.group import Group
+from ..transfers.in_network import from_network, network_flow, own_to_network, rail_shares
+from ..transfers.plan import Plan, in_sequence, mirrored
+from ..transfers.transfer import Flow, Transfer
+
+
+def check(group: Group) -> None:
+    """At least two ranks on each NVSwitch."""
+    if group.local < 2:
+        raise ValueError(
+            f"nvls reduces in the switches of a node, but this group has 1 rank on each of "
+            f"{group.nodes} nodes; use at least 2 ranks per node, or collnet-direct, or ring"
+        )
+
+
+def all_reduce(group: Group) -> Plan:
+    """4 steps, 6 over several nodes; (L+1)/L payloads each way to the NVSwitch, 1/L to the network."""
+    delivery = _delivery(Collective.ALL_REDUCE, group, group.local)
+    return in_sequence(Collective.ALL_REDUCE, mirrored(delivery, Collective.ALL_REDUCE), delivery)
+
+
+def all_gather(group: Group) -> Plan:
+    """2 steps, 4 over several nodes; 1/L payloads to the NVSwitch, 1 back; 1/n to the network, 1/L back."""
+    return _delivery(Collective.ALL_GATHER, group, group.ranks)
+
+
+def reduce_scatter(group: Group) -> Plan:
+    """The all_gather backwards."""
+    return mirrored(all_gather(group), Collective.REDUCE_SCATTER)
+
+
+def _delivery(collective: Collective, group: Group, pieces: int) -> Plan:
+    """Own pieces to the network (all_gather only), each rail's share back; share to NVSwitch, all to all."""
+    beyond = group.nodes > 1
+    own = beyond and collective is Collective.ALL_GATHER
+    shares = rail_shares(group, pieces)
+
+    def transfers() -> Iterator[Transfer]:
+        if own:
+            yield from own_to_network(group)
+        if beyond:
+            yield from from_network(group, shares, own)
+        for rank in range(group.ranks):
+            switch = group.node_switch(group.node_of(rank))
+            yield Transfer(own + beyond, rank, switch, shares[rank % group.local], False)
+            yield Transfer(own + beyond + 1, switch, rank, range(pieces), False)
+
+    def peers(rank: int) -> Iterator[Flow]:
+        if beyond:
+            yield network_flow(group, own=own)
+        switch = group.node_switch(group.node_of(rank))
+        yield Flow(switch, sent=Fraction(1, group.local), received=Fraction(1))
+
+    return Plan(
+        collective=collective,
+        group=group,
+        pieces=pieces,
+        steps=own + beyond + 2,
+        transfers=transfers,
+        peers=peers,
+    )
+
+
+ALGORITHM = Algorithm(
+    name="nvls",
+    title="NVLS (reduction in the NVSwitches)",
+    check=check,
+    plans={
+        Collective.ALL_REDUCE: all_reduce,
+        Collective.ALL_GATHER: all_gather,
+        Collective.REDUCE_SCATTER: reduce_scatter,
+    },
+)

@@ -1,0 +1,69 @@
+"""NVLSTree: NVSwitches reduce and multicast within the nodes, double binary trees join the nodes.
+
+Every rank is head of 1/L of the payload, half of it on each of its rail's two trees.
+
+References:
+    NCCL 2.18 and later, src/transport/nvls.cc, src/device/all_reduce.h (NVLS_TREE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ..transfers.algorithm import Algorithm
+from ..transfers.collective import Collective
+from ..transfers.group import Group
+from ..transfers.in_network import rail_shares
+from ..transfers.plan import Plan, in_sequence, mirrored
+from ..transfers.transfer import Flow, Transfer
+from ..transfers.trees import down, down_flows, height, two_trees
+
+
+def check(group: Group) -> None:
+    """At least two nodes of at least two ranks."""
+    if group.local < 2 or group.nodes < 2:
+        raise ValueError(
+            f"nvls-tree joins the NVSwitches of several nodes, but this group has {group.local} ranks "
+            f"on each of {group.nodes} nodes; use at least 2 on 2, or nvls on one node, or double-binary-tree"
+        )
+
+
+def all_reduce(group: Group) -> Plan:
+    """4 + 2 ceil(log2 N) steps; (L+1)/L payloads each way to the NVSwitch, 2/L at most to other nodes."""
+    local, share = group.local, Fraction(1, group.local)
+    shares = rail_shares(group, 2 * local)
+    rails = [two_trees(group.rail(i)) for i in range(local)]
+    levels = height(group.nodes)
+
+    def transfers() -> Iterator[Transfer]:
+        for i, trees in enumerate(rails):
+            for tree, piece in zip(trees, shares[i], strict=True):
+                yield from down(tree, range(piece, piece + 1))
+        for rank in range(group.ranks):
+            switch = group.node_switch(group.node_of(rank))
+            yield Transfer(levels, rank, switch, shares[rank % local], False)
+            yield Transfer(levels + 1, switch, rank, range(2 * local), False)
+
+    def peers(rank: int) -> Iterator[Flow]:
+        yield Flow(group.node_switch(group.node_of(rank)), sent=share, received=Fraction(1))
+        for tree in rails[rank % local]:
+            yield from down_flows(tree, rank, share / 2)
+
+    delivery = Plan(
+        collective=Collective.ALL_REDUCE,
+        group=group,
+        pieces=2 * local,
+        steps=levels + 2,
+        transfers=transfers,
+        peers=peers,
+    )
+    return in_sequence(Collective.ALL_REDUCE, mirrored(delivery, Collective.ALL_REDUCE), delivery)
+
+
+ALGORITHM = Algorithm(
+    name="nvls-tree",
+    title="NVLSTree (NVSwitches within, double binary trees between nodes)",
+    check=check,
+    plans={Collective.ALL_REDUCE: all_reduce},
+)

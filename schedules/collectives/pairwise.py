@@ -1,0 +1,51 @@
+"""Pairwise all_to_all: in step k every rank sends its block to the rank k places on.
+
+That is what grouped sends and receives do, which NCCL runs an all_to_all with; how many of the steps
+are under way at once is the network's business.
+
+References:
+    Thakur, Rabenseifner, Gropp 2005, section 4.3 (pairwise exchange). NCCL src/enqueue.cc (the order
+    of peers in a group of ncclSend and ncclRecv).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ..transfers.algorithm import Algorithm
+from ..transfers.collective import Collective
+from ..transfers.group import Group
+from ..transfers.plan import Plan
+from ..transfers.transfer import Flow, Transfer
+
+
+def all_to_all(group: Group) -> Plan:
+    """n-1 steps; 1/n of the payload to each other rank and from it."""
+    n = group.ranks
+
+    def transfers() -> Iterator[Transfer]:
+        for step in range(n - 1):
+            for rank in range(n):
+                peer = (rank + step + 1) % n
+                yield Transfer(step, rank, peer, range(rank * n + peer, rank * n + peer + 1), False)
+
+    def peers(rank: int) -> Iterator[Flow]:
+        block = Fraction(1, n)
+        return (Flow(peer, sent=block, received=block) for peer in range(n) if peer != rank)
+
+    return Plan(
+        collective=Collective.ALL_TO_ALL,
+        group=group,
+        pieces=n * n,
+        steps=n - 1,
+        transfers=transfers,
+        peers=peers,
+    )
+
+
+ALGORITHM = Algorithm(
+    name="pairwise",
+    title="Pairwise all_to_all",
+    plans={Collective.ALL_TO_ALL: all_to_all},
+)

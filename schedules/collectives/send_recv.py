@@ -1,0 +1,36 @@
+"""Send and receive: every rank sends one message to the next, as nccl-tests' sendrecv and ring exchanges do.
+
+References:
+    nccl-tests src/sendrecv.cu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ..transfers.algorithm import Algorithm
+from ..transfers.collective import Collective
+from ..transfers.group import Group
+from ..transfers.plan import Plan
+from ..transfers.transfer import Flow, Transfer
+
+
+def send_recv(group: Group) -> Plan:
+    """One step; one payload to the next rank and one from the rank before."""
+    n = group.ranks
+
+    def transfers() -> Iterator[Transfer]:
+        for rank in range(n):
+            yield Transfer(0, rank, (rank + 1) % n, range(rank, rank + 1), False)
+
+    def peers(rank: int) -> Iterator[Flow]:
+        yield Flow((rank + 1) % n, sent=Fraction(1))
+        yield Flow((rank - 1) % n, received=Fraction(1))
+
+    return Plan(
+        collective=Collective.SEND_RECV, group=group, pieces=n, steps=1, transfers=transfers, peers=peers
+    )
+
+
+ALGORITHM = Algorithm(name="send-recv", title="Send and receive", plans={Collective.SEND_RECV: send_recv})

@@ -1,0 +1,63 @@
+"""Tree, as NCCL builds it: double binary trees between nodes, and a chain through the ranks of each node.
+
+Every local rank heads the chains of its own share of the payload (NCCL's channels), so that all NICs
+work alike. With one rank per node it is the double binary tree, on one node a chain there and back.
+
+References:
+    NCCL src/graph/trees.cc, connect.cc; its tuning model counts 2((L-1) + log2 N) steps (tuning.cc).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ..transfers.algorithm import Algorithm
+from ..transfers.collective import Collective
+from ..transfers.group import Group
+from ..transfers.plan import Plan, in_sequence, mirrored
+from ..transfers.transfer import Flow, Transfer
+from ..transfers.trees import Tree, down, down_flows, height, two_trees
+
+
+def all_reduce(group: Group) -> Plan:
+    """2((L-1) + ceil(log2 N)) steps; a rank sends 2(L-1)/L payloads at most within its node, 2/L beyond."""
+    trees = _trees(group)
+    share = Fraction(1, len(trees))
+
+    def transfers() -> Iterator[Transfer]:
+        for piece, tree in enumerate(trees):
+            yield from down(tree, range(piece, piece + 1))
+
+    def peers(rank: int) -> Iterator[Flow]:
+        for tree in trees:
+            yield from down_flows(tree, rank, share)
+
+    downwards = Plan(
+        collective=Collective.ALL_REDUCE,
+        group=group,
+        pieces=len(trees),
+        steps=height(group.nodes) + group.local - 1,
+        transfers=transfers,
+        peers=peers,
+    )
+    return in_sequence(Collective.ALL_REDUCE, mirrored(downwards, Collective.ALL_REDUCE), downwards)
+
+
+def _trees(group: Group) -> list[Tree]:
+    """Two for each local rank: its rail's trees, and below each vertex the rest of its node in a chain."""
+    found = []
+    for head in range(group.local):
+        tails = {
+            rank: [rank - head + (head + i) % group.local for i in range(1, group.local)]
+            for rank in group.rail(head)
+        }
+        found += [tree.with_chains(tails) for tree in two_trees(group.rail(head))]
+    return found
+
+
+ALGORITHM = Algorithm(
+    name="tree",
+    title="Tree (NCCL: double binary trees between nodes, chains within)",
+    plans={Collective.ALL_REDUCE: all_reduce},
+)

@@ -1,0 +1,1 @@
+"""What a collective algorithm is made of: transfers of payload pieces between ranks and switches."""

@@ -1,0 +1,128 @@
+"""Which algorithm and protocol NCCL takes for a collective of some size: the quickest by its own model.
+
+As NCCL 2.28.9 chooses, with NCCL_ALGO and NCCL_PROTO; no tuner plugin, no FP8 reductions (for which
+NCCL avoids rings of more than 8). An all_to_all, and send and receive, are not chosen: grouped messages.
+
+Sources: NCCL v2.28.9 src/enqueue.cc (topoGetAlgoInfo: the argmin; fewer channels for small messages),
+src/graph/tuning.cc (parseList: the two variables, a list for all functions or one for each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from ...schedules.transfers.collective import Collective
+from .nccl_constants import BYTES_PER_THREAD, NVLS_CHANNELS, THREADS, NcclAlgorithm, NcclProtocol
+from .nccl_model import TUNED, combinations, seconds
+from .nccl_paths import Communicator
+
+FUNCTIONS = {kind.replace("_", ""): kind for kind in TUNED}
+"""NCCL's names of the collectives, in lower case, as NCCL_ALGO takes them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """``predicted_s`` is NCCL's own estimate; ``channels`` are the kernel's CTAs, one SM each."""
+
+    algorithm: NcclAlgorithm
+    protocol: NcclProtocol
+    predicted_s: float
+    channels: int
+
+
+def choose(
+    kind: Collective | str,
+    payload_bytes: float,
+    comm: Communicator,
+    *,
+    nccl_algo: str | None = None,
+    nccl_proto: str | None = None,
+) -> Choice:
+    """The quickest of what is legal and asked for. ``payload_bytes``: the whole buffer, as nccl-tests counts.
+
+    Raises:
+        ValueError: a collective that NCCL does not tune, a name that NCCL does not know, or variables
+            that leave nothing which the communicator can run.
+    """
+    return table(kind, payload_bytes, comm, nccl_algo=nccl_algo, nccl_proto=nccl_proto)[0]
+
+
+def table(
+    kind: Collective | str,
+    payload_bytes: float,
+    comm: Communicator,
+    *,
+    nccl_algo: str | None = None,
+    nccl_proto: str | None = None,
+) -> list[Choice]:
+    """All that is legal and asked for, the quickest first; in NCCL's order among equals."""
+    if kind not in TUNED:
+        raise ValueError(f"NCCL chooses no algorithm for {str(kind)!r}; it does for {', '.join(TUNED)}")
+    kind = Collective(kind)
+    algorithms = allowed("NCCL_ALGO", nccl_algo, kind, list(NcclAlgorithm))
+    protocols = allowed("NCCL_PROTO", nccl_proto, kind, list(NcclProtocol))
+    legal = list(combinations(kind, comm))
+    found = [
+        Choice(
+            algorithm=algorithm,
+            protocol=protocol,
+            predicted_s=seconds(algorithm, protocol, kind, payload_bytes, comm),
+            channels=channels(algorithm, protocol, payload_bytes, comm),
+        )
+        for algorithm, protocol in legal
+        if algorithm in algorithms and protocol in protocols
+    ]
+    if not found:
+        asked = f"NCCL_ALGO={nccl_algo or 'unset'}, NCCL_PROTO={nccl_proto or 'unset'}"
+        raise ValueError(
+            f"{asked} leave nothing for {kind} on {comm.ranks} ranks over {comm.nodes} nodes; it can run "
+            + ", ".join(f"{algorithm}/{protocol}" for algorithm, protocol in legal)
+        )
+    return sorted(found, key=lambda choice: choice.predicted_s)
+
+
+def channels(
+    algorithm: NcclAlgorithm, protocol: NcclProtocol, payload_bytes: float, comm: Communicator
+) -> int:
+    """All channels of the communicator, or as many as a small message gives every thread enough to do."""
+    most = NVLS_CHANNELS if algorithm in (NcclAlgorithm.NVLS, NcclAlgorithm.NVLS_TREE) else comm.channels
+    each = BYTES_PER_THREAD[protocol] * THREADS[protocol]
+    if algorithm is NcclAlgorithm.RING and protocol is NcclProtocol.LL:
+        each *= comm.ranks
+    return max(1, min(most, int(payload_bytes // each)))
+
+
+def allowed(variable: str, value: str | None, kind: Collective, known: Iterable[str]) -> set[str]:
+    """What NCCL_ALGO or NCCL_PROTO lets through: ``Ring,Tree``, ``^Tree``, ``allreduce:Tree;broadcast:Ring``.
+
+    A list without a function holds for all; the last one that holds counts. Raises ValueError for
+    names that NCCL does not know (NCCL itself passes over them in silence).
+    """
+    known = list(known)
+    through = set(known)
+    for part in (value or "").split(";"):
+        function, _, listed = part.rpartition(":")
+        holds = not function or _named(variable, [function], FUNCTIONS) == {kind.replace("_", "")}
+        names = [name for name in listed.strip().removeprefix("^").split(",") if name.strip()]
+        if names and holds:
+            named = _named(variable, names, known)
+            through = set(known) - named if listed.strip().startswith("^") else named
+    return through
+
+
+def _named(variable: str, names: Iterable[str], known: Iterable[str]) -> set[str]:
+    """The known names that are meant, whatever their case."""
+    by_lower = {name.lower(): name for name in known}
+    found = set()
+    for name in names:
+        lower = name.strip().lower()
+        if lower not in by_lower:
+            nearest = get_close_matches(lower, by_lower, n=1, cutoff=0.4)
+            hint = f" Did you mean {by_lower[nearest[0]]}?" if nearest else ""
+            raise ValueError(
+                f"{variable} names {name.strip()!r}.{hint} Known: {', '.join(by_lower.values())}"
+            )
+        found.add(by_lower[lower])
+    return found

@@ -1,0 +1,169 @@
+"""The channels that NCCL finds on a machine: how many, and what each carries, for rings and NVLS.
+
+A closed form of NCCL's search on regular machines (every GPU on the same NVSwitches, NICs shared out
+evenly): the largest number of channels times rate that the links bear. Trees and CollNet are taken to
+get the ring's channels. Several NVLink domains of more than 8 GPUs are unverified: measured on 20 racks of
+72, NCCL 2.26 reached less than half of what this and its model give. Knows no collective.
+
+Sources: NCCL v2.28.9 src/graph/search.cc (rates tried, doubling of channels, heads of NVLS),
+connect.cc (channels of the communicator); figures checked in the project's table of hardware facts,
+section 3.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .nccl_constants import ARCHITECTURES, MAX_CHANNELS, NVLS_ARITY, Architecture, Cpu
+
+if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
+
+GIGA = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paths:
+    """``channels`` found by the search; each carries these rates within a node and between nodes."""
+
+    channels: int
+    intra_bytes_per_s: float
+    inter_bytes_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Communicator:
+    """``ranks`` over ``nodes`` (NVLink domains), equally, and what NCCL found out about the machine.
+
+    ``nvls`` is None where the GPUs or switches cannot multicast. ``sharp`` says whether the network
+    reduces (NCCL_COLLNET_ENABLE, off by default); ``ll128`` whether 128-byte stores arrive whole
+    everywhere, as they do over NVLink and NICs behind the GPU's own PCIe switch. ``same_channels``:
+    all channels take the same way through a node, as behind NVSwitches.
+
+    Raises:
+        ValueError: an architecture that NCCL's tables lack, or ranks that the nodes do not divide.
+    """
+
+    architecture: str
+    ranks: int
+    nodes: int
+    ring: Paths
+    nvls: Paths | None = None
+    nvlink: bool = True
+    ll128: bool = True
+    sharp: bool = False
+    same_channels: bool = True
+    nics_per_node: int = 1
+    cpu: Cpu = "intel"
+    network_latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.architecture not in ARCHITECTURES:
+            raise ValueError(
+                f"NCCL's tuning has no rows for {self.architecture!r}; it has {', '.join(ARCHITECTURES)}"
+            )
+        if self.ranks < 2 or self.nodes < 1 or self.ranks % self.nodes:
+            raise ValueError(
+                f"{self.ranks} ranks over {self.nodes} nodes: use at least 2, as many on every node"
+            )
+
+    @property
+    def constants(self) -> Architecture:
+        """The limits of this architecture."""
+        return ARCHITECTURES[self.architecture]
+
+    @property
+    def local(self) -> int:
+        """Ranks per node."""
+        return self.ranks // self.nodes
+
+    @property
+    def channels(self) -> int:
+        """Channels of the communicator: twice what the search found."""
+        return min(MAX_CHANNELS, 2 * self.ring.channels)
+
+
+def communicator_on(
+    cluster: Cluster, *, ranks: int, domains: int, cpu: Cpu = "intel", sharp: bool = False
+) -> Communicator:
+    """The communicator of ``ranks`` over ``domains`` NVLink domains of a cluster, equally."""
+    gpu, network = cluster.gpu, cluster.interconnect
+    if gpu.architecture not in ARCHITECTURES:
+        raise ValueError(
+            f"NCCL's tuning has no rows for {gpu.architecture!r}; it has {', '.join(ARCHITECTURES)}"
+        )
+    constants, local = ARCHITECTURES[gpu.architecture], ranks // domains
+    nics = max(1, min(local, network.links_per_host * local // cluster.gpus_per_node))
+    intra_bytes_per_s = cluster.intra_node_bytes_per_s_per_gpu
+    nic_bytes_per_s = network.link_bytes_per_s * network.links_per_host * local / cluster.gpus_per_node / nics
+    between = domains > 1
+    return Communicator(
+        architecture=gpu.architecture,
+        ranks=ranks,
+        nodes=domains,
+        ring=(
+            ring_between_nodes(
+                constants, intra_bytes_per_s, nic_bytes_per_s, min(nics, MAX_CHANNELS // 2), local
+            )
+            if between
+            else ring_within_a_node(constants, intra_bytes_per_s)
+        ),
+        nvls=nvls(constants, intra_bytes_per_s, nic_bytes_per_s if between else 0.0, local)
+        if gpu.nvls
+        else None,
+        nvlink=cluster.nvlink_domain >= min(local, cluster.gpus_per_node),
+        nics_per_node=nics,
+        cpu=cpu,
+        sharp=sharp,
+    )
+
+
+def ring_within_a_node(constants: Architecture, nvlink_bytes_per_s: float) -> Paths:
+    """As many channels of one rate as a GPU's links bear; slower ones while they bring more in all.
+
+    The search gives up at less than 0.49 of the rate of the best so far.
+    """
+    budget = nvlink_bytes_per_s / GIGA
+    channels, best = 0, 0.0
+    for speed in constants.intra_speeds:
+        fitting = min(MAX_CHANNELS, int(budget / speed))
+        if speed > 0.49 * best and fitting * speed > channels * best:
+            channels, best = fitting, speed
+    if not channels:
+        channels, best = 1, budget
+    return _doubled(constants, channels, best)
+
+
+def ring_between_nodes(
+    constants: Architecture, nvlink_bytes_per_s: float, nic_bytes_per_s: float, nics: int, local: int
+) -> Paths:
+    """A channel for each NIC; within the node a GPU passes on all of them but the one that it sends out."""
+    rates = [nic_bytes_per_s / GIGA]
+    if local > 1:
+        rates.append(nvlink_bytes_per_s / GIGA / max(1, nics - 1))
+    speed = next((one for one in constants.inter_speeds if one <= min(rates)), min(rates))
+    return _doubled(constants, nics, speed)
+
+
+def nvls(
+    constants: Architecture, nvlink_bytes_per_s: float, nic_bytes_per_s: float, local: int
+) -> Paths | None:
+    """A channel for each head (each GPU, 32 at most); a GPU's NVLink carries heads + 1 of them.
+
+    None for two GPUs or fewer, and where even the slowest rate is too much. No NIC: no rate between nodes.
+    """
+    heads, budget = min(local, NVLS_ARITY), nvlink_bytes_per_s / GIGA
+    speed = next((one for one in constants.intra_speeds if (heads + 1) * one <= budget), None)
+    if speed is None or local <= 2 or not constants.nvls_efficiency:
+        return None
+    beyond = next((one for one in constants.inter_speeds if one <= nic_bytes_per_s / GIGA), 0.0)
+    return Paths(channels=heads, intra_bytes_per_s=speed * GIGA, inter_bytes_per_s=beyond * GIGA)
+
+
+def _doubled(constants: Architecture, channels: int, speed: float) -> Paths:
+    """Twice as many channels of half the rate, where channels are fast and few."""
+    enough = constants.compute_capability > 80 and speed < 50 and channels > 4
+    if speed >= 25 and not enough and 2 * channels <= MAX_CHANNELS:
+        channels, speed = 2 * channels, speed / 2
+    return Paths(channels=channels, intra_bytes_per_s=speed * GIGA, inter_bytes_per_s=speed * GIGA)
