@@ -268,7 +268,7 @@ def _shape(command: str, ranks: int | None, microbatches: int | None, chunks: in
     actions = 3 * ranks * microbatches * chunks
     if actions > MOST_ACTIONS:
         raise ValueError(
-            f"-p {ranks} -m {microbatches} -v {chunks}: {actions:,} actions are more than the {MOST_ACTIONS:,} "
-            "that are listed; take fewer"
+            f"-p {ranks} -m {microbatches} -v {chunks}: {actions:,} actions are more than {MOST_ACTIONS:,}, "
+            "which is what is listed; take fewer"
         )
     return ranks, microbatches
