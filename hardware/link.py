@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-LinkKind = Literal["nvlink", "pcie", "nic", "uplink", "core"]
+LinkKind = Literal["nvlink", "pcie", "nic", "uplink", "core", "local", "global", "torus", "cable"]
 
 NVLINK_LATENCY_S = 0.855e-6
 """One way, GPU to GPU: half of the 1.71 us round trip that nvbandwidth reads on GB300 (OCI); carried to the
@@ -25,7 +25,8 @@ class Link:
 
     ``bytes_per_s`` is the line rate per direction, ``efficiency`` the share of it that large
     messages reach. ``kind``: ``nvlink`` (xGMI too), ``pcie`` (GPU to NIC or host bridge), ``nic``
-    (NIC to leaf switch), ``uplink`` (leaf to spine), ``core`` (spine to core).
+    (NIC to leaf switch), ``uplink`` (leaf to spine), ``core`` (spine to core), ``local`` and ``global``
+    (inside and between the groups of a dragonfly), ``torus`` (neighbours), ``cable`` (of a custom graph).
     """
 
     kind: LinkKind
