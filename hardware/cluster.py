@@ -87,7 +87,7 @@ class Cluster:
     def _check_network(self) -> None:
         if self.fabric.kind in PUBLISHED_KINDS:
             module_of(self.fabric.kind).PUBLISHED.check(
-                self.gpu, self.gpus, self.gpus_per_node, self.interconnect
+                self.gpu.name, self.gpus, self.gpus_per_node, self.interconnect.name
             )
         if self.nodes == 1 or self.gpus <= self.nvlink_domain:
             return

@@ -1,4 +1,4 @@
-"""Routes through a custom graph, by networkx: the quickest ways for an empty message, fewest hops first among equals.
+"""Routes through a custom graph, by networkx: the quickest for an empty message, and of those the shortest.
 
 GPUs do not forward: a route runs through NICs and switches only. Equal-cost ways are those of a shortest-path
 tree towards the target; an ideal spread divides evenly at every vertex, a hash picks one way at each.
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .fabric import Fabric
+from .fabrics.links import LinkFamily, LinkTable, Vertex
 from .fabrics.network import flow_key, hashed
 from .graph_file import Edge, gpu_number, read_graph
-from .links import LinkFamily, LinkTable, Vertex
 from .routes import Part, Routes, joined
 from .topology import check_gpus
 

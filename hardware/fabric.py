@@ -90,6 +90,8 @@ class Fabric:
             raise unknown_name("ecmp rule", self.ecmp, get_args(Ecmp))
         if self.seed < 0:
             raise ValueError(f"seed must be 0 or more, not {self.seed}")
+        if self.seed and self.ecmp != "hashed":
+            raise ValueError(f"seed {self.seed} is of hashed ECMP; set ecmp to hashed, or leave it out")
         self._check_options()
 
     def _check_options(self) -> None:

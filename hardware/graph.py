@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from .cluster import Cluster
-    from .links import LinkTable
+    from .fabrics.links import LinkTable
 
 Vertex = tuple[str, *tuple[int, ...]]
 

@@ -40,7 +40,7 @@ _NAME = re.compile(r"(\w+) +(\S+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """A link from ``source`` to ``target``, vertices as text such as ``gpu 0``; full duplex unless ``one_way``."""
+    """A link from ``source`` to ``target``, vertices as text as ``gpu 0``; full duplex unless ``one_way``."""
 
     source: str
     target: str
@@ -183,5 +183,6 @@ def _check_gpus(path: Path, edges: list[Edge]) -> None:
     missing = sorted(set(range(len(found))) - found)
     if missing:
         raise ValueError(
-            f"{path}: gpu {missing[0]} has no edge, but {len(found)} GPUs do; number them 0 to {len(found) - 1}"
+            f"{path}: gpu {missing[0]} has no edge, but {len(found)} GPUs do; "
+            f"number them 0 to {len(found) - 1}"
         )

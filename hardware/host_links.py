@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .fabrics.links import Ids, LinkFamily, Vertex, constant
 from .fabrics.tiers import reversed_family
 from .link import NVLINK_LATENCY_S, PCIE_LATENCY_S, LinkKind
-from .links import Ids, LinkFamily, Vertex, constant
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class HostLinks:
 
     @property
     def switched(self) -> bool:
-        """Whether NVLink runs through NVSwitches; else every two GPUs of a domain have a link of their own."""
+        """Whether NVLink runs through NVSwitches; else every two GPUs of a domain have their own link."""
         return self.cluster.node.nvswitches > 0
 
     @property

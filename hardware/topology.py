@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from .fabric import Ecmp, module_of
-from .fabrics.tiers import Tiers
+from .fabrics.links import Ids, LinkTable
 from .fabrics.network import Flows, Network, flow_key
+from .fabrics.tiers import Tiers
 from .host_links import BRIDGE_IN, BRIDGE_OUT, NIC_IN, NIC_OUT, PCIE_IN, PCIE_OUT, HostLinks
-from .links import Ids, LinkTable
 from .routes import Part, Routes, joined
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ _AFTER_SWITCHES = 1 << 20
 
 
 class Topology(Protocol):
-    """Links with ids, and the links of any route."""
+    """Links with ids, and the links of any route. ``gpus`` counts the GPUs that a route may name."""
+
+    @property
+    def gpus(self) -> int: ...
 
     @property
     def links(self) -> LinkTable: ...
@@ -140,14 +143,14 @@ class RegularTopology:
         return parts
 
     def _forwarder(self, a: Ids, b: Ids) -> Ids:
-        """The GPU beside ``a`` on the rail of ``b``; ``a`` where it is on that rail or NVLink does not reach."""
+        """The GPU beside ``a`` on the rail of ``b``; ``a`` if it is on that rail or NVLink does not reach."""
         per_node = self.cluster.gpus_per_node
         beside = a // per_node * per_node + b % per_node
         same_rail = self.hosts.nics(a)[0] == self.hosts.nics(b)[0]
         return np.where(same_rail | ~self.hosts.in_domain(a, beside), a, beside)
 
     def _channels(self, a: Ids, b: Ids, flow: Ids) -> tuple[tuple[Ids, Ids, np.ndarray], Ids]:
-        """Over which of their NICs messages go: their numbers, channel and share, and the receiver's channel."""
+        """Over which of their NICs messages go: number, channel and share; and the receiver's channel."""
         sends, gets = self.hosts.nics(a)[1], self.hosts.nics(b)[1]
         if self.cluster.fabric.ecmp == "hashed":
             origin, channel = np.arange(len(a)), flow % sends

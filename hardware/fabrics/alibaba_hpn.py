@@ -15,8 +15,7 @@ from .published import Published
 from .tiers import Tiers
 
 if TYPE_CHECKING:
-    from ..fabric import Fabric
-    from ..interconnect import Interconnect
+    from .inputs import Options, Ports
 
 PUBLISHED = Published(
     name="Alibaba HPN",
@@ -32,13 +31,16 @@ PUBLISHED = Published(
         "above": "15:1 between pods (not modelled)",
     },
     sources=(
-        "Qian et al. 2024, Alibaba HPN: A Data Center Network for Large Language Model Training, SIGCOMM (through reading notes: wuql20.bearblog.dev, secondary)",
+        (
+            "Qian et al. 2024, Alibaba HPN: A Data Center Network for Large Language Model Training, SIGCOMM "
+            "(through reading notes: wuql20.bearblog.dev, secondary)"
+        ),
         "GPU type of the hosts: unverified",
     ),
 )
 
 
-def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Tiers:
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Tiers:
     """All switches of the cluster, whatever part of it the job uses."""
     del fabric, nodes  # the printed shape holds for every job
     return Tiers(

@@ -43,7 +43,7 @@ class Clos:
             )
         if self.levels == 3 and self.pods == 1:
             raise ValueError(
-                f"levels 3: {self.leaves} leaf switch(es) fit one pod of {self.leaves_per_pod}, so cores would "
+                f"levels 3: {self.leaves} leaf switch(es) fit one pod of {self.leaves_per_pod}: cores would "
                 "join nothing; choose levels 2, or fewer nodes_per_leaf"
             )
 

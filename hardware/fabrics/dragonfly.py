@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..links import Ids, LinkFamily, Vertex, constant
+from .links import Ids, LinkFamily, Vertex, constant
 from .network import Crossing, Flows, hashed
 
 if TYPE_CHECKING:
-    from ..fabric import Fabric
-    from ..interconnect import Interconnect
+    from .inputs import Options, Ports
 
 LOCAL, GLOBAL = range(2)
 
@@ -57,7 +56,7 @@ class Dragonfly:
     def leaf(self, node: Ids, link: Ids) -> Ids:
         return node // self.nodes_per_router + 0 * link
 
-    def families(self, net: Interconnect) -> tuple[LinkFamily, ...]:
+    def families(self, net: Ports) -> tuple[LinkFamily, ...]:
         """Local and global cables; an ordered pair of routers, or of groups, is a direction."""
 
         def family(kind: str, count: int) -> LinkFamily:
@@ -68,6 +67,7 @@ class Dragonfly:
                 bytes_per_s=constant(net.link_bytes_per_s),
                 ends=self._local_ends if kind == "local" else self._global_ends,
                 efficiency=net.efficiency,
+                cables=1 if kind == "local" else self.trunk,
             )
 
         between = self.groups * (self.groups - 1) * self.trunk
@@ -82,8 +82,9 @@ class Dragonfly:
         return ("router", router), ("router", group * self.routers + (inside + step + 1) % self.routers)
 
     def _global_ends(self, local: int) -> tuple[Vertex, Vertex]:
-        group, position = divmod(local, (self.groups - 1) * self.trunk)
-        turn, ahead = divmod(position, self.groups - 1)
+        pair, turn = divmod(local, self.trunk)
+        group, ahead = divmod(pair, self.groups - 1)
+        position = turn * (self.groups - 1) + ahead
         other = (group + ahead + 1) % self.groups
         back = turn * (self.groups - 1) + (group - other - 1) % self.groups
         return (
@@ -118,7 +119,8 @@ class Dragonfly:
         origin, cable = np.nonzero(best)
         parts = flows.take(origin)
         weight = parts.weight / best.sum(axis=1)[origin]
-        local = source[origin] * ((self.groups - 1) * self.trunk) + leaves[origin, cable]
+        pair = source * (self.groups - 1) + (target - source - 1) % self.groups
+        local = pair[origin] * self.trunk + cable
         yield Crossing(order=1, family=GLOBAL, route=parts.route, local=local, weight=weight)
         exit_, entry = exits[origin, cable], entries[origin, cable]
         for order, start, end in ((0, parts.source, exit_), (2, entry, parts.target)):
@@ -134,7 +136,7 @@ class Dragonfly:
         local = start * (self.routers - 1) + step
         return Crossing(order=order, family=LOCAL, route=flows.route, local=local, weight=flows.weight)
 
-    def bisection_bytes_per_s(self, net: Interconnect) -> float:
+    def bisection_bytes_per_s(self, net: Ports) -> float:
         """Global cables from the first half of the groups to the rest, at most what the hosts can send.
 
         One group: local cables between the first half of its routers and the rest.
@@ -149,7 +151,7 @@ class Dragonfly:
         return min(cables, sent) * net.link_bytes_per_s
 
 
-def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Dragonfly:
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Dragonfly:
     """The balanced shape for the ports of the switch, unless the fabric states its own.
 
     Raises:
@@ -163,9 +165,9 @@ def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Dragonfly
     used = hosts + routers - 1 + global_links
     if used > ports:
         raise ValueError(
-            f"dragonfly: {hosts} links of hosts, {routers - 1} local and {global_links} global cables are {used}, "
-            f"but a switch of {interconnect.name} has {ports} ports; take fewer nodes_per_leaf (now {per_router}), "
-            f"routers_per_group or global_links"
+            f"dragonfly: {hosts} links of hosts, {routers - 1} local and {global_links} global cables "
+            f"are {used}, but a switch of {interconnect.name} has {ports} ports; take fewer "
+            f"nodes_per_leaf (now {per_router}), routers_per_group or global_links"
         )
     built = Dragonfly(
         nodes=nodes,
@@ -176,7 +178,8 @@ def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Dragonfly
     )
     if built.groups > routers * global_links + 1:
         raise ValueError(
-            f"dragonfly: {nodes} hosts need {built.groups} groups, but {routers} routers with {global_links} global "
-            f"cables each join at most {routers * global_links + 1}; take more routers_per_group or global_links"
+            f"dragonfly: {nodes} hosts need {built.groups} groups, but {routers} routers with {global_links} "
+            f"global cables each join at most {routers * global_links + 1}; take more "
+            "routers_per_group or global_links"
         )
     return built

@@ -13,8 +13,7 @@ from .published import Published
 from .tiers import Tiers, tiers_of
 
 if TYPE_CHECKING:
-    from ..fabric import Fabric
-    from ..interconnect import Interconnect
+    from .inputs import Options, Ports
 
 PUBLISHED = Published(
     name="Eos",
@@ -29,13 +28,16 @@ PUBLISHED = Published(
         "oversubscription": "none (unverified)",
     },
     sources=(
-        "The Next Platform 2024-03-06, A Tale Of Two Nvidia Eos Supercomputers (4,608 GPUs without the NVLink network)",
+        (
+            "The Next Platform 2024-03-06, A Tale Of Two Nvidia Eos Supercomputers "
+            "(4,608 GPUs without the NVLink network)"
+        ),
         "NVIDIA DGX SuperPOD with DGX H100, RA-11333-001 (units of 32 hosts, 8 leaves)",
     ),
 )
 
 
-def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Tiers:
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Tiers:
     """All switches of the cluster, whatever part of it the job uses."""
     del fabric, nodes  # the printed shape holds for every job
     return tiers_of(

@@ -8,12 +8,11 @@ from .clos import Clos
 from .tiers import tiers_of
 
 if TYPE_CHECKING:
-    from ..fabric import Fabric
-    from ..interconnect import Interconnect
+    from .inputs import Options, Ports
     from .tiers import Tiers
 
 
-def plan(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Clos:
+def plan(fabric: Options, interconnect: Ports, nodes: int) -> Clos:
     """One leaf per group; a group fills half of the leaf's ports with its hosts' links."""
     ports, links = interconnect.switch_ports, interconnect.links_per_host
     return Clos(
@@ -28,6 +27,6 @@ def plan(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Clos:
     )
 
 
-def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Tiers:
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Tiers:
     """The planned switches with their links and routes."""
     return tiers_of(plan(fabric, interconnect, nodes))

@@ -13,8 +13,7 @@ from .published import Published
 from .tiers import Tiers
 
 if TYPE_CHECKING:
-    from ..fabric import Fabric
-    from ..interconnect import Interconnect
+    from .inputs import Options, Ports
 
 PUBLISHED = Published(
     name="MegaScale",
@@ -25,14 +24,15 @@ PUBLISHED = Published(
     facts={
         "hosts": "1,536 hosts, 12,288 GPUs of the Ampere generation",
         "links": "8 x RoCE 200 Gb/s per host to 8 leaf switches",
-        "switches": "Tomahawk 4, 64 x 400 Gb/s, 32 down and 32 up at each of three layers (counts above the leaves unverified)",
+        "switches": "Tomahawk 4, 64 x 400 Gb/s, 32 down and 32 up at each of three layers "
+        "(counts above the leaves unverified)",
         "oversubscription": "1:1 at each layer",
     },
     sources=("Jiang et al. 2024, MegaScale, NSDI, section 3.6 (quoted text read)",),
 )
 
 
-def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Tiers:
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Tiers:
     """All switches of the cluster, whatever part of it the job uses."""
     del fabric, nodes  # the printed shape holds for every job
     return Tiers(

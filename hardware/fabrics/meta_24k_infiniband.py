@@ -13,8 +13,7 @@ from .published import Published
 from .tiers import Tiers, tiers_of
 
 if TYPE_CHECKING:
-    from ..fabric import Fabric
-    from ..interconnect import Interconnect
+    from .inputs import Options, Ports
 
 PUBLISHED = Published(
     name="Meta 24k InfiniBand",
@@ -35,7 +34,7 @@ PUBLISHED = Published(
 )
 
 
-def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Tiers:
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Tiers:
     """All switches of the cluster, whatever part of it the job uses."""
     del fabric, nodes  # the printed shape holds for every job
     return tiers_of(

@@ -13,8 +13,7 @@ from .published import Published
 from .tiers import Tiers
 
 if TYPE_CHECKING:
-    from ..fabric import Fabric
-    from ..interconnect import Interconnect
+    from .inputs import Options, Ports
 
 PUBLISHED = Published(
     name="Meta 24k RoCE",
@@ -30,13 +29,19 @@ PUBLISHED = Published(
         "above": "8 pods, oversubscribed 1:7; 16 aggregation switches (count unverified)",
     },
     sources=(
-        "Grattafiori et al. 2024, The Llama 3 Herd of Models, arXiv:2407.21783, section 3.3.1 (pods, racks, 1:7)",
-        "Gangidi et al. 2024, RDMA over Ethernet for Distributed AI Training at Meta Scale, SIGCOMM (rack uplinks 1:2; through glennklockwood.com, secondary)",
+        (
+            "Grattafiori et al. 2024, The Llama 3 Herd of Models, arXiv:2407.21783, section 3.3.1 "
+            "(pods, racks, 1:7)"
+        ),
+        (
+            "Gangidi et al. 2024, RDMA over Ethernet for Distributed AI Training at Meta Scale, SIGCOMM "
+            "(rack uplinks 1:2; through glennklockwood.com, secondary)"
+        ),
     ),
 )
 
 
-def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Tiers:
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Tiers:
     """All switches of the cluster, whatever part of it the job uses."""
     del fabric, nodes  # the printed shape holds for every job
     return Tiers(
@@ -48,5 +53,5 @@ def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Tiers:
         spines_per_pod=16,
         cores_per_group=1,
         oversubscription=0.5,
-        spine_oversubscription=14.0,  # 1:7 of the hosts' rate, of which the rack switches send up twice as much
+        spine_oversubscription=14.0,  # 1:7 of the hosts' rate; the rack switches send twice that rate up
     )

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ..interconnect import Interconnect
-    from ..links import Ids, LinkFamily
+    from .inputs import Ports
+    from .links import Ids, LinkFamily
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
@@ -28,7 +28,7 @@ class Flows:
     """Parts of messages: arrays of equal length.
 
     ``route`` numbers the message that a part belongs to, ``weight`` is its share of the payload, ``key`` the
-    hash of its ends. ``source`` and ``target`` are leaf switches of ``plane``. Hashed flows are never divided.
+    hash of its ends. ``source`` and ``target`` are leaf switches of ``plane``. Hashed flows stay whole.
     """
 
     route: Ids
@@ -98,13 +98,13 @@ class Network(Protocol):
     def leaf(self, node: Ids, link: Ids) -> Ids:
         """The switch, counted within a plane, that this link of the host is plugged into."""
 
-    def families(self, net: Interconnect) -> tuple[LinkFamily, ...]:
+    def families(self, net: Ports) -> tuple[LinkFamily, ...]:
         """Cables between switches; each direction is a family of its own."""
 
     def crossings(self, flows: Flows) -> Iterator[Crossing]:
         """The cables that each flow crosses."""
 
-    def bisection_bytes_per_s(self, net: Interconnect) -> float:
+    def bisection_bytes_per_s(self, net: Ports) -> float:
         """Line rate from the first half of the hosts to the rest."""
 
 

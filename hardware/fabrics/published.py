@@ -7,11 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ..gpu import Gpu
-    from ..interconnect import Interconnect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +25,16 @@ class Published:
     facts: Mapping[str, str] = field(hash=False)
     sources: tuple[str, ...]
 
-    def check(self, gpu: Gpu, gpus: int, gpus_per_node: int, interconnect: Interconnect) -> None:
+    def check(self, gpu: str, gpus: int, gpus_per_node: int, interconnect: str) -> None:
         """Raise ValueError for the first thing that the cluster does not have."""
         most = self.nodes * self.gpus_per_node
-        if gpu.name not in self.gpus:
-            raise ValueError(f"{self.name} has {' or '.join(self.gpus)}, not {gpu.name}")
+        if gpu not in self.gpus:
+            raise ValueError(f"{self.name} has {' or '.join(self.gpus)}, not {gpu}")
         if gpus_per_node != self.gpus_per_node:
             raise ValueError(f"{self.name} has {self.gpus_per_node} GPUs per host, not {gpus_per_node}")
-        if interconnect.name not in self.interconnects:
+        if interconnect not in self.interconnects:
             raise ValueError(
-                f"{self.name} is wired with {' or '.join(self.interconnects)}, not {interconnect.name}"
+                f"{self.name} is wired with {' or '.join(self.interconnects)}, not {interconnect}"
             )
         if gpus > most:
             raise ValueError(f"{self.name} has {most} GPUs, fewer than the {gpus} of the job")

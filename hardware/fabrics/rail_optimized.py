@@ -12,12 +12,11 @@ from .clos import Clos
 from .tiers import tiers_of
 
 if TYPE_CHECKING:
-    from ..fabric import Fabric
-    from ..interconnect import Interconnect
+    from .inputs import Options, Ports
     from .tiers import Tiers
 
 
-def plan(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Clos:
+def plan(fabric: Options, interconnect: Ports, nodes: int) -> Clos:
     """One leaf per rail in each unit; a unit fills half of a leaf's ports with hosts (32 of 64 on H100)."""
     ports, links = interconnect.switch_ports, interconnect.links_per_host
     return Clos(
@@ -32,6 +31,6 @@ def plan(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Clos:
     )
 
 
-def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Tiers:
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Tiers:
     """The planned switches with their links and routes."""
     return tiers_of(plan(fabric, interconnect, nodes))

@@ -13,8 +13,7 @@ from .published import Published
 from .tiers import Tiers, tiers_of
 
 if TYPE_CHECKING:
-    from ..fabric import Fabric
-    from ..interconnect import Interconnect
+    from .inputs import Options, Ports
 
 PUBLISHED = Published(
     name="Selene",
@@ -25,17 +24,24 @@ PUBLISHED = Published(
     facts={
         "hosts": "560 DGX A100, 4,480 GPUs",
         "links": "8 x HDR 200 Gb/s per host, one per GPU",
-        "switches": "Quantum QM8790, 40 ports; three levels; 850 with storage and management in print, of which the compute fabric here has 560 (split unverified)",
+        "switches": "Quantum QM8790, 40 ports; three levels; 850 with storage and management "
+        "in print, of which the compute fabric here has 560 (split unverified)",
         "oversubscription": "none (unverified)",
     },
     sources=(
-        "Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters, arXiv:2104.04473, section 5 (three-level fat tree, 850 switches; quoted from memory, unverified)",
-        "NVIDIA DGX SuperPOD with DGX A100, RA-09950-001 (units of 20 hosts; counts above the leaves unverified)",
+        (
+            "Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters, "
+            "arXiv:2104.04473, section 5 (three-level fat tree, 850 switches; quoted from memory, unverified)"
+        ),
+        (
+            "NVIDIA DGX SuperPOD with DGX A100, RA-09950-001 "
+            "(units of 20 hosts; counts above the leaves unverified)"
+        ),
     ),
 )
 
 
-def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Tiers:
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Tiers:
     """All switches of the cluster, whatever part of it the job uses."""
     del fabric, nodes  # the printed shape holds for every job
     return tiers_of(

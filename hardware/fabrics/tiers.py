@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..links import Ids, LinkFamily, Vertex
+from .links import Ids, LinkFamily, Vertex
 from .network import Crossing, Flows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..interconnect import Interconnect
     from .clos import Clos
+    from .inputs import Ports
 
 UP, DOWN, TO_CORE, FROM_CORE = range(4)
 
@@ -34,9 +34,9 @@ class Tiers:
     """Counts of one plane. ``Clos`` says what units and pods are.
 
     ``uplink_rate`` is the line rate of a cable between switches over that of a host's port. What goes up from
-    a leaf is the capacity of its ports to hosts over ``oversubscription``, shared evenly by its cables, and the
-    same again at the spines; ``full_unit`` counts the ports of a last unit as if it were full. ``trunked``
-    marks what ``as_trunks`` gives.
+    a leaf is the capacity of its ports to hosts over ``oversubscription``, shared evenly by its cables, and
+    the same again at the spines; ``full_unit`` counts the ports of a last unit as if it were full.
+    ``trunked`` marks what ``as_trunks`` gives.
     """
 
     nodes: int
@@ -124,7 +124,7 @@ class Tiers:
         per_host = (self.links_per_host - leaf % self.leaves_per_unit - 1) // self.leaves_per_unit + 1
         return (hosts * per_host).astype(np.float64)
 
-    def families(self, net: Interconnect) -> tuple[LinkFamily, ...]:
+    def families(self, net: Ports) -> tuple[LinkFamily, ...]:
         """Leaf to spine and back, spine to core and back, in the order of UP, DOWN, TO_CORE, FROM_CORE."""
         if not self.spines_per_pod:
             return ()
@@ -208,7 +208,7 @@ class Tiers:
         local = (global_spine * self.cores_per_group + core) * self.core_cables + cable
         return Crossing(order=order, family=family, route=parts.route, local=local, weight=parts.weight)
 
-    def bisection_bytes_per_s(self, net: Interconnect) -> float:
+    def bisection_bytes_per_s(self, net: Ports) -> float:
         """As ``Clos`` has it; the ports to hosts of all planes count."""
         from .clos import Clos
 

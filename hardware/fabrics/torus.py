@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..links import Ids, LinkFamily, Vertex, constant
+from .links import Ids, LinkFamily, Vertex, constant
 from .network import Crossing, Flows
 
 if TYPE_CHECKING:
-    from ..fabric import Fabric
-    from ..interconnect import Interconnect
+    from .inputs import Options, Ports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,7 @@ class Torus:
     def _stride(self, axis: int) -> int:
         return prod(self.size[:axis])
 
-    def families(self, net: Interconnect) -> tuple[LinkFamily, ...]:
+    def families(self, net: Ports) -> tuple[LinkFamily, ...]:
         """Two families an axis, forwards and backwards, numbered by the host that sends."""
         side = net.link_bytes_per_s * self.links_per_host / self.oversubscription
 
@@ -121,7 +120,7 @@ class Torus:
             place = node // stride % length
             node = node + ((place + sign) % length - place) * stride
 
-    def bisection_bytes_per_s(self, net: Interconnect) -> float:
+    def bisection_bytes_per_s(self, net: Ports) -> float:
         """Across the longest axis, cut in half, at most what the hosts of the smaller half can send."""
         longest = max(self.size)
         half = longest // 2
@@ -158,7 +157,7 @@ def _two_ways(flows: Flows, opposite: np.ndarray, axis: int) -> tuple[Flows, Ids
     )
 
 
-def network(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Torus:
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Torus:
     """The stated shape, or the one with the smallest sum of sides.
 
     Raises:

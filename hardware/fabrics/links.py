@@ -14,21 +14,21 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .link import LinkKind
+from .link_kinds import LinkKind
 
 Ids = NDArray[np.int64]
 Vertex = tuple[str, *tuple[int, ...]]
-"""What a link ends at: ``("gpu", 5)``, ``("nvswitch", domain)``, ``("pcie", host)``, ``("nic", host, link)``, or a
-switch of a tier with its number: ``("leaf", 3)``."""
+"""What a link ends at: ``("gpu", 5)``, ``("nvswitch", domain)``, ``("pcie", host)``, ``("nic", host,
+link)``, or a switch of a tier with its number: ``("leaf", 3)``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkFamily:
     """``count`` directed links of one kind and direction.
 
-    ``bytes_per_s`` maps local numbers (0 to count - 1) to line rates; ``ends`` maps one to the vertices that it
-    leaves and reaches, and to None where numbering leaves a gap. ``efficiency`` is the share of the line rate
-    that large messages reach. ``cables`` parallel links join the same two ends.
+    ``bytes_per_s`` maps local numbers (0 to count - 1) to line rates; ``ends`` maps one to the vertices that
+    it leaves and reaches, and to None where numbering leaves a gap. ``efficiency`` is the share of the
+    line rate that large messages reach. ``cables`` parallel links join the same two ends.
     """
 
     kind: LinkKind
