@@ -54,6 +54,7 @@ class CustomTopology:
                 latency_s=edge.latency_s,
                 bytes_per_s=lambda local: rates[2 * number + local],
                 ends=ends,
+                gaps=int(edge.one_way),
             )
 
         return LinkTable(tuple(family(number, edge) for number, edge in enumerate(self.edges)))

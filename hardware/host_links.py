@@ -75,7 +75,14 @@ class HostLinks:
         else:
             rate = gpu.nvlink_bytes_per_s / max(1, gpu.nvlink_domain - 1)
             pairs = self.gpus * self.peers
-            nvlink = self._both("nvlink", pairs, rate, NVLINK_LATENCY_S, self._pair_ends)
+            nvlink = self._both(
+                "nvlink",
+                pairs,
+                rate,
+                NVLINK_LATENCY_S,
+                self._pair_ends,
+                gaps=self._gaps(self._pair_ends, self.peers),
+            )
             nvlink = (nvlink[0], _none(nvlink[1]))  # an ordered pair is a direction already
         bridge = self._both("pcie", self.gpus, gpu.pcie_bytes_per_s, PCIE_LATENCY_S, self._bridge_ends)
         if self.cluster.nvlink_domain >= min(self.cluster.gpus_per_node, self.gpus):
@@ -84,7 +91,12 @@ class HostLinks:
             return nvlink + bridge
         planes = self.network.planes
         pcie = self._both(
-            "pcie", self.gpus * self.channels, gpu.pcie_bytes_per_s, PCIE_LATENCY_S, self._pcie_ends
+            "pcie",
+            self.gpus * self.channels,
+            gpu.pcie_bytes_per_s,
+            PCIE_LATENCY_S,
+            self._pcie_ends,
+            gaps=self._gaps(self._pcie_ends, self.channels),
         )
         cables = hosts * net.links_per_host * planes
         cable_s = net.latency_s / 2 - PCIE_LATENCY_S
@@ -101,6 +113,7 @@ class HostLinks:
         latency_s: float,
         ends: Callable[[int], tuple[Vertex, Vertex] | None],
         efficiency: float = 1.0,
+        gaps: int = 0,
     ) -> tuple[LinkFamily, LinkFamily]:
         out = LinkFamily(
             kind=kind,
@@ -109,8 +122,15 @@ class HostLinks:
             bytes_per_s=constant(rate),
             ends=ends,
             efficiency=efficiency,
+            gaps=gaps,
         )
         return out, reversed_family(out)
+
+    def _gaps(self, ends: Callable[[int], object], per_gpu: int) -> int:
+        """Free ids of a family with ``per_gpu`` ids a GPU; hosts are alike, so one is counted."""
+        in_host = min(self.gpus, self.cluster.gpus_per_node)
+        free = sum(ends(local) is None for local in range(in_host * per_gpu))
+        return free * (self.gpus // in_host)
 
     def _switch_ends(self, local: int) -> tuple[Vertex, Vertex]:
         return ("gpu", local), ("nvswitch", int(self.domain(np.array(local))))

@@ -65,7 +65,7 @@ class Dragonfly:
                 count=count,
                 latency_s=net.switch_latency_s,
                 bytes_per_s=constant(net.link_bytes_per_s),
-                ends=self._local_ends if kind == "local" else self._global_ends,
+                ends=self._local_ends if kind == "local" else self.global_ends,
                 efficiency=net.efficiency,
                 cables=1 if kind == "local" else self.trunk,
             )
@@ -81,7 +81,7 @@ class Dragonfly:
         group, inside = divmod(router, self.routers)
         return ("router", router), ("router", group * self.routers + (inside + step + 1) % self.routers)
 
-    def _global_ends(self, local: int) -> tuple[Vertex, Vertex]:
+    def global_ends(self, local: int) -> tuple[Vertex, Vertex]:
         pair, turn = divmod(local, self.trunk)
         group, ahead = divmod(pair, self.groups - 1)
         position = turn * (self.groups - 1) + ahead

@@ -28,7 +28,8 @@ class LinkFamily:
 
     ``bytes_per_s`` maps local numbers (0 to count - 1) to line rates; ``ends`` maps one to the vertices that
     it leaves and reaches, and to None where numbering leaves a gap. ``efficiency`` is the share of the
-    line rate that large messages reach. ``cables`` parallel links join the same two ends.
+    line rate that large messages reach. ``cables`` parallel links join the same two
+    ends; ``gaps`` ids are free.
     """
 
     kind: LinkKind
@@ -38,6 +39,12 @@ class LinkFamily:
     ends: Callable[[int], tuple[Vertex, Vertex] | None]
     efficiency: float = 1.0
     cables: int = 1
+    gaps: int = 0
+
+    @property
+    def used(self) -> int:
+        """Ids that a link has."""
+        return self.count - self.gaps
 
 
 def constant(rate: float) -> Callable[[Ids], NDArray[np.float64]]:

@@ -240,6 +240,7 @@ def reversed_family(family: LinkFamily) -> LinkFamily:
         ends=ends,
         efficiency=family.efficiency,
         cables=family.cables,
+        gaps=family.gaps,
     )
 
 

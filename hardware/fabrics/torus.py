@@ -52,7 +52,7 @@ class Torus:
     def leaf(self, node: Ids, link: Ids) -> Ids:
         return node + 0 * link
 
-    def _stride(self, axis: int) -> int:
+    def stride(self, axis: int) -> int:
         return prod(self.size[:axis])
 
     def families(self, net: Ports) -> tuple[LinkFamily, ...]:
@@ -64,8 +64,9 @@ class Torus:
                 length, node = self.size[axis], local // self.cables
                 if length == 1 or (length == 2 and way < 0):
                     return None
-                return ("router", node), ("router", self._neighbour(node, axis, way))
+                return ("router", node), ("router", self.neighbour(node, axis, way))
 
+            alone = self.size[axis] == 1 or (self.size[axis] == 2 and way < 0)
             return LinkFamily(
                 kind="torus",
                 count=self.nodes * self.cables,
@@ -74,12 +75,13 @@ class Torus:
                 ends=ends,
                 efficiency=net.efficiency,
                 cables=self.cables,
+                gaps=self.nodes * self.cables if alone else 0,
             )
 
         return tuple(family(axis, way) for axis in range(3) for way in (1, -1))
 
-    def _neighbour(self, node: int, axis: int, way: int) -> int:
-        stride, length = self._stride(axis), self.size[axis]
+    def neighbour(self, node: int, axis: int, way: int) -> int:
+        stride, length = self.stride(axis), self.size[axis]
         place = node // stride % length
         return node + ((place + way) % length - place) * stride
 
@@ -89,7 +91,7 @@ class Torus:
         for axis, length in enumerate(self.size):
             if length == 1:
                 continue
-            stride = self._stride(axis)
+            stride = self.stride(axis)
             place, goal = here // stride % length, flows.target // stride % length
             yield from self._ring(flows, here, axis, (goal - place) % length, order)
             here = here + (goal - place) * stride
@@ -97,7 +99,7 @@ class Torus:
 
     def _ring(self, flows: Flows, here: Ids, axis: int, ahead: Ids, order: int) -> Iterator[Crossing]:
         """Flows at ``here`` go ``ahead`` places along one axis."""
-        length, stride = self.size[axis], self._stride(axis)
+        length, stride = self.size[axis], self.stride(axis)
         opposite = (2 * ahead == length) & (length > 2)
         parts, way, origin = _two_ways(flows, opposite, axis)
         back = np.where(opposite[origin], way == 1, 2 * ahead[origin] > length)
