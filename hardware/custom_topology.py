@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -181,16 +181,11 @@ def custom_topology(fabric: Fabric, gpus: int) -> CustomTopology:
         OSError: it cannot be read.
     """
     assert fabric.file is not None  # the fabric refuses kind custom without a file
-    edges = _read(fabric.file)
+    edges = read_graph(fabric.file)
     held = len({gpu_number(v) for edge in edges for v in (edge.source, edge.target)} - {None})
     if held < gpus:
         raise ValueError(f"{fabric.file}: the graph has {held} GPUs, fewer than the {gpus} of the job")
     return CustomTopology(edges=edges, gpus=held, ecmp=fabric.ecmp, seed=fabric.seed)
-
-
-@lru_cache(maxsize=4)
-def _read(path: str) -> tuple[Edge, ...]:
-    return read_graph(path)
 
 
 def _as_vertex(vertex: str) -> Vertex:

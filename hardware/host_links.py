@@ -75,14 +75,8 @@ class HostLinks:
         else:
             rate = gpu.nvlink_bytes_per_s / max(1, gpu.nvlink_domain - 1)
             pairs = self.gpus * self.peers
-            nvlink = self._both(
-                "nvlink",
-                pairs,
-                rate,
-                NVLINK_LATENCY_S,
-                self._pair_ends,
-                gaps=self._gaps(self._pair_ends, self.peers),
-            )
+            gaps = self._gaps(self._pair_ends, self.peers)
+            nvlink = self._both("nvlink", pairs, rate, NVLINK_LATENCY_S, self._pair_ends, gaps=gaps)
             nvlink = (nvlink[0], _none(nvlink[1]))  # an ordered pair is a direction already
         bridge = self._both("pcie", self.gpus, gpu.pcie_bytes_per_s, PCIE_LATENCY_S, self._bridge_ends)
         if self.cluster.nvlink_domain >= min(self.cluster.gpus_per_node, self.gpus):

@@ -162,7 +162,7 @@ def test_names_say_what_is_joined() -> None:
 
 
 def test_collisions_of_a_hash_are_real() -> None:
-    """As many flows as uplinks leave some idle and put several on one, as balls in bins do: 1 / e are idle."""
+    """As many flows as uplinks leave 1 / e of them idle and put several on others, as balls in bins."""
     topology = regular("rail-optimized", gpus=64 * 8, ecmp="hashed")
     a = np.arange(256)
     routes = topology.links_of(a, a + 256)

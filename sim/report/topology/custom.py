@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 ROW = 96.0
 MOST = 16
+PLURALS = {"gpu": "GPUs", "nic": "NICs", "switch": "switches"}
 
 
 def draw_custom(topology: CustomTopology, top: float, sheet: Sheet) -> float:
@@ -21,12 +22,8 @@ def draw_custom(topology: CustomTopology, top: float, sheet: Sheet) -> float:
         y = top + 20 + ROW * (len(rows) - 1 - depth)
         shown = folded(len(row), MOST)
         slot = (WIDTH - LEFT - MARGIN) / len(shown)
-        kinds = sorted({vertex.split(" ")[0] for vertex in row})
-        sheet.tier(
-            y + 10,
-            " and ".join(f"{kind}s" if kind != "switch" else "switches" for kind in kinds),
-            f"{len(row):,}",
-        )
+        kinds = sorted({PLURALS[vertex.split(" ")[0]] for vertex in row})
+        sheet.tier(y + 10, " and ".join(kinds), f"{len(row):,}")
         for column, index in enumerate(shown):
             x = LEFT + slot * (column + 0.5)
             if index is None:
@@ -60,7 +57,8 @@ def _rows(topology: CustomTopology) -> list[list[str]]:
 
     graph = topology.graph.to_undirected(as_view=True)
     gpus = {f"gpu {number}" for number in range(topology.gpus)}
-    depth = nx.multi_source_dijkstra_path_length(graph, gpus, weight=None)
+    lengths = nx.multi_source_dijkstra_path_length(graph, gpus, weight=lambda *_: 1)
+    depth = {vertex: int(length) for vertex, length in lengths.items()}
     rows: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
     for vertex in graph:
         if vertex in depth:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..timeline import palette
-from ..timeline.svg import element, line
+from ..timeline.svg import element, line, text
 from .sheet import LEFT, MARGIN, WIDTH, Point, Sheet, folded, gigabits, hidden
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 def draw_dragonfly(topology: RegularTopology, fly: Dragonfly, top: float, sheet: Sheet) -> float:
     """Groups side by side; local cables as arcs inside, global ones as arcs above."""
     groups = folded(fly.groups, 4)
-    router_y = top + 226
+    router_y = top + 186
     columns = sum(1.0 if group is not None else 0.3 for group in groups)
     span = (WIDTH - LEFT - MARGIN) / columns
     at: dict[int, Point] = {}
@@ -27,7 +27,7 @@ def draw_dragonfly(topology: RegularTopology, fly: Dragonfly, top: float, sheet:
     for group in groups:
         if group is None:
             sheet.words(x + 0.15 * span, router_y - 10, "· · ·", 15)
-            sheet.words(x + 0.15 * span, router_y + 8, f"{hidden(fly.groups, groups)} more")
+            sheet.words(x + 0.15 * span, router_y + 8, f"{hidden(fly.groups, groups)} more groups")
             x += 0.3 * span
             continue
         at |= _group(topology, fly, group, (x + 6, router_y, span - 12), sheet)
@@ -35,15 +35,15 @@ def draw_dragonfly(topology: RegularTopology, fly: Dragonfly, top: float, sheet:
     _dragonfly_cables(fly, at, sheet)
     net = topology.cluster.interconnect
     rate = gigabits(net.link_bytes_per_s)
-    sheet.tier(top + 40, "global cables", f"{fly.trunk} {TIMES} {rate}" if fly.trunk else "none: one group")
+    sheet.tier(top + 30, "global cables", f"{fly.trunk} {TIMES} {rate}" if fly.trunk else "none: one group")
     if fly.trunk:
-        sheet.rate(top + 70, ("between each two groups",))
+        sheet.rate(top + 60, ("between each two groups",))
     sheet.tier(router_y - 58, "local cables", f"{rate}")
     sheet.rate(router_y - 28, ("each two routers",))
     sheet.tier(router_y + 8, "routers", f"{fly.groups} groups {TIMES} {fly.routers}")
     sheet.tier(router_y + 78, "hosts", f"{fly.nodes:,} {TIMES} {topology.cluster.gpus_per_node} GPUs")
     sheet.rate(router_y + 108, (f"{net.links_per_host} {TIMES} {rate} each",))
-    return router_y + 122
+    return router_y + 62 + 26 * min(2, fly.nodes_per_router) + 22
 
 
 def _group(
@@ -51,7 +51,7 @@ def _group(
 ) -> dict[int, Point]:
     """The routers of a group in a row, their hosts under them."""
     left, y, width = place
-    sheet.frame(left, y - 96, width, 208, f"group {group}")
+    sheet.frame(left, y - 84, width, 162 + 26 * min(2, fly.nodes_per_router), f"group {group}")
     shown = folded(fly.routers, max(2, min(8, int(width / 40) - 1)))
     slot = (width - 12) / len(shown)
     at: dict[int, Point] = {}
@@ -72,17 +72,10 @@ def _group(
                 ends = (f"nic {node}.0", f"router {router}")
                 sheet.wire((x, y + 22), (x, host_y), "nic", ends)
             wide = slot - 4 > 48
-            sheet.box(
-                x,
-                host_y,
-                min(slot - 4, 60),
-                20,
-                f"host {node}" if wide else str(node),
-                "host",
-                f"host {node}",
-            )
+            name = f"host {node}"
+            sheet.box(x, host_y, min(slot - 4, 60), 20, name if wide else str(node), "host", name)
         if len(hosts) > 2:
-            sheet.words(x, y + 108, f"+ {len(hosts) - 2}", 9)
+            sheet.words(x, y + 112, f"+ {len(hosts) - 2}", 9)
     return at
 
 
@@ -103,7 +96,7 @@ def _dragonfly_cables(fly: Dragonfly, at: dict[int, Point], sheet: Sheet) -> Non
                 pairs.add((a, b))
     for a, b in sorted(pairs):
         (x, y), (to_x, to_y) = at[a], at[b]
-        bow = 150 + 0.2 * abs(to_x - x)
+        bow = 130 + 0.2 * abs(to_x - x)
         sheet.wire((x, y), (to_x, to_y), "global", (f"router {a}", f"router {b}"), bow=bow)
 
 
@@ -114,7 +107,7 @@ def draw_torus(topology: RegularTopology, torus: Torus, top: float, sheet: Sheet
     room = WIDTH - LEFT - MARGIN - 120
     step_x = min(150.0, room / (nx + 0.42 * nz))
     depth = (step_x * 0.40, step_x * 0.30)
-    step_y = min(118.0, step_x)
+    step_y = min(100.0, step_x)
     height = step_y * (ny - 1) + depth[1] * (nz - 1)
     wide = step_x * (nx - 1) + depth[0] * (nz - 1)
     left, bottom = LEFT + 50 + (room - wide) / 2, top + 70 + height
@@ -130,15 +123,12 @@ def draw_torus(topology: RegularTopology, torus: Torus, top: float, sheet: Sheet
     side = net.link_bytes_per_s * torus.links_per_host / torus.oversubscription
     size = f" {TIMES} ".join(map(str, torus.size))
     sheet.tier(top + 40, "hosts", f"{size} = {torus.nodes:,}")
-    sheet.rate(
-        top + 72,
-        (
-            f"{topology.cluster.gpus_per_node} GPUs and a switch each",
-            f"{net.links_per_host} {TIMES} {gigabits(net.link_bytes_per_s)} per host",
-        ),
-    )
+    per_host = f"{net.links_per_host} {TIMES} {gigabits(net.link_bytes_per_s)} per host"
+    sheet.rate(top + 72, (f"{topology.cluster.gpus_per_node} GPUs and a switch each", per_host))
     sheet.tier(top + 128, "to each neighbour", gigabits(side))
     sheet.rate(top + 160, (f"{torus.cables} {TIMES} {gigabits(side / torus.cables)}", "stubs lead around"))
+    if any(None in axis for axis in shown):
+        sheet.rate(top + 190, ("dots stand for hosts left out",))
     _axes(top + 230, sheet)
     return max(bottom + 56, top + 300)
 
@@ -181,27 +171,9 @@ def _torus_host(
                 sheet.wire(at, end, "torus", ends)
     radius = 12.0
     title = element("title", f"host {node}")
-    sheet.boxes.append(
-        element(
-            "circle",
-            title,
-            cx=at[0],
-            cy=at[1],
-            r=radius,
-            fill=palette.SINGLE["F"],
-            stroke="#ffffff",
-            stroke_width=1.5,
-        )
-    )
+    colour = palette.SINGLE["F"]
+    ring: dict[str, float | str] = {"fill": colour, "stroke": "#ffffff", "stroke_width": 1.5}
+    sheet.boxes.append(element("circle", title, cx=at[0], cy=at[1], r=radius, **ring))
     size = 9.0 if len(str(node)) < 4 else 7.0
-    sheet.boxes.append(
-        element(
-            "text",
-            str(node),
-            x=at[0],
-            y=at[1] + 0.36 * size,
-            font_size=size,
-            text_anchor="middle",
-            fill=palette.ink_on(palette.SINGLE["F"]),
-        )
-    )
+    ink: dict[str, float | str] = {"fill": palette.ink_on(colour), "text_anchor": "middle"}
+    sheet.boxes.append(text(at[0], at[1] + 0.36 * size, str(node), font_size=size, **ink))

@@ -33,8 +33,8 @@ WORDS = {
 def topology_svg(cluster: Cluster, *, title: str = "", loads: Mapping[str, float] | None = None) -> str:
     """An SVG document, 1200 pixels wide; the same bytes for the same cluster.
 
-    ``loads`` colours links by name (``leaf 3 -> spine 1``): 0 is idle, 1 full; a wire shows the busiest of its
-    cables and directions. Raises ValueError for a load outside 0 to 1 and for a cluster without a network.
+    ``loads`` colours links by name (``leaf 3 -> spine 1``): 0 is idle, 1 full; a wire shows the busiest of
+    its cables and directions. Raises ValueError for a load outside 0 to 1 and for a cluster without a network.
     """
     for name, load in (loads or {}).items():
         if not 0 <= load <= 1:
@@ -96,11 +96,12 @@ def _legend(cluster: Cluster, sheet: Sheet) -> Iterator[str]:
                 x + 1.6 * share, y + 18, label, font_size=10, text_anchor="middle", fill=palette.FAINT_INK
             )
         return
-    hosts_drawn = {"nvlink", "pcie"} if cluster.fabric.kind == "custom" else set()
+    inside = {"nvlink", "pcie"} if cluster.fabric.kind != "custom" else set()
+    not_drawn = inside | ({"nic"} if cluster.fabric.kind == "torus" else set())
     kinds = dict.fromkeys(family.kind for family in cluster.topology.links.families if family.used)
     x = MARGIN
     for kind in kinds:
-        if kind in ("nvlink", "pcie") and not hosts_drawn:
+        if kind in not_drawn:
             continue
         yield line(x, y, x + 22, y, stroke=WIRES[kind], stroke_width=2.4)
         yield text(x + 28, y + 4, WORDS[kind], font_size=12, fill=palette.INK)

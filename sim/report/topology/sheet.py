@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..timeline import palette
-from ..timeline.svg import line, rect, text
+from ..timeline.svg import element, line, number, rect, text
 
 WIDTH = 1200.0
 MARGIN = 24.0
@@ -30,10 +30,10 @@ FILLS = {
     "gpu": palette.FLAT["optimizer"],
 }
 WIRES = {
-    "nic": "#9fb3c6",
+    "nic": "#a8b4bf",
     "uplink": "#8fbf9c",
     "core": "#dfb77c",
-    "local": "#9fb3c6",
+    "local": "#4f86bd",
     "global": "#d9a05a",
     "torus": "#9fb3c6",
     "nvlink": "#a8abb0",
@@ -72,8 +72,6 @@ class Sheet:
         colour = WIRES[kind] if load is None else load_colour(load)
         width = 1.1 if load is None else 1.0 + 1.8 * min(load, 1.0)
         if bow:
-            from ..timeline.svg import element, number
-
             middle = ((start[0] + end[0]) / 2, min(start[1], end[1]) - bow)
             path = " ".join(f"{number(x)} {number(y)}" for x, y in (middle, end))
             self.wires.append(
@@ -93,7 +91,7 @@ class Sheet:
     ) -> None:
         """A box around its middle ``x``, top at ``y``; the label is left out where it does not fit."""
         colour = FILLS[kind]
-        outline = {"stroke": "#b9bcc0", "stroke_width": 0.8} if kind == "host" else {}
+        outline: dict[str, float | str] = {"stroke": "#b9bcc0", "stroke_width": 0.8} if kind == "host" else {}
         self.boxes.append(
             rect(x - width / 2, y, width, height, title or label, rx=2.5, fill=colour, **outline)
         )
@@ -111,11 +109,11 @@ class Sheet:
             )
 
     def frame(self, x: float, y: float, width: float, height: float, label: str) -> None:
-        """A pale frame with its name at the top left."""
+        """A pale frame with its name at the bottom left."""
         self.frames.append(
             rect(x, y, width, height, rx=5, fill="#fafaf8", stroke=palette.GRID, stroke_width=1)
         )
-        self.frames.append(text(x + 8, y + 14, label, font_size=11, fill=palette.FAINT_INK))
+        self.frames.append(text(x + 8, y + height - 7, label, font_size=11, fill=palette.FAINT_INK))
 
     def words(self, x: float, y: float, words: str, size: float = 11.0, anchor: str = "middle") -> None:
         self.boxes.append(text(x, y, words, font_size=size, fill=palette.FAINT_INK, text_anchor=anchor))
@@ -163,6 +161,10 @@ def hidden(count: int, shown: Sequence[int | None]) -> int:
 
 
 def gigabits(bytes_per_s: float) -> str:
-    """``400 Gb/s``, ``25.6 Tb/s``."""
+    """A rate in bits.
+
+    >>> gigabits(50e9), gigabits(3.2e12)
+    ('400 Gb/s', '25.6 Tb/s')
+    """
     bits = bytes_per_s * 8
-    return f"{bits / 1e12:.4g} Tb/s" if bits >= 1e13 else f"{bits / 1e9:.4g} Gb/s"
+    return f"{bits / 1e12:.4g} Tb/s" if bits >= 1e12 else f"{bits / 1e9:.4g} Gb/s"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .sheet import LEFT, MARGIN, WIDTH, Point, Sheet, folded, gigabits, hidden
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class _Pod:
 
 def draw_tree(topology: RegularTopology, tiers: Tiers, top: float, sheet: Sheet) -> float:
     """Draw from ``top`` down; the bottom edge."""
-    core_y, spine_y = top + 8, top + 8 + (90 if tiers.cores else 0)
+    core_y, spine_y = top + 8, top + (98 if tiers.cores else 34)
     leaf_y = spine_y + (118 if tiers.spines else 26)
     host_y = leaf_y + 104
     shown = _layout(tiers)
@@ -42,13 +44,8 @@ def draw_tree(topology: RegularTopology, tiers: Tiers, top: float, sheet: Sheet)
     spines: dict[int, Point] = {}
     for pod in shown:
         if isinstance(pod, _Pod):
-            sheet.frame(
-                pod.left,
-                spine_y - 22,
-                pod.width,
-                host_y + 74 - spine_y,
-                f"pod {pod.number}" if tiers.pods > 1 else "",
-            )
+            name = f"pod {pod.number}" if tiers.pods > 1 else ""
+            sheet.frame(pod.left, spine_y - 14, pod.width, host_y + 74 - spine_y, name)
             drawn = _leaves(tiers, pod, leaf_y, sheet)
             leaves |= drawn
             _hosts(topology, tiers, pod, host_y, drawn, sheet)
@@ -58,7 +55,7 @@ def draw_tree(topology: RegularTopology, tiers: Tiers, top: float, sheet: Sheet)
         else:
             count = hidden(tiers.pods, [one.number for one in shown if isinstance(one, _Pod)])
             sheet.words(pod, leaf_y + 4, "· · ·", 15)
-            sheet.words(pod, leaf_y + 22, f"{count} more")
+            sheet.words(pod, leaf_y + 22, f"{count} more pods")
     if tiers.cores:
         _cores(tiers, core_y, spines, sheet)
     _margin(topology, tiers, (core_y, spine_y, leaf_y, host_y), sheet)
@@ -118,10 +115,8 @@ def _leaves(tiers: Tiers, pod: _Pod, y: float, sheet: Sheet) -> dict[int, Point]
         for plane in range(tiers.planes):
             width = span / tiers.planes
             fits = int((width - 8) / SLOT)
-            ranks = folded(
-                tiers.leaves_per_unit,
-                tiers.leaves_per_unit if fits >= tiers.leaves_per_unit else max(2, fits - 1),
-            )
+            most = tiers.leaves_per_unit if fits >= tiers.leaves_per_unit else max(2, fits - 1)
+            ranks = folded(tiers.leaves_per_unit, most)
             slot = (width - 8) / len(ranks)
             for column, rank in enumerate(ranks):
                 x = left + plane * width + 4 + slot * (column + 0.5)
@@ -162,19 +157,16 @@ def _hosts(
             sheet.words(x, y + 30, f"host {first + host}", min(10.0, width / 5))
             step = (width - 8) / per_node
             for gpu in range(per_node):
-                sheet.box(
-                    x - width / 2 + 4 + step * (gpu + 0.5), y + 5, min(step - 1.5, CHIP), CHIP, "", "gpu"
-                )
+                middle = x - width / 2 + 4 + step * (gpu + 0.5)
+                sheet.box(middle, y + 5, min(step - 1.5, CHIP), CHIP, "", "gpu")
             for link in range(links):
                 chip = x - width / 2 + 4 + step * (link * per_node // links + 0.5)
-                rank = link % tiers.leaves_per_unit
+                unit_leaf = int(tiers.leaf(np.array(first), np.array(link)))
                 for plane in range(tiers.planes):
-                    leaf = (
-                        plane * tiers.leaves + (first // tiers.nodes_per_unit) * tiers.leaves_per_unit + rank
-                    )
+                    leaf = plane * tiers.leaves + unit_leaf
                     if leaf in leaves:
                         ends = (f"nic {first + host}.{link}", f"leaf {leaf}")
-                        sheet.wire((chip, y + 5), (leaves[leaf][0], leaves[leaf][1] + 22), "nic", ends)
+                        sheet.wire((chip, y), (leaves[leaf][0], leaves[leaf][1] + 22), "nic", ends)
 
 
 def _spines(tiers: Tiers, pod: _Pod, y: float, sheet: Sheet) -> dict[int, Point]:
@@ -213,13 +205,13 @@ def _cores(tiers: Tiers, y: float, spines: dict[int, Point], sheet: Sheet) -> No
     shown = folded(tiers.cores * tiers.planes, 10)
     # The cores of the drawn spines' groups say more than the first ones by number.
     groups = sorted({spine % tiers.spines_per_pod for spine in spines})
-    wanted = sorted(
-        {group * tiers.cores_per_group + k for group in groups for k in (0, tiers.cores_per_group - 1)}
-    )
+    ends = (0, tiers.cores_per_group - 1)
+    wanted = sorted({group * tiers.cores_per_group + k for group in groups for k in ends})
     if None in shown and len(wanted) <= 16:
         shown = [*wanted]
-    width = min(84.0, (WIDTH - LEFT - MARGIN) / (len(shown) + 1))
-    left = LEFT + (WIDTH - LEFT - MARGIN - width * len(shown)) / 2
+    room = WIDTH - LEFT - MARGIN - 86
+    width = min(84.0, room / len(shown))
+    left = LEFT + (room - width * len(shown)) / 2
     for column, core in enumerate(shown):
         x = left + width * (column + 0.5)
         if core is None:
@@ -248,12 +240,10 @@ def _margin(
             continue
         sheet.tier(y + 10, f"{kind} switches", f"{counts[kind]:,}{planes}")
         family = families["core" if kind == "core" else "uplink"]
-        cables = f"{family.cables} \N{MULTIPLICATION SIGN} " if family.cables > 1 else ""
-        import numpy as np
-
+        cables = f" in {family.cables} cables" if family.cables > 1 else ""
         rate = float(family.bytes_per_s(np.zeros(1, dtype=np.int64))[0])
-        above = "each core, spine" if name == "core" else "each leaf, spine"
-        sheet.rate((y + below) / 2 + 14, (f"{cables}{gigabits(rate)}", above))
+        above = "each spine and core" if name == "core" else "each leaf and spine"
+        sheet.rate((y + below) / 2 + 14, (f"{gigabits(rate * family.cables)}{cables}", above))
     sheet.tier(leaf_y + 10, "leaf switches", f"{counts['leaf']:,}{planes}")
     per_link = f"{tiers.planes} \N{MULTIPLICATION SIGN} " if tiers.planes > 1 else ""
     sheet.rate(
