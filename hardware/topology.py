@@ -21,6 +21,7 @@ from .fabric import Ecmp, module_of
 from .fabrics.links import Ids, LinkTable
 from .fabrics.network import Flows, Network, flow_key
 from .fabrics.tiers import Tiers
+from .fabrics.torus import Torus
 from .host_links import BRIDGE_IN, BRIDGE_OUT, NIC_IN, NIC_OUT, PCIE_IN, PCIE_OUT, HostLinks
 from .routes import Part, Routes, joined
 
@@ -57,13 +58,15 @@ class RegularTopology:
     network: Network | None
 
     def as_trunks(self) -> RegularTopology:
-        """The same with one link for each trunk of equal-cost cables, for ideal spreads over large trees."""
-        return replace(self, network=self.network.as_trunks()) if isinstance(self.network, Tiers) else self
+        """The same with one link for each trunk of equal-cost cables: for ideal spreads over many."""
+        if isinstance(self.network, Tiers | Torus):
+            return replace(self, network=self.network.as_trunks())
+        return self
 
     @property
     def gpus(self) -> int:
         """GPUs that routes may name: those of a published cluster, else those of the job."""
-        if self.network is None or self.cluster.nodes == 1:
+        if self.network is None or self.network.nodes == 1:
             return self.cluster.gpus
         return max(self.cluster.gpus, self.network.nodes * self.cluster.gpus_per_node)
 

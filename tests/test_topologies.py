@@ -281,7 +281,7 @@ GOOD = "{ from: gpu 0, to: switch s, bandwidth: 400 Gb/s, latency: 1 us }"
     ("{ from: switch s, to: gpu 0, bandwidth: 1 Gb/s, latency: 1 us }", "already given .line 2"),
     ("{ from: gpu 1, to: switch s, bandwith: 1 Gb/s, latency: 1 us }", "Did you mean bandwidth"),
     ("{ from: gpu 1, to: switch s, bandwidth: 1 Gb/s, latency: 1 us, kind: fibre }", "kind: no link kind"),
-    ("{ from: gpu 1, to: switch s, bandwidth: 1 Gb/s, latency: 1 us, one_way: maybe }", "one_way must be true"),
+    ("{ from: gpu 1, to: switch s, bandwidth: 1 Gb/s, latency: 1 us, one_way: maybe }", "one_way must"),
     ("{ from: gpu 1, from: gpu 2 }", "line 3: from is given twice"),
     ("{ from: [1] }", "line 3: from must be text"),
     ("gpu 1", "line 3: an edge is a block"),
@@ -300,7 +300,7 @@ def test_mistakes_in_a_graph_file_are_found_by_line(edge: str, message: str, tmp
     ("g.graphml", "<graphml", "not GraphML"),
     ("g.yaml", "links: []", "holds one list, edges"),
     ("g.yaml", "edges: []", "holds one list, edges"),
-    ("g.yaml", "edges:\n - {from: nic 0, to: switch 1, bandwidth: 1 Gb/s, latency: 1 us}", "no edge names a GPU"),
+    ("g.yaml", "edges:\n - {from: nic 0, to: switch 1, bandwidth: 1 Gb/s, latency: 1 us}", "no edge names"),
 ])  # fmt: skip
 def test_files_that_hold_no_graph(name: str, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
@@ -317,3 +317,10 @@ def test_a_graph_with_too_few_gpus_or_no_way(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="no way leads from gpu 0 to gpu 1: GPUs do not forward"):
         custom(path, gpus=2).links_of(0, 1)
+
+
+def test_a_job_of_one_host_sits_in_the_whole_cluster() -> None:
+    topology = published("selene", gpus=8)
+    assert topology.gpus == 4480
+    assert topology.links_of(0, 4479).hops.tolist() == [8.0]
+    assert topology.links_of(0, 7).hops.tolist() == [2.0]

@@ -11,7 +11,7 @@ IBM J. Res. Dev. 49 (2005); Jouppi et al., TPU v4, ISCA 2023 (4 x 4 x 4 blocks a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
@@ -30,12 +30,18 @@ class Torus:
 
     Each side of a host has ``cables`` parallel cables; ``oversubscription`` is the host's network rate over
     that of one side. In a ring of two both sides are the same neighbour and one of them is left out.
+    ``trunked`` marks what ``as_trunks`` gives.
     """
 
     size: tuple[int, int, int]
     links_per_host: int
     oversubscription: float = 1.0
     planes: int = 1
+    trunked: bool = False
+
+    def as_trunks(self) -> Torus:
+        """One link for all parallel cables of a side, which an even spread loads alike."""
+        return replace(self, trunked=True)
 
     @property
     def nodes(self) -> int:
@@ -47,7 +53,7 @@ class Torus:
 
     @property
     def cables(self) -> int:
-        return max(1, ceil(self.links_per_host / self.oversubscription - 1e-9))
+        return 1 if self.trunked else max(1, ceil(self.links_per_host / self.oversubscription - 1e-9))
 
     def leaf(self, node: Ids, link: Ids) -> Ids:
         return node + 0 * link

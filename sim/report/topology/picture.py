@@ -34,7 +34,10 @@ def topology_svg(cluster: Cluster, *, title: str = "", loads: Mapping[str, float
     """An SVG document, 1200 pixels wide; the same bytes for the same cluster.
 
     ``loads`` colours links by name (``leaf 3 -> spine 1``): 0 is idle, 1 full; a wire shows the busiest of
-    its cables and directions. Raises ValueError for a load outside 0 to 1 and for a cluster without a network.
+    its cables and directions.
+
+    Raises:
+        ValueError: a load outside 0 to 1, or a cluster without a network.
     """
     for name, load in (loads or {}).items():
         if not 0 <= load <= 1:
