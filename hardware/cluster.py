@@ -188,10 +188,14 @@ class Cluster:
         return Route("network", switches + 3, switches, latency_s)
 
     def _route_by_links(self, a: int, b: int) -> Route:
+        """By the numbered links; with PXN the GPU that forwards is on the way."""
         links = self.topology.links
         ids, weights = self.topology.links_of(a, b).of(0)
-        hops = round(float(weights.sum()))
-        return Route("network", hops, hops - 3, float(weights @ links.latency_s(ids)))
+        ends = (links.ends(link) for link in ids.tolist())
+        inside = ("gpu", "nic", "pcie", "nvswitch")
+        into_switches = [pair is not None and pair[1][0].split(" ")[0] not in inside for pair in ends]
+        hops, switches = round(float(weights.sum())), round(float(weights @ into_switches))
+        return Route("network", hops, switches, float(weights @ links.latency_s(ids)))
 
     def latency_s(self, a: int, b: int) -> float:
         """One way, for an empty message."""

@@ -322,5 +322,22 @@ def test_a_graph_with_too_few_gpus_or_no_way(tmp_path: Path) -> None:
 def test_a_job_of_one_host_sits_in_the_whole_cluster() -> None:
     topology = published("selene", gpus=8)
     assert topology.gpus == 4480
-    assert topology.links_of(0, 4479).hops.tolist() == [8.0]
+    assert topology.links_of(0, 4479).hops[0] == pytest.approx(8)
     assert topology.links_of(0, 7).hops.tolist() == [2.0]
+
+
+@pytest.mark.parametrize(("kind", "options", "route"), [
+    ("torus", {}, (6, 3)), ("dragonfly", {"nodes_per_leaf": 1}, (5, 2)), ("selene", {"pxn": True}, (6, 1)),
+])  # fmt: skip
+def test_the_route_of_the_cluster_counts_hops_and_switches(
+    kind: str, options: dict[str, Any], route: tuple[int, int]
+) -> None:
+    built = published(kind, **options) if kind == "selene" else regular(kind, **options)
+    found = built.cluster.route(0, 3 * 8 + 1)
+    assert (found.tier, found.hops, found.switches) == ("network", *route)
+    assert kind == "selene" or nx.is_connected(built.cluster.graph())
+    extra = 2 * 0.855e-6 / 2 if kind == "selene" else 0.0
+    net = built.cluster.interconnect
+    assert found.latency_s == pytest.approx(
+        net.latency_s + (found.switches - 1) * net.switch_latency_s + extra
+    )
