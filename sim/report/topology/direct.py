@@ -40,7 +40,7 @@ def draw_dragonfly(topology: RegularTopology, fly: Dragonfly, top: float, sheet:
         sheet.rate(top + 60, ("between each two groups",))
     sheet.tier(router_y - 58, "local cables", f"{rate}")
     sheet.rate(router_y - 28, ("each two routers",))
-    sheet.tier(router_y + 8, "routers", f"{fly.groups} groups {TIMES} {fly.routers}")
+    sheet.tier(router_y + 8, "routers", f"{fly.groups} group{'s' * (fly.groups > 1)} {TIMES} {fly.routers}")
     sheet.tier(router_y + 78, "hosts", f"{fly.nodes:,} {TIMES} {topology.cluster.gpus_per_node} GPUs")
     sheet.rate(router_y + 108, (f"{net.links_per_host} {TIMES} {rate} each",))
     return router_y + 62 + 26 * min(2, fly.nodes_per_router) + 22

@@ -89,14 +89,18 @@ def _rate(family: LinkFamily, first: Any) -> float:
 
 
 def _ratios(cluster: Cluster) -> dict[str, float]:
-    """Capacity below each tier of switches over the capacity above it."""
+    """Capacity below each tier of switches over the capacity above it; a last unit may have less of both."""
+    import numpy as np
+
     sums: dict[str, float] = {}
-    for link in _links(cluster):
-        sums[link["kind"]] = sums.get(link["kind"], 0.0) + link["directed_links"] * link["bytes_per_s"]
+    for family in cluster.topology.links.families if cluster.fabric.kind != "custom" else ():
+        if family.kind in ("nic", "uplink", "core"):
+            capacity = float(family.bytes_per_s(np.arange(family.count)).sum())
+            sums[family.kind] = sums.get(family.kind, 0.0) + capacity
     return {
         tier: sums[below] / sums[above]
         for tier, below, above in (("leaf", "nic", "uplink"), ("spine", "uplink", "core"))
-        if below in sums and above in sums and cluster.fabric.kind != "custom"
+        if below in sums and above in sums
     }
 
 

@@ -109,8 +109,10 @@ def _leaves(tiers: Tiers, pod: _Pod, y: float, sheet: Sheet) -> dict[int, Point]
         if unit is None:
             shown = [one[0] for one in pod.units]
             sheet.words(left + span / 2, y + 8, "· · ·", 14)
-            sheet.words(left + span / 2, y + 24, f"{hidden(in_pod, shown)} more", 10)
-            sheet.words(left + span / 2, y + 36, "units" if tiers.leaves_per_unit > 1 else "leaves", 10)
+            more = hidden(in_pod, shown)
+            one, many = ("unit", "units") if tiers.leaves_per_unit > 1 else ("leaf", "leaves")
+            sheet.words(left + span / 2, y + 24, f"{more} more", 10)
+            sheet.words(left + span / 2, y + 36, one if more == 1 else many, 10)
             continue
         for plane in range(tiers.planes):
             width = span / tiers.planes
