@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from .calibrate import calibrate
+from .cluster import cluster
 from .compare import compare
 from .list import list_names
 from .mistakes import reported
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command("run")(reported(run))
 app.command("replay")(reported(replay))
 app.command("compare")(reported(compare))
+app.command("cluster")(reported(cluster))
 app.command("validate")(reported(validate))
 app.add_typer(calibrate, name="calibrate")
 app.add_typer(schedule, name="schedule")

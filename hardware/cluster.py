@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from .fabric import Fabric, plan_switches
+from .fabric import PUBLISHED_KINDS, Fabric, module_of, plan_switches
 from .fabrics.clos import Clos
 from .gpu import Gpu
 from .interconnect import Interconnect, get_interconnect, interconnect_names
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from .graph import Vertex
+    from .topology import Topology
 
 Tier = Literal["local", "nvlink", "pcie", "network"]
 
@@ -46,7 +47,8 @@ class Cluster:
 
     Raises:
         ValueError: a host that is not full beside others; more GPUs in a host than it holds; hosts
-            outside one NVLink domain without a network, or with one of unknown rate.
+            outside one NVLink domain without a network, or with one of unknown rate; what a published
+            cluster does not have.
     """
 
     gpu: Gpu
@@ -83,6 +85,10 @@ class Cluster:
             )
 
     def _check_network(self) -> None:
+        if self.fabric.kind in PUBLISHED_KINDS:
+            module_of(self.fabric.kind).PUBLISHED.check(
+                self.gpu.name, self.gpus, self.gpus_per_node, self.interconnect.name
+            )
         if self.nodes == 1 or self.gpus <= self.nvlink_domain:
             return
         where = f"{self.gpus} GPUs in {self.nodes} hosts exceed one NVLink domain ({self.nvlink_domain} GPUs)"
@@ -124,12 +130,21 @@ class Cluster:
 
     @property
     def bisection_bytes_per_s(self) -> float:
-        """Line rate from the first half of the leaf units to the rest; 0 without a network."""
-        return self.switches.bisection_links * self.interconnect.link_bytes_per_s if self.switches else 0.0
+        """Line rate from the first half of the leaf units (of the hosts) to the rest; 0 without a network."""
+        if self.switches:
+            return self.switches.bisection_links * self.interconnect.link_bytes_per_s
+        return self.topology.bisection_bytes_per_s if self.interconnect.connects_hosts else 0.0
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Every link with an id, and the links of any route, in closed form."""
+        from .topology import topology_of
+
+        return topology_of(self)
 
     @cached_property
     def switches(self) -> Clos | None:
-        """Network switches in closed form; None where there is no network."""
+        """Switches of a rail-optimized fabric or a fat tree in closed form; None for every other kind."""
         if not self.interconnect.connects_hosts:
             return None
         return plan_switches(self.fabric, self.interconnect, self.nodes)
@@ -166,9 +181,21 @@ class Cluster:
             return Route("nvlink", 2 if self.node.nvswitches else 1, 0, NVLINK_LATENCY_S)
         if self.same_node(a, b):
             return Route("pcie", 2, 0, 2 * PCIE_LATENCY_S)
+        if self.switches is None:
+            return self._route_by_links(a, b)
         switches = self._switches_between(a, b)
         latency_s = self.interconnect.latency_s + (switches - 1) * self.interconnect.switch_latency_s
         return Route("network", switches + 3, switches, latency_s)
+
+    def _route_by_links(self, a: int, b: int) -> Route:
+        """By the numbered links; with PXN the GPU that forwards is on the way."""
+        links = self.topology.links
+        ids, weights = self.topology.links_of(a, b).of(0)
+        ends = (links.ends(link) for link in ids.tolist())
+        inside = ("gpu", "nic", "pcie", "nvswitch")
+        into_switches = [pair is not None and pair[1][0].split(" ")[0] not in inside for pair in ends]
+        hops, switches = round(float(weights.sum())), round(float(weights @ into_switches))
+        return Route("network", hops, switches, float(weights @ links.latency_s(ids)))
 
     def latency_s(self, a: int, b: int) -> float:
         """One way, for an empty message."""
@@ -186,6 +213,8 @@ class Cluster:
 
         Built anew at each call, and large for large clusters: the simulator never needs it.
         """
-        from .graph import build_graph
+        from .graph import build_graph, directed_graph
 
+        if self.switches is None and self.interconnect.connects_hosts:
+            return directed_graph(self.topology.links).to_undirected()
         return build_graph(self)

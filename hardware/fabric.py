@@ -6,15 +6,34 @@ Knows the shapes by name, one module of ``fabrics`` each. Knows no GPUs, rates o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from .catalogue import unknown_name
 from .fabrics.clos import Clos
 from .interconnect import Interconnect
 
-FabricKind = Literal["rail-optimized", "fat-tree", "nvlink"]
+FabricKind = Literal[
+    "rail-optimized", "fat-tree", "nvlink", "dragonfly", "torus", "custom",
+    "selene", "eos", "meta-24k-roce", "meta-24k-infiniband", "megascale", "alibaba-hpn",
+]  # fmt: skip
+Ecmp = Literal["spread", "hashed"]
+
+PUBLISHED_KINDS = ("selene", "eos", "meta-24k-roce", "meta-24k-infiniband", "megascale", "alibaba-hpn")
+"""Clusters that are described in print; their modules hold a ``PUBLISHED``."""
+
+_TREE = {"oversubscription", "spine_oversubscription", "levels", "nodes_per_leaf"}
+_OPTIONS: dict[str, set[str]] = {
+    "rail-optimized": _TREE | {"pxn"},
+    "fat-tree": _TREE,
+    "nvlink": set(),
+    "dragonfly": {"nodes_per_leaf", "routers_per_group", "global_links"},
+    "torus": {"oversubscription", "dimensions"},
+    "custom": {"file"},
+    **{kind: set() if kind == "meta-24k-roce" else {"pxn"} for kind in PUBLISHED_KINDS},
+}
+"""Options that each kind reads, besides ``ecmp``, ``seed`` and ``nodes_per_rack``, which all do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,24 +46,65 @@ class Fabric:
     how many hosts of each multi-host NVLink domain the job uses; None takes all of them (a
     scheduler that hands out 16 of the 18 trays of an NVL72 rack makes domains of 64 GPUs).
 
+    ``spine_oversubscription`` is the same ratio of a spine switch, ``levels`` 2 or 3 fixes the number of
+    switch tiers (None: as many as the ports demand). ``pxn``: a GPU first hands its data over NVLink to
+    the neighbour on the target's rail. ``dimensions`` are the hosts along each axis of a torus (None:
+    the most cubic shape). ``routers_per_group`` and ``global_links`` (per router) shape a dragonfly.
+    ``file`` holds a custom graph (``graph_file.py``). ``ecmp``: traffic spreads evenly over
+    equal-cost links, or a hash with ``seed`` picks one of them for each flow.
+
     Raises:
-        ValueError: unknown kind, or a number that is not positive.
+        ValueError: unknown kind, a number that is not positive, or an option that the kind does not read.
     """
 
     kind: FabricKind = "rail-optimized"
     oversubscription: float = 1.0
     nodes_per_leaf: int | None = None
     nodes_per_rack: int | None = None
+    spine_oversubscription: float = 1.0
+    levels: int | None = None
+    pxn: bool = False
+    dimensions: tuple[int, int, int] | None = None
+    routers_per_group: int | None = None
+    global_links: int | None = None
+    file: str | None = None
+    ecmp: Ecmp = "spread"
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(FabricKind):
             raise unknown_name("fabric", self.kind, get_args(FabricKind))
-        if not (self.oversubscription > 0 and math.isfinite(self.oversubscription)):
-            raise ValueError(f"oversubscription must be a positive number, not {self.oversubscription}")
-        for field in ("nodes_per_leaf", "nodes_per_rack"):
+        for field in ("oversubscription", "spine_oversubscription"):
+            ratio = getattr(self, field)
+            if not (ratio > 0 and math.isfinite(ratio)):
+                raise ValueError(f"{field} must be a positive number, not {ratio}")
+        for field in ("nodes_per_leaf", "nodes_per_rack", "routers_per_group", "global_links"):
             value = getattr(self, field)
             if value is not None and value < 1:
                 raise ValueError(f"{field} must be at least 1, not {value}")
+        if self.levels not in (None, 2, 3):
+            raise ValueError(f"levels must be 2 (leaf, spine) or 3 (leaf, spine, core), not {self.levels}")
+        if self.dimensions is not None and (len(self.dimensions) != 3 or min(self.dimensions) < 1):
+            raise ValueError(f"dimensions must be three whole numbers of hosts, not {self.dimensions}")
+        if self.ecmp not in get_args(Ecmp):
+            raise unknown_name("ecmp rule", self.ecmp, get_args(Ecmp))
+        if self.seed < 0:
+            raise ValueError(f"seed must be 0 or more, not {self.seed}")
+        if self.seed and self.ecmp != "hashed":
+            raise ValueError(f"seed {self.seed} is of hashed ECMP; set ecmp to hashed, or leave it out")
+        self._check_options()
+
+    def _check_options(self) -> None:
+        read = _OPTIONS[self.kind] | {"kind", "ecmp", "seed", "nodes_per_rack"}
+        for field in fields(self):
+            if field.name not in read and getattr(self, field.name) != field.default:
+                takers = ", ".join(kind for kind, options in _OPTIONS.items() if field.name in options)
+                fixed = " (a published cluster fixes its shape)" if self.kind in PUBLISHED_KINDS else ""
+                raise ValueError(
+                    f"fabric {self.kind!r} takes no {field.name}{fixed}; leave it out, or choose {takers}"
+                )
+        if self.kind == "custom" and not self.file:
+            raise ValueError("fabric 'custom' needs file: a GraphML or YAML file with the graph")
 
 
 def default_fabric(interconnect: Interconnect) -> Fabric:
@@ -60,16 +120,17 @@ def default_fabric(interconnect: Interconnect) -> Fabric:
 
 
 def plan_switches(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Clos | None:
-    """The switches that ``nodes`` hosts need; None where the fabric has no network.
-
-    The module of ``fabrics`` is found by the kind's name.
-    """
-    module = import_module(f".fabrics.{fabric.kind.replace('-', '_')}", __package__)
-    plan: Clos | None = module.plan(
-        nodes=nodes,
-        links_per_host=interconnect.links_per_host,
-        switch_ports=interconnect.switch_ports,
-        oversubscription=fabric.oversubscription,
-        nodes_per_leaf=fabric.nodes_per_leaf,
-    )
+    """Switches of a rail-optimized fabric or a fat tree for ``nodes`` hosts; None for every other kind."""
+    if fabric.kind not in ("rail-optimized", "fat-tree"):
+        return None
+    plan: Clos = module_of(fabric.kind).plan(fabric, interconnect, nodes)
     return plan
+
+
+def module_of(kind: str) -> Any:
+    """The module of ``fabrics`` that builds this kind, found by name.
+
+    It has ``network(fabric, interconnect, nodes)``, which gives the switches and their routes
+    (``fabrics/network.py``); published clusters have ``PUBLISHED`` besides.
+    """
+    return import_module(f".fabrics.{kind.replace('-', '_')}", __package__)

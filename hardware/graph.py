@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from .cluster import Cluster
+    from .fabrics.links import LinkTable
 
 Vertex = tuple[str, *tuple[int, ...]]
 
@@ -45,6 +46,32 @@ def routes(graph: nx.Graph[Vertex], a: int, b: int) -> nx.Graph[Vertex]:
     """The graph as a message from GPU a to GPU b sees it: all other GPUs left out."""
     ends = {("gpu", a), ("gpu", b)}
     return graph.subgraph(vertex for vertex in graph if vertex[0] != "gpu" or vertex in ends)
+
+
+def directed_graph(links: LinkTable) -> nx.DiGraph[Vertex]:
+    """Every directed link of a topology as an edge; ``bytes_per_s`` of parallel cables is added up.
+
+    Edges have ``kind``, ``latency_s`` and ``ids``, the link ids of their cables. Vertices are named as in
+    ``links.py``. Size grows with the cluster: the oracle of closed forms, and for looking.
+    """
+    import networkx as nx
+    import numpy as np
+
+    graph: nx.DiGraph[Vertex] = nx.DiGraph()
+    ids = np.arange(len(links))
+    for link, rate, latency, kind in zip(
+        ids.tolist(), links.bytes_per_s(ids), links.latency_s(ids), links.kinds(ids), strict=True
+    ):
+        ends = links.ends(link)
+        if ends is None:
+            continue
+        if not graph.has_edge(*ends):
+            graph.add_edge(*ends, bytes_per_s=0.0, latency_s=float(latency), kind=kind, ids=[])
+        graph.edges[ends]["bytes_per_s"] += float(rate)
+        graph.edges[ends]["ids"].append(link)
+    for vertex in graph:
+        graph.nodes[vertex]["kind"] = vertex[0]
+    return graph
 
 
 def _add_vertices(graph: nx.Graph[Vertex], kind: str, indices: Any) -> None:
@@ -122,5 +149,5 @@ def _add_switch_tiers(graph: nx.Graph[Vertex], cluster: Cluster, clos: Clos) -> 
     for pod, rate in enumerate(pod_rates):
         for spine in range(clos.spines_per_pod):
             for core in range(clos.cores_per_group):
-                link = bundle("core", rate / clos.cores)
+                link = bundle("core", rate / clos.spine_oversubscription / clos.cores)
                 _join(graph, ("spine", pod, spine), ("core", spine, core), link)

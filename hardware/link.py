@@ -6,9 +6,8 @@ Knows rates and latencies of one link; does not know who shares it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-LinkKind = Literal["nvlink", "pcie", "nic", "uplink", "core"]
+from .fabrics.link_kinds import LinkKind
 
 NVLINK_LATENCY_S = 0.855e-6
 """One way, GPU to GPU: half of the 1.71 us round trip that nvbandwidth reads on GB300 (OCI); carried to the
@@ -25,7 +24,8 @@ class Link:
 
     ``bytes_per_s`` is the line rate per direction, ``efficiency`` the share of it that large
     messages reach. ``kind``: ``nvlink`` (xGMI too), ``pcie`` (GPU to NIC or host bridge), ``nic``
-    (NIC to leaf switch), ``uplink`` (leaf to spine), ``core`` (spine to core).
+    (NIC to leaf switch), ``uplink`` (leaf to spine), ``core`` (spine to core), ``local`` and ``global``
+    (inside and between the groups of a dragonfly), ``torus`` (neighbours), ``cable`` (of a custom graph).
     """
 
     kind: LinkKind
@@ -36,3 +36,6 @@ class Link:
     @property
     def usable_bytes_per_s(self) -> float:
         return self.bytes_per_s * self.efficiency
+
+
+__all__ = ["NVLINK_LATENCY_S", "PCIE_LATENCY_S", "Link", "LinkKind"]

@@ -60,23 +60,9 @@ def simulate(
 
 def build_cluster(scenario: Scenario) -> Cluster:
     """The cluster that the scenario names, in closed form."""
-    from ..hardware.cluster import Cluster
-    from ..hardware.fabric import Fabric, default_fabric
-    from ..hardware.gpus import get_gpu
-    from ..hardware.interconnect import get_interconnect
+    from .scenario.machine import cluster_of
 
-    spec = scenario.cluster
-    interconnect = get_interconnect(spec.interconnect)
-    fabric = default_fabric(interconnect)
-    if spec.fabric.model_fields_set and interconnect.connects_hosts:
-        fabric = Fabric(kind=spec.fabric.kind, oversubscription=spec.fabric.oversubscription)
-    return Cluster(
-        gpu=get_gpu(spec.gpu),
-        gpus=spec.gpus,
-        gpus_per_node=spec.gpus_per_node,
-        interconnect=interconnect,
-        fabric=fabric,
-    )
+    return cluster_of(scenario.cluster)
 
 
 def read_result(

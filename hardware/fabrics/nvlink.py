@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-def plan(**_: object) -> None:
+def network(*_: object) -> None:
     """No switches but NVSwitches."""

@@ -6,18 +6,31 @@ traffic works too. As NVIDIA's DGX SuperPOD reference architecture has it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .clos import Clos
+from .tiers import tiers_of
+
+if TYPE_CHECKING:
+    from .inputs import Options, Ports
+    from .tiers import Tiers
 
 
-def plan(
-    *, nodes: int, links_per_host: int, switch_ports: int, oversubscription: float, nodes_per_leaf: int | None
-) -> Clos:
+def plan(fabric: Options, interconnect: Ports, nodes: int) -> Clos:
     """One leaf per rail in each unit; a unit fills half of a leaf's ports with hosts (32 of 64 on H100)."""
+    ports, links = interconnect.switch_ports, interconnect.links_per_host
     return Clos(
         nodes=nodes,
-        links_per_host=links_per_host,
-        nodes_per_unit=nodes_per_leaf or switch_ports // 2,
-        leaves_per_unit=links_per_host,
-        switch_ports=switch_ports,
-        oversubscription=oversubscription,
+        links_per_host=links,
+        nodes_per_unit=fabric.nodes_per_leaf or ports // 2,
+        leaves_per_unit=links,
+        switch_ports=ports,
+        oversubscription=fabric.oversubscription,
+        spine_oversubscription=fabric.spine_oversubscription,
+        levels=fabric.levels,
     )
+
+
+def network(fabric: Options, interconnect: Ports, nodes: int) -> Tiers:
+    """The planned switches with their links and routes."""
+    return tiers_of(plan(fabric, interconnect, nodes))

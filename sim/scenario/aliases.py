@@ -49,7 +49,12 @@ ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-SHORT_FORMS: dict[str, str] = {"model": "preset", "software": "preset", "cluster.fabric": "kind"}
+SHORT_FORMS: dict[str, str] = {
+    "model": "preset",
+    "software": "preset",
+    "cluster.fabric": "kind",
+    "cluster.placement": "kind",
+}
 """A block that is text stands for a block with this one key."""
 
 HINTS = {

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...hardware.fabric import default_fabric
+from ...hardware.fabric import PUBLISHED_KINDS, default_fabric, module_of
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
@@ -67,6 +67,7 @@ _REQUIRED: Final = {
 _UNCHECKED: Final = {
     ("measured_network",),
     ("fabric",),
+    ("placement",),
     ("price_per_gpu_hour",),
     ("cpu_offload",),
     ("tokens",),
@@ -102,7 +103,8 @@ class _Builder:
             plain["schedule"] = self._beside("schedule", plain["schedule"])
         model = self._part(Model, "model", self._resolved("model", plain))
         software = self._part(Software, "software", self._resolved("software", plain))
-        cluster = self._part(ClusterSpec, "cluster", _with_machine_defaults(plain.get("cluster")))
+        machine = _with_machine_defaults(self._with_graph_file(plain.get("cluster")))
+        cluster = self._part(ClusterSpec, "cluster", machine)
         layout = _with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
         parallelism = self._part(Parallelism, "parallelism", layout)
         training = self._part(Training, "training", plain.get("training"))
@@ -156,6 +158,14 @@ class _Builder:
             self._add((block,), str(error), nearest(node, ("preset",)).mark)
             return None
 
+    def _with_graph_file(self, fields: Any) -> Any:
+        """The block ``cluster`` with its graph file found from the folder of the document that names it."""
+        node = nearest(self.tree, ("cluster", "fabric", "file"))
+        fabric = fields.get("fabric") if isinstance(fields, dict) else None
+        if not isinstance(fabric, dict) or not isinstance(fabric.get("file"), str) or not node.mark.line:
+            return fields
+        return {**fields, "fabric": {**fabric, "file": str(Path(node.mark.file).parent / fabric["file"])}}
+
     def _heading(self, plain: dict[str, Any], name: str, parallelism: Parallelism | None) -> _Heading | None:
         fields = {key: plain[key] for key in _Heading.model_fields if key in plain}
         fields.setdefault("name", name)
@@ -205,9 +215,12 @@ def _with_machine_defaults(fields: Any) -> Any:
     gpu = str(filled.get("gpu"))
     filled.setdefault("gpus_per_node", node_for(get_gpu(gpu)).max_gpus if gpu in gpu_names() else 8)
     gpus, per_node = _whole(filled.get("gpus")), _whole(filled["gpus_per_node"])
+    fabric = filled.get("fabric", {})
+    published = isinstance(fabric, dict) and fabric.get("kind") in PUBLISHED_KINDS
+    if published:
+        filled.setdefault("interconnect", module_of(fabric["kind"]).PUBLISHED.interconnects[0])
     if gpus and per_node and gpus <= nvlink_domain(gpu, per_node):
         filled.setdefault("interconnect", "nvlink-only")
-    fabric = filled.get("fabric", {})
     known = filled.get("interconnect") in interconnect_names() and filled["interconnect"] != "unknown"
     if known and isinstance(fabric, dict):
         kind = default_fabric(get_interconnect(filled["interconnect"])).kind

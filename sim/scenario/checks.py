@@ -14,8 +14,10 @@ from ...hardware.catalogue import unknown_name
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
+from ...hardware.placement import gpus_of_ranks
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .finding import Finding, choices, divisors, neighbours
+from .machine import cluster_of, placement_of
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -49,6 +51,7 @@ def findings(
         return wrong_sizes + found
     if cluster:
         found += hosts_are_full(cluster)
+        found += () if any(one.path[0] == "cluster" for one in found) else fabric_is_sound(cluster)
     if parallelism and training:
         found += sequence_divides(parallelism, training)
     if cluster and parallelism:
@@ -94,6 +97,33 @@ def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
             message=f"{cluster.gpus} GPUs do not fill hosts of {cluster.gpus_per_node};"
             f" gpus can be {neighbours(cluster.gpus, cluster.gpus_per_node)}",
         )
+
+
+def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
+    """The switches can be wired so, the graph file can be read, and every rank has a GPU."""
+    fabric = cluster.fabric
+    plain = fabric.kind in ("rail-optimized", "fat-tree", "nvlink")
+    if plain and fabric.model_fields_set <= {"kind", "oversubscription"} and cluster.placement is None:
+        return  # nothing but what step times read, and check, themselves
+    try:
+        built = cluster_of(cluster)
+        unit = built.switches.nodes_per_unit if built.switches else 1
+        gpus = cluster.gpus if plain else built.topology.gpus
+    except (ValueError, OSError) as error:
+        yield Finding(path=("cluster", "fabric"), message=str(error))
+        return
+    if cluster.placement is None:
+        return
+    try:
+        gpus_of_ranks(
+            placement_of(cluster),
+            ranks=cluster.gpus,
+            gpus=gpus,
+            gpus_per_node=cluster.gpus_per_node,
+            nodes_per_unit=unit,
+        )
+    except ValueError as error:
+        yield Finding(path=("cluster", "placement"), message=str(error))
 
 
 def inside_one_domain(cluster: ClusterSpec) -> bool:

@@ -27,7 +27,11 @@ from ..software.software import Software
 from .checks import findings
 from .schedules import is_table
 
-FabricKind = Literal["rail-optimized", "fat-tree", "nvlink"]
+FabricKind = Literal[
+    "rail-optimized", "fat-tree", "nvlink", "dragonfly", "torus", "custom",
+    "selene", "eos", "meta-24k-roce", "meta-24k-infiniband", "megascale", "alibaba-hpn",
+]  # fmt: skip
+PlacementKind = Literal["contiguous", "rail-aware", "scattered", "explicit"]
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 RecomputeKind = Literal["none", "selective", "full", "op_selective"]
 RecomputeModule = Literal[
@@ -66,6 +70,7 @@ Rate = Annotated[float | None, _quantity("bytes_per_s"), Field(gt=0, examples=["
 Duration = Annotated[float | None, _quantity("seconds"), Field(gt=0, examples=["13.75 s"])]
 Text = Annotated[str, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
+Ratio = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
 
@@ -77,11 +82,30 @@ class FabricSpec(_Part):
     """How the switches between hosts are wired.
 
     ``oversubscription`` 7 means that a seventh of the hosts' bandwidth goes on above the leaf switches.
-    A document that leaves ``kind`` out gets the usual one of its interconnect.
+    A list of two is that of the leaves and that of the spines. A document that leaves ``kind`` out gets the
+    usual one of its interconnect.
     """
 
     kind: FabricKind = "rail-optimized"
-    oversubscription: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] = 1.0
+    oversubscription: Annotated[
+        Annotated[Ratio, Tag("~ratio")] | Annotated[tuple[Ratio, Ratio], Tag("~levels")],
+        Discriminator(lambda value: "~levels" if isinstance(value, list | tuple) else "~ratio"),
+    ] = 1.0
+    levels: Annotated[int, WholeNumber, Field(ge=2, le=3)] | None = Field(
+        default=None, description="tiers of switches; default: as many as the ports demand"
+    )
+    nodes_per_leaf: Count | None = Field(default=None, description="hosts that share leaf switches")
+    pxn: Flag | None = Field(default=None, description="forward over NVLink to the target's rail")
+    ecmp: Literal["spread", "hashed"] | None = Field(
+        default=None, description="equal-cost links: all evenly, or one of them by hash"
+    )
+    seed: CountOrZero | None = Field(default=None, description="of the hash")
+    dimensions: tuple[Count, Count, Count] | None = Field(
+        default=None, description="torus: hosts along each axis"
+    )
+    routers_per_group: Count | None = Field(default=None, description="dragonfly")
+    global_links: Count | None = Field(default=None, description="dragonfly: global cables per router")
+    file: Text | None = Field(default=None, description="custom: a graph in GraphML or YAML")
 
 
 class MeasuredNetwork(_Part):
@@ -93,6 +117,15 @@ class MeasuredNetwork(_Part):
     all_reduce_intra_bytes_per_s: Rate = None
     all_gather_intra_bytes_per_s: Rate = None
     reduce_scatter_intra_bytes_per_s: Rate = None
+
+
+class PlacementSpec(_Part):
+    """Which GPU each rank runs on (``hardware/placement.py``)."""
+
+    kind: PlacementKind = "contiguous"
+    group: Count | None = Field(default=None, description="rail-aware: ranks that stay together, such as tp")
+    seed: CountOrZero | None = Field(default=None, description="scattered: of the random order of hosts")
+    gpus: tuple[CountOrZero, ...] | None = Field(default=None, description="explicit: the GPU of each rank")
 
 
 class ClusterSpec(_Part):
@@ -108,6 +141,7 @@ class ClusterSpec(_Part):
         examples=["ib-ndr400-x8"],
     )
     fabric: FabricSpec = FabricSpec()
+    placement: PlacementSpec | None = None
     measured_network: MeasuredNetwork | None = None
     price_per_gpu_hour: Positive | None = None
 

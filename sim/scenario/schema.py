@@ -75,3 +75,5 @@ def _add_presets(definitions: dict[str, Any]) -> None:
     fabric = definitions["ClusterSpec"]["properties"]["fabric"]
     kinds = definitions["FabricSpec"]["properties"]["kind"]["enum"]
     fabric["anyOf"] = [{"type": "string", "enum": kinds}, {"$ref": fabric.pop("$ref")}]
+    placement = definitions["ClusterSpec"]["properties"]["placement"]
+    placement["anyOf"].insert(0, definitions["PlacementSpec"]["properties"]["kind"] | {"default": None})

@@ -1,0 +1,46 @@
+"""``stepsim cluster``: what the machine of a scenario is made of, and a picture of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .output import console, echo_json, output_file, wrote
+from .views import JsonOption
+
+
+def cluster(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Change one field, as in cluster.fabric=torus. Repeatable."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE.svg", help="Write the topology as a picture.")
+    ] = None,
+) -> None:
+    """Show hosts, switches, links and bandwidths of a scenario's cluster."""
+    output_file("--svg", svg, (".svg",), [scenario])
+
+    from ..sim.report.topology.facts import cluster_document, print_cluster
+    from ..sim.report.topology.picture import topology_svg
+    from ..sim.scenario.load import load_scenario
+    from ..sim.scenario.machine import cluster_of, placement_of
+
+    loaded = load_scenario(scenario, overrides or ())
+    built, placement = cluster_of(loaded.cluster), placement_of(loaded.cluster)
+    if svg:
+        svg.write_text(topology_svg(built, title=loaded.title), encoding="utf-8")
+    if as_json:
+        echo_json(cluster_document(built, placement))
+    else:
+        print_cluster(built, placement, console())
+    if svg:
+        wrote("picture", svg)

@@ -1,0 +1,1 @@
+"""The cluster's topology as a picture and as a table."""

@@ -1,0 +1,58 @@
+"""The fabric and the placement that a scenario's block ``cluster`` means, in hardware's terms.
+
+Knows both vocabularies. A field that the block leaves out keeps hardware's default.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...hardware.cluster import Cluster
+from ...hardware.fabric import Fabric, default_fabric
+from ...hardware.gpus import get_gpu
+from ...hardware.interconnect import get_interconnect
+from ...hardware.placement import Placement
+
+if TYPE_CHECKING:
+    from ...hardware.interconnect import Interconnect
+    from .models import ClusterSpec
+
+
+def cluster_of(spec: ClusterSpec) -> Cluster:
+    """The cluster, in closed form.
+
+    Raises:
+        ValueError: what hardware refuses, such as a published cluster with other GPUs.
+    """
+    interconnect = get_interconnect(spec.interconnect)
+    return Cluster(
+        gpu=get_gpu(spec.gpu),
+        gpus=spec.gpus,
+        gpus_per_node=spec.gpus_per_node,
+        interconnect=interconnect,
+        fabric=fabric_of(spec, interconnect),
+    )
+
+
+def fabric_of(spec: ClusterSpec, interconnect: Interconnect) -> Fabric:
+    """The fabric of the block; the interconnect's usual one where it says nothing."""
+    if not (spec.fabric.model_fields_set and interconnect.connects_hosts):
+        return default_fabric(interconnect)
+    ratio = spec.fabric.oversubscription
+    leaf, spine = ratio if isinstance(ratio, tuple) else (ratio, 1.0)
+    options: dict[str, Any] = spec.fabric.model_dump(
+        exclude_none=True, exclude={"oversubscription", "dimensions"}
+    )
+    return Fabric(
+        oversubscription=leaf,
+        spine_oversubscription=spine,
+        dimensions=spec.fabric.dimensions,
+        **options,
+    )
+
+
+def placement_of(spec: ClusterSpec) -> Placement:
+    """The placement of the block; contiguous where it says nothing."""
+    if spec.placement is None:
+        return Placement()
+    return Placement(**spec.placement.model_dump(exclude_none=True))
