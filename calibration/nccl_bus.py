@@ -51,7 +51,7 @@ def kind_of(fields: Mapping[str, str], ratio: float | None, *, unchecked: bool) 
     None where two or more collectives print such a row.
     """
     reduces = fields.get("redop", "none") != "none"
-    rooted = fields.get("root", "-1") not in ("-1",)
+    rooted = fields.get("root", "-1") != "-1"
     if ratio is None:
         return None
     if ratio > 1.02:
@@ -66,7 +66,7 @@ def kind_of(fields: Mapping[str, str], ratio: float | None, *, unchecked: bool) 
 
 
 def ranks_of(kind: str, ratio: float | None) -> int | None:
-    """Ranks from bus over algorithm bandwidth; None where it is the same for all numbers or too near its limit.
+    """Ranks from bus over algorithm bandwidth; None where it does not change with them or is near its limit.
 
     >>> ranks_of("all_reduce", 1.75), ranks_of("all_gather", 0.9375), ranks_of("sendrecv", 1.0)
     (8, 16, None)

@@ -144,9 +144,7 @@ def _split(line: str, columns: Sequence[str] | None, where: str, number: int) ->
         raise ValueError(f"{where}: the table has no column 'time'")
     starts = [i for i, column in enumerate(names) if column == "time"]
     ends = [*starts[1:], len(names)]
-    halves = tuple(
-        dict(zip(names[a:b], words[a:b], strict=True)) for a, b in zip(starts, ends, strict=True)
-    )
+    halves = tuple(dict(zip(names[a:b], words[a:b], strict=True)) for a, b in zip(starts, ends, strict=True))
     return _Line(number=number, fields=dict(zip(names[:first], words[:first], strict=True)), halves=halves)
 
 
@@ -210,9 +208,7 @@ def _measurements(
 def _row(line: _Line, where: str) -> LogRow:
     """A row as numbers, checked: bytes over time is the bandwidth that stands beside them."""
     size = int(line.fields["size"])
-    times: list[float | None] = []
-    for half in line.halves[:2]:
-        times.append(_time(size, half, where))
+    times = [_time(size, half, where) for half in line.halves[:2]]
     if all(time is None for time in times):
         raise ValueError(f"{where}: neither half has a time")
     bus = next((_number(half["busbw"], where) for half in line.halves if "busbw" in half), 0.0)
@@ -234,7 +230,8 @@ def _time(size: int, half: Mapping[str, str], where: str) -> float | None:
     algbw = _number(half.get("algbw", "N/A"), where)
     if algbw is not None and abs(size / time / 1e3 - algbw) > 0.006 + 0.02 * algbw:
         raise ValueError(
-            f"{where}: {size} bytes in {half['time']} us are {size / time / 1e3:.2f} GB/s, not {half['algbw']}"
+            f"{where}: {size} bytes in {half['time']} us make {size / time / 1e3:.2f} GB/s, "
+            f"not {half['algbw']}"
         )
     return time * 1e-6
 
