@@ -31,14 +31,17 @@ _NETWORKS = (
     (r"RoCE/IB", "ib-hdr200-x8"),  # A100 with rails of mlx5: HDR or Ethernet, 200 Gb/s either way
     (r"HDR", "ib-hdr200-x8"),
     (r"NDR|400 Gb/s InfiniBand|InfiniBand.*400 Gb/s", "ib-ndr400-x8"),
+    (r"ConnectX-8", "a4x-400-x8"),
     (r"8x400 Gb/s", "roce-400-x8"),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """Catalogue names of a log's GPU and network. ``nodes_per_rack`` is set where NVLink joins fewer hosts than
-    the rack holds."""
+    """Catalogue names of a log's GPU and network.
+
+    ``nodes_per_rack`` is set where NVLink joins fewer hosts than the rack holds.
+    """
 
     gpu: str
     interconnect: str
@@ -78,7 +81,7 @@ def forced_choice(log: Measurements) -> tuple[str | None, str | None]:
 
 
 def tuned(log: Measurements) -> bool:
-    """Whether the log itself says that it ran with settings which it does not state: no fit may learn from it."""
+    """Whether the log says that it ran with settings it does not state: no fit may learn from it."""
     return "settings not stated" in log.stated.get("note", "")
 
 

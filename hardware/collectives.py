@@ -97,7 +97,10 @@ class PointToPointConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveConstants:
-    """All constants of collectives.yaml. At most ``network_gpus`` of a domain lead a ring or tree outwards."""
+    """All constants of collectives.yaml.
+
+    At most ``network_gpus`` GPUs of a domain lead a ring or tree outwards.
+    """
 
     architectures: Mapping[str, ArchitectureCollectives] = field(hash=False)
     protocols: Mapping[str, ProtocolConstants] = field(hash=False)

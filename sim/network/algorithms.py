@@ -183,7 +183,7 @@ def _tree(place: _Place) -> _Way:
 
 
 def _tree_edge(seat: Seat) -> float:
-    """Bytes out of a domain per payload byte: two domains send each other one; in a larger tree each sends two."""
+    """Bytes out of a domain per payload byte: two domains send each other one; of more each sends two."""
     return 1.0 if seat.domains == 2 else 2.0
 
 
@@ -201,8 +201,7 @@ def _protocols(way: _Way, place: _Place, simple: float | None = None) -> tuple[C
 
 
 def _switch_reduces(place: _Place, cluster: Cluster) -> bool:
-    """Racks of hosts reduce inside only: rate and latency of the log of 20 racks of GB200 (CoreWeave, NCCL 2.26)
-    are a tree's."""
+    """Racks of hosts reduce inside only: 20 racks of GB200 (CoreWeave, NCCL 2.26) run at a tree's rate."""
     if not cluster.gpu.nvls or place.seat.per_domain < 3:
         return False
     racks = cluster.nvlink_domain > cluster.gpus_per_node
@@ -234,7 +233,7 @@ def _nvls(place: _Place) -> tuple[Curve, ...]:
 
 
 def _pairs(place: _Place) -> Curve:
-    """A message to every other rank at once; those to other domains pass NVLink too, to the GPU on their rail."""
+    """A message to every other rank; those to other domains pass NVLink too, to the GPU on their rail."""
     seat, pairwise = place.seat, place.constants.pairwise
     n, local = seat.ranks, seat.per_domain if place.on_network else seat.ranks
     nvlink, nic = (n - 1) / n, (n - local) / n

@@ -78,7 +78,7 @@ def collective_curve(
     protocol: str | None = None,
     constants: CollectiveConstants | None = None,
 ) -> Curve:
-    """What runs for one of KINDS on an idle network. ValueError for a kind, or a forced choice, that is not."""
+    """What runs for one of KINDS on an idle network. ValueError for a kind or forced choice that is not."""
     if kind == "sendrecv":
         return chosen([_neighbours(payload_bytes, seat, cluster)], payload_bytes, algorithm, protocol)
     ways = curves(kind, seat, cluster, constants or collective_constants())

@@ -23,7 +23,10 @@ LARGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveCase:
-    """One sweep over sizes. ``points`` are (bytes, seconds); ``algorithm`` and ``protocol`` what its user forced."""
+    """One sweep over sizes: ``points`` are (bytes, seconds).
+
+    ``algorithm`` and ``protocol`` are what its user forced.
+    """
 
     log: str
     kind: str
