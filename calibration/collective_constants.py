@@ -160,6 +160,17 @@ def constant_intervals(
     return intervals
 
 
+def fits_without(
+    observed: Sequence[Observed[Case]], predict: Predict[Case], document: Mapping[str, Any], *, jobs: int = 1
+) -> dict[str, dict[str, float]]:
+    """For the name of each one observed, the constants fitted on all others."""
+    from joblib import Parallel, delayed
+
+    rest = [[other for other in observed if other.name != one.name] for one in observed]
+    fits = Parallel(n_jobs=jobs)(delayed(fit_constants)(others, predict, document) for others in rest)
+    return {one.name: fit for one, fit in zip(observed, fits, strict=True)}
+
+
 def constants_of(values: Mapping[str, float], document: Mapping[str, Any]) -> CollectiveConstants:
     """The constants of ``document`` with ``values`` in place of its own."""
     changed = deepcopy(dict(document))

@@ -141,7 +141,8 @@ def _seconds(constants: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDAr
     import numpy as np
 
     alpha, gamma, rate = constants
-    return alpha + gamma * np.sqrt(sizes) + sizes / rate
+    seconds: NDArray[np.float64] = alpha + gamma * np.sqrt(sizes) + sizes / rate
+    return seconds
 
 
 def _solve(

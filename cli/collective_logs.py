@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..calibration.collective_constants import Observed
+    from ..calibration.collective_fit import Sweep
     from ..calibration.nccl_log import Measurements
     from ..sim.validation.collectives import CollectiveCase
 
@@ -52,5 +55,35 @@ def read_cases(
     from ..calibration.nccl_system import tuned
 
     logs = [read_log(path) for path in files]
+    twice = [name for name, times in Counter(log.log for log in logs).items() if times > 1]
+    if twice:
+        raise ValueError(f"two logs are named {twice[0]}; rename one")
     cases = tuple(case_of(log, gpu, interconnect) for log in logs)
     return cases, tuple(log.log for log in logs if tuned(log))
+
+
+def observed(cases: Sequence[CollectiveCase], left_out: Sequence[str]) -> list[Observed[CollectiveCase]]:
+    """What a fit may learn from: all cases but those named."""
+    from ..calibration.collective_constants import Observed
+
+    return [
+        Observed(name=case.log, case=case, seconds=tuple(seconds for _, seconds in case.points))
+        for case in cases
+        if case.log not in left_out
+    ]
+
+
+def sweep_of(case: CollectiveCase) -> Sweep:
+    """The case as calibration knows it, with what its links allow at most."""
+    from ..calibration.collective_fit import Sweep, ceiling_bytes_per_s
+
+    seat, cluster = case.seat, case.cluster
+    return Sweep(
+        kind=case.kind,
+        architecture=cluster.gpu.architecture,
+        tier="node" if seat.domains == 1 else cluster.interconnect.kind,
+        ranks=seat.ranks,
+        domains=seat.domains,
+        ceiling_bytes_per_s=ceiling_bytes_per_s(case.kind, seat.ranks, seat.domains, cluster),
+        points=case.points,
+    )

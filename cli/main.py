@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from .calibrate import calibrate
+from .collective import collective
 from .compare import compare
 from .list import list_names
 from .mistakes import reported
@@ -33,6 +34,7 @@ app.command("run")(reported(run))
 app.command("replay")(reported(replay))
 app.command("compare")(reported(compare))
 app.command("validate")(reported(validate))
+app.command("collective")(reported(collective))
 app.add_typer(calibrate, name="calibrate")
 app.command("schema")(reported(schema))
 app.command("list")(reported(list_names))
