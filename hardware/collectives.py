@@ -99,13 +99,15 @@ class PointToPointConstants:
 class CollectiveConstants:
     """All constants of collectives.yaml.
 
-    At most ``network_gpus`` GPUs of a domain lead a ring or tree outwards.
+    A ring between nodes draws ``copy_efficiency`` of NVLink's line rate. At most ``network_gpus``
+    GPUs of a domain lead a ring or tree outwards.
     """
 
     architectures: Mapping[str, ArchitectureCollectives] = field(hash=False)
     protocols: Mapping[str, ProtocolConstants] = field(hash=False)
     tree: TreeConstants
     nvls: NvlsConstants
+    copy_efficiency: float
     network_gpus: int
     fabrics: Mapping[str, FabricCollectives] = field(hash=False)
     pairwise: PairwiseConstants
@@ -137,6 +139,7 @@ def constants_from_document(document: Mapping[str, Any]) -> CollectiveConstants:
         protocols={k: ProtocolConstants(**v) for k, v in document["protocols"].items()},
         tree=TreeConstants(**document["tree"]),
         nvls=NvlsConstants(**document["nvls"]),
+        copy_efficiency=document["copy_efficiency"],
         network_gpus=document["network_gpus"],
         fabrics={k: FabricCollectives(**v) for k, v in document["fabrics"].items()},
         pairwise=PairwiseConstants(**document["pairwise"]),

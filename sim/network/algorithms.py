@@ -62,15 +62,19 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """A group's surroundings, all rates in bytes per second: of a GPU's NVLink, a ring inside a host, a GPU's
-    NICs under messages to many peers, and a domain's edge as far as rings and trees use it. ``hop_s`` is one
-    step between nodes with LL, ``crossing_s`` the network's part of it."""
+    """A group's surroundings.
+
+    Rates in bytes per second: of a GPU's NVLink, of a chain and a ring through a host's GPUs, of a
+    GPU's NICs under messages to many peers, and of a domain's edge as far as rings and trees use it.
+    ``hop_s`` is one step between nodes with LL, ``crossing_s`` the network's part of it.
+    """
 
     seat: Seat
     constants: CollectiveConstants
     arch: ArchitectureCollectives
     on_network: bool
     nvlink: float
+    chain: float
     ring: float
     scattered: float
     edge: float
@@ -133,6 +137,9 @@ def _place(seat: Seat, cluster: Cluster, constants: CollectiveConstants, ratio: 
     share = share_above_the_leaf(seat.domains / seat.units, cluster) if seat.units > 1 else 1.0
     fabric = constants.fabrics[cluster.interconnect.kind] if away else None
     most = fabric.pairwise_bytes_per_s if fabric else None
+    inside = "nvlink" if cluster.nvlink_domain >= min(cluster.gpus_per_node, cluster.gpus) else "pcie"
+    counted = cluster.intra_node_bytes_per_s_per_gpu * arch.ring_efficiency
+    copied = cluster.gpu.nvlink_bytes_per_s * constants.copy_efficiency
     crossing_s = cluster.interconnect.latency_s if away else 0.0
     scattered = nic * (share_above_the_leaf(1.0, cluster) if seat.units > 1 else 1.0)
     return _Place(
@@ -141,12 +148,13 @@ def _place(seat: Seat, cluster: Cluster, constants: CollectiveConstants, ratio: 
         arch=arch,
         on_network=away,
         nvlink=cluster.gpu.nccl_nvlink_bytes_per_s * ratio,
-        ring=cluster.intra_node_bytes_per_s_per_gpu * arch.ring_efficiency * ratio,
+        chain=counted * ratio,
+        ring=(copied if away and inside == "nvlink" else counted) * ratio,
         scattered=min(scattered, most * ratio) if most else scattered,
         edge=min(seat.per_domain, constants.network_gpus) * nic * share if away else math.inf,
         hop_s=fabric.hop_s + crossing_s if fabric else 0.0,
         crossing_s=crossing_s,
-        inside="nvlink" if cluster.nvlink_domain >= min(cluster.gpus_per_node, cluster.gpus) else "pcie",
+        inside=inside,
     )
 
 
@@ -170,7 +178,7 @@ def _tree(place: _Place) -> _Way:
     """A chain inside each domain, two binary trees over the domains; up to reduce, down to spread."""
     seat = place.seat
     up_s = (seat.per_domain - 1) * place.arch.step_s + math.log2(seat.domains) * place.hop_s
-    inside = place.ring * place.constants.tree.efficiency / 2 if seat.per_domain > 1 else math.inf
+    inside = place.chain * place.constants.tree.efficiency / 2 if seat.per_domain > 1 else math.inf
     outside = place.edge / _tree_edge(seat)
     return _Way(
         algorithm="tree",

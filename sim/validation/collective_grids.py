@@ -22,12 +22,12 @@ Made by `make validate`, which runs
 and predicts the time of every size in published logs of nccl-tests. Do not edit this page.
 
 The measured time is the quicker of the out-of-place and the in-place half. Errors are of the predicted
-time, absolute but for `signed`, over the sizes of 1 MiB and more and over the smaller ones; columns `≥1 MiB` and
-`<1 MiB` count these. The first
-table predicts with the shipped constants (`hardware/collectives.yaml`), which were fitted jointly on these
-logs; in the second each log is predicted by a fit that never saw it. What a log says of its system (rates
-of NICs, forced algorithms) is used; latencies of EFA, TCPXO and A4X networks in the catalogue were derived
-from logs of this very list, so that small sizes on these are not held out in full.
+time, absolute but for `signed`, over the sizes of 1 MiB and more and over the smaller ones, which the
+columns `≥1 MiB` and `<1 MiB` count. The first table predicts with the shipped constants
+(`hardware/collectives.yaml`), which were fitted jointly on these logs; in the second each log is predicted
+by a fit that never saw it. What a log says of its system (NICs, forced algorithms) is used. Latencies of
+the EFA, TCPXO and A4X networks, efficiencies of NICs and the constants of single messages (sendrecv) were
+derived from logs of this very list, so that these parts are not held out.
 """
 
 
