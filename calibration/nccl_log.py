@@ -33,6 +33,7 @@ _RANK = re.compile(
 )
 _STATED = re.compile(r"## ([a-z_0-9]+): (.*\S)")
 _VERSION = re.compile(r"NCCL version (\S+)|nccl-library=(\d+)")
+_LARGEST_HOST = 8  # GPUs; ranks up to this many that name no hosts are taken for those of one
 _HALF = ("time", "algbw", "busbw", "wrong")
 
 
@@ -187,10 +188,9 @@ def _measurements(
     nodes = _stated_number(stated, "nodes") or (len(named) if whole else None)
     per_node = _stated_number(stated, "gpus_per_node") or (ranks // nodes if nodes else None)
     if per_node is None:
-        nodes = per_node = 1
-        per_node = ranks
-        if ranks > 8:
+        if ranks > _LARGEST_HOST:
             raise ValueError(f"{name}: does not tell its hosts; write '## gpus_per_node: N' at its top")
+        per_node = ranks
     return Measurements(
         log=Path(name).stem,
         kind=kind,
