@@ -31,7 +31,7 @@ _NETWORKS = (
     (r"RoCE/IB", "ib-hdr200-x8"),  # A100 with rails of mlx5: HDR or Ethernet, 200 Gb/s either way
     (r"HDR", "ib-hdr200-x8"),
     (r"NDR|400 Gb/s InfiniBand|InfiniBand.*400 Gb/s", "ib-ndr400-x8"),
-    (r"ConnectX-8", "a4x-400-x8"),
+    (r"ConnectX-8", "gcp-rdma400-x8"),
     (r"8x400 Gb/s", "roce-400-x8"),
 )
 

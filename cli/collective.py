@@ -95,7 +95,7 @@ def _show(
     ]
     times = [seconds for _, seconds in case.points] if measured else None
     if svg:
-        from ..sim.report.collective_picture import collective_svg
+        from ..sim.validation.collective_picture import collective_svg
 
         svg.write_text(collective_svg(costs, times, case.log if measured else None), encoding="utf-8")
     if as_json:

@@ -26,7 +26,7 @@ time, absolute but for `signed`, over the sizes of 1 MiB and more and over the s
 columns `≥1 MiB` and `<1 MiB` count. The first table predicts with the shipped constants
 (`hardware/collectives.yaml`), which were fitted jointly on these logs; in the second each log is predicted
 by a fit that never saw it. What a log says of its system (NICs, forced algorithms) is used. Latencies of
-the EFA, TCPXO and A4X networks, efficiencies of NICs and the constants of single messages (sendrecv) were
+EFA, TCPXO and A4X (gcp-rdma), efficiencies of NICs and constants of single messages (sendrecv) were
 derived from logs of this very list, so that these parts are not held out.
 """
 

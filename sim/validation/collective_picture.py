@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from ..network.seat import payload_factor
-from .collective import CollectiveCost
-from .figures import seconds
-from .timeline import palette
-from .timeline.svg import FONT, element, group, line, rect, text
+from ..report.collective import CollectiveCost
+from ..report.figures import seconds
+from ..report.timeline import palette
+from ..report.timeline.svg import FONT, element, group, line, rect, text
 
 WIDTH, HEIGHT = 1000.0, 460.0
 TOP, BOTTOM = 92.0, 58.0
