@@ -14,6 +14,7 @@ export STEPSIM_SHARED ?= ../shared
 SCENARIO := llama3.1-405b-16k
 TIMELINE := out/$(SCENARIO).svg
 CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml))
+NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt))
 
 .PHONY: help demo test check validate gallery benchmarks clean
 
@@ -31,9 +32,10 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-validate: $(VENV)/.installed ## predict every measured case and rewrite docs/accuracy.md
+validate: $(VENV)/.installed ## predict every measured case and collective; rewrite docs/accuracy.md, docs/collectives.md
 	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }
 	$(BIN)/stepsim validate $(CASES) --markdown docs/accuracy.md
+	$(BIN)/stepsim validate --nccl $(NCCL_LOGS) --leave-out --markdown docs/collectives.md
 
 gallery: $(VENV)/.installed ## rewrite docs/schedules.md and its pictures
 	$(BIN)/stepsim schedule gallery docs/schedules.md

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .calibrate_collectives import collectives
 from .mistakes import reported
 from .output import clear_status, echo_json, output_file, status_line, wrote
 from .validate import CORES
@@ -73,6 +74,7 @@ def steps(
 
 
 calibrate.command("steps")(reported(steps))
+calibrate.command("collectives")(reported(collectives))
 
 
 @calibrate.callback()

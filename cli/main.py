@@ -12,6 +12,7 @@ import typer
 
 from .calibrate import calibrate
 from .cluster import cluster
+from .collective import collective
 from .compare import compare
 from .list import list_names
 from .mistakes import reported
@@ -36,6 +37,7 @@ app.command("replay")(reported(replay))
 app.command("compare")(reported(compare))
 app.command("cluster")(reported(cluster))
 app.command("validate")(reported(validate))
+app.command("collective")(reported(collective))
 app.add_typer(calibrate, name="calibrate")
 app.add_typer(schedule, name="schedule")
 app.command("schema")(reported(schema))

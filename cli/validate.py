@@ -1,4 +1,4 @@
-"""``stepsim validate``: predictions beside measured runs."""
+"""``stepsim validate``: predictions beside measured runs and measured collectives."""
 
 from __future__ import annotations
 
@@ -22,12 +22,25 @@ def validate(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")
     ] = None,
+    nccl: Annotated[bool, typer.Option("--nccl", help="The files are logs of nccl-tests.")] = False,
+    leave_out: Annotated[
+        bool,
+        typer.Option("--leave-out", help="With --nccl: predict each log by a fit on the others alone."),
+    ] = False,
 ) -> None:
     """Predict measured cases and show the errors, by source and regime.
 
-    Cases that the simulator cannot express are counted as refused, with the reason.
+    Cases that the simulator cannot express are counted as refused, with the reason. With --nccl, predict
+    the time of every size in logs of nccl-tests.
     """
     output_file("--markdown", markdown, (".md",), files)
+    if leave_out and not nccl:
+        raise ValueError("--leave-out needs --nccl: only logs of nccl-tests can be left out of a fit")
+    if nccl:
+        from .validate_collectives import validate_logs
+
+        validate_logs(files, leave_out=leave_out, jobs=jobs, as_json=as_json, markdown=markdown)
+        return
 
     from ..sim.validation.document import report_document
     from ..sim.validation.run import validate as predict_all

@@ -1,4 +1,4 @@
-"""Constants of collective communication, by GPU architecture and fabric.
+"""Constants of collective communication, by GPU architecture, protocol and fabric.
 
 Knows measured latencies and plateaus with their sources; the cost model that uses them is in
 ``sim/network``.
@@ -17,28 +17,71 @@ import yaml
 
 @dataclass(frozen=True, kw_only=True)
 class ArchitectureCollectives:
-    """Inside a node: one-off and per-step latency, share of the NCCL link rate that a ring and NVLS reach.
+    """Inside a node: launch, latency per step, and the shares of NCCL's NVLink rate that ring and NVLS reach.
 
-    ``message_bytes_per_s`` is the rate of one point-to-point message by NCCL's default channels per peer.
+    ``ll_rate`` is protocol LL's share of a rate. ``nvls_latency_s`` is one pass through the
+    switches. ``message_bytes_per_s`` is the rate of one point-to-point message by NCCL's default
+    channels per peer.
     """
 
     base_s: float
     step_s: float
     ring_efficiency: float
+    ll_rate: float
     nvls_efficiency: float | None
-    ring_pipelining: float
+    nvls_latency_s: float | None
     message_bytes_per_s: float
     source: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class FabricCollectives:
-    """Between nodes: one-off latency, and latency per tree level and per node of a ring."""
+class ProtocolConstants:
+    """How a protocol sends: its latency over LL's, its share of a rate (None: the architecture's
+    ``ll_rate``), and how coarsely it pipelines inside a node and between nodes."""
 
-    base_s: float
-    tree_hop_s: float
-    ring_hop_s: float
+    latency: float
+    rate: float | None
+    node_pipelining: float
+    network_pipelining: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FabricCollectives:
+    """Between nodes: NCCL's own time of a step, and what it draws of a NIC in messages to many peers
+    (None: the NIC's rate)."""
+
+    hop_s: float
+    pairwise_bytes_per_s: float | None
     source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeConstants:
+    """Share of half the ring's rate that a tree reaches inside a node, and its pipelining."""
+
+    efficiency: float
+    pipelining: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NvlsConstants:
+    """Reduction in the NVSwitch: pipelining, loss of rate per rank beyond eight, and the tree over nodes."""
+
+    pipelining: float
+    rank_loss: float
+    tree_efficiency: float
+    tree_pipelining: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairwiseConstants:
+    """Grouped messages of every rank with every other: latency, time per peer, share of the NVLink rate."""
+
+    latency_s: float
+    peer_s: float
+    remote_peer_s: float
+    efficiency: float
+    pipelining: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,30 +97,59 @@ class PointToPointConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveConstants:
-    """All constants of collectives.yaml."""
+    """All constants of collectives.yaml.
+
+    A ring between nodes draws ``copy_efficiency`` of NVLink's line rate. At most ``network_gpus``
+    GPUs of a domain lead a ring or tree outwards.
+    """
 
     architectures: Mapping[str, ArchitectureCollectives] = field(hash=False)
+    protocols: Mapping[str, ProtocolConstants] = field(hash=False)
+    tree: TreeConstants
+    nvls: NvlsConstants
+    copy_efficiency: float
+    network_gpus: int
     fabrics: Mapping[str, FabricCollectives] = field(hash=False)
-    network_pipelining: float
+    pairwise: PairwiseConstants
     point_to_point: PointToPointConstants
     sms: Mapping[str, int] = field(hash=False)
 
 
 @lru_cache(maxsize=1)
 def collective_constants() -> CollectiveConstants:
-    """Read collectives.yaml."""
-    document = yaml.safe_load(files(__package__).joinpath("collectives.yaml").read_text())
+    """The shipped constants."""
+    return constants_from_document(collectives_document())
+
+
+def collectives_text() -> str:
+    """The text of collectives.yaml."""
+    return files(__package__).joinpath("collectives.yaml").read_text(encoding="utf-8")
+
+
+def collectives_document() -> dict[str, Any]:
+    """collectives.yaml as mappings and numbers."""
+    document: dict[str, Any] = _numbers(yaml.safe_load(collectives_text()))
+    return document
+
+
+def constants_from_document(document: Mapping[str, Any]) -> CollectiveConstants:
+    """The constants that a document of collectives.yaml's form states."""
     return CollectiveConstants(
-        architectures={
-            k: ArchitectureCollectives(**_floats(v)) for k, v in document["architectures"].items()
-        },
-        fabrics={k: FabricCollectives(**_floats(v)) for k, v in document["fabrics"].items()},
-        network_pipelining=document["network_pipelining"],
-        point_to_point=PointToPointConstants(**_floats(document["point_to_point"])),
+        architectures={k: ArchitectureCollectives(**v) for k, v in document["architectures"].items()},
+        protocols={k: ProtocolConstants(**v) for k, v in document["protocols"].items()},
+        tree=TreeConstants(**document["tree"]),
+        nvls=NvlsConstants(**document["nvls"]),
+        copy_efficiency=document["copy_efficiency"],
+        network_gpus=document["network_gpus"],
+        fabrics={k: FabricCollectives(**v) for k, v in document["fabrics"].items()},
+        pairwise=PairwiseConstants(**document["pairwise"]),
+        point_to_point=PointToPointConstants(**document["point_to_point"]),
         sms=document["sms"],
     )
 
 
-def _floats(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """PyYAML reads 10.0e-6 as text (YAML 1.1); figures here are floats."""
-    return {k: float(v) if isinstance(v, str) and k != "source" else v for k, v in entry.items()}
+def _numbers(item: Any) -> Any:
+    """PyYAML reads 10.0e-6 as text (YAML 1.1); figures here are floats, and only sources are text."""
+    if isinstance(item, dict):
+        return {key: value if key == "source" else _numbers(value) for key, value in item.items()}
+    return float(item) if isinstance(item, str) else item

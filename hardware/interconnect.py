@@ -12,7 +12,7 @@ from typing import Literal
 
 from .catalogue import read, unknown_name
 
-Kind = Literal["infiniband", "roce", "efa", "omnipath", "none", "unknown"]
+Kind = Literal["infiniband", "roce", "tcpxo", "efa", "omnipath", "none", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,8 @@ def test_catalogue_holds_every_key_of_the_case_schema(shared: Path) -> None:
     assert wanted | {"H100-PCIe-80GB", "MI300X"} == set(gpu_names())
     wanted = {key.split(" ")[0] for key in re.sub(r"\([^)]*\)", "", interconnects[1]).split(", ")}
     assert len(wanted) == 13
-    assert wanted == set(interconnect_names())
+    clouds = {"tcpxo-200-x8", "gcp-rdma400-x8"}  # of measured collectives, in no measured run
+    assert wanted | clouds == set(interconnect_names())
 
 
 def test_catalogue_has_the_figures_of_the_shared_table(shared: Path) -> None:

@@ -1,25 +1,24 @@
 """What one collective costs on the cluster: latency, ceiling, and the weight it puts on each link.
 
-Rings over the GPUs of a group and, for all-reduce inside an NVSwitch that reduces, NVLS; pairwise
-point-to-point messages. A collective on ``n`` ranks moves 2(n-1)/n bytes per payload byte through
-every rank's link for all_reduce, (n-1)/n for all_gather and reduce_scatter (payload: the whole
-buffer), as nccl-tests counts.
-
-Time alone is ``a + 2 c sqrt(a S/B) + S/B``: a pipeline of latency a and bandwidth B, whose best
-chunk size gives c = 1.
+Chooses among NCCL's algorithms and protocols, whose costs are in ``algorithms``, and knows
+point-to-point messages. Payload and bus bandwidth are nccl-tests': a collective on ``n`` ranks
+moves 2(n-1)/n bytes per payload byte for all_reduce, (n-1)/n for all_gather and reduce_scatter
+(payload: the whole buffer).
 
 References:
-    Thakur, Rabenseifner, Gropp 2005; Patarasuk & Yuan 2009 (rings). NCCL src/graph/tuning.cc
-    v2.28.9 (latency steps). nccl-tests doc/PERFORMANCE.md (bus bandwidth).
+    nccl-tests doc/PERFORMANCE.md (bus bandwidth). NCCL src/graph/tuning.cc (the quickest by its
+    own estimate runs; here the quickest by ours).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
-from ...hardware.collectives import collective_constants
+from ...hardware.collectives import CollectiveConstants, collective_constants
+from .algorithms import ALGORITHMS, Curve, curves, on_network, share_above_the_leaf
+from .seat import KINDS, Seat, payload_factor
 from .transfer import Transfer
 
 if TYPE_CHECKING:
@@ -33,27 +32,6 @@ REFERENCE_BYTES = float(1 << 30)
 """Payload of the job-wide measurements that a scenario may carry (1 GiB of FP32)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seat:
-    """How a group sits on the cluster: ``ranks`` over ``domains`` NVLink domains, equally.
-
-    ``units`` counts the groups of hosts with leaf switches of their own that it spans.
-    """
-
-    ranks: int
-    domains: int
-    units: int = 1
-
-    @property
-    def per_domain(self) -> int:
-        return self.ranks // self.domains
-
-
-def payload_factor(kind: str, ranks: int) -> float:
-    """Bytes through each rank's link per payload byte (nccl-tests' bus-bandwidth factor)."""
-    return 2.0 * (ranks - 1) / ranks if kind == "all_reduce" else (ranks - 1) / ranks
-
-
 def collective_transfer(
     kind: str, payload_bytes: float, seat: Seat, cluster: Cluster, measured: MeasuredNetwork | None = None
 ) -> Transfer:
@@ -62,15 +40,60 @@ def collective_transfer(
         return Transfer(0.0, 0.0, math.inf)
     if kind == "ring_step":
         return ring_step_transfer(payload_bytes, cluster)
-    latency_s, pipelining = _latency(kind, seat, cluster)
-    bus = _bus_bytes_per_s(kind, seat, cluster) * _measured_ratio(kind, seat, cluster, measured)
-    factor = payload_factor(kind, seat.ranks)
-    moving_s = payload_bytes * factor / bus
-    total_s = moving_s + 2 * pipelining * math.sqrt(latency_s * moving_s)
-    ceiling = payload_bytes / total_s if payload_bytes else math.inf
+    ratio = _measured_ratio(kind, seat, cluster, measured)
+    curve = chosen(curves(kind, seat, cluster, collective_constants(), ratio), payload_bytes)
+    ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
     return Transfer(
-        latency_s, payload_bytes, ceiling, _weights(factor, seat, cluster), _sms(kind, seat, cluster)
+        curve.latency_s, payload_bytes, ceiling, _weights(curve), _sms(curve.algorithm, seat, cluster)
     )
+
+
+def chosen(
+    ways: Iterable[Curve], payload_bytes: float, algorithm: str | None = None, protocol: str | None = None
+) -> Curve:
+    """The curve that runs: the quickest, of those with the ``algorithm`` and ``protocol`` that a user forces.
+
+    ValueError when the collective has none of these on this group.
+    """
+    ways = tuple(ways)
+    allowed = [
+        way
+        for way in ways
+        if algorithm in (None, way.algorithm) and (protocol is None or protocol == way.protocol)
+    ]
+    if not allowed:
+        wanted = " with ".join(filter(None, (algorithm, protocol)))
+        has = ", ".join(f"{way.algorithm} with {way.protocol}" for way in ways)
+        raise ValueError(f"no {wanted} for this collective and group; there are: {has}")
+    return min(allowed, key=lambda way: way.solo_s(payload_bytes))
+
+
+def collective_curve(
+    kind: str,
+    payload_bytes: float,
+    seat: Seat,
+    cluster: Cluster,
+    *,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    constants: CollectiveConstants | None = None,
+) -> Curve:
+    """What runs for one of KINDS on an idle network. ValueError for a kind or forced choice that is not."""
+    if kind == "sendrecv":
+        return chosen([_neighbours(payload_bytes, seat, cluster)], payload_bytes, algorithm, protocol)
+    ways = curves(kind, seat, cluster, constants or collective_constants())
+    return chosen(ways, payload_bytes, algorithm, protocol)
+
+
+def _neighbours(payload_bytes: float, seat: Seat, cluster: Cluster) -> Curve:
+    """nccl-tests' sendrecv: each rank sends to the next; where some cross to another domain, those decide."""
+    reach: Reach = "fabric" if seat.units > 1 else "unit"
+    if not on_network(seat, cluster):
+        reach = "domain" if seat.domains == 1 else "host"
+    sent = message_transfer(payload_bytes, reach, cluster)
+    link = {"domain": "nvlink", "host": "pcie"}.get(reach, "nic")
+    nvlink, nic = float(link == "nvlink"), float(link == "nic")
+    return Curve("pairs", "Simple", sent.latency_s, 1 / sent.ceiling_bytes_per_s, 0.0, nvlink, nic, link)
 
 
 def ring_step_transfer(payload_bytes: float, cluster: Cluster) -> Transfer:
@@ -92,76 +115,30 @@ def message_transfer(payload_bytes: float, reach: Reach, cluster: Cluster, *, me
     if reach == "host":
         rate = cluster.intra_node_bytes_per_s_per_gpu
         return Transfer(messages * p2p.nvlink_latency_s, payload_bytes, rate, (), p2p.sms)
-    share = 1.0 if reach == "unit" else _share_above_the_leaf(1.0, cluster)
+    share = 1.0 if reach == "unit" else share_above_the_leaf(1.0, cluster)
     rate = min(p2p.network_bytes_per_s, cluster.nic_bytes_per_s_per_gpu * share)
     # The receiver says that it is ready, then the data come: two crossings besides NCCL's own time.
     latency_s = p2p.nvlink_latency_s + 2 * cluster.interconnect.latency_s
     return Transfer(messages * latency_s, payload_bytes, rate, (("nic", 1.0),), p2p.sms)
 
 
-def _on_network(seat: Seat, cluster: Cluster) -> bool:
-    """Whether the group leaves its host; cards that NVLink joins in pairs meet over PCIe before that."""
-    return seat.domains > 1 and cluster.nodes > 1
+def _weights(curve: Curve) -> tuple[tuple[str, float], ...]:
+    nvlink = (("nvlink.out", curve.nvlink), ("nvlink.in", curve.nvlink)) if curve.nvlink else ()
+    return (*nvlink, ("nic.out", curve.nic), ("nic.in", curve.nic)) if curve.nic else nvlink
 
 
-def _latency(kind: str, seat: Seat, cluster: Cluster) -> tuple[float, float]:
-    constants = collective_constants()
-    arch = constants.architectures[cluster.gpu.architecture]
-    rounds = 2 if kind == "all_reduce" else 1
-    local_s = arch.base_s + rounds * (seat.per_domain - 1) * arch.step_s
-    if not _on_network(seat, cluster):
-        if kind == "all_reduce" and arch.nvls_efficiency and seat.ranks > 2:
-            return arch.base_s + 7 * arch.step_s, 1.0  # one pass through the switch, whatever the ranks
-        return local_s, 1.0 if kind == "all_reduce" else arch.ring_pipelining
-    fabric, pipelining = constants.fabrics[cluster.interconnect.kind], constants.network_pipelining
-    if kind == "all_reduce":
-        return local_s + fabric.base_s + 2 * math.log2(seat.domains) * fabric.tree_hop_s, pipelining
-    return local_s + fabric.base_s + (seat.domains - 1) * fabric.ring_hop_s, pipelining
-
-
-def _bus_bytes_per_s(kind: str, seat: Seat, cluster: Cluster) -> float:
-    arch = collective_constants().architectures[cluster.gpu.architecture]
-    ring = cluster.intra_node_bytes_per_s_per_gpu * arch.ring_efficiency
-    if not _on_network(seat, cluster):
-        if kind == "all_reduce" and arch.nvls_efficiency and seat.ranks > 2:
-            return cluster.gpu.nccl_nvlink_bytes_per_s * arch.nvls_efficiency
-        return ring
-    share = _share_above_the_leaf(seat.domains / seat.units, cluster) if seat.units > 1 else 1.0
-    network = seat.per_domain * cluster.nic_bytes_per_s_per_gpu * share
-    return min(ring, network) if seat.per_domain > 1 else network
-
-
-def _share_above_the_leaf(domains_per_unit: float, cluster: Cluster) -> float:
-    """Share of the NIC rate that oversubscribed uplinks leave.
-
-    A ring leaves a unit once, whatever the domains in it, so that only one in ``domains_per_unit``
-    sends upwards; messages between units all do (1).
-    """
-    return min(1.0, domains_per_unit / cluster.fabric.oversubscription)
-
-
-def _weights(factor: float, seat: Seat, cluster: Cluster) -> tuple[tuple[str, float], ...]:
-    nvlink = (("nvlink.out", factor), ("nvlink.in", factor)) if seat.per_domain > 1 else ()
-    if not _on_network(seat, cluster):
-        return nvlink
-    # A ring crosses each domain's edge once per channel; the channels spread over the members' NICs.
-    share = factor / seat.per_domain
-    return (*nvlink, ("nic.out", share), ("nic.in", share))
-
-
-def _sms(kind: str, seat: Seat, cluster: Cluster) -> int:
+def _sms(algorithm: str, seat: Seat, cluster: Cluster) -> int:
     sms = collective_constants().sms
-    if _on_network(seat, cluster):
+    if on_network(seat, cluster):
         return sms["network"]
-    nvls = collective_constants().architectures[cluster.gpu.architecture].nvls_efficiency
-    return sms["nvls"] if kind == "all_reduce" and nvls else sms["node"]
+    return sms["nvls"] if algorithm == "nvls" else sms["node"]
 
 
 def _measured_ratio(kind: str, seat: Seat, cluster: Cluster, measured: MeasuredNetwork | None) -> float:
     """Measured bus bandwidth over predicted, at the size of the measurement and for its group (all GPUs)."""
     if measured is None:
         return 1.0
-    if not _on_network(seat, cluster):
+    if not on_network(seat, cluster):
         # The intra-host figures of all_gather and reduce_scatter contain copies of the list
         # interface; the state of the links is read off the all_reduce.
         value, reference, kind = (
@@ -181,3 +158,17 @@ def _measured_ratio(kind: str, seat: Seat, cluster: Cluster, measured: MeasuredN
     ideal = collective_transfer(kind, REFERENCE_BYTES, reference, cluster)
     predicted = REFERENCE_BYTES * payload_factor(kind, reference.ranks) / ideal.solo_s
     return min(1.0, value / predicted)
+
+
+__all__ = [
+    "ALGORITHMS",
+    "KINDS",
+    "CollectiveConstants",
+    "Reach",
+    "Seat",
+    "chosen",
+    "collective_transfer",
+    "message_transfer",
+    "payload_factor",
+    "ring_step_transfer",
+]

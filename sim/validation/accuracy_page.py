@@ -44,13 +44,13 @@ Every case of every file is counted: predicted, or refused with the reason.
 def accuracy_markdown(report: Report, notes: Path = NOTES) -> str:
     """The page, ending with the text of the file ``notes`` where there is one."""
     summary = summarize(report)
-    parts = [HEAD, _section(overall_grid(summary)), f"{LEGEND[0].upper()}{LEGEND[1:]}\n"]
-    parts += [_section(source_grid(summary, trust)) for trust in TRUSTS[:2]]
+    parts = [HEAD, section(overall_grid(summary)), f"{LEGEND[0].upper()}{LEGEND[1:]}\n"]
+    parts += [section(source_grid(summary, trust)) for trust in TRUSTS[:2]]
     parts += [
-        _section(regime_grid(summary, "high")),
-        _section(outcome_grid(summary)),
-        _section(worst_grid(report)),
-        _section(refused_grid(summary)),
+        section(regime_grid(summary, "high")),
+        section(outcome_grid(summary)),
+        section(worst_grid(report)),
+        section(refused_grid(summary)),
     ]
     if summary.internal_errors:
         parts.append(
@@ -61,7 +61,7 @@ def accuracy_markdown(report: Report, notes: Path = NOTES) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _section(grid: Grid) -> str:
+def section(grid: Grid) -> str:
     """A heading and a table; empty where the table has no rows."""
     if not grid.rows:
         return ""

@@ -35,7 +35,7 @@ def print_report(report: Report, console: Console) -> None:
     )
     for grid in grids:
         if grid.rows:
-            _print_grid(grid, console)
+            print_grid(grid, console)
     console.print(LEGEND, style="dim")
     if summary.internal_errors:
         console.print(
@@ -43,7 +43,8 @@ def print_report(report: Report, console: Console) -> None:
         )
 
 
-def _print_grid(grid: Grid, console: Console) -> None:
+def print_grid(grid: Grid, console: Console) -> None:
+    """One table; its title above it."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

@@ -1,0 +1,81 @@
+"""nccl-tests' definitions: names of the collectives, and bus bandwidth over algorithm bandwidth.
+
+Knows what a log without names gives away about its collective and its ranks.
+
+Source: NVIDIA/nccl-tests doc/PERFORMANCE.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_TWICE = ("all_reduce",)
+_ONCE = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
+_WHOLE = ("broadcast", "reduce", "sendrecv", "hypercube")
+
+BUS_FACTORS: Mapping[str, int] = {
+    **dict.fromkeys(_TWICE, 2),
+    **dict.fromkeys(_ONCE, 1),
+    **dict.fromkeys(_WHOLE, 0),
+}
+"""How often (n-1)/n enters the factor; 0: the factor is 1."""
+
+_ALIASES = {"sendreceive": "sendrecv", "alltoallv": "alltoall", "bcast": "broadcast"}
+
+
+def bus_factor(kind: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth.
+
+    >>> bus_factor("all_reduce", 8), bus_factor("all_gather", 4), bus_factor("sendrecv", 2)
+    (1.75, 0.75, 1.0)
+    """
+    times = BUS_FACTORS[kind]
+    return times * (ranks - 1) / ranks if times else 1.0
+
+
+def named_kind(name: str) -> str | None:
+    """The collective of a program or title, such as ``all_reduce_perf``; None for one unknown.
+
+    >>> named_kind("all_reduce_perf"), named_kind("AllGather"), named_kind("?")
+    ('all_reduce', 'all_gather', None)
+    """
+    plain = name.lower().removesuffix("_perf").replace("_", "").replace("-", "").replace(" ", "")
+    plain = _ALIASES.get(plain, plain)
+    return next((kind for kind in BUS_FACTORS if kind.replace("_", "") == plain), None)
+
+
+def kind_of(fields: Mapping[str, str], ratio: float | None, *, unchecked: bool) -> str | None:
+    """The collective that a row betrays: by its operation and root, and bus over algorithm bandwidth.
+
+    ``unchecked``: the in-place half has N/A for errors, as only alltoall and sendrecv print it.
+    None where two or more collectives print such a row.
+    """
+    reduces = fields.get("redop", "none") != "none"
+    rooted = fields.get("root", "-1") != "-1"
+    if ratio is None:
+        return None
+    if ratio > 1.02:
+        return "all_reduce"
+    if ratio < 0.98:
+        if reduces:
+            return "reduce_scatter"
+        return None if rooted else "alltoall" if unchecked else "all_gather"
+    if rooted:
+        return "reduce" if reduces else "broadcast"
+    return "sendrecv" if unchecked else None
+
+
+def ranks_of(kind: str, ratio: float | None) -> int | None:
+    """Ranks from bus over algorithm bandwidth; None where it does not change with them or is near its limit.
+
+    >>> ranks_of("all_reduce", 1.75), ranks_of("all_gather", 0.9375), ranks_of("sendrecv", 1.0)
+    (8, 16, None)
+    """
+    times = BUS_FACTORS[kind]
+    if not times or ratio is None:
+        return None
+    short = 1 - ratio / times  # 1/n
+    if not 1 / 64 < short < 1:
+        return None
+    ranks = round(1 / short)
+    return ranks if abs(1 / short - ranks) < 0.1 * ranks else None

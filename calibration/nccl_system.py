@@ -1,0 +1,89 @@
+"""The catalogue's names for what a log says in words about its GPU and its network.
+
+Knows how clouds and drivers call them. Does not guess: a log that names neither is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .nccl_log import Measurements
+
+_GPUS = (
+    (r"A100\D.*40 ?GB", "A100-SXM4-40GB"),
+    (r"A100\D.*PCIe", "A100-PCIe-80GB"),
+    (r"A100", "A100-SXM4-80GB"),
+    (r"H100 PCIe", "H100-PCIe-80GB"),
+    (r"H100", "H100-SXM5-80GB"),  # "H100 or H200" too: their NVLink is the same
+    (r"H800", "H800-SXM5-80GB"),
+    (r"H200", "H200-SXM-141GB"),
+    (r"GB300", "GB300-NVL72"),
+    (r"GB200", "GB200-NVL72"),
+    (r"B300", "B300-SXM"),
+    (r"B200", "B200-SXM-180GB"),
+    (r"MI300X", "MI300X"),
+)
+_NETWORKS = (
+    (r"TCPXO", "tcpxo-200-x8"),
+    (r"EFA 4x100\b", "efa-400-x1"),
+    (r"EFA", "efa-3200"),
+    (r"RoCE/IB", "ib-hdr200-x8"),  # A100 with rails of mlx5: HDR or Ethernet, 200 Gb/s either way
+    (r"HDR", "ib-hdr200-x8"),
+    (r"NDR|400 Gb/s InfiniBand|InfiniBand.*400 Gb/s", "ib-ndr400-x8"),
+    (r"ConnectX-8", "gcp-rdma400-x8"),
+    (r"8x400 Gb/s", "roce-400-x8"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """Catalogue names of a log's GPU and network.
+
+    ``nodes_per_rack`` is set where NVLink joins fewer hosts than the rack holds.
+    """
+
+    gpu: str
+    interconnect: str
+    nodes_per_rack: int | None = None
+
+
+def system_of(log: Measurements, gpu: str | None = None, interconnect: str | None = None) -> System:
+    """The system of a log; ``gpu`` and ``interconnect`` replace what it says.
+
+    ValueError where neither the log nor the caller names the GPU, or the network of several hosts.
+    """
+    fabric = log.stated.get("fabric", "")
+    gpu = gpu or _first(_GPUS, log.gpu or "")
+    if gpu is None:
+        raise ValueError(f"{log.log}: no GPU of the catalogue in {log.gpu!r}; give --gpu")
+    apart = bool(re.search(r"distinct nvlink domains", fabric, re.IGNORECASE))
+    racks = gpu.endswith("NVL72") and not apart
+    alone = log.nodes == 1 or (racks and log.ranks <= 72)
+    interconnect = interconnect or _first(_NETWORKS, fabric) or ("nvlink-only" if alone else None)
+    if interconnect is None:
+        raise ValueError(f"{log.log}: no network of the catalogue in {fabric!r}; give --interconnect")
+    if log.gpus_per_node == 4 and interconnect == "ib-ndr400-x8":
+        interconnect = "ib-ndr400-x4"  # one NIC a GPU
+    return System(gpu=gpu, interconnect=interconnect, nodes_per_rack=1 if apart else None)
+
+
+def forced_choice(log: Measurements) -> tuple[str | None, str | None]:
+    """Algorithm and protocol that the log's user forced by NCCL_ALGO and NCCL_PROTO, in our names."""
+    env = log.stated.get("env", "")
+    algorithm, protocol = (re.search(rf"{name}=(\w+)", env) for name in ("NCCL_ALGO", "NCCL_PROTO"))
+    names = {"ring": "ring", "tree": "tree", "nvls": "nvls", "nvlstree": "nvls_tree"}
+    protocols = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
+    return (
+        names.get(algorithm[1].lower()) if algorithm else None,
+        protocols.get(protocol[1].lower()) if protocol else None,
+    )
+
+
+def tuned(log: Measurements) -> bool:
+    """Whether the log says that it ran with settings it does not state: no fit may learn from it."""
+    return "settings not stated" in log.stated.get("note", "")
+
+
+def _first(rules: tuple[tuple[str, str], ...], text: str) -> str | None:
+    return next((name for rule, name in rules if re.search(rule, text)), None)

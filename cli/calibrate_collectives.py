@@ -1,0 +1,128 @@
+"""``stepsim calibrate collectives``: constants of collectives from logs of nccl-tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .collective_logs import observed, read_cases, sweep_of
+from .output import clear_status, console, echo_json, status_line, wrote
+from .views import JsonOption
+
+if TYPE_CHECKING:
+    from ..calibration.collective_fit import Estimate, FittedCurve
+    from ..sim.validation.collectives import CollectiveRow
+
+FILE = Path(__file__).parents[1] / "hardware" / "collectives.yaml"
+
+
+def collectives(
+    files: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs of nccl-tests.")],
+    gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="GPU of all the logs.")] = None,
+    interconnect: Annotated[
+        str | None, typer.Option("--interconnect", metavar="NAME", help="Network of all the logs.")
+    ] = None,
+    replicas: Annotated[
+        int, typer.Option(min=0, help="Bootstraps of whole logs for the constants' intervals.")
+    ] = 0,
+    as_json: JsonOption = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the constants into the shipped file.")
+    ] = False,
+) -> None:
+    """Fit collectives: a curve for each system, and the constants that predict systems never measured.
+
+    A log with settings that it does not state is left out. Constants that no log shows stay at NCCL's own.
+    """
+    from ..calibration.collective_constants import (
+        constant_intervals,
+        constants_of,
+        edited_text,
+        fit_constants,
+    )
+    from ..calibration.collective_fit import fit_curve, pooled
+    from ..hardware.collectives import collectives_document
+    from ..sim.validation.collectives import compare, predicted_s
+
+    cases, unstated = read_cases(files, gpu, interconnect)
+    learnt, document = observed(cases, unstated), collectives_document()
+    if not learnt:
+        raise ValueError("no log states its settings, so that there is nothing to fit")
+    if show := status_line():
+        show(f"fitting {len(learnt)} logs")
+    sweeps = pooled([sweep_of(one.case) for one in learnt])
+    curves = [fit_curve(sweep) for sweep in sweeps if len(sweep.points) >= 4]
+    best = fit_constants(learnt, predicted_s, document)
+    intervals = constant_intervals(learnt, predicted_s, document, best, replicas=replicas)
+    rows = compare([one.case for one in learnt], lambda _: constants_of(best, document))
+    clear_status()
+    if write:
+        FILE.write_text(edited_text(FILE.read_text(encoding="utf-8"), best), encoding="utf-8")
+        wrote("constants", FILE)
+    if as_json:
+        echo_json(_document(curves, intervals, rows))
+    else:
+        _print(curves, intervals, rows)
+
+
+def _document(
+    curves: Sequence[FittedCurve], constants: Mapping[str, Estimate], rows: Sequence[CollectiveRow]
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from ..sim.validation.collectives import collectives_document
+
+    return {
+        "curves": [
+            {
+                "kind": one.sweep.kind,
+                "architecture": one.sweep.architecture,
+                "tier": one.sweep.tier,
+                "ranks": one.sweep.ranks,
+                "domains": one.sweep.domains,
+                "points": len(one.sweep.points),
+                "alpha_s": asdict(one.alpha_s),
+                "gamma_s": asdict(one.gamma_s),
+                "bytes_per_s": asdict(one.bytes_per_s),
+                "median_residual": one.median_residual,
+                "p90_residual": one.p90_residual,
+            }
+            for one in curves
+        ],
+        "constants": {path: asdict(estimate) for path, estimate in constants.items()},
+        "residuals": collectives_document(rows)["summary"],
+    }
+
+
+def _print(
+    curves: Sequence[FittedCurve], constants: Mapping[str, Estimate], rows: Sequence[CollectiveRow]
+) -> None:
+    from ..sim.report.figures import percent
+    from ..sim.validation.collective_grids import log_grid
+    from ..sim.validation.grids import Grid
+    from ..sim.validation.tables import print_grid
+
+    shown = tuple(
+        (
+            f"{one.sweep.kind}, {one.sweep.architecture}, {one.sweep.tier}, {one.sweep.ranks} ranks",
+            _interval(one.alpha_s, 1e6),
+            _interval(one.gamma_s, 1e6),
+            _interval(one.bytes_per_s, 1e-9),
+            percent(one.median_residual),
+            percent(one.p90_residual),
+        )
+        for one in curves
+    )
+    columns = ("collective and system", "alpha us", "gamma us/√B", "B GB/s", "median", "p90")
+    print_grid(Grid(title="Curves alpha + gamma √S + S/B", columns=columns, rows=shown), console())
+    fitted = tuple((path, _interval(estimate, 1.0)) for path, estimate in constants.items())
+    print_grid(Grid(title="Constants", columns=("constant", "value (5 to 95 %)"), rows=fitted), console())
+    print_grid(log_grid(rows, "Residuals of the constants"), console())
+
+
+def _interval(one: Estimate, unit: float) -> str:
+    value, low, high = (f"{part * unit:.4g}" for part in (one.value, one.low, one.high))
+    return value if low == high else f"{value} ({low} to {high})"

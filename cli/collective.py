@@ -1,0 +1,157 @@
+"""``stepsim collective``: what one collective costs on a cluster, alone on an idle network."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .output import console, echo_json, output_file, wrote
+from .views import JsonOption
+
+if TYPE_CHECKING:
+    from ..sim.report.collective import CollectiveCost
+    from ..sim.validation.collectives import CollectiveCase
+
+GPU, INTERCONNECT, GPUS_PER_NODE = "H100-SXM5-80GB", "ib-ndr400-x8", 8
+
+
+def collective(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="all_reduce, all_gather, alltoall, ...")],
+    size: Annotated[
+        str, typer.Option("--size", metavar="BYTES", help="Payload as nccl-tests counts it, such as 1GB.")
+    ] = "1GB",
+    gpus: Annotated[int, typer.Option("--gpus", min=2, help="Ranks, one a GPU.")] = 64,
+    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="GPU of the catalogue.")] = GPU,
+    interconnect: Annotated[
+        str, typer.Option("--interconnect", metavar="NAME", help="Network of the catalogue.")
+    ] = INTERCONNECT,
+    gpus_per_node: Annotated[
+        int, typer.Option("--gpus-per-node", min=1, help="GPUs of a host that take part.")
+    ] = GPUS_PER_NODE,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", metavar="NAME", help="ring, tree, nvls, nvls_tree, pairs.")
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", metavar="NAME", help="LL, LL128 or Simple.")
+    ] = None,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Every power of two up to the size.")] = False,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", metavar="LOG", help="Sweep the system and sizes of this nccl-tests log."),
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE.svg", help="Write the sweep as a picture.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict one collective: its time, bandwidths, algorithm, protocol, and the link that binds.
+
+    With --log, KIND and the system are the log's, and the measured times stand beside the predicted ones.
+    """
+    output_file("--svg", svg, (".svg",), [log] if log else [])
+
+    from ..hardware.quantities import parse_quantity
+
+    payload = parse_quantity(size, "bytes")
+    if payload < 1:
+        raise ValueError(f"--size {size}: must be at least one byte")
+    if log:
+        from ..calibration.nccl_log import read_log
+        from .collective_logs import case_of
+
+        case = case_of(read_log(log))
+        if case.kind != kind:
+            raise ValueError(f"{log}: is of {case.kind}, not {kind}")
+    else:
+        sizes = _powers_of_two(payload) if sweep or svg else [payload]
+        case = _case(kind, sizes, gpus, gpu, interconnect, gpus_per_node)
+    _show(case, algorithm, protocol, measured=log is not None, svg=svg, as_json=as_json)
+
+
+def _show(
+    case: CollectiveCase,
+    algorithm: str | None,
+    protocol: str | None,
+    *,
+    measured: bool,
+    svg: Path | None,
+    as_json: bool,
+) -> None:
+    from ..sim.report.collective import collective_cost
+
+    costs = [
+        collective_cost(
+            case.kind,
+            size,
+            case.seat,
+            case.cluster,
+            algorithm=algorithm or case.algorithm,
+            protocol=protocol or case.protocol,
+        )
+        for size, _ in case.points
+    ]
+    times = [seconds for _, seconds in case.points] if measured else None
+    if svg:
+        from ..sim.validation.collective_picture import collective_svg
+
+        svg.write_text(collective_svg(costs, times, case.log if measured else None), encoding="utf-8")
+    if as_json:
+        documents = _documents(costs, times)
+        echo_json(documents[0] if len(documents) == 1 else documents)
+    else:
+        from ..sim.validation.collective_grids import cost_grid
+        from ..sim.validation.tables import print_grid
+
+        print_grid(cost_grid(costs, times), console())
+    if svg:
+        wrote("picture", svg)
+
+
+def _documents(costs: list[CollectiveCost], times: list[float] | None) -> list[dict[str, Any]]:
+    documents = [asdict(cost) for cost in costs]
+    for document, seconds in zip(documents, times or (), strict=False):
+        document["measured_s"] = seconds
+    return documents
+
+
+def _case(
+    kind: str, sizes: list[float], gpus: int, gpu: str, interconnect: str, gpus_per_node: int
+) -> CollectiveCase:
+    """The case that the options describe; its sizes are not measured."""
+    from ..hardware.cluster import Cluster
+    from ..hardware.fabric import default_fabric
+    from ..hardware.gpus import get_gpu
+    from ..hardware.interconnect import get_interconnect
+    from ..sim.network.seat import Seat
+    from ..sim.validation.collectives import CollectiveCase
+
+    network = get_interconnect(interconnect)
+    cluster = Cluster(
+        gpu=get_gpu(gpu),
+        gpus=gpus,
+        gpus_per_node=min(gpus_per_node, gpus),
+        interconnect=network,
+        fabric=default_fabric(network),
+    )
+    domains = -(-gpus // cluster.nvlink_domain)
+    if gpus % domains:
+        raise ValueError(
+            f"gpus {gpus}: do not fill NVLink domains of {cluster.nvlink_domain} GPUs equally; "
+            f"nearest valid: {gpus // cluster.nvlink_domain * cluster.nvlink_domain}"
+        )
+    points = tuple((size, 0.0) for size in sizes)
+    return CollectiveCase(
+        log="", kind=kind, seat=Seat(ranks=gpus, domains=domains), cluster=cluster, points=points
+    )
+
+
+def _powers_of_two(up_to: float) -> list[float]:
+    """8 bytes, 16, ... as nccl-tests sweeps with ``-b 8 -f 2``, up to the size."""
+    sizes, size = [], 8.0
+    while size < up_to:
+        sizes.append(size)
+        size *= 2
+    return [*sizes, up_to]

@@ -1,0 +1,89 @@
+"""Logs of nccl-tests as the cases that the simulator can predict: who reads and who predicts do not meet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..calibration.collective_constants import Observed
+    from ..calibration.collective_fit import Sweep
+    from ..calibration.nccl_log import Measurements
+    from ..sim.validation.collectives import CollectiveCase
+
+
+def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None = None) -> CollectiveCase:
+    """The case of a log; ``gpu`` and ``interconnect`` replace what it says of them."""
+    from dataclasses import replace
+
+    from ..calibration.nccl_system import forced_choice, system_of
+    from ..hardware.cluster import Cluster
+    from ..hardware.fabric import default_fabric
+    from ..hardware.gpus import get_gpu
+    from ..hardware.interconnect import get_interconnect
+    from ..sim.network.seat import Seat
+    from ..sim.validation.collectives import CollectiveCase
+
+    system = system_of(log, gpu, interconnect)
+    network = get_interconnect(system.interconnect)
+    cluster = Cluster(
+        gpu=get_gpu(system.gpu),
+        gpus=log.ranks,
+        gpus_per_node=log.gpus_per_node,
+        interconnect=network,
+        fabric=replace(default_fabric(network), nodes_per_rack=system.nodes_per_rack),
+    )
+    algorithm, protocol = forced_choice(log)
+    return CollectiveCase(
+        log=log.log,
+        kind=log.kind,
+        seat=Seat(ranks=log.ranks, domains=-(-log.ranks // cluster.nvlink_domain)),
+        cluster=cluster,
+        points=tuple((float(row.bytes), row.seconds) for row in log.rows),
+        algorithm=algorithm,
+        protocol=protocol,
+    )
+
+
+def read_cases(
+    files: Sequence[Path], gpu: str | None = None, interconnect: str | None = None
+) -> tuple[tuple[CollectiveCase, ...], tuple[str, ...]]:
+    """Cases of ``files``, and the names of those that ran with settings they do not state."""
+    from ..calibration.nccl_log import read_log
+    from ..calibration.nccl_system import tuned
+
+    logs = [read_log(path) for path in files]
+    twice = [name for name, times in Counter(log.log for log in logs).items() if times > 1]
+    if twice:
+        raise ValueError(f"two logs are named {twice[0]}; rename one")
+    cases = tuple(case_of(log, gpu, interconnect) for log in logs)
+    return cases, tuple(log.log for log in logs if tuned(log))
+
+
+def observed(cases: Sequence[CollectiveCase], left_out: Sequence[str]) -> list[Observed[CollectiveCase]]:
+    """What a fit may learn from: all cases but those named."""
+    from ..calibration.collective_constants import Observed
+
+    return [
+        Observed(name=case.log, case=case, seconds=tuple(seconds for _, seconds in case.points))
+        for case in cases
+        if case.log not in left_out
+    ]
+
+
+def sweep_of(case: CollectiveCase) -> Sweep:
+    """The case as calibration knows it, with what its links allow at most."""
+    from ..calibration.collective_fit import Sweep, ceiling_bytes_per_s
+
+    seat, cluster = case.seat, case.cluster
+    return Sweep(
+        kind=case.kind,
+        architecture=cluster.gpu.architecture,
+        tier="node" if seat.domains == 1 else cluster.interconnect.kind,
+        ranks=seat.ranks,
+        domains=seat.domains,
+        ceiling_bytes_per_s=ceiling_bytes_per_s(case.kind, seat.ranks, seat.domains, cluster),
+        points=case.points,
+    )

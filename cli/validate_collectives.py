@@ -1,0 +1,58 @@
+"""``stepsim validate --nccl``: predicted collectives beside logs of nccl-tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .collective_logs import observed, read_cases
+from .output import clear_status, console, echo_json, status_line, wrote
+
+if TYPE_CHECKING:
+    from ..sim.validation.collectives import CollectiveCase, CollectiveRow
+
+
+def validate_logs(
+    files: Sequence[Path], *, leave_out: bool, jobs: int, as_json: bool, markdown: Path | None
+) -> None:
+    """Print rows and summary of all logs; the page has both ways of predicting where both were asked for."""
+    from ..sim.validation.collective_grids import collectives_markdown, log_grid
+    from ..sim.validation.collectives import collectives_document, compare
+    from ..sim.validation.tables import print_grid
+
+    cases, unstated = read_cases(files)
+    shipped = compare(cases)
+    held_out = _without_each(cases, unstated, jobs) if leave_out else None
+    clear_status()
+    rows = shipped if held_out is None else held_out
+    if markdown:
+        markdown.write_text(collectives_markdown(shipped, held_out, unstated), encoding="utf-8")
+    if as_json:
+        echo_json(collectives_document(rows))
+    else:
+        print_grid(
+            log_grid(rows, "Errors by log" + (", each left out of the fit" if leave_out else "")), console()
+        )
+    if markdown:
+        wrote("page", markdown)
+
+
+def _without_each(
+    cases: Sequence[CollectiveCase], unstated: Sequence[str], jobs: int
+) -> tuple[CollectiveRow, ...]:
+    """Rows of each case by a fit on all others; no fit learns from those with unstated settings."""
+    from ..calibration.collective_constants import constants_of, fit_constants, fits_without
+    from ..hardware.collectives import collectives_document
+    from ..sim.validation.collectives import compare, predicted_s
+
+    if len(cases) < 2:
+        raise ValueError("--leave-out needs two logs or more: a fit without the only one knows nothing")
+    if show := status_line():
+        show(f"fitting {len(cases)} times, each without one log")
+    document, learnt = collectives_document(), observed(cases, unstated)
+    fits = fits_without(learnt, predicted_s, document, jobs=jobs)
+    if unstated:
+        everything = fit_constants(learnt, predicted_s, document)
+        fits |= dict.fromkeys(unstated, everything)
+    return compare(cases, lambda case: constants_of(fits[case.log], document))
