@@ -14,8 +14,7 @@ from ..network.transfer import LINKS, Transfer
 from ..report.result import AXES
 from .deadlock import deadlock_problems
 from .matching import matching_problems, place_name
-from .messages import UNORDERED
-from .program import Block, Collective, Compute, Exchange, Op, Part, Programs, Segment
+from .program import UNORDERED, Block, Collective, Compute, Exchange, Op, Part, Programs, Segment
 from .tape import KIND
 
 CATEGORIES = ("compute", "optimizer", *AXES)

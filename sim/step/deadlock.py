@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from .matching import Calls, Ends, Message, Place, message_of, messages, place_name, shared_calls
-from .messages import UNORDERED
-from .program import Collective, Exchange, Op, Programs
+from .program import UNORDERED, Collective, Exchange, Op, Programs
 
 
 @dataclass(kw_only=True)

@@ -14,11 +14,8 @@ from ...schedules.orders.action import Action
 from ..network.transfer import Transfer
 from ..software.software import HostSync
 from . import program
-from .program import Part
+from .program import UNORDERED, Part
 from .script import Script
-
-UNORDERED = "free"
-"""Stream of messages that nothing orders: each starts as soon as what it waits for is done."""
 
 
 @dataclass(kw_only=True)
