@@ -94,7 +94,9 @@ def blocks(draw: st.DrawFn) -> Block:
 
 
 @st.composite
-def classes(draw: st.DrawFn, known: list[Block], collectives: list[Transfer], messages: list[Part]) -> Program:
+def classes(
+    draw: st.DrawFn, known: list[Block], collectives: list[Transfer], messages: list[Part]
+) -> Program:
     """Segments beside kernels, collectives and messages that wait for anything before them."""
     ops: list[Op] = []
     calls, left = list(collectives), list(messages)
@@ -103,7 +105,9 @@ def classes(draw: st.DrawFn, known: list[Block], collectives: list[Transfer], me
         after = tuple(sorted(draw(earlier)))
         what = draw(st.sampled_from(["segment", "segment", "kernel", "local", "shared", "message"]))
         if what == "segment":
-            picked = draw(st.lists(st.tuples(st.sampled_from(known), st.integers(1, 3)), min_size=1, max_size=3))
+            picked = draw(
+                st.lists(st.tuples(st.sampled_from(known), st.integers(1, 3)), min_size=1, max_size=3)
+            )
             segment = Segment(tuple(picked))
             ops.append(Op("segment", "compute", "compute", segment, after, "0F0", segment.host_s))
         elif what == "shared" and calls:

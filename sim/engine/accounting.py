@@ -65,7 +65,7 @@ def _work(record: Record, r: int, i: int, op: Op, seconds: float, time: RankTime
 
 
 def segment_parts(record: Record, r: int, i: int) -> dict[str, float]:
-    """The seconds of op ``i``, a segment, by kernel kind and exposed axis; between its blocks it awaits the host."""
+    """Seconds of op ``i``, a segment, by kernel kind and exposed axis; between its blocks it awaits the host."""
     pieces = record.pieces.get((r, i), [])
     if len(pieces) == 1 and isinstance(pieces[0], Stretch):
         return pieces[0].run.parts  # all of it as a whole
@@ -139,16 +139,13 @@ def iter_spans(record: Record) -> Iterator[Span]:
 
 
 def _piece_spans(r: int, action: str, piece: Piece) -> Iterator[Span]:
-    if isinstance(piece, Stretch):
-        run = piece.run
-        blocks = [
-            (one.block.ops, one.start, one.end, piece.at + offset)
-            for one, offset in zip(run.runs[: piece.count], run.offsets, strict=False)
-        ]
-    else:
-        blocks = [(piece.ops, piece.start, piece.end, 0.0)]
-    for ops, starts, ends, at in blocks:
-        for op, start, end in zip(ops, starts, ends, strict=True):
+    if not isinstance(piece, Stretch):
+        for op, start, end in zip(piece.ops, piece.start, piece.end, strict=True):
+            yield _span(r, op, start, end, action)
+        return
+    for run, offset in zip(piece.run.runs[: piece.count], piece.run.offsets, strict=False):
+        at = piece.at + offset
+        for op, start, end in zip(run.block.ops, run.start, run.end, strict=True):
             yield _span(r, op, at + start, at + end, action)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -44,7 +44,9 @@ class BlockRun:
     @property
     def lead_s(self) -> float:
         """How far ahead a host must be that no op waits for it, if none does in this run."""
-        return max((at - start for at, start in zip(self.block.issued_s, self.start, strict=True)), default=0.0)
+        return max(
+            (at - start for at, start in zip(self.block.issued_s, self.start, strict=True)), default=0.0
+        )
 
     def left(self, i: int, at: float) -> Left:
         """What op ``i``, in progress at ``at``, has before it."""
@@ -82,10 +84,10 @@ class SegmentRun:
         return total((parts, {"host": host_s})) if host_s > 1e-12 * self.seconds else parts
 
 
-def total(parts: object) -> dict[str, float]:
+def total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Sums by name."""
     found: dict[str, float] = {}
-    for one in parts:  # type: ignore[attr-defined]
+    for one in parts:
         for name, seconds in one.items():
             found[name] = found.get(name, 0.0) + seconds
     return found
@@ -190,15 +192,17 @@ def _awaited(
     gap: tuple[float, float],
     parts: dict[str, float],
 ) -> None:
-    """Split a gap: until the last of what is awaited has ended, its axis; then, and until it starts, the host.
+    """Split a gap: its axis until the last of what is awaited has ended, and the host then and until it starts.
 
-    A collective starts late by what lies between the last end of an op before it in its block and its start.
+    A collective starts late by what lies between the end of what comes before it in its block and its start.
     """
     cursor, until = gap
     for i in sorted((d for d in awaited if ops[d].stream != "compute"), key=lambda d: end[d]):
         if end[i] <= cursor:
             continue
-        earlier = max((end[d] for d in range(i) if d in ops[i].after or ops[d].stream == ops[i].stream), default=cursor)
+        earlier = max(
+            (end[d] for d in range(i) if d in ops[i].after or ops[d].stream == ops[i].stream), default=cursor
+        )
         late = min(max(0.0, start[i] - max(cursor, earlier)), until - cursor)
         if late:
             parts["host"] = parts.get("host", 0.0) + late

@@ -53,9 +53,7 @@ def _add(parts: dict[str, float], name: str, seconds: float) -> None:
         parts[name] = parts.get(name, 0.0) + seconds
 
 
-def _attribute(
-    record: Record, at: tuple[int, int], op: Op, seconds: float, parts: dict[str, float]
-) -> None:
+def _attribute(record: Record, at: tuple[int, int], op: Op, seconds: float, parts: dict[str, float]) -> None:
     if isinstance(op.work, Segment):
         found = segment_parts(record, *at)
         whole_s = sum(found.values())

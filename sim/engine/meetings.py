@@ -43,7 +43,9 @@ class Meetings:
     flows: Flows
     _open: dict[tuple[Any, ...], Meeting] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)
-    _demands: dict[tuple[int, Ends], tuple[Transfer, Demand, list[tuple[Rank, str]]]] = field(default_factory=dict)
+    _demands: dict[tuple[int, Ends], tuple[Transfer, Demand, list[tuple[Rank, str]]]] = field(
+        default_factory=dict
+    )
 
     def call(self, communicator: str, transfer: Transfer, place: Source) -> simpy.Event:
         """Class and op at ``place`` reach a collective that joins classes; its end."""

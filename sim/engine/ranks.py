@@ -1,4 +1,4 @@
-"""What is going on on one class of ranks: SMs held, communications that move, and who must hear of a change."""
+"""What goes on on one class of ranks: SMs held, communications that move, and who must hear of a change."""
 
 from __future__ import annotations
 

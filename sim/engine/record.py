@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..step.program import Programs
 from .blocks import SegmentRun
 from .period import step_seconds
-from .scope import Scope
+from .scope import Scope, Times
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Record:
             [[None] * n for n in sizes],
         )
 
-    def of_class(self, r: int) -> tuple[list[Any], ...]:
+    def of_class(self, r: int) -> Times:
         """Its start, begin, end and source, to be filled."""
         return self.start[r], self.begin[r], self.end[r], self.source[r]
 

@@ -41,7 +41,8 @@ def _solo(programs: Programs, lead_s: float, beside: Beside) -> tuple[list[float
     ahead = math.isinf(lead_s)
     alone = _Replay(programs, None if ahead or not ops else -lead_s - ops[0].host_s)
     alone.ranks[0].held_sms, alone.ranks[0].moving = beside
-    alone.rates = rates = [[] for _ in ops]
+    rates: list[list[tuple[float, float]]] = [[] for _ in ops]
+    alone.rates = rates
     alone.flows.watch = lambda place, now, rate: rates[place[1]].append((now, rate))
     record = alone.run()
     return record.start[0], record.end[0], list(rates)  # type: ignore[return-value]  # all have ended
@@ -156,7 +157,8 @@ class _Replay:
         yield done
         rank.hold(-transfer.sms, -1)
         if left is None:
-            scope.begin[i], scope.source[i] = done.value
+            value: Any = done.value
+            scope.begin[i], scope.source[i] = value
 
     def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
         posted = [self.meetings.post(part, (scope.r, i)) for part in work.parts]

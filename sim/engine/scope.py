@@ -17,6 +17,9 @@ from ..step.program import UNORDERED, Block, Op, Program, Segment
 if TYPE_CHECKING:
     from .blocks import BlockRun
 
+Times = tuple[list[Any], list[Any], list[Any], list[tuple[int, int] | None]]
+"""Start, begin, end and source of the ops of a scope (see Record); None until they are known."""
+
 Left = tuple[float, float]
 """What an op in progress has before it: seconds of latency, then seconds of work or bytes of payload."""
 
@@ -51,10 +54,8 @@ class Scope:
         return self.waiting[i]
 
 
-def program_scope(
-    program: Program, r: int, times: tuple[list[Any], ...], *, issued_at: float | None
-) -> Scope:
-    """``times`` are start, begin, end and source of a record."""
+def program_scope(program: Program, r: int, times: Times, *, issued_at: float | None) -> Scope:
+    """A whole program, whose times go into ``times``."""
     behind, before = _neighbours(program.ops)
     return Scope(r, program.ops, _issue_times(program.ops), issued_at, *times, behind, before)
 
@@ -95,7 +96,7 @@ def _issue_times(ops: Sequence[Op]) -> list[tuple[int, float]]:
 
 
 def _neighbours(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
-    """For ops the last segment, and for segments the last ops, that come before them on a stream they share."""
+    """For ops the last segment, and for segments the last ops, that come before them on a shared stream."""
     behind: dict[int, int] = {}
     before: dict[int, tuple[int, ...]] = {}
     last: dict[str, int] = {}

@@ -51,7 +51,9 @@ class Segments:
             if self._alone(scope, i, segment):
                 number = yield from self._whole(scope, i, segment, number, lead_s, issued_at)
             else:
-                yield from self._in_detail(scope, i, segment, number, self._block(scope, segment, number, issued_at))
+                yield from self._in_detail(
+                    scope, i, segment, number, self._block(scope, segment, number, issued_at)
+                )
                 number += 1
         for stream in segment.last_on:
             rank.ended_on(i, stream)
@@ -118,7 +120,7 @@ class Segments:
         return block_scope(segment.row[number], scope.r, issued_at=at)
 
     def _in_detail(self, scope: Scope, i: int, segment: Segment, number: int, block: Scope) -> Process:
-        """Run one block op by op. Its streams other than compute wait for what is before them in the program."""
+        """Run one block op by op. Its other streams wait for what is before them in the program."""
         self.record.add_piece(scope.r, i, block)
         streams = segment.row[number].streams
         others = [

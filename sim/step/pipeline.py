@@ -133,9 +133,7 @@ class _StepWriter:
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
 
-    def _in_pieces(
-        self, action: Action, blocks: Row, gathers: list[int], ready: Iterable[float]
-    ) -> None:
+    def _in_pieces(self, action: Action, blocks: Row, gathers: list[int], ready: Iterable[float]) -> None:
         """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
         together: list[tuple[Block, int]] = []
         for (block, count), elements in zip(blocks, ready, strict=False):

@@ -139,7 +139,9 @@ class Segment:
     @cached_property
     def links(self) -> frozenset[str]:
         """Links of the rank that its collectives use."""
-        transfers = (op.work.transfer for b, _ in self.blocks for op in b.ops if isinstance(op.work, Collective))
+        transfers = (
+            op.work.transfer for b, _ in self.blocks for op in b.ops if isinstance(op.work, Collective)
+        )
         return frozenset(link for transfer in transfers for link in transfer.local_links)
 
 

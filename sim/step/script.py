@@ -1,4 +1,4 @@
-"""Writes a rank's program: appends ops and segments of blocks, and keeps track of what the next kernel awaits."""
+"""Writes a rank's program: appends ops and segments, and keeps track of what the next kernel awaits."""
 
 from __future__ import annotations
 
