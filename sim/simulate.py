@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .collection import collection_paused
 from .report.result import RankClass, Result
 
 if TYPE_CHECKING:
@@ -28,6 +29,13 @@ def simulate(
     Raises:
         NotSupported: a legal scenario that the simulator cannot express; names the field.
     """
+    with collection_paused():
+        return _simulated(scenario, profile, progress)
+
+
+def _simulated(
+    scenario: Scenario, profile: GpuProfile | None, progress: Callable[[str], None] | None
+) -> Result:
     from .engine.replay import replay
     from .step.lower import lower
 

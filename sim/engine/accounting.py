@@ -65,7 +65,7 @@ def _work(record: Record, r: int, i: int, op: Op, seconds: float, time: RankTime
 
 
 def segment_parts(record: Record, r: int, i: int) -> dict[str, float]:
-    """Seconds of op ``i``, a segment, by kernel kind and exposed axis; between its blocks it awaits the host."""
+    """Seconds of op ``i``, a segment, by kernel kind, exposed axis and, between its blocks, host."""
     pieces = record.pieces.get((r, i), [])
     if len(pieces) == 1 and isinstance(pieces[0], Stretch):
         return pieces[0].run.parts  # all of it as a whole

@@ -192,7 +192,7 @@ def _awaited(
     gap: tuple[float, float],
     parts: dict[str, float],
 ) -> None:
-    """Split a gap: its axis until the last of what is awaited has ended, and the host then and until it starts.
+    """Split a gap: its axis until the last of what is awaited has ended, and the host until it starts.
 
     A collective starts late by what lies between the end of what comes before it in its block and its start.
     """

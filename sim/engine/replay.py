@@ -7,13 +7,13 @@ A segment runs as a whole while nothing else begins or ends on its rank, and in 
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
 import simpy
 
+from ..collection import collection_paused
 from ..network.sharing import Link
 from ..step.program import UNORDERED, Collective, Compute, Exchange, Programs, Segment
 from .blocks import Beside, Rates, Runs
@@ -23,6 +23,7 @@ from .ranks import Rank
 from .record import Record
 from .scope import Left, Scope, program_scope
 from .segments import Segments
+from .unordered import Unordered
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -69,7 +70,9 @@ class _Replay:
             scope = program_scope(program, r, self.record.of_class(r), issued_at=self.issued_at)
             streams: dict[str, list[int]] = {}
             for i, op in enumerate(program.ops):
-                if op.stream == UNORDERED:
+                if op.stream == UNORDERED and isinstance(op.work, Exchange):
+                    Unordered(self.env, scope, i, self._post).start()
+                elif op.stream == UNORDERED:
                     self.env.process(self._stream(scope, [i]))
                 else:
                     streams.setdefault(op.stream, []).append(i)
@@ -80,17 +83,13 @@ class _Replay:
 
     def _all_events(self) -> int:
         events, step = 0, self.env.step
-        collecting = gc.isenabled()
-        gc.disable()  # nothing here forms garbage cycles; scanning a million live events costs a third more
-        try:
-            while True:
-                step()
-                events += 1
-        except simpy.core.EmptySchedule:
-            return events
-        finally:
-            if collecting:
-                gc.enable()
+        with collection_paused():
+            try:
+                while True:
+                    step()
+                    events += 1
+            except simpy.core.EmptySchedule:
+                return events
 
     # One stream ------------------------------------------------------------------------------
 
@@ -105,10 +104,10 @@ class _Replay:
                     if end[dependency] is None:
                         yield scope.ended(dependency, env)
                 if scope.issued_at is not None:
-                    sync, offset = scope.issue[i]
+                    sync = scope.issue[i][0]
                     if sync >= 0 and end[sync] is None:
                         yield scope.ended(sync, env)
-                    wait_s = (scope.issued_at if sync < 0 else end[sync]) + offset - env.now
+                    wait_s = scope.issued(i) - env.now
                     if wait_s > 0:
                         yield env.timeout(wait_s)
                 if i in scope.behind:
@@ -123,9 +122,7 @@ class _Replay:
                 yield from self._collective(scope, i, work, left)
             else:
                 yield from self._exchange(scope, i, work)
-            end[i] = env.now
-            if i in scope.waiting:
-                scope.waiting.pop(i).succeed()
+            scope.ends(i, env.now)
 
     # Kinds of work ---------------------------------------------------------------------------
 
@@ -161,13 +158,14 @@ class _Replay:
             scope.begin[i], scope.source[i] = value
 
     def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
-        posted = [self.meetings.post(part, (scope.r, i)) for part in work.parts]
-        last: tuple[float, tuple[int, int]] | None = None
-        for done in posted:
+        last: Any = None
+        for done in self._post(scope, i, work):
             if not done.processed:
                 yield done
                 last = done.value
             elif last is None:
                 last = done.value
-        if last is not None:
-            scope.begin[i], scope.source[i] = max(last[0], scope.start[i]), last[1]
+        scope.begun(i, last)
+
+    def _post(self, scope: Scope, i: int, work: Exchange) -> list[simpy.Event]:
+        return [self.meetings.post(part, (scope.r, i)) for part in work.parts]

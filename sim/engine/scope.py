@@ -53,6 +53,24 @@ class Scope:
             self.waiting[i] = env.event()
         return self.waiting[i]
 
+    def issued(self, i: int) -> float:
+        """When the host issues op ``i``, once what the host waits for has ended."""
+        sync, offset = self.issue[i]
+        base = self.issued_at if sync < 0 else self.end[sync]
+        assert base is not None
+        return base + offset
+
+    def begun(self, i: int, told: tuple[float, tuple[int, int]] | None) -> None:
+        """The last part of op ``i``, messages, began as ``told`` by its end: when, and whose arrival it was."""
+        if told is not None:
+            self.begin[i], self.source[i] = max(told[0], self.start[i]), told[1]
+
+    def ends(self, i: int, now: float) -> None:
+        """Op ``i`` ends; tell who waits for it."""
+        self.end[i] = now
+        if i in self.waiting:
+            self.waiting.pop(i).succeed()
+
 
 def program_scope(program: Program, r: int, times: Times, *, issued_at: float | None) -> Scope:
     """A whole program, whose times go into ``times``."""

@@ -71,9 +71,7 @@ class Segments:
         """When the host has issued the first op of segment ``i``; None where nothing waits for the host."""
         if scope.issued_at is None:
             return None
-        sync, offset = scope.issue[i]
-        base: float = scope.issued_at if sync < 0 else scope.end[sync]
-        return base + offset
+        return scope.issued(i)
 
     def _alone(self, scope: Scope, i: int, segment: Segment) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it."""
