@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import changed, layouts, lowered
@@ -48,13 +50,27 @@ def assert_same_times(programs: Programs) -> None:
         assert abs(told_s - (short.makespan_s if programs.ends == "together" else told_s)) <= tolerance
 
 
+OVERLAPS = {
+    "overlap_grad_reduce": True,
+    "overlap_param_gather": True,
+    "align_grad_reduce": False,
+    "bucket_elements": 1e5,
+}
+"""Buckets that even a small model fills, so that most runs have segments that open."""
+
+
 @settings(max_examples=250, deadline=None)
-@given(layouts(), st.sampled_from([None, 0.0, 3e-6, 3e-5, 3e-4]))
-def test_a_step_is_the_same_spelled_out(run: Scenario, host_s: float | None) -> None:
+@given(
+    layouts(),
+    st.sampled_from([{}, OVERLAPS]),
+    st.sampled_from([None, 0.0, 3e-6, 3e-5, 3e-4]),
+)
+def test_a_step_is_the_same_spelled_out(
+    run: Scenario, overlaps: dict[str, Any], host_s: float | None
+) -> None:
     """Every schedule, software preset and layout; with the preset's host, none, and slower ones."""
-    if host_s is not None:
-        run = changed(run, software={"host_s_per_kernel": host_s})
-    assert_same_times(lowered(run).programs)
+    host = {} if host_s is None else {"host_s_per_kernel": host_s}
+    assert_same_times(lowered(changed(run, software={**overlaps, **host})).programs)
 
 
 # Any programs --------------------------------------------------------------------------------------

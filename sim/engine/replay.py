@@ -107,9 +107,8 @@ class _Replay:
                     sync = scope.issue[i][0]
                     if sync >= 0 and end[sync] is None:
                         yield scope.ended(sync, env)
-                    wait_s = scope.issued(i) - env.now
-                    if wait_s > 0:
-                        yield env.timeout(wait_s)
+                    if not isinstance(op.work, Segment) and scope.issued(i) > env.now:
+                        yield env.timeout(scope.issued(i) - env.now)
                 if i in scope.behind:
                     yield from self.segments.behind(scope, scope.behind[i], op.stream)
                 start[i] = scope.begin[i] = env.now
@@ -158,14 +157,11 @@ class _Replay:
             scope.begin[i], scope.source[i] = value
 
     def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
-        last: Any = None
-        for done in self._post(scope, i, work):
+        posted = self._post(scope, i, work)
+        for done in posted:
             if not done.processed:
                 yield done
-                last = done.value
-            elif last is None:
-                last = done.value
-        scope.begun(i, last)
+        scope.begun(i, posted)
 
     def _post(self, scope: Scope, i: int, work: Exchange) -> list[simpy.Event]:
         return [self.meetings.post(part, (scope.r, i)) for part in work.parts]

@@ -5,7 +5,7 @@ Knows what each op waits for besides its stream: other ops, the host, segments t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -60,10 +60,12 @@ class Scope:
         assert base is not None
         return base + offset
 
-    def begun(self, i: int, told: tuple[float, tuple[int, int]] | None) -> None:
-        """The last part of op ``i``, messages, began as ``told`` by its end: when, and whose arrival it was."""
-        if told is not None:
-            self.begin[i], self.source[i] = max(told[0], self.start[i]), told[1]
+    def begun(self, i: int, parts: Iterable[simpy.Event]) -> None:
+        """All ``parts`` of op ``i``, messages, have ended: it began in earnest with the last of them."""
+        told: list[Any] = [part.value for part in parts]
+        if told:
+            began, self.source[i] = max(told)
+            self.begin[i] = max(began, self.start[i])
 
     def ends(self, i: int, now: float) -> None:
         """Op ``i`` ends; tell who waits for it."""

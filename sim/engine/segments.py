@@ -36,18 +36,17 @@ class Segments:
     stream: Callable[[Scope, Sequence[int]], Process]
 
     def run(self, scope: Scope, i: int, segment: Segment) -> Process:
-        """Op ``i`` of a program, from the moment when its first op can start."""
+        """Op ``i`` of a program, when all but the host is ready; the host's last wait before it is over."""
         rank = self.ranks[scope.r]
         rank.segment, rank.passed = i, set()
-        issued_at = self._issued_at(scope, i)
+        issued_at = None if scope.issued_at is None else scope.issued(i)
+        scope.start[i] = scope.begin[i] = max(self.env.now, issued_at or 0.0)
         number = 0
         while number < len(segment.row):
-            lead_s = math.inf
-            if issued_at is not None:
-                lead_s = self.env.now - issued_at - segment.issued_s[number]
-                if lead_s < 0:
-                    yield self.env.timeout(-lead_s)
-                    lead_s = 0.0
+            lead_s = math.inf if issued_at is None else self.env.now - issued_at - segment.issued_s[number]
+            if lead_s < 0 and not self._alone(scope, i, segment):
+                yield self.env.timeout(-lead_s)
+                lead_s = 0.0
             if self._alone(scope, i, segment):
                 number = yield from self._whole(scope, i, segment, number, lead_s, issued_at)
             else:
@@ -67,12 +66,6 @@ class Segments:
                 rank.open()
             yield event
 
-    def _issued_at(self, scope: Scope, i: int) -> float | None:
-        """When the host has issued the first op of segment ``i``; None where nothing waits for the host."""
-        if scope.issued_at is None:
-            return None
-        return scope.issued(i)
-
     def _alone(self, scope: Scope, i: int, segment: Segment) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it."""
         rank = self.ranks[scope.r]
@@ -86,10 +79,10 @@ class Segments:
         self, scope: Scope, i: int, segment: Segment, first: int, lead_s: float, issued_at: float | None
     ) -> Generator[simpy.Event, Any, int]:
         """Run the blocks from ``first`` on as a whole, until something interferes; the next block to run."""
-        rank, at = self.ranks[scope.r], self.env.now
+        rank, at = self.ranks[scope.r], self.env.now + max(0.0, -lead_s)
         beside = rank.held_sms, rank.moving
-        run = self.runs.segment(segment, first, scope.r, lead_s, beside)
-        process, end = self.env.active_process, self.env.timeout(run.seconds)
+        run = self.runs.segment(segment, first, scope.r, max(0.0, lead_s), beside)
+        process, end = self.env.active_process, self.env.timeout(at - self.env.now + run.seconds)
         while True:
             rank.closed, rank.closed_links = process, segment.links
             try:
@@ -102,6 +95,8 @@ class Segments:
                 self.record.add_piece(scope.r, i, Stretch(run, at, len(run.runs)))
                 return len(segment.row)
         since = self.env.now - at
+        if since < 0:
+            return first
         number = run.at(since)
         begun, one = run.offsets[number], run.runs[number]
         goes_on = since < begun + one.seconds

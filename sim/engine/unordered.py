@@ -7,8 +7,7 @@ two more events.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import simpy
 
@@ -29,7 +28,6 @@ class Unordered:
     i: int
     post: Post
     posted: Sequence[simpy.Event] = ()
-    last: Any = field(default=None)
 
     def start(self, _: object = None) -> None:
         """Once all that it waits for has ended, wait for the host."""
@@ -51,17 +49,13 @@ class Unordered:
         assert isinstance(work, Exchange)
         scope.start[i] = scope.begin[i] = self.env.now
         self.posted = self.post(scope, i, work)
-        if self.posted and self.posted[0].processed:
-            self.last = self.posted[0].value
         self._await()
 
-    def _await(self, ended: simpy.Event | None = None) -> None:
+    def _await(self, _: object = None) -> None:
         """Once all parts have ended, so has the op."""
-        if ended is not None:
-            self.last = ended.value
         for done in self.posted:
             if not done.processed:
                 call_at_end(done, self._await)
                 return
-        self.scope.begun(self.i, self.last)
+        self.scope.begun(self.i, self.posted)
         self.scope.ends(self.i, self.env.now)
