@@ -20,7 +20,7 @@ from ...schedules.messages.point_to_point import (
     point_to_point,
 )
 from ...schedules.orders.action import Action, Kind, actions_of, parts
-from ..network.collectives import Reach, collective_transfer, message_transfer
+from ..network.collectives import collective_transfer, message_transfer
 from ..network.transfer import Transfer
 from . import program
 from .actions import action_blocks, gradients_ready
@@ -37,6 +37,8 @@ from .shard import boundary_bytes
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 """Actions after which a stage's gradients of a microbatch are there."""
 
+NAMES = {kind: kind.name.lower() for kind in Kind}
+
 Row = tuple[tuple[Block, int], ...]
 """Blocks in the order in which they run, each with its count."""
 
@@ -48,11 +50,18 @@ def write_step(plan: Plan) -> list[list[Op]]:
         instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, rule)
     except ValueError as refusal:
         raise NotSupported("software.point_to_point", str(refusal)) from None
-    segments: dict[Row, Segment] = {}
+    shared = _Shared()
     return [
-        _StepWriter(plan, index, rule, segments).write(instructions[index])
-        for index in range(plan.shape.ranks)
+        _StepWriter(plan, index, rule, shared).write(instructions[index]) for index in range(plan.shape.ranks)
     ]
+
+
+@dataclass
+class _Shared:
+    """What all ranks of a step have in common, each thing once."""
+
+    segments: dict[Row, Segment] = field(default_factory=dict)
+    transfers: dict[Transfer, Transfer] = field(default_factory=dict)
 
 
 @dataclass
@@ -60,11 +69,11 @@ class _StepWriter:
     plan: Plan
     index: int
     rule: str
-    segments: dict[Row, Segment]  # shared by all ranks
+    shared: _Shared
     script: Script = field(default_factory=Script)
     gathers: dict[int, list[int]] = field(default_factory=dict)  # per virtual stage, by layer unit
-    transfers: dict[tuple[float, Reach], Transfer] = field(default_factory=dict)
-    reaches: dict[int, Reach] = field(default_factory=dict)  # by peer
+    rows: dict[tuple[int, Kind], Row] = field(default_factory=dict)  # by stage
+    transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
     backwards: int = 0
 
@@ -121,7 +130,9 @@ class _StepWriter:
         first = action.kind is Kind.FORWARD and action.microbatch == 0
         gathers = self.gathers.pop(action.stage, []) if first else []
         reduces = self.buckets and action == self.final[action.stage]
-        blocks = action_blocks(action, stage, plan.blocks)
+        if (action.stage, action.kind) not in self.rows:
+            self.rows[action.stage, action.kind] = action_blocks(action, stage, plan.blocks)
+        blocks = self.rows[action.stage, action.kind]
         if gathers or reduces:
             if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
                 self.gradients.add(script, parameters.embedding)
@@ -153,9 +164,9 @@ class _StepWriter:
         row = tuple(blocks)
         if not row:
             return
-        if row not in self.segments:
-            self.segments[row] = Segment(row)
-        self.script.segment(action.kind.name.lower(), self.segments[row], action=str(action))
+        if row not in self.shared.segments:
+            self.shared.segments[row] = Segment(row)
+        self.script.segment(NAMES[action.kind], self.shared.segments[row], action=str(action))
 
     def _after_backward(self, action: Action) -> None:
         """Megatron's aligned reduction: after its j-th backward, rank r reduces what ends at j - r."""
@@ -184,14 +195,15 @@ class _StepWriter:
         self._gather_received(exchange, index)
 
     def _transfer(self, part: Send | Recv) -> Transfer:
-        plan = self.plan
-        if part.peer not in self.reaches:
-            mine, other = (plan.groups.first_rank[index] for index in (self.index, part.peer))
-            self.reaches[part.peer] = reach(mine, other, plan.cluster)
-        key = (self._message_bytes(part.action), self.reaches[part.peer])
+        action = part.action
+        key = (action.stage, action.kind is Kind.FORWARD, part.peer)
         if key not in self.transfers:
-            count = plan.scenario.software.p2p_messages
-            self.transfers[key] = message_transfer(*key, plan.cluster, messages=count)
+            plan = self.plan
+            mine, other = (plan.groups.first_rank[index] for index in (self.index, part.peer))
+            count, size = plan.scenario.software.p2p_messages, self._message_bytes(action)
+            distance = reach(mine, other, plan.cluster)
+            transfer = message_transfer(size, distance, plan.cluster, messages=count)
+            self.transfers[key] = self.shared.transfers.setdefault(transfer, transfer)
         return self.transfers[key]
 
     def _message_bytes(self, action: Action) -> float:
