@@ -108,7 +108,7 @@ class Cluster:
     def nodes(self) -> int:
         return -(-self.gpus // self.gpus_per_node)
 
-    @property
+    @cached_property
     def nvlink_domain(self) -> int:
         """GPUs of one full NVLink domain: a host, the hosts of a rack, or a bridged pair of cards."""
         if self.node.hosts_per_domain > 1:

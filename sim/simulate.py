@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .collection import collection_paused
 from .report.result import Result
 
 if TYPE_CHECKING:
@@ -33,6 +34,16 @@ def simulate(
         NotSupported: a legal scenario that the simulator cannot express; names the field.
         ValueError: more ranks than can sensibly be replayed one by one.
     """
+    with collection_paused():
+        return _simulated(scenario, profile, fold, progress)
+
+
+def _simulated(
+    scenario: Scenario,
+    profile: GpuProfile | None,
+    fold: bool,
+    progress: Callable[[str], None] | None,
+) -> Result:
     from .engine.replay import replay
     from .fold.whole import folded, unfolded
     from .step.lower import lower

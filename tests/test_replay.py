@@ -219,7 +219,7 @@ BROKEN = {
     ),
     "no SM left": (
         _set("transfers", "sum", "sms", value=100),
-        "class 0: its collectives can hold 100 SMs at once, and there are 100 in all",
+        "class 0: its collectives can hold 200 SMs at once, and there are 100 in all",
     ),
     "nothing to do": (_set("classes", value=[]), "no class has an op"),
     "no time passes": (

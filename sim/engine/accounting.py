@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..report.result import ActionSpan, Span
+from ..report.result import AXES, ActionSpan, Span
 from ..step.program import Collective, Compute, Exchange, Op, Segment
-from .record import Record
+from .blocks import block_parts, total
+from .record import Piece, Record, Stretch
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ def rank_time(record: Record, r: int) -> RankTime:
         start, _, end = record.times(r, i)
         if start > free:
             _idle(record, r, op, i, free, start, time)
-        _work(record, r, op, end - start, time)
+        _work(record, r, i, op, end - start, time)
         free = end
     if record.programs.ends == "together":
         time.bubble_s += max(0.0, record.makespan_s - free)
@@ -50,12 +51,12 @@ def rank_time(record: Record, r: int) -> RankTime:
     return time
 
 
-def _work(record: Record, r: int, op: Op, seconds: float, time: RankTime) -> None:
+def _work(record: Record, r: int, i: int, op: Op, seconds: float, time: RankTime) -> None:
     if op.action:
         time.busy_s += seconds
     if isinstance(op.work, Segment):
-        for name, part in segment_parts(record, r, op.work, seconds).items():
-            if name in ("tp", "dp", "pp"):
+        for name, part in segment_parts(record, r, i).items():
+            if name in AXES:
                 time.expose(name, part)
             else:
                 time.add(name, part)
@@ -63,18 +64,24 @@ def _work(record: Record, r: int, op: Op, seconds: float, time: RankTime) -> Non
         time.add(op.work.kind if op.category == "compute" else op.category, seconds)
 
 
-def segment_parts(record: Record, r: int, segment: Segment, seconds: float) -> dict[str, float]:
-    """A segment's ``seconds`` by kernel kind and exposed axis; what exceeds its device time is the host's."""
-    parts: dict[str, float] = {}
-    device_s = 0.0
-    for block, count in segment.blocks:
-        timing = record.timings.block(block, r)
-        device_s += count * timing.device_s
-        for name, part in timing.parts.items():
-            parts[name] = parts.get(name, 0.0) + count * part
-    if seconds > device_s:
-        parts["host"] = seconds - device_s
+def segment_parts(record: Record, r: int, i: int) -> dict[str, float]:
+    """Seconds of op ``i``, a segment, by kernel kind, exposed axis and, between its blocks, host."""
+    pieces = record.pieces.get((r, i), [])
+    if len(pieces) == 1 and isinstance(pieces[0], Stretch):
+        return pieces[0].run.parts  # all of it as a whole
+    start, _, end = record.times(r, i)
+    parts = total(_piece_parts(piece) for piece in pieces)
+    rest = end - start - sum(parts.values())
+    if rest > 1e-12 * (end - start):
+        parts["host"] = parts.get("host", 0.0) + rest
     return parts
+
+
+def _piece_parts(piece: Piece) -> dict[str, float]:
+    if isinstance(piece, Stretch):
+        return total(run.parts for run in piece.run.runs[: piece.count])
+    at = min(piece.start) if piece.start else 0.0
+    return block_parts(piece.ops, piece.start, piece.end, at)
 
 
 def _idle(record: Record, r: int, op: Op, i: int, free: float, start: float, time: RankTime) -> None:
@@ -122,28 +129,26 @@ def action_spans(record: Record) -> tuple[ActionSpan, ...]:
 
 
 def iter_spans(record: Record) -> Iterator[Span]:
-    """Every op of every class; segments are spelled out from their blocks' measured times."""
+    """Every op of every class; segments op by op."""
     for r, program in enumerate(record.programs.classes):
         for i, op in enumerate(program.ops):
             start, begin, end = record.times(r, i)
             if isinstance(op.work, Segment):
-                yield from _segment_spans(record, r, op, start, end)
+                for piece in record.pieces.get((r, i), ()):
+                    yield from _piece_spans(r, op.action, piece)
             else:
                 yield _span(r, op, start if op.stream == "compute" else begin, end, op.action)
 
 
-def _segment_spans(record: Record, r: int, op: Op, start: float, end: float) -> Iterator[Span]:
-    assert isinstance(op.work, Segment)
-    device_s = record.timings.segment(op.work, r).device_s
-    stretch = (end - start) / device_s if device_s else 1.0
-    at = start
-    for block, count in op.work.blocks:
-        timing = record.timings.block(block, r)
-        for _ in range(count):
-            for times in timing.ops:
-                inner = block.ops[times.index]
-                yield _span(r, inner, at + times.start_s * stretch, at + times.end_s * stretch, op.action)
-            at += timing.device_s * stretch
+def _piece_spans(r: int, action: str, piece: Piece) -> Iterator[Span]:
+    if not isinstance(piece, Stretch):
+        for op, start, end in zip(piece.ops, piece.start, piece.end, strict=True):
+            yield _span(r, op, start, end, action)
+        return
+    for run, offset in zip(piece.run.runs[: piece.count], piece.run.offsets, strict=False):
+        at = piece.at + offset
+        for op, start, end in zip(run.block.ops, run.start, run.end, strict=True):
+            yield _span(r, op, at + start, at + end, action)
 
 
 def _span(r: int, op: Op, start: float, end: float, action: str) -> Span:

@@ -32,7 +32,7 @@ def critical_path(record: Record) -> dict[str, float]:
         start, begin, _ = record.times(r, i)
         op = record.programs.classes[r].ops[i]
         source = record.source[r][i]
-        _attribute(record, r, op, now - begin, parts)
+        _attribute(record, (r, i), op, now - begin, parts)
         if source is not None and source != at and record.times(*source)[0] > start:
             at, begin = source, record.times(*source)[0]
         now = begin
@@ -53,10 +53,12 @@ def _add(parts: dict[str, float], name: str, seconds: float) -> None:
         parts[name] = parts.get(name, 0.0) + seconds
 
 
-def _attribute(record: Record, r: int, op: Op, seconds: float, parts: dict[str, float]) -> None:
+def _attribute(record: Record, at: tuple[int, int], op: Op, seconds: float, parts: dict[str, float]) -> None:
     if isinstance(op.work, Segment):
-        for name, part in segment_parts(record, r, op.work, seconds).items():
-            _add(parts, NAMES.get(name, name), part)
+        found = segment_parts(record, *at)
+        whole_s = sum(found.values())
+        for name, part in found.items():  # all of it, but where its stream was awaited and not its end
+            _add(parts, NAMES.get(name, name), part * seconds / whole_s)
     elif isinstance(op.work, Compute):
         kind = NAMES.get(op.work.kind, op.work.kind)
         _add(parts, "optimizer" if op.category == "optimizer" and op.work.kind != "fixed" else kind, seconds)
@@ -70,6 +72,8 @@ def _stream_predecessors(ops: tuple[Op, ...]) -> list[int]:
     for i, op in enumerate(ops):
         found.append(last.get(op.stream, -1) if op.stream != "free" else -1)
         last[op.stream] = i
+        if isinstance(op.work, Segment):
+            last |= dict.fromkeys(op.work.last_on, i)
     return found
 
 

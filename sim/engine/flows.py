@@ -47,6 +47,12 @@ class Flows:
         self._dirty: dict[int, None] = {}
         self._count = 0
         self._settling = False
+        self.watch: Callable[[Any, float, float], None] | None = None
+        """Told the source of a flow, the time and the new rate whenever one changes."""
+
+    def on(self, link: Link) -> bool:
+        """Whether a flow is on ``link``."""
+        return bool(self._on_link.get(link))
 
     def start(self, payload_bytes: float, demand: Demand, done: simpy.Event, value: Any = None) -> None:
         """Begin moving ``payload_bytes``; ``done`` fires with ``value`` when they have arrived."""
@@ -111,6 +117,8 @@ class Flows:
     def _set_rate(self, number: int, flow: Flow, rate: float) -> None:
         flow.left = max(0.0, flow.left - flow.rate * (self._env.now - flow.since))
         flow.since, flow.rate, flow.version = self._env.now, rate, flow.version + 1
+        if self.watch is not None:
+            self.watch(flow.value[1], flow.since, rate)
         call_at_end(self._env.timeout(flow.left / rate, value=(number, flow.version)), self._end)
 
     def _end(self, event: simpy.Event) -> None:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..step.program import Programs
-from .blocks import Timings
+from .blocks import SegmentRun
 from .period import step_seconds
+from .scope import Scope, Times
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Blocks that ran as a whole: the first ``count`` of ``run``, which began at ``at``."""
+
+    run: SegmentRun
+    at: float
+    count: int
+
+
+Piece = Stretch | Scope
+"""Part of a segment: some blocks as a whole, or one in detail."""
 
 
 @dataclass(slots=True)
@@ -14,30 +28,38 @@ class Record:
     """Times by class and op index, in seconds.
 
     ``start`` is when the op was reached; ``begin`` when it made progress (a communication begins
-    when its last member arrives); ``source`` is the (class, op) whose arrival began it.
+    when its last member arrives); ``source`` is the (class, op) whose arrival began it. ``pieces``
+    says how each segment ran.
     """
 
     programs: Programs
-    timings: Timings
     start: list[list[float | None]]
     begin: list[list[float | None]]
     end: list[list[float | None]]
     source: list[list[tuple[int, int] | None]]
+    pieces: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)
     events: int = 0
     makespan_s: float = 0.0  # latest end over all classes
     step_s: float = 0.0  # from one step to the next
 
     @classmethod
-    def empty(cls, programs: Programs, timings: Timings) -> Record:
+    def empty(cls, programs: Programs) -> Record:
         sizes = [len(program.ops) for program in programs.classes]
         return cls(
             programs,
-            timings,
             [[None] * n for n in sizes],
             [[None] * n for n in sizes],
             [[None] * n for n in sizes],
             [[None] * n for n in sizes],
         )
+
+    def of_class(self, r: int) -> Times:
+        """Its start, begin, end and source, to be filled."""
+        return self.start[r], self.begin[r], self.end[r], self.source[r]
+
+    def add_piece(self, r: int, i: int, piece: Piece) -> None:
+        """How op ``i``, a segment, went on."""
+        self.pieces.setdefault((r, i), []).append(piece)
 
     def close(self, events: int) -> None:
         """The replay is over. Raises RuntimeError naming what waits for ever when not all ops have ended."""

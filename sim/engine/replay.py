@@ -2,49 +2,30 @@
 
 An op starts when its stream is free, what it waits for is done, and the host has issued it.
 Kernels slow down while communication holds SMs of their rank; communications share links.
-A segment (blocks that nothing interferes with) takes its measured time at once.
+A segment runs as a whole while nothing else begins or ends on its rank, and in detail otherwise.
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Generator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import simpy
 
-from ..network.sharing import Demand, Link
-from ..network.transfer import Transfer
-from ..step.program import Collective, Compute, Exchange, Part, Programs, Segment
-from .blocks import Timings
-from .flows import Flows, call_at_end
+from ..collection import collection_paused
+from ..network.sharing import Link
+from ..step.program import UNORDERED, Collective, Compute, Exchange, Programs, Segment
+from .blocks import Beside, Rates, Runs
+from .flows import Flows
+from .meetings import Meetings
+from .ranks import Rank
 from .record import Record
-
-UNORDERED = "free"
-"""Ops on this stream do not wait for one another (point-to-point messages without a rule of order)."""
-
-Ends = tuple[tuple[int, int], ...]
-"""(sending, receiving) classes of a communication."""
+from .scope import Left, Scope, program_scope
+from .segments import Segments
+from .unordered import Unordered
 
 Process = Generator[simpy.Event, Any, None]
-
-
-@dataclass(slots=True)
-class _Meeting:
-    """A collective or message that gathers its members."""
-
-    done: simpy.Event
-    arrived: int = 0
-
-
-@dataclass(slots=True)
-class _Rank:
-    """What is going on on one class of ranks."""
-
-    held_sms: int = 0
-    moving: int = 0
-    running: dict[simpy.Process, None] = field(default_factory=dict)
 
 
 def replay(programs: Programs, *, host: bool = True) -> Record:
@@ -52,227 +33,135 @@ def replay(programs: Programs, *, host: bool = True) -> Record:
 
     Raises RuntimeError naming the ops that wait for ever when the programs deadlock.
     """
-    run = _Replay(programs, host)
-    return run.run()
+    return _Replay(programs, 0.0 if host else None).run()
+
+
+def _solo(programs: Programs, lead_s: float, beside: Beside) -> tuple[list[float], list[float], list[Rates]]:
+    """Start, end and rates of the ops of one block (blocks.py, ``Solo``)."""
+    ops = programs.classes[0].ops
+    ahead = math.isinf(lead_s)
+    alone = _Replay(programs, None if ahead or not ops else -lead_s - ops[0].host_s)
+    alone.ranks[0].held_sms, alone.ranks[0].moving = beside
+    rates: list[list[tuple[float, float]]] = [[] for _ in ops]
+    alone.rates = rates
+    alone.flows.watch = lambda place, now, rate: rates[place[1]].append((now, rate))
+    record = alone.run()
+    return record.start[0], record.end[0], list(rates)  # type: ignore[return-value]  # all have ended
 
 
 class _Replay:
-    def __init__(self, programs: Programs, host: bool) -> None:
+    def __init__(self, programs: Programs, issued_at: float | None) -> None:
         self.env = simpy.Environment()
         self.programs = programs
-        self.host = host
+        self.issued_at = issued_at
         capacity: dict[Link, float] = {
             (r, name): rate for r, links in enumerate(programs.links) for name, rate in links.items()
         }
         self.flows = Flows(self.env, capacity)
-        self.ranks = [_Rank() for _ in programs.classes]
-        self.timings = Timings(programs, lambda p, h: replay(p, host=h))
-        self.record = Record.empty(programs, self.timings)
-        self.waiting: dict[tuple[int, int], simpy.Event] = {}
-        self.meetings: dict[tuple[Any, ...], _Meeting] = {}
-        self.demands: dict[tuple[int, Ends], Demand] = {}
-        self.calls: dict[tuple[int, str], int] = {}
-        self.issue = [_issue_times(program.ops) for program in programs.classes]
+        self.ranks = [Rank(programs.sms, programs.corun_slowdown) for _ in programs.classes]
+        self.record = Record.empty(programs)
+        self.meetings = Meetings(self.env, programs, self.ranks, self.flows)
+        runs = Runs(programs, _solo)
+        self.segments = Segments(self.env, self.ranks, self.flows, runs, self.record, self._stream)
+        self.rates: list[list[tuple[float, float]]] | None = None  # of kernels, by op, where they are wanted
 
     def run(self) -> Record:
         for r, program in enumerate(self.programs.classes):
+            scope = program_scope(program, r, self.record.of_class(r), issued_at=self.issued_at)
             streams: dict[str, list[int]] = {}
             for i, op in enumerate(program.ops):
-                if op.stream == UNORDERED:
-                    self.env.process(self._stream(r, [i]))
+                if op.stream == UNORDERED and isinstance(op.work, Exchange):
+                    Unordered(self.env, scope, i, self._post).start()
+                elif op.stream == UNORDERED:
+                    self.env.process(self._stream(scope, [i]))
                 else:
                     streams.setdefault(op.stream, []).append(i)
             for indices in streams.values():
-                self.env.process(self._stream(r, indices))
-        events = 0
-        collecting = gc.isenabled()
-        gc.disable()  # nothing here forms garbage cycles; scanning a million live events costs a third more
-        try:
-            while True:
-                self.env.step()
-                events += 1
-        except simpy.core.EmptySchedule:
-            pass
-        finally:
-            if collecting:
-                gc.enable()
-        self.record.close(events)
+                self.env.process(self._stream(scope, indices))
+        self.record.close(self._all_events())
         return self.record
+
+    def _all_events(self) -> int:
+        events, step = 0, self.env.step
+        with collection_paused():
+            try:
+                while True:
+                    step()
+                    events += 1
+            except simpy.core.EmptySchedule:
+                return events
 
     # One stream ------------------------------------------------------------------------------
 
-    def _stream(self, r: int, indices: list[int]) -> Process:
-        ops, record = self.programs.classes[r].ops, self.record
-        end = record.end[r]
+    def _stream(self, scope: Scope, indices: Sequence[int]) -> Process:
+        env, ops, start, end = self.env, scope.ops, scope.start, scope.end
         for i in indices:
-            op = ops[i]
-            for dependency in op.after:
-                if end[dependency] is None:
-                    yield self._finished(r, dependency)
-            if self.host:
-                yield from self._issued(r, i)
-            record.start[r][i] = record.begin[r][i] = self.env.now
+            op, left = ops[i], None
+            if scope.left and i in scope.left:
+                left = scope.left.pop(i)
+            else:
+                for dependency in op.after:
+                    if end[dependency] is None:
+                        yield scope.ended(dependency, env)
+                if scope.issued_at is not None:
+                    sync = scope.issue[i][0]
+                    if sync >= 0 and end[sync] is None:
+                        yield scope.ended(sync, env)
+                    if not isinstance(op.work, Segment) and scope.issued(i) > env.now:
+                        yield env.timeout(scope.issued(i) - env.now)
+                if i in scope.behind:
+                    yield from self.segments.behind(scope, scope.behind[i], op.stream)
+                start[i] = scope.begin[i] = env.now
             work = op.work
             if isinstance(work, Segment):
-                yield from self._segment(r, i, work)
+                yield from self.segments.run(scope, i, work)
             elif isinstance(work, Compute):
-                yield from self._compute(r, work)
+                yield from self._compute(scope, i, work, left)
             elif isinstance(work, Collective):
-                yield from self._collective(r, i, work)
+                yield from self._collective(scope, i, work, left)
             else:
-                yield from self._exchange(r, i, work)
-            end[i] = self.env.now
-            event = self.waiting.pop((r, i), None)
-            if event is not None:
-                event.succeed()
-
-    def _finished(self, r: int, i: int) -> simpy.Event:
-        if (r, i) not in self.waiting:
-            self.waiting[r, i] = self.env.event()
-        return self.waiting[r, i]
-
-    def _issued(self, r: int, i: int) -> Process:
-        """Wait until the host has issued the op: after the last call it waited for, at its pace."""
-        sync, offset = self.issue[r][i]
-        base = 0.0
-        if sync >= 0:
-            if self.record.end[r][sync] is None:
-                yield self._finished(r, sync)
-            base = self.record.end[r][sync] or 0.0
-        if base + offset > self.env.now:
-            yield self.env.timeout(base + offset - self.env.now)
+                yield from self._exchange(scope, i, work)
+            scope.ends(i, env.now)
 
     # Kinds of work ---------------------------------------------------------------------------
 
-    def _segment(self, r: int, i: int, segment: Segment) -> Process:
-        timing = self.timings.segment(segment, r)
-        finish = self.env.now + timing.device_s
-        if self.host:
-            sync, offset = self.issue[r][i]
-            base = (self.record.end[r][sync] or 0.0) if sync >= 0 else 0.0
-            finish = max(finish, base + offset + timing.host_bound_s)
-        yield self.env.timeout(finish - self.env.now)
-
-    def _compute(self, r: int, work: Compute) -> Process:
-        rank, left = self.ranks[r], work.seconds
-        process = self.env.active_process
+    def _compute(self, scope: Scope, i: int, work: Compute, begun: Left | None) -> Process:
+        env, rank = self.env, self.ranks[scope.r]
+        left = work.seconds if begun is None else max(0.0, begun[1])
+        process = env.active_process
         assert process is not None
         while True:
-            rate, since = self._speed(rank, work), self.env.now
+            rate, since = rank.speed(work), env.now
+            if self.rates is not None:
+                self.rates[i].append((since, rate))
             rank.running[process] = None
             try:
-                yield self.env.timeout(left / rate)
+                yield env.timeout(left / rate)
                 del rank.running[process]
                 return
             except simpy.Interrupt:
-                left = max(0.0, left - rate * (self.env.now - since))
+                left = max(0.0, left - rate * (env.now - since))
 
-    def _speed(self, rank: _Rank, work: Compute) -> float:
-        """Fraction of its solo speed at which a kernel runs beside the communication of its rank."""
-        speed = 1.0
-        if rank.held_sms and work.kind != "memory-bound":
-            speed -= rank.held_sms / self.programs.sms
-        if rank.moving:
-            speed /= 1.0 + self.programs.corun_slowdown
-        return speed
+    def _collective(self, scope: Scope, i: int, work: Collective, left: Left | None) -> Process:
+        rank, r, transfer = self.ranks[scope.r], scope.r, work.transfer
+        rank.hold(transfer.sms, 1)
+        if work.communicator in self.programs.communicators:
+            done = self.meetings.call(work.communicator, transfer, (r, i))
+        else:  # of the class's own ranks, which are equal and so never wait for one another
+            done = self.env.event()
+            self.meetings.launch(done, transfer, ((r, r),), (r, i), left)
+        yield done
+        rank.hold(-transfer.sms, -1)
+        if left is None:
+            value: Any = done.value
+            scope.begin[i], scope.source[i] = value
 
-    def _hold(self, r: int, sms: int, moving: int) -> None:
-        """Change the SMs held and communications moving on a rank; its kernels change speed."""
-        rank = self.ranks[r]
-        if not sms and not (moving and self.programs.corun_slowdown):
-            return
-        rank.held_sms += sms
-        rank.moving += moving
-        for process in list(rank.running):
-            del rank.running[process]
-            process.interrupt()
+    def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
+        posted = self._post(scope, i, work)
+        for done in posted:
+            if not done.processed:
+                yield done
+        scope.begun(i, posted)
 
-    def _collective(self, r: int, i: int, work: Collective) -> Process:
-        name = work.communicator
-        shared = name in self.programs.communicators
-        members = self.programs.communicators[name] if shared else (r,)
-        call = self.calls[r, name] = self.calls.get((r, name), -1) + 1
-        meeting = self._meeting(("collective", name, call, -1 if shared else r))
-        meeting.arrived += 1
-        self._hold(r, work.transfer.sms, 1)
-        if meeting.arrived == len(members):
-            self._launch(meeting, work.transfer, tuple((m, m) for m in members), (r, i))
-        yield meeting.done
-        self._hold(r, -work.transfer.sms, -1)
-        value: Any = meeting.done.value
-        self.record.begin[r][i], self.record.source[r][i] = value
-
-    def _exchange(self, r: int, i: int, work: Exchange) -> Process:
-        meetings = [self._post(r, i, part) for part in work.parts]
-        last: tuple[float, tuple[int, int]] | None = None
-        for meeting in meetings:
-            if not meeting.done.processed:
-                yield meeting.done
-                last = meeting.done.value
-            elif last is None:
-                last = meeting.done.value
-        if last is not None:
-            self.record.begin[r][i], self.record.source[r][i] = (
-                max(last[0], self.record.start[r][i] or 0.0),
-                last[1],
-            )
-
-    def _post(self, r: int, i: int, part: Part) -> _Meeting:
-        ends = (r, part.peer) if part.send else (part.peer, r)
-        key = ("message", *ends, part.tag)
-        meeting = self._meeting(key)
-        meeting.arrived += 1
-        if meeting.arrived == 2:
-            self._launch(meeting, part.transfer, (ends,), (r, i))
-        return meeting
-
-    def _meeting(self, key: tuple[Any, ...]) -> _Meeting:
-        if key not in self.meetings:
-            self.meetings[key] = _Meeting(self.env.event())
-        return self.meetings[key]
-
-    def _launch(self, meeting: _Meeting, transfer: Transfer, ends: Ends, source: tuple[int, int]) -> None:
-        """Latency, then the payload, then the meeting is done. ``ends`` are (sending, receiving) classes."""
-        value = (self.env.now, source)
-        if not transfer.latency_s:
-            self._move(meeting, transfer, ends, value)
-            return
-        latency = self.env.timeout(transfer.latency_s)
-        call_at_end(latency, lambda _: self._move(meeting, transfer, ends, value))
-
-    def _move(self, meeting: _Meeting, transfer: Transfer, ends: Ends, value: Any) -> None:
-        if transfer.bytes:
-            self.flows.start(transfer.bytes, self._demand(transfer, ends), meeting.done, value)
-        else:
-            meeting.done.succeed(value)
-
-    def _demand(self, transfer: Transfer, ends: Ends) -> Demand:
-        key = (id(transfer), ends)
-        if key not in self.demands:
-            weights: dict[Link, float] = {}
-            for sender, receiver in ends:
-                for name, weight in transfer.weights:
-                    for link in _links(name, sender, receiver):
-                        weights[link] = weights.get(link, 0.0) + weight
-            self.demands[key] = Demand(transfer.ceiling_bytes_per_s, tuple(weights.items()))
-        return self.demands[key]
-
-
-def _links(name: str, sender: int, receiver: int) -> list[Link]:
-    """Qualify a local link name; a bare tier is a message: out of the sender, into the receiver."""
-    if name.endswith(".out"):
-        return [(sender, name)]
-    if name.endswith(".in"):
-        return [(receiver, name)]
-    return [(sender, f"{name}.out"), (receiver, f"{name}.in")]
-
-
-def _issue_times(ops: tuple[Any, ...]) -> list[tuple[int, float]]:
-    """For each op, the last op before it that the host waits for (-1: none) and the host time since then."""
-    times, sync, offset = [], -1, 0.0
-    for i, op in enumerate(ops):
-        times.append((sync, offset + (op.host_s if not isinstance(op.work, Segment) else 0.0)))
-        offset += op.host_s
-        if op.host_sync:
-            sync, offset = i, 0.0
-    return times
+    def _post(self, scope: Scope, i: int, work: Exchange) -> list[simpy.Event]:
+        return [self.meetings.post(part, (scope.r, i)) for part in work.parts]

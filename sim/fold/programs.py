@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..step.program import Block, Collective, Compute, Exchange, Op, Program, Programs, Segment, Work
-from ..step.script import Script
+from ..step.program import Block, Collective, Compute, Exchange, Program, Programs, Segment, Work
+from ..step.spell_out import spell_out
 from .ranks import Ranks, Trouble
 
 if TYPE_CHECKING:
@@ -68,33 +68,16 @@ class _Class:
         return {name: rate * share.get((self.rank, name), 1.0) for name, rate in own.items()}
 
     def program(self) -> Program:
-        script = Script()
-        ends: list[tuple[int, ...]] = []  # by op of the signature's program: the ops that end it here
-        for op in self.programs.classes[int(self.ranks.signature[self.rank])].ops:
-            after = {index for before in op.after for index in ends[before]}
-            if isinstance(op.work, Segment) and any(map(self._meets, op.work.blocks)):
-                script.wait(*after)
-                for block, count in op.work.blocks:
-                    for _ in range(count):
-                        script.splice(self._block(block), action=op.action)
-                ends.append(script.frontier())
-            else:
-                ends.append((self._append(script, op, after),))
-        return Program(ops=tuple(script.ops))
-
-    def _append(self, script: Script, op: Op, after: set[int]) -> int:
-        """The same op, after what it was after; the compute stream also awaits what was spliced."""
-        if op.stream == "compute":
-            after = after | script.awaited
-            script.awaited.clear()
-            script.last_compute = len(script.ops)
-        script.ops.append(replace(op, after=tuple(sorted(after)), work=self._work(op.work)))
-        return len(script.ops) - 1
+        own = self.programs.classes[int(self.ranks.signature[self.rank])]
+        renamed = Program(ops=tuple(replace(op, work=self._work(op.work)) for op in own.ops))
+        if not self.names:
+            return renamed
+        return spell_out(renamed, lambda segment: any(map(self._meets, segment.blocks)))
 
     def _meets(self, blocks: tuple[Block, int]) -> bool:
         """Whether a block holds a collective that other classes take part in."""
         works = (op.work for op in blocks[0].ops)
-        return any(isinstance(work, Collective) and work.communicator in self.names for work in works)
+        return any(isinstance(work, Collective) and work.communicator in self.communicators for work in works)
 
     def _work(self, work: Work) -> Work:
         match work:
@@ -104,7 +87,7 @@ class _Class:
                 return replace(work, communicator=self.names[work.communicator])
             case Exchange():
                 return Exchange(tuple(replace(part, peer=self._peer(part.peer)) for part in work.parts))
-            case Segment() if self.slow != 1.0:
+            case Segment() if self.slow != 1.0 or self.names:
                 return Segment(tuple((self._block(block), count) for block, count in work.blocks))
         return work
 
@@ -115,5 +98,6 @@ class _Class:
         """Each distinct block once, as this class runs it."""
         if block not in self.blocks:
             ops = tuple(replace(op, work=self._work(op.work)) for op in block.ops)
-            self.blocks[block] = Block(block.name, ops)
+            same = all(op.work is old.work for op, old in zip(ops, block.ops, strict=True))
+            self.blocks[block] = block if same else Block(block.name, ops)
         return self.blocks[block]

@@ -27,3 +27,13 @@ class Transfer:
     def solo_s(self) -> float:
         """Duration on an idle network."""
         return self.latency_s + (self.bytes / self.ceiling_bytes_per_s if self.bytes else 0.0)
+
+    @property
+    def local_links(self) -> tuple[str, ...]:
+        """Links of one member that it uses: a bare tier stands for both directions."""
+        return tuple(link for name, _ in self.weights for link in link_names(name))
+
+
+def link_names(name: str) -> tuple[str, ...]:
+    """``nvlink.out`` is itself; ``nvlink`` is a message: out of the sender, into the receiver."""
+    return (name,) if name.endswith((".out", ".in")) else (f"{name}.out", f"{name}.in")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...schedules.orders.action import Action, Kind
 from . import ends, layer, loss
 from .parameters import StageParameters
-from .program import Block, Segment
+from .program import Block
 from .stages import Stage
 
 if TYPE_CHECKING:
@@ -131,11 +131,6 @@ def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[B
         for block, part, _ in _PARTS[action.kind]
         if (count := int(getattr(stage, part)))
     )
-
-
-def action_segment(action: Action, stage: Stage, blocks: Blocks) -> Segment:
-    """The same as one op."""
-    return Segment(action_blocks(action, stage, blocks))
 
 
 def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -> Iterator[float]:

@@ -14,8 +14,7 @@ from ..network.transfer import LINKS, Transfer
 from ..report.result import AXES
 from .deadlock import deadlock_problems
 from .matching import matching_problems, place_name
-from .messages import UNORDERED
-from .program import Block, Collective, Compute, Exchange, Op, Part, Programs, Segment
+from .program import UNORDERED, Block, Collective, Compute, Exchange, Op, Part, Programs, Segment
 from .tape import KIND
 
 CATEGORIES = ("compute", "optimizer", *AXES)
@@ -85,7 +84,7 @@ def _op_problems(programs: Programs) -> Iterator[str]:
                 yield f"{place_name(programs, place)}: {problem}"
             for problem in _work_problems(programs, r, op, right):
                 yield f"{place_name(programs, place)}: {problem}"
-        yield from _sm_problems(f"class {r}", program.ops, programs.sms)
+        yield from _sm_problems(f"class {r}", _with_blocks(program.ops), programs.sms)
 
 
 def _entry_problems(op: Op, index: int, right: set[object]) -> Iterator[str]:
@@ -119,6 +118,8 @@ def _work_problems(programs: Programs, r: int, op: Op, right: set[object]) -> It
                 yield from _part_problems(part, r, len(programs.classes))
                 yield from _transfer_problems(part.transfer, links, (".out" if part.send else ".in",), right)
         case Segment(blocks):
+            if op.stream != "compute":
+                yield f"stream: blocks run on the compute stream, got {op.stream!r}"
             for block, count in blocks:
                 if count < 1:
                     yield f"blocks: {block.name!r}: expected to run once or more, got {count}"
@@ -152,7 +153,17 @@ def _block_problems(programs: Programs, r: int, block: Block, right: set[object]
             yield f"{where}: host_sync: the host cannot wait inside a block"
         for problem in _work_problems(programs, r, op, right):
             yield f"{where}: {problem}"
-    yield from _sm_problems(f"block {block.name!r}", block.ops, programs.sms)
+
+
+def _with_blocks(ops: Iterable[Op]) -> Iterator[Op]:
+    """All ops, and once each those of the blocks that they run: others can run beside these."""
+    seen: set[Block] = set()
+    for op in ops:
+        yield op
+        for block, _ in op.work.blocks if isinstance(op.work, Segment) else ():
+            if block not in seen:
+                seen.add(block)
+                yield from block.ops
 
 
 def _sm_problems(where: str, ops: Iterable[Op], sms: int) -> Iterator[str]:

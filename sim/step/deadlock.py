@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from .matching import Calls, Ends, Message, Place, message_of, messages, place_name, shared_calls
-from .messages import UNORDERED
-from .program import Collective, Exchange, Op, Programs
+from .program import UNORDERED, Collective, Exchange, Op, Programs, Segment
 
 
 @dataclass(kw_only=True)
@@ -121,14 +120,18 @@ def deadlock_problems(programs: Programs) -> Iterator[str]:
 
 
 def _predecessors(ops: tuple[Op, ...]) -> list[tuple[int, ...]]:
-    """For each op, the ops of its class that end before it can start."""
+    """For each op, the ops of its class that end before it can start.
+
+    A segment is on the streams of its blocks too; nothing in it waits for what starts after it.
+    """
     last: dict[str, int] = {}
     sync: tuple[int, ...] = ()
     found = []
     for i, op in enumerate(ops):
-        stream = (last[op.stream],) if op.stream in last and op.stream != UNORDERED else ()
-        found.append(tuple({*op.after, *stream, *sync}))
-        last[op.stream] = i
+        streams = (op.stream, *(op.work.last_on if isinstance(op.work, Segment) else ()))
+        before = {last[stream] for stream in streams if stream in last and stream != UNORDERED}
+        found.append(tuple({*op.after, *before, *sync}))
+        last |= dict.fromkeys(streams, i)
         if op.host_sync:
             sync = (i,)
     return found

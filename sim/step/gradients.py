@@ -47,6 +47,10 @@ class Gradients:
         while self.ready >= self.bucket_elements:
             self._reduce(script, self.bucket_elements)
 
+    def fills(self, elements: float) -> bool:
+        """Whether ``add`` of so many would reduce something."""
+        return self.ready + elements >= self.bucket_elements
+
     def flush(self, script: Script) -> None:
         """Reduce what is left."""
         if self.ready > 0:

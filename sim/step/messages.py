@@ -14,11 +14,8 @@ from ...schedules.orders.action import Action
 from ..network.transfer import Transfer
 from ..software.software import HostSync
 from . import program
-from .program import Part
+from .program import UNORDERED, Part
 from .script import Script
-
-UNORDERED = "free"
-"""Stream of messages that nothing orders: each starts as soon as what it waits for is done."""
 
 
 @dataclass(kw_only=True)
@@ -44,13 +41,14 @@ class Messages:
             stream = UNORDERED
         else:
             after, stream = self.script.frontier(), self._stream(exchange)
+        parts = tuple(map(self._part, exchange.parts))
         index = self.script.beside(
             "exchange",
             stream,
             "pp",
-            program.Exchange(tuple(self._part(part) for part in exchange.parts)),
+            program.Exchange(parts),
             after=after,
-            action=str(exchange.parts[0].action),
+            action=parts[0].tag,
             host_s=len(exchange.parts) * self.host_s,
             host_sync=exchange.blocking and self._host_waits(exchange),
         )

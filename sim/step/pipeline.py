@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from ...schedules.messages.point_to_point import (
     Compute,
@@ -19,26 +20,27 @@ from ...schedules.messages.point_to_point import (
     point_to_point,
 )
 from ...schedules.orders.action import Action, Kind, actions_of, parts
-from ..network.collectives import Reach, collective_transfer, message_transfer
+from ..network.collectives import collective_transfer, message_transfer
 from ..network.transfer import Transfer
 from . import program
-from .actions import action_blocks, action_segment, gradients_ready
+from .actions import action_blocks, gradients_ready
 from .gradients import Gradients
 from .messages import Messages
 from .optimizer import OptimizerShare, write_optimizer
 from .plan import Plan
-from .program import Collective, Op, Segment
+from .program import Block, Collective, Op, Segment
 from .refusal import NotSupported
 from .script import Script
 from .seats import reach
 from .shard import boundary_bytes
-from .stages import Stage
 
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 """Actions after which a stage's gradients of a microbatch are there."""
 
-HELD_UP = ("blocking", "batched")
-"""Rules under which nothing runs on a rank while one of its messages travels."""
+NAMES = {kind: kind.name.lower() for kind in Kind}
+
+Row = tuple[tuple[Block, int], ...]
+"""Blocks in the order in which they run, each with its count."""
 
 
 def write_step(plan: Plan) -> list[list[Op]]:
@@ -48,7 +50,18 @@ def write_step(plan: Plan) -> list[list[Op]]:
         instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, rule)
     except ValueError as refusal:
         raise NotSupported("software.point_to_point", str(refusal)) from None
-    return [_StepWriter(plan, index, rule).write(instructions[index]) for index in range(plan.shape.ranks)]
+    shared = _Shared()
+    return [
+        _StepWriter(plan, index, rule, shared).write(instructions[index]) for index in range(plan.shape.ranks)
+    ]
+
+
+@dataclass
+class _Shared:
+    """What all ranks of a step have in common, each thing once."""
+
+    segments: dict[Row, Segment] = field(default_factory=dict)
+    transfers: dict[Transfer, Transfer] = field(default_factory=dict)
 
 
 @dataclass
@@ -56,11 +69,11 @@ class _StepWriter:
     plan: Plan
     index: int
     rule: str
+    shared: _Shared
     script: Script = field(default_factory=Script)
     gathers: dict[int, list[int]] = field(default_factory=dict)  # per virtual stage, by layer unit
-    segments: dict[tuple[int, Kind], Segment] = field(default_factory=dict)
-    transfers: dict[tuple[float, Reach], Transfer] = field(default_factory=dict)
-    reaches: dict[int, Reach] = field(default_factory=dict)  # by peer
+    rows: dict[tuple[int, Kind], Row] = field(default_factory=dict)  # by stage
+    transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
     backwards: int = 0
 
@@ -111,62 +124,49 @@ class _StepWriter:
     # Actions -----------------------------------------------------------------------------------
 
     def _action(self, action: Action) -> None:
+        """One segment, or several where parameters are awaited or gradients leave between its blocks."""
         plan, script = self.plan, self.script
-        stage = plan.stages[action.stage]
-        if self._undisturbed(action):
-            key = (action.stage, action.kind)
-            if key not in self.segments:
-                self.segments[key] = action_segment(action, stage, plan.blocks)
-            script.segment(action.kind.name.lower(), self.segments[key], action=str(action))
+        stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
+        first = action.kind is Kind.FORWARD and action.microbatch == 0
+        gathers = self.gathers.pop(action.stage, []) if first else []
+        reduces = self.buckets and action == self.final[action.stage]
+        if (action.stage, action.kind) not in self.rows:
+            self.rows[action.stage, action.kind] = action_blocks(action, stage, plan.blocks)
+        blocks = self.rows[action.stage, action.kind]
+        if gathers or reduces:
+            if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
+                self.gradients.add(script, parameters.embedding)
+            ready = gradients_ready(action, stage, parameters)
+            self._in_pieces(action, blocks, gathers, ready if reduces else repeat(0.0))
         else:
-            self._spelled_out(action, stage)
+            self._run(action, blocks)
         self.messages.done[action] = script.frontier()
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
 
-    def _undisturbed(self, action: Action) -> bool:
-        """Whether nothing of this rank's own can run beside the action: its blocks keep their solo time."""
-        if self.overlaps and self._gradients_in_flight(action):
-            return False
-        if action.stage in self.gathers and action.kind is Kind.FORWARD and action.microbatch == 0:
-            return False
-        if self._gathers_in_flight():
-            return False
-        beside_tp = self.rule not in HELD_UP and self.plan.shard.tp > 1 and self.plan.shape.ranks > 1
-        return not (beside_tp and self._neighbour_in_domain())
-
-    def _gradients_in_flight(self, action: Action) -> bool:
-        if self.gradients.reductions:
-            return True
-        return self.buckets and action == self.final[action.stage]
-
-    def _gathers_in_flight(self) -> bool:
-        return bool(self.gathers)
-
-    def _neighbour_in_domain(self) -> bool:
-        reach = self.plan.groups.reach
-        return "domain" in (reach[self.index], reach[self.index - 1])
-
-    def _spelled_out(self, action: Action, stage: Stage) -> None:
-        plan, script = self.plan, self.script
-        gathers = (
-            self.gathers.get(action.stage, [])
-            if action.kind is Kind.FORWARD and action.microbatch == 0
-            else []
-        )
-        reduces = self.buckets and action == self.final[action.stage]
-        if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
-            self.gradients.add(script, plan.parameters[action.stage].embedding)
-        ready = gradients_ready(action, stage, plan.parameters[action.stage])
-        for (block, count), elements in zip(action_blocks(action, stage, plan.blocks), ready, strict=True):
+    def _in_pieces(self, action: Action, blocks: Row, gathers: list[int], ready: Iterable[float]) -> None:
+        """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
+        together: list[tuple[Block, int]] = []
+        for (block, count), elements in zip(blocks, ready, strict=False):
             for _ in range(count):
                 if gathers:
-                    script.wait(gathers.pop(0))
-                script.splice(block, action=str(action))
-                if reduces:
-                    self.gradients.add(script, elements)
-        if action.kind is Kind.FORWARD and action.microbatch == 0:
-            self.gathers.pop(action.stage, None)
+                    self._run(action, together)
+                    together = []
+                    self.script.wait(gathers.pop(0))
+                together.append((block, 1))
+                if self.gradients.fills(elements):
+                    self._run(action, together)
+                    together = []
+                self.gradients.add(self.script, elements)
+        self._run(action, together)
+
+    def _run(self, action: Action, blocks: Iterable[tuple[Block, int]]) -> None:
+        row = tuple(blocks)
+        if not row:
+            return
+        if row not in self.shared.segments:
+            self.shared.segments[row] = Segment(row)
+        self.script.segment(NAMES[action.kind], self.shared.segments[row], action=str(action))
 
     def _after_backward(self, action: Action) -> None:
         """Megatron's aligned reduction: after its j-th backward, rank r reduces what ends at j - r."""
@@ -195,14 +195,15 @@ class _StepWriter:
         self._gather_received(exchange, index)
 
     def _transfer(self, part: Send | Recv) -> Transfer:
-        plan = self.plan
-        if part.peer not in self.reaches:
-            mine, other = (plan.groups.first_rank[index] for index in (self.index, part.peer))
-            self.reaches[part.peer] = reach(mine, other, plan.cluster)
-        key = (self._message_bytes(part.action), self.reaches[part.peer])
+        action = part.action
+        key = (action.stage, action.kind is Kind.FORWARD, part.peer)
         if key not in self.transfers:
-            count = plan.scenario.software.p2p_messages
-            self.transfers[key] = message_transfer(*key, plan.cluster, messages=count)
+            plan = self.plan
+            mine, other = (plan.groups.first_rank[index] for index in (self.index, part.peer))
+            count, size = plan.scenario.software.p2p_messages, self._message_bytes(action)
+            distance = reach(mine, other, plan.cluster)
+            transfer = message_transfer(size, distance, plan.cluster, messages=count)
+            self.transfers[key] = self.shared.transfers.setdefault(transfer, transfer)
         return self.transfers[key]
 
     def _message_bytes(self, action: Action) -> float:

@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Literal, get_args
 
 from ..network.transfer import Transfer
+
+UNORDERED = "free"
+"""Ops on this stream do not wait for one another (point-to-point messages without a rule of order)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,12 @@ class Exchange:
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Block:
     """A short program whose ops all run on one rank's own resources: a layer's forward, say.
 
-    Its ops' ``after`` count from the block's first op. Blocks are compared by identity: each
-    distinct one is built once, replayed once, and used many times.
+    Its ops' ``after`` count from the block's first op; it begins and ends with all its streams joined.
+    Blocks are compared by identity: each distinct one is built once, and used many times.
     """
 
     name: str
@@ -72,17 +76,73 @@ class Block:
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    @cached_property
+    def issued_s(self) -> tuple[float, ...]:
+        """For each op, the host time from the issue of the first op on."""
+        times = list(accumulate(op.host_s for op in self.ops))
+        return tuple(at - times[0] for at in times)
+
+    @cached_property
+    def first_s(self) -> float:
+        """What issuing the first op costs the host."""
+        return self.ops[0].host_s if self.ops else 0.0
+
+    @cached_property
+    def host_s(self) -> float:
+        """What issuing all ops costs the host."""
+        return sum(op.host_s for op in self.ops)
+
+    @cached_property
+    def streams(self) -> Mapping[str, tuple[tuple[int, ...], ...]]:
+        """By stream, its ops in rows: one, or on the stream that orders nothing (UNORDERED) one for each."""
+        found: dict[str, list[int]] = {}
+        for i, op in enumerate(self.ops):
+            found.setdefault(op.stream, []).append(i)
+        return {
+            stream: tuple((i,) for i in ops) if stream == UNORDERED else (tuple(ops),)
+            for stream, ops in found.items()
+        }
+
 
 @dataclass(frozen=True)
 class Segment:
-    """Blocks in a row, each so many times: what one pipeline action runs where nothing interferes."""
+    """Blocks in a row, each so many times: what one pipeline action runs.
+
+    The same as its ops in their place (spell_out.py): replayed once, and taken as a whole wherever
+    nothing else begins or ends on the rank meanwhile.
+    """
 
     blocks: tuple[tuple[Block, int], ...]
 
     @cached_property
+    def row(self) -> tuple[Block, ...]:
+        """The blocks, one by one."""
+        return tuple(block for block, count in self.blocks for _ in range(count))
+
+    @cached_property
     def host_s(self) -> float:
         """What issuing all its ops costs the host."""
-        return sum(count * sum(op.host_s for op in block.ops) for block, count in self.blocks)
+        return sum(count * block.host_s for block, count in self.blocks)
+
+    @cached_property
+    def issued_s(self) -> tuple[float, ...]:
+        """For each of the row, the host time from the issue of the very first op to that of its own first."""
+        began = accumulate((block.host_s for block in self.row), initial=0.0)
+        first_s = self.row[0].first_s if self.row else 0.0
+        return tuple(at + block.first_s - first_s for at, block in zip(began, self.row, strict=False))
+
+    @cached_property
+    def last_on(self) -> Mapping[str, int]:
+        """Streams besides compute, each with the last of the row that uses it."""
+        return {s: k for k, block in enumerate(self.row) for s in block.streams if s != "compute"}
+
+    @cached_property
+    def links(self) -> frozenset[str]:
+        """Links of the rank that its collectives use."""
+        transfers = (
+            op.work.transfer for b, _ in self.blocks for op in b.ops if isinstance(op.work, Collective)
+        )
+        return frozenset(link for transfer in transfers for link in transfer.local_links)
 
 
 Ending = Literal["together", "skewed", "streaming"]

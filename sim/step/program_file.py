@@ -10,7 +10,8 @@
 - ``kernels``: name -> seconds, kind (gemm, attention, memory-bound, fixed), flops, bytes;
 - ``transfers``: name -> latency_s, bytes, ceiling_bytes_per_s (absent: none), weights (bytes on each
   link per payload byte), sms;
-- ``blocks``: name -> ops of a short program that runs on one rank alone;
+- ``blocks``: name -> ops of a short program on one rank's own resources, with kernels on the compute
+  stream; it begins when all of the last one has ended, and may share SMs and links with other ops;
 - ``classes``: name, pp, count (ranks that it stands for), first_rank, links, ops.
 
 An op has a name, a ``stream`` (default compute), a ``category`` (default: the stream's name), an

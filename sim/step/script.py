@@ -1,10 +1,10 @@
-"""Writes a rank's program: appends ops, splices blocks in, and keeps track of what the next kernel awaits."""
+"""Writes a rank's program: appends ops and segments, and keeps track of what the next kernel awaits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from .program import Block, Op, Segment, Work
+from .program import Op, Segment, Work
 
 
 @dataclass
@@ -52,25 +52,8 @@ class Script:
         self.awaited.update(indices)
 
     def segment(self, name: str, segment: Segment, *, action: str) -> int:
-        """Append blocks that nothing interferes with as one op."""
+        """Append blocks as one op."""
         return self.compute(name, segment, action=action, host_s=segment.host_s)
-
-    def splice(self, block: Block, *, action: str) -> None:
-        """Append a block op by op; its start and end join all its streams."""
-        frontier, base = self.frontier(), len(self.ops)
-        ends: dict[str, int] = {}
-        for op in block.ops:
-            deps = tuple(base + i for i in op.after) or (
-                tuple(sorted(self.awaited)) if op.stream == "compute" else frontier
-            )
-            if op.stream == "compute":
-                deps = tuple(sorted({*deps, *self.awaited}))
-                self.awaited.clear()
-            index = self._append(replace(op, after=deps, action=action))
-            ends[op.stream] = index
-            if op.stream == "compute":
-                self.last_compute = index
-        self.awaited.update(index for stream, index in ends.items() if stream != "compute")
 
     def _append(self, op: Op) -> int:
         self.ops.append(op)

@@ -1,0 +1,64 @@
+"""What goes on on one class of ranks: SMs held, communications that move, and who must hear of a change."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import simpy
+
+from ..step.program import Compute
+
+
+@dataclass(slots=True)
+class Rank:
+    """``running`` are processes of kernels. ``closed`` is the process of a segment that runs as a whole,
+    which uses ``closed_links``.
+
+    ``awaited`` holds, by segment and stream, who waits for the last op of that segment on that stream;
+    ``passed`` the streams on which the segment in progress, number ``segment``, is known to be done.
+    """
+
+    sms: int
+    corun_slowdown: float
+    held_sms: int = 0
+    moving: int = 0
+    running: dict[simpy.Process, None] = field(default_factory=dict)
+    closed: simpy.Process | None = None
+    closed_links: AbstractSet[str] = frozenset()
+    segment: int = -1
+    passed: set[str] = field(default_factory=set)
+    awaited: dict[tuple[int, str], simpy.Event] = field(default_factory=dict)
+
+    def speed(self, work: Compute) -> float:
+        """Fraction of its solo speed at which a kernel runs beside the communication of its rank."""
+        speed = 1.0
+        if self.held_sms and work.kind != "memory-bound":
+            speed -= self.held_sms / self.sms
+        if self.moving:
+            speed /= 1.0 + self.corun_slowdown
+        return speed
+
+    def hold(self, sms: int, moving: int) -> None:
+        """Change the SMs held and the communications moving; kernels change speed, a segment opens."""
+        if not sms and not (moving and self.corun_slowdown):
+            return
+        self.held_sms += sms
+        self.moving += moving
+        self.open()
+        for process in list(self.running):
+            del self.running[process]
+            process.interrupt()
+
+    def open(self) -> None:
+        """Interrupt the segment that runs as a whole, if one does."""
+        if self.closed is not None:
+            process, self.closed = self.closed, None
+            process.interrupt()
+
+    def ended_on(self, segment: int, stream: str) -> None:
+        """The last op of a segment on a stream has ended."""
+        self.passed.add(stream)
+        event = self.awaited.pop((segment, stream), None)
+        if event is not None:
+            event.succeed()

@@ -1,0 +1,136 @@
+"""Ops of one class that run together: a whole program, or one block that runs in detail.
+
+Knows what each op waits for besides its stream: other ops, the host, segments that use its stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import simpy
+
+from ..step.program import UNORDERED, Block, Op, Program, Segment
+
+if TYPE_CHECKING:
+    from .blocks import BlockRun
+
+Times = tuple[list[Any], list[Any], list[Any], list[tuple[int, int] | None]]
+"""Start, begin, end and source of the ops of a scope (see Record); None until they are known."""
+
+Left = tuple[float, float]
+"""What an op in progress has before it: seconds of latency, then seconds of work or bytes of payload."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """Ops of class ``r`` with their times, by index, in seconds (see Record).
+
+    ``issue`` gives for each op the last op before it that the host waits for (-1: none) and the host time
+    from there, or from ``issued_at``, until it is issued; where ``issued_at`` is None, nothing waits for the
+    host. ``behind`` names for ops that follow blocks on their stream the segment of these, ``before`` for
+    segments the ops that come before them on the streams of their blocks. ``left`` holds ops that go on.
+    """
+
+    r: int
+    ops: Sequence[Op]
+    issue: Sequence[tuple[int, float]]
+    issued_at: float | None
+    start: list[Any]
+    begin: list[Any]
+    end: list[Any]
+    source: list[tuple[int, int] | None] = field(default_factory=list)
+    behind: Mapping[int, int] = field(default_factory=dict)
+    before: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    left: dict[int, Left] = field(default_factory=dict)
+    waiting: dict[int, simpy.Event] = field(default_factory=dict)
+
+    def ended(self, i: int, env: simpy.Environment) -> simpy.Event:
+        """An event that happens when op ``i``, which has not ended, ends."""
+        if i not in self.waiting:
+            self.waiting[i] = env.event()
+        return self.waiting[i]
+
+    def issued(self, i: int) -> float:
+        """When the host issues op ``i``, once what the host waits for has ended."""
+        sync, offset = self.issue[i]
+        base = self.issued_at if sync < 0 else self.end[sync]
+        assert base is not None
+        return base + offset
+
+    def begun(self, i: int, parts: Iterable[simpy.Event]) -> None:
+        """All ``parts`` of op ``i``, messages, have ended: it began in earnest with the last of them."""
+        told: list[Any] = [part.value for part in parts]
+        if told:
+            began, self.source[i] = max(told)
+            self.begin[i] = max(began, self.start[i])
+
+    def ends(self, i: int, now: float) -> None:
+        """Op ``i`` ends; tell who waits for it."""
+        self.end[i] = now
+        if i in self.waiting:
+            self.waiting.pop(i).succeed()
+
+
+def program_scope(program: Program, r: int, times: Times, *, issued_at: float | None) -> Scope:
+    """A whole program, whose times go into ``times``."""
+    behind, before = _neighbours(program.ops)
+    return Scope(r, program.ops, _issue_times(program.ops), issued_at, *times, behind, before)
+
+
+def block_scope(block: Block, r: int, *, issued_at: float | None) -> Scope:
+    """A block from its start, its first op issued at ``issued_at``."""
+    unknown = partial(list[Any], [None] * len(block.ops))
+    issue = [(-1, at) for at in block.issued_s]
+    return Scope(r, block.ops, issue, issued_at, unknown(), unknown(), unknown(), unknown())
+
+
+def go_on(scope: Scope, run: BlockRun, at: float, now: float) -> None:
+    """Put a block into the state that its ``run``, begun at ``at``, is in ``now``."""
+    since = now - at
+    for i, (start, end) in enumerate(zip(run.start, run.end, strict=True)):
+        if start >= since:
+            continue
+        scope.start[i] = scope.begin[i] = at + start
+        if end <= since:
+            scope.end[i] = at + end
+        else:
+            scope.left[i] = run.left(i, since)
+
+
+def _issue_times(ops: Sequence[Op]) -> list[tuple[int, float]]:
+    """For each op, the last op before it that the host waits for (-1: none) and the host time since then.
+
+    A segment counts as issued when its first op is.
+    """
+    times, sync, offset = [], -1, 0.0
+    for i, op in enumerate(ops):
+        first = op.work.row[0].first_s if isinstance(op.work, Segment) and op.work.row else op.host_s
+        times.append((sync, offset + first))
+        offset += op.host_s
+        if op.host_sync:
+            sync, offset = i, 0.0
+    return times
+
+
+def _neighbours(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
+    """For ops the last segment, and for segments the last ops, that come before them on a shared stream."""
+    behind: dict[int, int] = {}
+    before: dict[int, tuple[int, ...]] = {}
+    last: dict[str, int] = {}
+    for i, op in enumerate(ops):
+        if isinstance(op.work, Segment):
+            mine = tuple(
+                last[s] for s in op.work.last_on if s in last and not isinstance(ops[last[s]].work, Segment)
+            )
+            if mine:
+                before[i] = mine
+            last |= dict.fromkeys(op.work.last_on, i)
+        elif op.stream not in ("compute", UNORDERED):
+            earlier = last.get(op.stream)
+            if earlier is not None and isinstance(ops[earlier].work, Segment):
+                behind[i] = earlier
+            last[op.stream] = i
+    return behind, before

@@ -1,0 +1,65 @@
+"""Programs without segments: every block's ops in their place, as a run with no memo would have them.
+
+What a segment means is said here: its blocks follow one another, each beginning and ending with all
+its streams joined. The engine's short cut must give the same times (tests/test_segments.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from .program import UNORDERED, Block, Op, Program, Programs, Segment
+
+
+def spelled_out(programs: Programs) -> Programs:
+    """The same programs, op by op."""
+    return replace(programs, classes=tuple(spell_out(one, lambda _: True) for one in programs.classes))
+
+
+def spell_out(program: Program, chosen: Callable[[Segment], bool]) -> Program:
+    """The same program with the ``chosen`` segments op by op."""
+    writer = _Writer(chosen)
+    for op in program.ops:
+        writer.write(op)
+    return Program(ops=tuple(writer.ops))
+
+
+@dataclass
+class _Writer:
+    """``ends[i]`` are the written ops that end op i; ``joined`` those that the compute stream awaits next."""
+
+    chosen: Callable[[Segment], bool]
+    ops: list[Op] = field(default_factory=list)
+    ends: list[tuple[int, ...]] = field(default_factory=list)
+    joined: tuple[int, ...] = ()
+    last_compute: tuple[int, ...] = ()
+
+    def write(self, op: Op) -> None:
+        after = tuple(sorted({end for earlier in op.after for end in self.ends[earlier]}))
+        if isinstance(op.work, Segment) and self.chosen(op.work):
+            joined = tuple(sorted({*after, *self.joined, *self.last_compute}))
+            for block in op.work.row:
+                joined = self._block(block, joined, op.action)
+            self.joined = self.last_compute = joined
+            self.ends.append(joined)
+            return
+        if op.stream == "compute":
+            after = tuple(sorted({*after, *self.joined}))
+            self.joined, self.last_compute = (), (len(self.ops),)
+        self.ends.append((len(self.ops),))
+        self.ops.append(replace(op, after=after))
+
+    def _block(self, block: Block, joined: tuple[int, ...], action: str) -> tuple[int, ...]:
+        """The ops that end the block, or whatever it follows where it has none."""
+        base, ends = len(self.ops), set[int]()
+        last: dict[str, int] = {}
+        for op in block.ops:
+            after = tuple(base + earlier for earlier in op.after) or joined
+            index = len(self.ops)
+            if op.stream == UNORDERED:
+                ends.add(index)
+            else:
+                last[op.stream] = index
+            self.ops.append(replace(op, after=after, action=action))
+        return tuple(sorted({*ends, *last.values()})) or joined

@@ -1,0 +1,177 @@
+"""Segments give what their ops give one by one: the engine's short cut against the programs spelled out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_scenarios import changed, layouts, lowered
+
+from stepsim.sim.engine.accounting import iter_spans, rank_time
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.step.program import (
+    Block,
+    Collective,
+    Compute,
+    Exchange,
+    Op,
+    Part,
+    Program,
+    Programs,
+    Segment,
+)
+from stepsim.sim.step.spell_out import spelled_out
+
+LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
+SMS = 100
+
+
+def assert_same_times(programs: Programs) -> None:
+    """Start and end of every op, and the step, to 1e-9 of the step."""
+    short, full = replay(programs), replay(spelled_out(programs))
+    tolerance = 1e-9 * full.makespan_s
+    assert abs(short.makespan_s - full.makespan_s) <= tolerance
+    assert abs(short.step_s - full.step_s) <= tolerance
+    for mine, other in zip(iter_spans(short), iter_spans(full), strict=True):
+        assert (mine.rank, mine.stream, mine.name, mine.action) == (
+            other.rank,
+            other.stream,
+            other.name,
+            other.action,
+        )
+        assert abs(mine.start_s - other.start_s) <= tolerance, (mine, other)
+        assert abs(mine.end_s - other.end_s) <= tolerance, (mine, other)
+    for r in range(len(programs.classes)):
+        time = rank_time(short, r)
+        told_s = sum(time.parts.values()) + sum(time.exposed.values()) + time.bubble_s
+        assert abs(told_s - (short.makespan_s if programs.ends == "together" else told_s)) <= tolerance
+
+
+OVERLAPS = {
+    "overlap_grad_reduce": True,
+    "overlap_param_gather": True,
+    "align_grad_reduce": False,
+    "bucket_elements": 1e5,
+}
+"""Buckets that even a small model fills, so that most runs have segments that open."""
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    layouts(),
+    st.sampled_from([{}, OVERLAPS]),
+    st.sampled_from([None, 0.0, 3e-6, 3e-5, 3e-4]),
+)
+def test_a_step_is_the_same_spelled_out(
+    run: Scenario, overlaps: dict[str, Any], host_s: float | None
+) -> None:
+    """Every schedule, software preset and layout; with the preset's host, none, and slower ones."""
+    host = {} if host_s is None else {"host_s_per_kernel": host_s}
+    assert_same_times(lowered(changed(run, software={**overlaps, **host})).programs)
+
+
+# Any programs --------------------------------------------------------------------------------------
+
+seconds = st.floats(0.01, 3.0)
+host = st.sampled_from([0.0, 0.0, 0.01, 0.3, 1.0])
+
+
+@st.composite
+def transfers(draw: st.DrawFn) -> Transfer:
+    names = draw(st.sets(st.sampled_from(sorted(LINKS))))
+    return Transfer(
+        draw(st.sampled_from([0.0, 0.1, 0.5])),
+        draw(st.floats(0.0, 60.0)),
+        draw(st.floats(20.0, 200.0)),
+        tuple((name, draw(st.floats(0.2, 2.0))) for name in sorted(names)),
+        draw(st.sampled_from([0, 0, 10, 20])),
+    )
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    """Kernels and local collectives on two streams, with waits of any kind."""
+    ops: list[Op] = []
+    for i in range(draw(st.integers(1, 6))):
+        earlier = st.sets(st.integers(0, i - 1), max_size=2) if i else st.just(set[int]())
+        after = tuple(sorted(draw(earlier)))
+        if draw(st.booleans()):
+            kind = draw(st.sampled_from(["gemm", "memory-bound"]))
+            work = Compute(draw(seconds), kind)
+            ops.append(Op("kernel", "compute", "compute", work, after, host_s=draw(host)))
+        else:
+            stream = draw(st.sampled_from(["tp", "tp", "cp"]))
+            collective = Collective("all_reduce", stream, draw(transfers()))
+            ops.append(Op("sum", stream, stream, collective, after, host_s=draw(host)))
+    return Block("block", tuple(ops))
+
+
+@st.composite
+def classes(
+    draw: st.DrawFn, known: list[Block], collectives: list[Transfer], messages: list[Part]
+) -> Program:
+    """Segments beside kernels, collectives and messages that wait for anything before them."""
+    ops: list[Op] = []
+    calls, left = list(collectives), list(messages)
+    for i in range(draw(st.integers(2, 12))):
+        earlier = st.sets(st.integers(0, i - 1), max_size=2) if i else st.just(set[int]())
+        after = tuple(sorted(draw(earlier)))
+        what = draw(st.sampled_from(["segment", "segment", "kernel", "local", "shared", "message"]))
+        if what == "segment":
+            picked = draw(
+                st.lists(st.tuples(st.sampled_from(known), st.integers(1, 3)), min_size=1, max_size=3)
+            )
+            segment = Segment(tuple(picked))
+            ops.append(Op("segment", "compute", "compute", segment, after, "0F0", segment.host_s))
+        elif what == "shared" and calls:
+            work = Collective("all_reduce", "world", calls.pop(0))
+            ops.append(Op("world", "world", "dp", work, after, host_s=draw(host)))
+        elif what == "message" and left:
+            ops.append(Op("message", "free", "pp", Exchange((left.pop(0),)), after))
+        elif what == "kernel":
+            sync = draw(st.integers(0, 4)) == 0
+            work = Compute(draw(seconds), "gemm")
+            ops.append(Op("kernel", "compute", "compute", work, after, host_s=draw(host), host_sync=sync))
+        else:
+            stream = draw(st.sampled_from(["dp", "tp", "free"]))
+            work = Collective("all_reduce", "own", draw(transfers()))
+            ops.append(Op("own", stream, "dp", work, after, host_s=draw(host)))
+    ops += [Op("world", "world", "dp", Collective("all_reduce", "world", one)) for one in calls]
+    ops += [Op("message", "free", "pp", Exchange((part,))) for part in left]
+    return Program(ops=tuple(ops))
+
+
+@st.composite
+def interfering(draw: st.DrawFn) -> Programs:
+    """Classes whose segments others interfere with in every way that the format knows."""
+    count = draw(st.integers(1, 3))
+    known = draw(st.lists(blocks(), min_size=1, max_size=3))
+    world = draw(st.lists(transfers(), max_size=3))
+    messages: list[list[Part]] = [[] for _ in range(count)]
+    for k in range(draw(st.integers(0, 4)) if count > 1 else 0):
+        a, b = draw(st.permutations(range(count)))[:2]
+        tier = draw(st.sampled_from(["nvlink", "nic"]))
+        transfer = Transfer(0.1, draw(st.floats(1.0, 50.0)), 50.0, ((tier, 1.0),))
+        messages[a].append(Part(True, b, f"0F{k}", transfer))
+        messages[b].append(Part(False, a, f"0F{k}", transfer))
+    return Programs(
+        classes=tuple(draw(classes(known, world, messages[r])) for r in range(count)),
+        communicators={"world": tuple(range(count))},
+        links=(LINKS,) * count,
+        sms=SMS,
+        corun_slowdown=draw(st.sampled_from([0.0, 0.1])),
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(interfering())
+def test_any_program_is_the_same_spelled_out(programs: Programs) -> None:
+    """Streams shared with blocks, foreign SMs and flows on the links of blocks, hosts ahead and behind."""
+    try:
+        replay(spelled_out(programs))
+    except RuntimeError:
+        return  # a deadlock: messages and collectives in orders that do not agree
+    assert_same_times(programs)

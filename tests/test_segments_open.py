@@ -1,0 +1,149 @@
+"""When segments open and what they leave: hand-made cases with times worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from small_scenarios import layouts, lowered, scenario
+
+from stepsim.sim.engine.accounting import iter_spans, segment_parts
+from stepsim.sim.engine.critical_path import critical_path
+from stepsim.sim.engine.record import Record, Stretch
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.step.check_program import program_problems
+from stepsim.sim.step.program import Block, Collective, Compute, Op, Program, Programs, Segment
+from stepsim.sim.step.spell_out import spelled_out
+
+NVLINK = (("nvlink.out", 1.0),)
+
+
+def programs(*ops: Op, corun: float = 0.0) -> Programs:
+    return Programs(
+        classes=(Program(ops=ops),),
+        communicators={},
+        links=({"nvlink.out": 100.0, "nvlink.in": 100.0},),
+        sms=100,
+        corun_slowdown=corun,
+    )
+
+
+def kernel(seconds: float, *after: int, host_s: float = 0.0) -> Op:
+    return Op("kernel", "compute", "compute", Compute(seconds, "gemm"), after, host_s=host_s)
+
+
+def collective(stream: str, transfer: Transfer, *after: int) -> Op:
+    return Op(stream, stream, stream, Collective("all_reduce", stream, transfer), after)
+
+
+def segment(*ops: Op, times: int = 1) -> Op:
+    work = Segment(((Block("block", ops), times),))
+    return Op("segment", "compute", "compute", work, action="0F0", host_s=work.host_s)
+
+
+def shape(record: Record, i: int) -> list[int | str]:
+    """How op ``i`` ran: so many blocks as a whole, or one in detail."""
+    return [piece.count if isinstance(piece, Stretch) else "open" for piece in record.pieces[0, i]]
+
+
+def test_alone_it_never_opens() -> None:
+    record = replay(programs(segment(kernel(1.0), times=5)))
+    assert shape(record, 0) == [5]
+    assert record.end[0] == [5.0]
+
+
+def test_it_opens_when_sms_are_taken_and_again_when_they_come_back() -> None:
+    """Half the SMs are held from 1.5 s to 3.5 s: kernels take twice as long."""
+    taken = Transfer(2.0, 0.0, math.inf, sms=50)
+    blocker = [collective("delay", Transfer(1.5, 0.0, math.inf)), collective("dp", taken, 0)]
+    record = replay(programs(*blocker, segment(kernel(1.0), times=4)))
+    assert shape(record, 2) == [1, "open", "open", 1]
+    # Half of the second block is done at 1.5 s, half of the third at 3.5 s.
+    assert [span.end_s for span in iter_spans(record)][2:] == pytest.approx([1.0, 2.5, 4.0, 5.0])
+
+
+def test_a_change_that_changes_nothing_leaves_it_closed() -> None:
+    """One collective follows another: as many SMs are held all the while."""
+    held = Transfer(1.0, 0.0, math.inf, sms=50)
+    record = replay(programs(collective("dp", held), collective("dp", held), segment(kernel(0.5), times=2)))
+    assert shape(record, 2) == [2]
+    assert record.end[0][2] == pytest.approx(2.0)
+
+
+def test_a_flow_on_its_links_opens_it_and_shares_them() -> None:
+    """100 bytes take 1 s alone; from 0.5 s on another 100 share the link: 50 left take 1 s."""
+    mine, other = Transfer(0.0, 100.0, math.inf, NVLINK), Transfer(0.5, 100.0, math.inf, NVLINK)
+    record = replay(programs(collective("dp", other), segment(collective("tp", mine), kernel(1.0, 0))))
+    assert shape(record, 1) == ["open"]
+    assert record.end[0] == pytest.approx([2.0, 2.5])
+
+
+def test_a_flow_on_other_links_leaves_it_closed() -> None:
+    mine, other = (
+        Transfer(0.0, 100.0, math.inf, NVLINK),
+        Transfer(0.5, 100.0, math.inf, (("nvlink.in", 1.0),)),
+    )
+    record = replay(programs(collective("dp", other), segment(collective("tp", mine), kernel(1.0, 0))))
+    assert shape(record, 1) == [1]
+
+
+def test_what_follows_on_its_stream_waits_for_the_last_op_there() -> None:
+    """The block's collective ends after 2 s, its last kernel after 5; the second collective lies between."""
+    second = Transfer(1.0, 0.0, math.inf)
+    block = [kernel(1.0), collective("tp", second, 0), kernel(3.0, 1)]
+    record = replay(programs(segment(*block), collective("tp", second)))
+    assert record.end[0] == pytest.approx([5.0, 3.0])
+
+
+def test_a_host_that_falls_behind_is_seen_in_each_block() -> None:
+    """Launches take 1 s: the first two ops wait for the host, the third for the second."""
+    block = [kernel(0.5, host_s=1.0), kernel(3.0, host_s=1.0), kernel(0.5, host_s=1.0)]
+    record = replay(programs(segment(*block, times=2)))
+    assert [span.start_s for span in iter_spans(record)] == pytest.approx([1.0, 2.0, 5.0, 5.5, 6.0, 9.0])
+    assert segment_parts(record, 0, 0) == pytest.approx({"gemm": 8.0, "host": 0.5})
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts())
+def test_the_critical_path_and_the_accounts_add_up(run: Scenario) -> None:
+    record = replay(lowered(run).programs)
+    assert sum(critical_path(record).values()) == pytest.approx(record.makespan_s, rel=1e-9)
+    for r, i in record.pieces:
+        start, _, end = record.times(r, i)
+        assert sum(segment_parts(record, r, i).values()) == pytest.approx(end - start, rel=1e-9)
+
+
+def test_the_laws_see_segments_that_open() -> None:
+    """Guards tests/test_segments.py: with everything closed there would be nothing to compare."""
+    run = scenario(
+        tp=2,
+        pp=2,
+        dp=4,
+        zero=1,
+        software={"preset": "megatron-core-2024", "bucket_elements": 1e5},
+        gpu="H100-SXM5-80GB",
+    )
+    record = replay(lowered(run).programs)
+    ran = [isinstance(piece, Stretch) for pieces in record.pieces.values() for piece in pieces]
+    assert True in ran
+    assert False in ran
+    full = replay(spelled_out(lowered(run).programs))
+    assert not full.pieces
+    assert full.events > record.events
+
+
+def test_others_beside_blocks_must_leave_an_sm() -> None:
+    most = Transfer(1.0, 0.0, math.inf, sms=50)
+    problems = program_problems(
+        programs(collective("dp", most), segment(collective("tp", most), kernel(1.0, 0)))
+    )
+    assert problems == ("class 0: its collectives can hold 100 SMs at once, and there are 100 in all",)
+
+
+def test_blocks_run_on_the_compute_stream() -> None:
+    work = Segment(((Block("block", (kernel(1.0),)), 1),))
+    problems = program_problems(programs(Op("segment", "side", "compute", work)))
+    assert problems == ("class 0, op 0 (segment): stream: blocks run on the compute stream, got 'side'",)
