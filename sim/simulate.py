@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .collection import collection_paused
+from .engine.collection import collection_paused
 from .report.result import Result
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import Any
 
 import simpy
 
-from ..collection import collection_paused
 from ..network.sharing import Link
 from ..step.program import UNORDERED, Collective, Compute, Exchange, Programs, Segment
 from .blocks import Beside, Rates, Runs
+from .collection import collection_paused
 from .flows import Flows
 from .meetings import Meetings
 from .ranks import Rank

@@ -127,8 +127,8 @@ class _StepWriter:
         """One segment, or several where parameters are awaited or gradients leave between its blocks."""
         plan, script = self.plan, self.script
         stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
-        first = action.kind is Kind.FORWARD and action.microbatch == 0
-        gathers = self.gathers.pop(action.stage, []) if first else []
+        # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
+        gathers = self.gathers.pop(action.stage, []) if action.kind is Kind.FORWARD else []
         reduces = self.buckets and action == self.final[action.stage]
         if (action.stage, action.kind) not in self.rows:
             self.rows[action.stage, action.kind] = action_blocks(action, stage, plan.blocks)
