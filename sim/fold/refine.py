@@ -5,7 +5,7 @@ that colour. Ranks, communicators and links are vertices (fold.py); knows only n
 
 Each round hashes the multiset of a vertex's neighbours (a sum of 64-bit random numbers, one per label
 and colour, so that order does not matter) and splits colours by it. Hashes can only merge by accident;
-the last step compares the multisets themselves, and refines on if it finds any that differ.
+the last step compares the multisets themselves, and refines on where any differ.
 
 References:
     Cardon and Crochemore 1982, "Partitioning a graph in O(|A| log2 |V|)". Berkholz, Bonsma and Grohe
@@ -46,54 +46,76 @@ def refine(colours: NDArray[np.int64], edges: Edges, *, seed: int = 0) -> NDArra
     ``colours`` are those to start from, one per vertex; ``edges`` are read from ``vertex`` to
     ``neighbour`` only.
     """
-    _, labels = np.unique(edges.label, return_inverse=True)
+    rows = _Rows.of(len(colours), edges)
     random = np.random.default_rng(seed)
     current = _numbered(colours)
     while True:
-        current = _to_fixed_point(current, edges, labels, random)
-        exact = _split_exactly(current, edges, labels)
-        if exact.max(initial=-1) == current.max(initial=-1):
+        current = rows.to_fixed_point(current, random)
+        odd = rows.unlike_their_first(current)
+        if not odd.any():
             return current
-        current = exact
+        current = _paired(current, odd.astype(np.uint64))  # an accident of hashing: part them, and go on
 
 
 def is_equitable(colours: NDArray[np.int64], edges: Edges) -> bool:
     """Whether vertices of one colour see the same multiset of labels and colours."""
-    _, labels = np.unique(edges.label, return_inverse=True)
-    numbered = _numbered(colours)
-    return bool(_split_exactly(numbered, edges, labels).max(initial=-1) == numbered.max(initial=-1))
+    return not _Rows.of(len(colours), edges).unlike_their_first(_numbered(colours)).any()
 
 
-def _to_fixed_point(
-    colours: NDArray[np.int64], edges: Edges, labels: NDArray[np.int64], random: np.random.Generator
-) -> NDArray[np.int64]:
-    kinds = int(labels.max(initial=-1)) + 1
-    while True:
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """The edges sorted by vertex: those of vertex v are the ``degree[v]`` from ``start[v]`` on."""
+
+    vertex: NDArray[np.int64]
+    neighbour: NDArray[np.int64]
+    label: NDArray[np.int64]
+    start: NDArray[np.int64]
+    degree: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, count: int, edges: Edges) -> _Rows:
+        _, label = np.unique(edges.label, return_inverse=True)
+        order = np.argsort(edges.vertex, kind="stable")
+        degree = np.bincount(edges.vertex, minlength=count)
+        return cls(
+            vertex=edges.vertex[order],
+            neighbour=edges.neighbour[order],
+            label=label[order],
+            start=np.concatenate([[0], np.cumsum(degree)[:-1]]),
+            degree=degree,
+        )
+
+    def to_fixed_point(self, colours: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+        """Split colours by hashes of what their vertices see until nothing splits."""
+        kinds = int(self.label.max(initial=-1)) + 1
+        while True:
+            count = int(colours.max(initial=-1)) + 1
+            # One random number per label and colour; sums of them tell multisets apart, but for accidents.
+            numbers = random.integers(0, 2**63, size=kinds * count, dtype=np.uint64)
+            refined = _paired(colours, self._sums(numbers[self.label * count + colours[self.neighbour]]))
+            if refined.max(initial=-1) + 1 == count:
+                return colours
+            colours = refined
+
+    def _sums(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Of each vertex's edges, modulo 2**64."""
+        total = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(values, dtype=np.uint64)])
+        sums: NDArray[np.uint64] = total[self.start + self.degree] - total[self.start]
+        return sums
+
+    def unlike_their_first(self, colours: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Vertices that see another multiset than the first vertex of their colour: none, if equitable."""
         count = int(colours.max(initial=-1)) + 1
-        # One random number per label and colour; sums of them tell multisets apart, but for accidents.
-        numbers = random.integers(0, 2**63, size=kinds * count, dtype=np.uint64)
-        seen = np.zeros(len(colours), dtype=np.uint64)
-        np.add.at(seen, edges.vertex, numbers[labels * count + colours[edges.neighbour]])
-        refined = _paired(colours, seen)
-        if refined.max(initial=-1) + 1 == count:
-            return colours
-        colours = refined
-
-
-def _split_exactly(colours: NDArray[np.int64], edges: Edges, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Split by the multisets themselves: neighbours sorted per vertex, compared as sequences."""
-    count = int(colours.max(initial=-1)) + 1
-    names = labels * count + colours[edges.neighbour]
-    order = np.lexsort((names, edges.vertex))
-    names, degree = names[order], np.bincount(edges.vertex, minlength=len(colours))
-    starts = np.concatenate([[0], np.cumsum(degree)[:-1]])
-    refined = _paired(colours, degree.astype(np.uint64))
-    for position in range(int(degree.max(initial=0))):
-        has = degree > position
-        name = np.zeros(len(colours), dtype=np.uint64)
-        name[has] = names[starts[has] + position].astype(np.uint64) + 1
-        refined = _paired(refined, name)
-    return refined
+        names = self.label * count + colours[self.neighbour]
+        names = names[np.lexsort((names, self.vertex))]
+        _, first = np.unique(colours, return_index=True)
+        model = first[colours]
+        odd: NDArray[np.bool_] = self.degree != self.degree[model]
+        place = np.arange(len(names)) - self.start[self.vertex]
+        alike = ~odd[self.vertex]
+        there = self.start[model[self.vertex[alike]]] + place[alike]
+        odd[self.vertex[alike][names[alike] != names[there]]] = True
+        return odd
 
 
 def _paired(colours: NDArray[np.int64], values: NDArray[np.uint64]) -> NDArray[np.int64]:
