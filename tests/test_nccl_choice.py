@@ -498,7 +498,10 @@ def test_nccls_model_is_as_good_as_it_is_known_to_be(
 
 
 def test_rings_by_force_cost_what_the_log_of_rings_says(shared: Path) -> None:
-    """NCCL_ALGO=Ring on 2 x 8 H100 (nccl-tests issue 309) against the same hosts left to choose."""
+    """NCCL_ALGO=Ring on 2 x 8 H100 against the same hosts left to choose.
+
+    Logs of github.com/NVIDIA/nccl-tests/issues/309.
+    """
     by_log: dict[str, list[Row]] = {}
     for row in rows(shared):
         if row.log.startswith("h100_ib_2n16g") and row.size >= GIB:

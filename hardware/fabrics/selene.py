@@ -31,7 +31,7 @@ PUBLISHED = Published(
     sources=(
         (
             "Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters, "
-            "arXiv:2104.04473, section 5 (three-level fat tree, 850 switches; quoted from memory, unverified)"
+            "arXiv:2104.04473, section 5 (three-level fat tree, 850 switches; unverified)"
         ),
         (
             "NVIDIA DGX SuperPOD with DGX A100, RA-09950-001 "

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..figures import TIMES, count
 from ..timeline import palette
-from ..timeline.svg import FONT, element, group, line, rect, shortened, text, text_width
+from ..timeline.page import page
+from ..timeline.svg import group, line, rect, shortened, text, text_width
 from .sheet import MARGIN, WIDTH, WIRES, Sheet, gigabits, load_colour
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def topology_svg(cluster: Cluster, *, title: str = "", loads: Mapping[str, float
     heading = title or f"{count(cluster.gpus)} {TIMES} {cluster.gpu.name}"
     parts = [*_header(cluster, heading), *_legend(cluster, sheet)]
     parts += [group(sheet.frames), group(sheet.wires, stroke_linecap="round"), group(sheet.boxes)]
-    return _page(heading, parts, bottom + 16)
+    return page(f"Topology: {heading}", parts, bottom + 16)
 
 
 def _drawn(cluster: Cluster, top: float, sheet: Sheet) -> float:
@@ -109,25 +110,3 @@ def _legend(cluster: Cluster, sheet: Sheet) -> Iterator[str]:
         yield line(x, y, x + 22, y, stroke=WIRES[kind], stroke_width=2.4)
         yield text(x + 28, y + 4, WORDS[kind], font_size=12, fill=palette.INK)
         x += 28 + text_width(WORDS[kind], 12) + 24
-
-
-def _page(title: str, parts: list[str], height: float) -> str:
-    from xml.sax.saxutils import escape
-
-    body = "\n".join(
-        [element("title", escape(f"Topology: {title}")), rect(0, 0, WIDTH, height, fill="#ffffff"), *parts]
-    )
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        + element(
-            "svg",
-            f"\n{body}\n",
-            xmlns="http://www.w3.org/2000/svg",
-            width=WIDTH,
-            height=height,
-            viewBox=f"0 0 {WIDTH:g} {height:g}",
-            role="img",
-            font_family=FONT,
-        )
-        + "\n"
-    )
