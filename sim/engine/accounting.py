@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..program.program import Collective, Compute, Exchange, Op, Segment
 from ..report.result import AXES, ActionSpan, Span
-from ..step.program import Collective, Compute, Exchange, Op, Segment
 from .blocks import block_parts, total
 from .record import Piece, Record, Stretch
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..step.program import Exchange, Programs
+from ..program.program import Exchange, Programs
 from ..step.seats import rank_grid
 from .refine import Edges, refine
 

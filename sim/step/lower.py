@@ -14,18 +14,18 @@ from ...hardware.profile import load_profile
 from ...kernels.cost import kernel_seconds
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.collectives import Seat, collective_transfer, message_transfer
+from ..program.program import Program, Programs
 from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
-from .activations import activation_bytes
 from .groups import Groups, build_groups
-from .parameters import stage_parameters
+from .layers.shard import Shard, boundary_bytes, shard_of
+from .layers.stages import build_stages
+from .layers.tape import Costs, Kernel
 from .pipeline import write_step
 from .plan import Plan
-from .program import Program, Programs
 from .refuse import refuse_unsupported
-from .shard import Shard, boundary_bytes, shard_of
-from .stages import build_stages
-from .tape import Costs, Kernel
+from .state.activations import activation_bytes
+from .state.parameters import stage_parameters
 from .weighing import weighed_shape
 
 if TYPE_CHECKING:

@@ -22,17 +22,17 @@ from ...schedules.messages.point_to_point import (
 from ...schedules.orders.action import Action, Kind, actions_of, parts
 from ..network.collectives import collective_transfer, message_transfer
 from ..network.transfer import Transfer
-from . import program
+from ..program import program
+from ..program.program import Block, Collective, Op, Segment
+from ..program.script import Script
+from ..scenario.refusal import NotSupported
 from .actions import action_blocks, gradients_ready
-from .gradients import Gradients
+from .layers.shard import boundary_bytes
 from .messages import Messages
-from .optimizer import OptimizerShare, write_optimizer
 from .plan import Plan
-from .program import Block, Collective, Op, Segment
-from .refusal import NotSupported
-from .script import Script
 from .seats import reach
-from .shard import boundary_bytes
+from .updates.gradients import Gradients
+from .updates.optimizer import OptimizerShare, write_optimizer
 
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 """Actions after which a stage's gradients of a microbatch are there."""

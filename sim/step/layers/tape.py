@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...kernels.kernel import Attention, Gemm, MemoryBound
-from ..network.transfer import Transfer
-from .program import Block, Collective, Compute, Op
+from ....kernels.kernel import Attention, Gemm, MemoryBound
+from ...network.transfer import Transfer
+from ...program.program import Block, Collective, Compute, Op
 
 Kernel = Gemm | Attention | MemoryBound
 
