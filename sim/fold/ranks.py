@@ -13,23 +13,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..program.program import Exchange, Programs
-from ..step.seats import rank_grid
-from .refine import Edges, refine
+from ..step.seats import GROUPS, instances, rank_grid
+from .partition import partition
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..step.lower import Lowered
+    from .fabric import Fabric
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
     """What sets ranks apart: kernels that take ``slow[rank]`` times as long, and the share of its
-    capacity that ``link_share[rank, link]`` leaves of a rank's own link (nic.out, ...).
+    capacity that ``link_share[rank, link]`` leaves of a rank's own link (nic.out, ...), and
+    ``fabric_share[id]`` of a link between switches (``Cluster.topology.links``, in one direction).
     """
 
     slow: Mapping[int, float] = field(default_factory=dict)
     link_share: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    fabric_share: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +63,8 @@ def ranks_of(lowered: Lowered) -> Ranks:
     place = np.empty((world, 4), dtype=np.int64)  # (pp, dp, cp, tp) of each rank
     place[grid.ravel()] = np.indices(grid.shape).reshape(4, world).T
     stage, replica, part, shard = place.T
-    _, dp, cp, tp = grid.shape
-    instance = {
-        "tp": (stage * dp + replica) * cp + part,
-        "dp": stage * tp + shard,
-        "world": np.zeros(world, dtype=np.int64),
-    }
+    _, _, cp, tp = grid.shape
+    instance = {name: instances(grid, axes) for name, axes in GROUPS.items()}
     for name, members in lowered.programs.communicators.items():
         if name != "world":  # joins pipeline ranks: the ends of a tied table, both copies of a stage
             own = (replica * cp + part) * tp + shard if name == "embedding" else shard
@@ -75,20 +74,9 @@ def ranks_of(lowered: Lowered) -> Ranks:
     return Ranks(signature=stage, instance=instance, peer=peer)
 
 
-def classes_of(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
+def classes_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> NDArray[np.int64]:
     """The class of each rank: ranks of one class do the same at the same time."""
-    vertices, edges, colours = ranks.world, [], [_start_colours(ranks, trouble)]
-    for label, (_, instance) in enumerate(sorted(ranks.instance.items())):
-        member = np.flatnonzero(instance >= 0)
-        edges.append((member, vertices + instance[member], label))
-        count = int(instance.max(initial=-1)) + 1
-        colours.append(np.full(count, -1 - label))
-        vertices += count
-    joined = [_edges(*one).both_ways() for one in edges]
-    everyone = np.arange(ranks.world)
-    for q, peer in ranks.peer.items():
-        joined.append(_edges(everyone, peer, len(edges) + q))
-    return refine(np.concatenate(colours), _all(joined))[: ranks.world]
+    return partition(ranks, _start_colours(ranks, trouble), fabric).rank
 
 
 def _start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
@@ -103,18 +91,6 @@ def _start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
     for rank, what in wrong.items():
         kind_of[rank] = kinds[tuple(sorted(what))]
     return ranks.signature * (len(kinds) + 1) + kind_of
-
-
-def _edges(vertex: NDArray[np.int64], neighbour: NDArray[np.int64], label: int) -> Edges:
-    return Edges(vertex=vertex, neighbour=neighbour, label=np.full(len(vertex), label))
-
-
-def _all(edges: list[Edges]) -> Edges:
-    return Edges(
-        vertex=np.concatenate([e.vertex for e in edges]),
-        neighbour=np.concatenate([e.neighbour for e in edges]),
-        label=np.concatenate([e.label for e in edges]),
-    )
 
 
 def _exchanges(programs: Programs) -> list[Exchange]:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Reach = Literal["domain", "host", "unit", "fabric"]
 """How far a message goes: one NVLink domain, one host, hosts on the same leaf switches, beyond."""
 
+_PATTERNS = {"ring": "ring", "tree": "tree", "nvls": "ring", "nvls_tree": "tree", "pairs": "pairs"}
+"""Who sends to whom over the network, by algorithm (patterns.py)."""
+
 REFERENCE_BYTES = float(1 << 30)
 """Payload of the job-wide measurements that a scenario may carry (1 GiB of FP32)."""
 
@@ -43,9 +46,8 @@ def collective_transfer(
     ratio = _measured_ratio(kind, seat, cluster, measured)
     curve = chosen(curves(kind, seat, cluster, collective_constants(), ratio), payload_bytes)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
-    return Transfer(
-        curve.latency_s, payload_bytes, ceiling, _weights(curve), _sms(curve.algorithm, seat, cluster)
-    )
+    sms, pattern = _sms(curve.algorithm, seat, cluster), _PATTERNS[curve.algorithm]
+    return Transfer(curve.latency_s, payload_bytes, ceiling, _weights(curve), sms, pattern)
 
 
 def chosen(

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..network.collectives import Reach, Seat
-from .seats import rank_grid, reach, seat
+from ..scenario.refusal import NotSupported
+from .seats import GROUPS, domains, gpus, instances, rank_grid, reach, seat, uneven
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ...hardware.cluster import Cluster
     from ..scenario.models import Scenario
 
@@ -19,7 +24,7 @@ class Groups:
 
     ``reach[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``first_rank``
     is the lowest global rank of each pipeline rank. Where every stage is there twice (``two_way``), both
-    copies belong to one data-parallel group.
+    copies belong to one data-parallel group. ``gpu`` is where each rank runs.
     """
 
     tp: Seat
@@ -29,19 +34,50 @@ class Groups:
     reach: tuple[Reach, ...]
     first_rank: tuple[int, ...]
     ranks_per_stage: int
+    gpu: NDArray[np.int64]
+
+    def reach_of(self, a: int, b: int, cluster: Cluster) -> Reach:
+        """How far a message from pipeline rank ``a`` to pipeline rank ``b`` goes."""
+        return reach(int(self.gpu[self.first_rank[a]]), int(self.gpu[self.first_rank[b]]), cluster)
 
 
 def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False) -> Groups:
     """Slice the rank grid along each axis and seat the groups."""
     grid = rank_grid(scenario.parallelism)
     pp = grid.shape[0]
-    firsts = [int(grid[r, 0, 0, 0]) for r in range(pp)]
+    gpu = gpus(scenario.cluster, cluster)
+    if scenario.cluster.placement is not None:
+        _refuse_uneven(grid, gpu, cluster)
+    at = gpu[grid]
+    firsts = at[:, 0, 0, 0].tolist()
     return Groups(
-        tp=seat(grid[0, 0, 0, :], cluster),
-        dp=seat(grid[[0, pp - 1] if two_way else [0], :, :, 0].ravel(), cluster),
-        world=seat(grid.ravel(), cluster),
-        embedding=seat(grid[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),
+        tp=seat(at[0, 0, 0, :], cluster),
+        dp=seat(at[[0, pp - 1] if two_way else [0], :, :, 0].ravel(), cluster),
+        world=seat(at.ravel(), cluster),
+        embedding=seat(at[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),
         reach=tuple(reach(firsts[r], firsts[(r + 1) % pp], cluster) for r in range(pp)),
-        first_rank=tuple(firsts),
+        first_rank=tuple(grid[:, 0, 0, 0].tolist()),
         ranks_per_stage=grid[0].size,
+        gpu=gpu,
     )
+
+
+def _refuse_uneven(grid: NDArray[np.int64], gpu: NDArray[np.int64], cluster: Cluster) -> None:
+    """Equal ranks run one program, so their groups must sit alike. Raises NotSupported."""
+    domain = domains(gpu, cluster)
+    for name, axes in GROUPS.items():
+        if uneven(instances(grid, axes), domain):
+            raise NotSupported(
+                "cluster.placement",
+                f"it spreads the {name} groups over NVLink domains unequally, which is not modelled; "
+                "give every group equally many ranks in each of equally many domains",
+            )
+    for a in range(len(grid)):
+        for b in range(a):
+            near = domain[grid[a]] == domain[grid[b]]
+            if near.any() and not near.all():
+                raise NotSupported(
+                    "cluster.placement",
+                    f"pipeline ranks {b} and {a} meet inside an NVLink domain in some replicas only, "
+                    "which is not modelled",
+                )

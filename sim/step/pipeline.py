@@ -30,7 +30,6 @@ from .actions import action_blocks, gradients_ready
 from .layers.shard import boundary_bytes
 from .messages import Messages
 from .plan import Plan
-from .seats import reach
 from .updates.gradients import Gradients
 from .updates.optimizer import OptimizerShare, write_optimizer
 
@@ -199,9 +198,8 @@ class _StepWriter:
         key = (action.stage, action.kind is Kind.FORWARD, part.peer)
         if key not in self.transfers:
             plan = self.plan
-            mine, other = (plan.groups.first_rank[index] for index in (self.index, part.peer))
             count, size = plan.scenario.software.p2p_messages, self._message_bytes(action)
-            distance = reach(mine, other, plan.cluster)
+            distance = plan.groups.reach_of(self.index, part.peer, plan.cluster)
             transfer = message_transfer(size, distance, plan.cluster, messages=count)
             self.transfers[key] = self.shared.transfers.setdefault(transfer, transfer)
         return self.transfers[key]
