@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     Ids = NDArray[np.int64]
 
+Use = tuple[str, str] | tuple[int, int]
+"""A communicator and its pattern, or the sending and receiving pipeline rank of messages."""
+
 FLOWS_PER_NIC = 2
 SLACK = 1 - 1e-9
 
@@ -51,14 +54,15 @@ class Crossing:
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
     """Links that can bind: ``ids`` in ``table``, ``capacity`` in bytes per second; crossings number them
-    from 0. ``collectives`` by (communicator, pattern), ``messages`` by receiving pipeline rank.
+    from 0. ``collectives`` by (communicator, pattern), ``messages`` by (sending, receiving) pipeline
+    rank.
     """
 
     table: LinkTable
     ids: Ids
     capacity: NDArray[np.float64]
     collectives: Mapping[tuple[str, str], Crossing] = field(default_factory=dict)
-    messages: Mapping[int, Crossing] = field(default_factory=dict)
+    messages: Mapping[tuple[int, int], Crossing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +108,8 @@ def topology_for(cluster: Cluster, trouble: Trouble) -> Topology:
     return topology.as_trunks()
 
 
-def _uses(
-    lowered: Lowered, ranks: Ranks, topology: Topology
-) -> Iterator[tuple[tuple[str, str] | int, _Flows]]:
-    """Every communicator with its patterns, and the messages to every pipeline rank."""
+def _uses(lowered: Lowered, ranks: Ranks, topology: Topology) -> Iterator[tuple[Use, _Flows]]:
+    """Every communicator with its patterns, and the messages from every pipeline rank to every other."""
     cluster, gpu = lowered.plan.cluster, lowered.plan.groups.gpu
     domain = domains(gpu, cluster)
     collectives, messages = network_users(lowered.programs)
@@ -115,11 +117,10 @@ def _uses(
         over = sent(pattern, ranks.instance[name], domain)
         at = over.instance, over.sender, over.receiver
         yield (name, pattern), _routed(cluster, topology, gpu, at, over.share, number)
-    for number, target in enumerate(sorted({q for _, q in messages}), len(collectives)):
-        senders = [pp for pp, q in messages if q == target]
-        sender = np.flatnonzero(np.isin(ranks.signature, senders))
+    for number, (source, target) in enumerate(sorted(messages), len(collectives)):
+        sender = np.flatnonzero(ranks.signature == source)
         at = sender, sender, ranks.peer[target][sender]
-        yield target, _routed(cluster, topology, gpu, at, np.ones(len(sender)), number)
+        yield (source, target), _routed(cluster, topology, gpu, at, np.ones(len(sender)), number)
 
 
 def network_users(programs: Programs) -> tuple[set[tuple[str, str]], set[tuple[int, int]]]:
@@ -189,7 +190,7 @@ def _looked_at(topology: Topology, cluster: Cluster) -> NDArray[np.bool_]:
 
 
 def _kept(
-    found: Mapping[tuple[str, str] | int, _Flows],
+    found: Mapping[Use, _Flows],
     topology: Topology,
     cluster: Cluster,
     trouble: Trouble,
@@ -207,13 +208,14 @@ def _kept(
     if not binds.any():
         return None
     new = np.cumsum(binds) - 1
-    collectives, messages = {}, {}
-    for (key, use), link in zip(found.items(), parts, strict=True):
+    collectives: dict[tuple[str, str], Crossing] = {}
+    messages: dict[tuple[int, int], Crossing] = {}
+    for ((a, b), use), link in zip(found.items(), parts, strict=True):
         crossing = _summed(use, new[link], binds[link])
-        if len(crossing.owner) and isinstance(key, tuple):
-            collectives[key] = crossing
-        elif len(crossing.owner) and isinstance(key, int):
-            messages[key] = crossing
+        if len(crossing.owner) and isinstance(a, str) and isinstance(b, str):
+            collectives[a, b] = crossing
+        elif len(crossing.owner) and isinstance(a, int) and isinstance(b, int):
+            messages[a, b] = crossing
     return Fabric(
         table=topology.links,
         ids=ids[binds],
@@ -224,7 +226,11 @@ def _kept(
 
 
 def _most(
-    found: Mapping[tuple[str, str] | int, _Flows], parts: list[Ids], end: str, world: int, links: int
+    found: Mapping[Use, _Flows],
+    parts: list[Ids],
+    end: str,
+    world: int,
+    links: int,
 ) -> NDArray[np.float64]:
     """By link, how many NICs' full rate the ranks at one end can put on it, whatever they run."""
     keys, loads = [], []

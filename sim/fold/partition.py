@@ -84,7 +84,7 @@ class _Graph:
         self.links = self._vertices(len(capacity), capacity)
         for (name, _), crossing in sorted(fabric.collectives.items()):
             self._load(crossing, self.first[name] + crossing.owner)
-        for target, crossing in sorted(fabric.messages.items()):
+        for (_, target), crossing in sorted(fabric.messages.items()):
             senders, number = np.unique(crossing.owner, return_inverse=True)
             message = self._vertices(len(senders)) + np.arange(len(senders))
             self._join(senders, message)

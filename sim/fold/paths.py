@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..network.paths import NO_PATHS, Path, Paths
-from .partition import partition
+from .partition import Partition, partition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def paths_of_classes(
     fabric: Fabric | None,
     ranks: Ranks,
+    found: Partition | None,
     classes: Ids,
     first: Mapping[int, int],
     names: Mapping[int, Mapping[str, str]],
@@ -35,7 +36,7 @@ def paths_of_classes(
     """``first`` rank of each class; ``names[class]`` are those of its renamed communicators."""
     if fabric is None:
         return NO_PATHS
-    found = partition(ranks, classes, fabric)
+    found = found or partition(ranks, classes, fabric)
     _, representative = np.unique(found.link, return_index=True)
     name = [fabric.table.name(link) for link in fabric.ids[representative].tolist()]
     capacity = dict(zip(name, fabric.capacity[representative].tolist(), strict=True))
@@ -47,7 +48,7 @@ def paths_of_classes(
             if instance in paths:
                 collectives[r, names[r].get(communicator, communicator), pattern] = paths[instance]
     messages: dict[tuple[int, int], Path] = {}
-    for target, crossing in fabric.messages.items():
+    for (_, target), crossing in fabric.messages.items():
         paths = _paths(crossing, classes, found.link, set(first.values()), name)
         for r, rank in first.items():
             if rank in paths:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .fabric import Fabric
+    from .partition import Partition
 
 
 def programs_of_classes(
@@ -31,15 +32,19 @@ def programs_of_classes(
     classes: NDArray[np.int64],
     trouble: Trouble,
     fabric: Fabric | None = None,
+    found: Partition | None = None,
 ) -> Programs:
-    """One program per class. With a class for each rank, the whole job unfolded."""
+    """One program per class. With a class for each rank, the whole job unfolded.
+
+    ``found`` is the partition that ``classes`` are of, where it is at hand.
+    """
     first: dict[int, int] = {}
     for rank, number in enumerate(classes.tolist()):
         first.setdefault(number, rank)
     written = [_Class(programs, ranks, classes, trouble, rank) for _, rank in sorted(first.items())]
     communicators = {name: members for one in written for name, members in one.communicators.items()}
     names = {number: one.names for number, one in enumerate(written)}
-    paths = paths_of_classes(fabric, ranks, classes, first, names)
+    paths = paths_of_classes(fabric, ranks, found, classes, first, names)
     return replace(
         programs,
         classes=tuple(one.program(paths.routed(r)) for r, one in enumerate(written)),

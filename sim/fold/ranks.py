@@ -14,7 +14,7 @@ import numpy as np
 
 from ..program.program import Exchange, Programs
 from ..step.seats import GROUPS, instances, rank_grid
-from .partition import partition
+from .partition import Partition, partition
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,7 +76,12 @@ def ranks_of(lowered: Lowered) -> Ranks:
 
 def classes_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> NDArray[np.int64]:
     """The class of each rank: ranks of one class do the same at the same time."""
-    return partition(ranks, _start_colours(ranks, trouble), fabric).rank
+    return partition_of(ranks, trouble, fabric).rank
+
+
+def partition_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> Partition:
+    """The classes of ranks, communicators and links."""
+    return partition(ranks, _start_colours(ranks, trouble), fabric)
 
 
 def _start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:

@@ -16,14 +16,13 @@ import numpy as np
 from ..report.result import RankClass
 from .fabric import can_bind, fabric_of
 from .programs import programs_of_classes
-from .ranks import Trouble, classes_of, ranks_of
+from .ranks import Trouble, partition_of, ranks_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..program.program import Programs
     from ..step.lower import Lowered
-    from .fabric import Fabric
     from .ranks import Ranks
 
 MOST_RANKS = 4096
@@ -58,11 +57,12 @@ def folded(lowered: Lowered, trouble: Trouble = HEALTHY, *, max_classes: int = M
     fabric = fabric_of(lowered, ranks, trouble)
     if trouble == HEALTHY and fabric is None:
         return _structural(lowered)
-    classes = classes_of(ranks, trouble, fabric)
-    count = int(classes.max()) + 1
+    found = partition_of(ranks, trouble, fabric)
+    count = int(found.rank.max()) + 1
     if count > max_classes:
         raise ValueError(_too_many(lowered, count, max_classes))
-    return _of_classes(lowered, ranks, classes, trouble, fabric)
+    programs = programs_of_classes(lowered.programs, ranks, found.rank, trouble, fabric, found)
+    return _of_classes(ranks, found.rank, programs)
 
 
 def unfolded(lowered: Lowered, trouble: Trouble = HEALTHY) -> Folded:
@@ -74,7 +74,8 @@ def unfolded(lowered: Lowered, trouble: Trouble = HEALTHY) -> Folded:
             "fewer GPUs"
         )
     ranks = ranks_of(lowered)
-    return _of_classes(lowered, ranks, np.arange(world), trouble, fabric_of(lowered, ranks, trouble))
+    each, fabric = np.arange(world), fabric_of(lowered, ranks, trouble)
+    return _of_classes(ranks, each, programs_of_classes(lowered.programs, ranks, each, trouble, fabric))
 
 
 def _structural(lowered: Lowered) -> Folded:
@@ -87,9 +88,7 @@ def _structural(lowered: Lowered) -> Folded:
     return Folded(programs=lowered.programs, ranks=ranks, first_of_stage={r: r for r in range(len(ranks))})
 
 
-def _of_classes(
-    lowered: Lowered, ranks: Ranks, classes: NDArray[np.int64], trouble: Trouble, fabric: Fabric | None
-) -> Folded:
+def _of_classes(ranks: Ranks, classes: NDArray[np.int64], programs: Programs) -> Folded:
     _, first, counts = np.unique(classes, return_index=True, return_counts=True)
     stages = ranks.signature[first].tolist()
     named = tuple(
@@ -97,7 +96,7 @@ def _of_classes(
         for pp, rank, count in zip(stages, first.tolist(), counts.tolist(), strict=True)
     )
     return Folded(
-        programs=programs_of_classes(lowered.programs, ranks, classes, trouble, fabric),
+        programs=programs,
         ranks=named,
         first_of_stage={pp: stages.index(pp) for pp in set(stages)},
     )
