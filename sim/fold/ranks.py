@@ -63,6 +63,7 @@ def ranks_of(lowered: Lowered) -> Ranks:
     _, dp, cp, tp = grid.shape
     instance = {
         "tp": (stage * dp + replica) * cp + part,
+        "cp": (stage * dp + replica) * tp + shard,
         "dp": stage * tp + shard,
         "world": np.zeros(world, dtype=np.int64),
     }

@@ -221,7 +221,7 @@ class _StepWriter:
         received = [part for part in exchange.parts if isinstance(part, Recv)]
         if not (software.scatter_gather_p2p and received and shard.tp > 1) or shard.sequence_parallel:
             return
-        transfer = plan.costs.transfer("all_gather", shard.hidden_bytes)
+        transfer = plan.costs.transfer("tp", "all_gather", shard.hidden_bytes)
         for _ in received:
             index = self.script.beside(
                 "message all_gather",
