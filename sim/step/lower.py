@@ -68,10 +68,9 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     groups = build_groups(scenario, cluster, two_way=two_way)
     kernels: dict[Kernel, float] = {}
     costs = _costs(scenario, cluster, profile, groups, kernels)
-    recompute = _partial_recompute(scenario)
-    blocks = Blocks(shard=shard, software=scenario.software, costs=costs, recompute=recompute)
+    blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
     if schedule.weighs:
-        sizes = activation_bytes(shard, scenario.software, selective=recompute == "selective")
+        sizes = activation_bytes(shard, scenario.software)
         shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
@@ -100,11 +99,6 @@ def _message_s(scenario: Scenario, cluster: Cluster, shard: Shard, groups: Group
     size = boundary_bytes(shard, scenario.software)
     transfers = (message_transfer(size, reach, cluster) for reach in groups.reach)
     return statistics.median(transfer.solo_s for transfer in transfers)
-
-
-def _partial_recompute(scenario: Scenario) -> str:
-    recompute = scenario.training.recompute
-    return "selective" if recompute == "selective" else "none"
 
 
 def _costs(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .kinds import LayerKind
+
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
     from ...software.software import Software
@@ -45,6 +47,10 @@ class Shard:
     biases: bool
     rope: bool
     rms_norm: bool
+
+    def of(self, kind: LayerKind) -> Shard:
+        """The share of a layer of that kind."""
+        return self
 
     @property
     def tokens(self) -> int:
