@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..program.program import Exchange, Programs
-from ..step.seats import GROUPS, instances, rank_grid
+from ..step.seats import GROUPS, cut, instances, rank_grid
 from .partition import Partition, partition
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def ranks_of(lowered: Lowered) -> Ranks:
     place[grid.ravel()] = np.indices(grid.shape).reshape(4, world).T
     stage, replica, part, shard = place.T
     _, _, cp, tp = grid.shape
-    instance = {name: instances(grid, axes) for name, axes in GROUPS.items()}
+    fine = cut(grid, lowered.plan.shard.cp_a2a)
+    instance = {name: instances(fine, axes) for name, axes in GROUPS.items()}
     for name, members in lowered.programs.communicators.items():
         if name != "world":  # joins pipeline ranks: the ends of a tied table, both copies of a stage
             own = (replica * cp + part) * tp + shard if name == "embedding" else shard

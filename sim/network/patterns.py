@@ -3,7 +3,8 @@
 NVLink domains follow one another in the order of their first ranks. A ring goes from domain to domain, on
 as many channels as a domain has members: the i-th sends to the i-th of the next, down its rail. Two binary
 trees join domains in the same way, both up and down. Messages between all pairs go to every member of
-other domains. Knows ranks and domains as arrays; knows neither links nor rates.
+other domains. Where each rank hands something to its neighbour (ring attention), the last of a domain alone
+sends to the first of the next. Knows ranks and domains as arrays; knows neither links nor rates.
 
 Sources: NCCL v2.28.9 src/graph/connect.cc (connectRings, connectTrees: channel by channel through nodes),
 src/graph/trees.cc (ncclGetDtree), as schedules/transfers/trees.py has them.
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     Ids = NDArray[np.int64]
 
-Pattern = Literal["ring", "tree", "pairs"]
+Pattern = Literal["ring", "tree", "pairs", "neighbours"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
@@ -103,6 +104,9 @@ def _between(
         hosts.first[group] + np.tile(b, len(groups)),
     )
     here, there, ranks = hosts.size[source], hosts.size[target], hosts.ranks[group]
+    if pattern == "neighbours":
+        last, first = hosts.start[source] + here - 1, hosts.start[target]
+        return group, hosts.member[last], hosts.member[first], np.tile(share, len(groups))
     lanes = here * there if pattern == "pairs" else np.maximum(here, there)
     row = np.repeat(np.arange(len(group)), lanes)
     lane = np.arange(len(row)) - np.repeat(np.cumsum(lanes) - lanes, lanes)
@@ -117,7 +121,7 @@ def _between(
 
 def _edges(pattern: str, count: int) -> tuple[Ids, Ids, NDArray[np.float64]]:
     """From which part to which, with the share of what a part sends in all."""
-    if pattern == "ring":
+    if pattern in ("ring", "neighbours"):
         here = np.arange(count)
         return here, (here + 1) % count, np.ones(count)
     if pattern == "tree":

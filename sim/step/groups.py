@@ -9,7 +9,7 @@ import numpy as np
 
 from ..network.collectives import Reach, Seat
 from ..scenario.refusal import NotSupported
-from .seats import GROUPS, domains, gpus, instances, rank_grid, reach, seat, uneven
+from .seats import GROUPS, cut, domains, gpus, instances, rank_grid, reach, seat, uneven
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +28,9 @@ class Groups:
     """
 
     tp: Seat
+    cp: Seat
+    cp_heads: Seat
+    cp_ring: Seat
     dp: Seat
     world: Seat
     embedding: Seat
@@ -40,18 +43,26 @@ class Groups:
         """How far a message from pipeline rank ``a`` to pipeline rank ``b`` goes."""
         return reach(int(self.gpu[self.first_rank[a]]), int(self.gpu[self.first_rank[b]]), cluster)
 
+    def along(self, axis: str) -> Seat:
+        """A group whose collectives run inside a layer; a cp group may be cut in two ways at once."""
+        return {"tp": self.tp, "cp": self.cp, "cp.heads": self.cp_heads, "cp.ring": self.cp_ring}[axis]
+
 
 def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False) -> Groups:
     """Slice the rank grid along each axis and seat the groups."""
+    heads = scenario.parallelism.cp_a2a or 1
     grid = rank_grid(scenario.parallelism)
     pp = grid.shape[0]
     gpu = gpus(scenario.cluster, cluster)
     if scenario.cluster.placement is not None:
-        _refuse_uneven(grid, gpu, cluster)
+        _refuse_uneven(cut(grid, heads), gpu, cluster)
     at = gpu[grid]
     firsts = at[:, 0, 0, 0].tolist()
     return Groups(
         tp=seat(at[0, 0, 0, :], cluster),
+        cp=seat(at[0, 0, :, 0], cluster),
+        cp_heads=seat(at[0, 0, :heads, 0], cluster),
+        cp_ring=seat(at[0, 0, ::heads, 0], cluster),
         dp=seat(at[[0, pp - 1] if two_way else [0], :, :, 0].ravel(), cluster),
         world=seat(at.ravel(), cluster),
         embedding=seat(at[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),

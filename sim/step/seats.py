@@ -27,8 +27,23 @@ if TYPE_CHECKING:
 AXES = ("pp", "dp", "cp", "tp")
 """Axes of ``rank_grid``, slowest first."""
 
-GROUPS = {"tp": ("tp",), "dp": ("dp", "cp"), "world": AXES}
-"""Process groups by name, with the axes that they run along; what joins single stages is not here."""
+FINE_AXES = ("pp", "dp", "cp.ring", "cp.heads", "tp")
+"""Axes of a grid that ``cut`` gave: cp in two."""
+
+_CP = ("cp.ring", "cp.heads")
+GROUPS = {
+    "tp": ("tp",),
+    "cp": _CP,
+    "cp.ring": ("cp.ring",),
+    "cp.heads": ("cp.heads",),
+    "dp": ("dp", *_CP),
+    "world": FINE_AXES,
+}
+"""Process groups by name, with the fine axes that they run along; what joins single stages is not here.
+
+A communicator with a name from here gets its links, its place in the folding, and the check of a placement
+by being here.
+"""
 
 
 def rank_grid(parallelism: Parallelism) -> Ids:
@@ -41,10 +56,16 @@ def rank_grid(parallelism: Parallelism) -> Ids:
     return grid.transpose(positions)
 
 
+def cut(grid: Ids, heads: int) -> Ids:
+    """A rank grid by its fine axes; ``heads`` neighbours of a cp group exchange heads."""
+    pp, dp, cp, tp = grid.shape
+    return grid.reshape(pp, dp, cp // heads, heads, tp)
+
+
 def instances(grid: Ids, axes: Iterable[str]) -> Ids:
-    """By rank, the number of its group along ``axes``: ranks that differ in nothing else are one group."""
+    """By rank, the number of its group along fine ``axes``: ranks that differ in nothing else are one."""
     along = set(axes)
-    shape = [1 if axis in along else size for axis, size in zip(AXES, grid.shape, strict=True)]
+    shape = [1 if axis in along else size for axis, size in zip(FINE_AXES, grid.shape, strict=True)]
     number = np.empty(grid.size, dtype=np.int64)
     number[grid.ravel()] = np.broadcast_to(np.arange(np.prod(shape)).reshape(shape), grid.shape).ravel()
     return number
