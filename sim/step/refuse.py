@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..scenario.refusal import NotSupported
+from .layers.recompute import FULL, OPERATORS, recomputed_parts
 from .layers.shard import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -41,6 +42,15 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "calibration",
             "profiles of your own are not read yet; leave it out (each GPU has a shipped one)",
+        )
+    there = {"core_attn", "layernorm", "mlp"}
+    there |= {"moe", "moe_act"} if model.moe else set()
+    there |= {"shared_experts"} if model.moe and model.moe.shared_expert_ffn_hidden_size else set()
+    there |= {"mla_up_proj"} if model.mla else set()
+    if parts := recomputed_parts(training) - there - OPERATORS - FULL:
+        wrong, known = ", ".join(sorted(parts)), ", ".join(sorted(there))
+        raise NotSupported(
+            "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
         )
     _refuse_machine(scenario.cluster)
     if training.precision not in ELEMENT_BYTES:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ...program.program import Block
 from ...software.software import Software
 from .attention_core import attention_backward, attention_forward
-from .latent import latent_backward, latent_forward, latent_weight_grad
+from .latent import latent_backward, latent_forward, latent_weight_grad, up_projections
 from .linear import (
     Linear,
     column_backward,
@@ -24,8 +24,18 @@ from .linear import (
 )
 from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
 from .moe import moe_backward, moe_forward, moe_weight_grad
-from .pointwise import norm, norm_backward, rearrange, residual, residual_backward, rope, small_kernels
+from .pointwise import (
+    activation,
+    norm,
+    norm_backward,
+    rearrange,
+    residual,
+    residual_backward,
+    rope,
+    small_kernels,
+)
 from .prediction import join_backward, join_forward, join_weight_grad
+from .recompute import FULL, NOTHING, OPERATORS, Recompute, title
 from .shard import Shard
 from .tape import Costs, Tape
 
@@ -38,24 +48,24 @@ def _proj(shard: Shard) -> Linear:
     return Linear(name="proj", inputs=shard.attention_width, outputs=shard.hidden)
 
 
-def forward_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
+def forward_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
     """The layer's forward pass: the same whatever of it ``recompute`` runs again later."""
     tape = Tape(costs)
     write_forward(tape, shard, software)
     return tape.block("layer forward")
 
 
-def backward_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
-    """The layer's backward pass; ``recompute`` is none, selective or full."""
+def backward_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
+    """The layer's backward pass, with what of the forward pass it runs again."""
     return _backward(shard, software, costs, recompute, name="backward", split=False)
 
 
-def input_grad_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
+def input_grad_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
     """The layer's backward pass without the weight gradients, which are put off."""
     return _backward(shard, software, costs, recompute, name="input gradient", split=True)
 
 
-def weight_grad_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
+def weight_grad_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
     """The weight gradients of the layer's matrices. Attention has none; norms and biases have theirs in I."""
     tape = Tape(costs)
     (moe_weight_grad if shard.experts else mlp_weight_grad)(tape, shard, software)
@@ -70,13 +80,15 @@ def weight_grad_block(shard: Shard, software: Software, costs: Costs, recompute:
 
 
 def _backward(
-    shard: Shard, software: Software, costs: Costs, recompute: str, *, name: str, split: bool
+    shard: Shard, software: Software, costs: Costs, recompute: Recompute, *, name: str, split: bool
 ) -> Block:
     tape = Tape(costs)
-    if recompute == "full":
+    if recompute == FULL:
         write_forward(tape, shard, software)
-    write_backward(tape, shard, software, recompute_attention=recompute == "selective", split=split)
-    return tape.block(f"layer {name} ({recompute} recompute)")
+    elif recompute == OPERATORS:
+        _operators_again(tape, shard, software)
+    write_backward(tape, shard, software, recompute=recompute, split=split)
+    return tape.block(f"layer {name} ({title(recompute)} recompute)")
 
 
 def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
@@ -86,13 +98,32 @@ def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
     end_forward(tape, shard, software)
 
 
+def _operators_again(tape: Tape, shard: Shard, software: Software) -> None:
+    """torchtitan's rule: K, the projection and the second branch are multiplied again.
+
+    Reduced outputs are kept, gathered inputs are not.
+    """
+    h, branch = shard.hidden, shard.ffn
+    keys = Linear(name="k again", inputs=h, outputs=shard.kv_heads * shard.head_dim)
+    norm(tape, shard, software)
+    column_forward(tape, (keys,), shard, software)
+    rope(tape, shard, software)
+    tape.kernel("proj again", _proj(shard).forward(shard))
+    residual(tape, shard, software)
+    norm(tape, shard, software)
+    if shard.gate == 2:
+        column_forward(tape, (Linear(name="fc1 again", inputs=h, outputs=branch),), shard, software)
+    activation(tape, shard, software)
+
+
 def write_backward(
-    tape: Tape, shard: Shard, software: Software, *, recompute_attention: bool, split: bool = False
+    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute = NOTHING, split: bool = False
 ) -> None:
     """Append the backward pass, last operator first; ``split`` leaves out the matrices' weight gradients."""
     residual_backward(tape, shard, software)
-    (moe_backward if shard.experts else mlp_backward)(tape, shard, software, split=split)
-    attention_part_backward(tape, shard, software, recompute_attention=recompute_attention, split=split)
+    backward = moe_backward if shard.experts else mlp_backward
+    backward(tape, shard, software, recompute=recompute, split=split)
+    attention_part_backward(tape, shard, software, recompute=recompute, split=split)
 
 
 def attention_part_forward(tape: Tape, shard: Shard, software: Software) -> None:
@@ -113,17 +144,21 @@ def attention_part_forward(tape: Tape, shard: Shard, software: Software) -> None
 
 
 def attention_part_backward(
-    tape: Tape, shard: Shard, software: Software, *, recompute_attention: bool, split: bool
+    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute, split: bool
 ) -> None:
     """The same backward."""
     norm_backward(tape, shard, software)
     residual_backward(tape, shard, software)
     (row_input_grad if split else row_backward)(tape, _proj(shard), shard, software)
-    if recompute_attention:
+    if "mla_up_proj" in recompute:
+        up_projections(tape, shard, software)
+    if "core_attn" in recompute:
         attention_forward(tape, shard, software)
     attention_backward(tape, shard, software)
     rope(tape, shard, software)
     rearrange(tape, shard, software)
+    if "layernorm" in recompute:
+        norm(tape, shard, software)
     if shard.latent:
         latent_backward(tape, shard, software, split=split)
     else:

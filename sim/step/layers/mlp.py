@@ -17,7 +17,8 @@ from .linear import (
     row_input_grad,
     row_weight_grad,
 )
-from .pointwise import activation, activation_backward
+from .pointwise import activation, activation_backward, norm
+from .recompute import NOTHING, Recompute
 from .shard import Shard
 from .tape import Tape
 
@@ -38,12 +39,22 @@ def mlp_forward(tape: Tape, shard: Shard, software: Software) -> None:
     row_forward(tape, second, shard, software)
 
 
-def mlp_backward(tape: Tape, shard: Shard, software: Software, *, split: bool) -> None:
-    """Gradients of the input and, unless ``split``, of the matrices."""
+def mlp_backward(
+    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute = NOTHING, split: bool = False
+) -> None:
+    """Gradients of the input and, unless ``split``, of the matrices.
+
+    Recomputed, it runs again as a checkpoint does: the last product too. The norm before it is run again
+    for the first matrix.
+    """
     first, second = mlp_linears(shard, software)
     row, column = (row_input_grad, column_input_grad) if split else (row_backward, column_backward)
+    if "mlp" in recompute:
+        mlp_forward(tape, shard, software)
     row(tape, second, shard, software)
     activation_backward(tape, shard, software)
+    if "layernorm" in recompute:
+        norm(tape, shard, software)
     column(tape, first, shard, software)
 
 

@@ -20,7 +20,8 @@ from ...software.software import Software
 from .experts import Experts
 from .linear import Linear, accumulate_gradient, row_input_grad, row_weight_grad
 from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
-from .pointwise import activation, activation_backward
+from .pointwise import activation, activation_backward, norm
+from .recompute import NOTHING, Recompute
 from .shard import Shard
 from .tape import Tape
 
@@ -44,15 +45,23 @@ def moe_forward(tape: Tape, shard: Shard, software: Software) -> None:
     gather(tape, shard, software)
 
 
-def moe_backward(tape: Tape, shard: Shard, software: Software, *, split: bool) -> None:
+def moe_backward(
+    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute = NOTHING, split: bool = False
+) -> None:
     """Gradients of the input and, unless ``split``, of the experts' matrices and the router."""
+    if "moe" in recompute:
+        moe_forward(tape, shard, software)
+    elif "shared_experts" in recompute:
+        shared_forward(tape, shard, software)
     gather_backward(tape, shard, software)
     arrive(tape, exchange(tape, shard, "combine backward"))
-    work_backward(tape, shard, software, split=split)
+    work_backward(tape, shard, software, recompute=recompute, split=split)
     sent = exchange(tape, shard, "dispatch backward")
     if software.moe_shared_expert_overlap:
         shared_backward(tape, shard, software, split=split)
     arrive(tape, sent)
+    if "layernorm" in recompute:
+        norm(tape, shard, software)
     route_backward(tape, shard, software, split=split, shared=not software.moe_shared_expert_overlap)
 
 
@@ -122,12 +131,16 @@ def work(tape: Tape, shard: Shard, software: Software) -> None:
     _etp(tape, shard, "reduce_scatter")
 
 
-def work_backward(tape: Tape, shard: Shard, software: Software, *, split: bool) -> None:
+def work_backward(
+    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute = NOTHING, split: bool = False
+) -> None:
     """Gradients of rows and, unless ``split``, of the experts' matrices."""
     _etp(tape, shard, "all_gather")
     _sort(tape, shard, "sort by source backward")
     first, second = _matrices(shard)
     for linear in (second, first):
+        if linear is second and "moe_act" in recompute:
+            activation(tape, _rows(shard), software)
         _grouped(tape, linear, shard, software, "dgrad")
         if not split:
             _grouped(tape, linear, shard, software, "wgrad")
