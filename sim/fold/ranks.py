@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..program.program import Exchange, Programs
-from ..step.seats import GROUPS, cut, instances, rank_grid
+from ..step.seats import group_numbers, numbers_across_stages, rank_grid
 from .partition import Partition, partition
 
 if TYPE_CHECKING:
@@ -63,13 +63,12 @@ def ranks_of(lowered: Lowered) -> Ranks:
     place = np.empty((world, 4), dtype=np.int64)  # (pp, dp, cp, tp) of each rank
     place[grid.ravel()] = np.indices(grid.shape).reshape(4, world).T
     stage, replica, part, shard = place.T
-    _, _, cp, tp = grid.shape
-    fine = cut(grid, lowered.plan.shard.cp_a2a)
-    instance = {name: instances(fine, axes) for name, axes in GROUPS.items()}
+    parallelism, heads = lowered.plan.scenario.parallelism, lowered.plan.shard.cp_a2a
+    instance = group_numbers(parallelism, heads)
+    across = numbers_across_stages(parallelism, heads)
     for name, members in lowered.programs.communicators.items():
         if name != "world":  # joins pipeline ranks: the ends of a tied table, both copies of a stage
-            own = (replica * cp + part) * tp + shard if name == "embedding" else shard
-            instance[name] = np.where(np.isin(stage, members), own, -1)
+            instance[name] = np.where(np.isin(stage, members), across[name.split(" ")[0]], -1)
     peers = sorted({part.peer for op in _exchanges(lowered.programs) for part in op.parts})
     peer = {q: grid[q, replica, part, shard] for q in peers if q < pp}
     return Ranks(signature=stage, instance=instance, peer=peer)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..network.collectives import Reach, Seat
 from ..scenario.refusal import NotSupported
-from .seats import GROUPS, cut, domains, gpus, instances, rank_grid, reach, seat, uneven
+from .seats import domains, expert_grid, gpus, group_numbers, rank_grid, reach, seat, uneven
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +24,8 @@ class Groups:
 
     ``reach[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``first_rank``
     is the lowest global rank of each pipeline rank. Where every stage is there twice (``two_way``), both
-    copies belong to one data-parallel group. ``gpu`` is where each rank runs.
+    copies belong to one data-parallel group. Experts have groups of their own: ``ep`` exchanges tokens,
+    ``etp`` shares experts, ``edp`` holds the same ones. ``gpu`` is where each rank runs.
     """
 
     tp: Seat
@@ -32,6 +33,9 @@ class Groups:
     cp_heads: Seat
     cp_ring: Seat
     dp: Seat
+    ep: Seat
+    etp: Seat
+    edp: Seat
     world: Seat
     embedding: Seat
     reach: tuple[Reach, ...]
@@ -45,7 +49,8 @@ class Groups:
 
     def along(self, axis: str) -> Seat:
         """A group whose collectives run inside a layer; a cp group may be cut in two ways at once."""
-        return {"tp": self.tp, "cp": self.cp, "cp.heads": self.cp_heads, "cp.ring": self.cp_ring}[axis]
+        inside = {"tp": self.tp, "cp": self.cp, "cp.heads": self.cp_heads, "cp.ring": self.cp_ring}
+        return (inside | {"ep": self.ep, "etp": self.etp})[axis]
 
 
 def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False) -> Groups:
@@ -55,15 +60,19 @@ def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False)
     pp = grid.shape[0]
     gpu = gpus(scenario.cluster, cluster)
     if scenario.cluster.placement is not None:
-        _refuse_uneven(cut(grid, heads), gpu, cluster)
-    at = gpu[grid]
+        _refuse_uneven(scenario, gpu, cluster)
+    at, experts = gpu[grid], gpu[expert_grid(scenario.parallelism)]
+    copies = [0, pp - 1] if two_way else [0]
     firsts = at[:, 0, 0, 0].tolist()
     return Groups(
         tp=seat(at[0, 0, 0, :], cluster),
         cp=seat(at[0, 0, :, 0], cluster),
         cp_heads=seat(at[0, 0, :heads, 0], cluster),
         cp_ring=seat(at[0, 0, ::heads, 0], cluster),
-        dp=seat(at[[0, pp - 1] if two_way else [0], :, :, 0].ravel(), cluster),
+        dp=seat(at[copies, :, :, 0].ravel(), cluster),
+        ep=seat(experts[0, 0, :, 0], cluster),
+        etp=seat(experts[0, 0, 0, :], cluster),
+        edp=seat(experts[copies, :, 0, 0].ravel(), cluster),
         world=seat(at.ravel(), cluster),
         embedding=seat(at[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),
         reach=tuple(reach(firsts[r], firsts[(r + 1) % pp], cluster) for r in range(pp)),
@@ -73,11 +82,11 @@ def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False)
     )
 
 
-def _refuse_uneven(grid: NDArray[np.int64], gpu: NDArray[np.int64], cluster: Cluster) -> None:
+def _refuse_uneven(scenario: Scenario, gpu: NDArray[np.int64], cluster: Cluster) -> None:
     """Equal ranks run one program, so their groups must sit alike. Raises NotSupported."""
-    domain = domains(gpu, cluster)
-    for name, axes in GROUPS.items():
-        if uneven(instances(grid, axes), domain):
+    grid, domain = rank_grid(scenario.parallelism), domains(gpu, cluster)
+    for name, numbers in group_numbers(scenario.parallelism, scenario.parallelism.cp_a2a or 1).items():
+        if uneven(numbers, domain):
             raise NotSupported(
                 "cluster.placement",
                 f"it spreads the {name} groups over NVLink domains unequally, which is not modelled; "

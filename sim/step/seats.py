@@ -7,7 +7,7 @@ Oversubscribed links are no part of a seat: what a group may take of them is dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,10 +28,15 @@ AXES = ("pp", "dp", "cp", "tp")
 """Axes of ``rank_grid``, slowest first."""
 
 FINE_AXES = ("pp", "dp", "cp.ring", "cp.heads", "tp")
-"""Axes of a grid that ``cut`` gave: cp in two."""
+"""The same with cp in two: neighbours that exchange heads, and rings of these."""
+
+EXPERT_AXES = ("pp", "edp", "ep", "etp")
+"""Axes of ``expert_grid``."""
+
+Groups = Mapping[str, tuple[str, ...]]
 
 _CP = ("cp.ring", "cp.heads")
-GROUPS = {
+GROUPS: Groups = {
     "tp": ("tp",),
     "cp": _CP,
     "cp.ring": ("cp.ring",),
@@ -41,9 +46,11 @@ GROUPS = {
 }
 """Process groups by name, with the fine axes that they run along; what joins single stages is not here.
 
-A communicator with a name from here gets its links, its place in the folding, and the check of a placement
-by being here.
+A communicator with a name from here, or from EXPERT_GROUPS, gets its links, its place in the folding and
+the check of a placement by being here.
 """
+
+EXPERT_GROUPS: Groups = {"ep": ("ep",), "etp": ("etp",), "edp": ("edp",)}
 
 
 def rank_grid(parallelism: Parallelism) -> Ids:
@@ -56,16 +63,42 @@ def rank_grid(parallelism: Parallelism) -> Ids:
     return grid.transpose(positions)
 
 
-def cut(grid: Ids, heads: int) -> Ids:
-    """A rank grid by its fine axes; ``heads`` neighbours of a cp group exchange heads."""
+def expert_grid(parallelism: Parallelism) -> Ids:
+    """Ranks as an array of shape (pp, edp, ep, etp): how experts are spread over the ranks of a stage.
+
+    The ranks of a stage in their global order, etp fastest, then ep (Megatron-LM parallel_state.py,
+    ``expert_decoder_rank_generator``: the same order with sizes of its own).
+    """
+    grid = rank_grid(parallelism)
+    stages = np.sort(grid.reshape(grid.shape[0], -1), axis=1)
+    return stages.reshape(grid.shape[0], -1, parallelism.ep, parallelism.etp)
+
+
+def group_numbers(parallelism: Parallelism, heads: int) -> dict[str, Ids]:
+    """By name and rank, the number of the rank's group; ``heads`` neighbours of a cp group exchange heads."""
+    return _numbers(parallelism, heads, GROUPS, EXPERT_GROUPS)
+
+
+def numbers_across_stages(parallelism: Parallelism, heads: int) -> dict[str, Ids]:
+    """The same for groups that hold the same ranks of several stages, as both copies of a stage do."""
+    dense, experts = (
+        {n: ("pp", *along) for n, along in groups.items()} for groups in (GROUPS, EXPERT_GROUPS)
+    )
+    return _numbers(parallelism, heads, {**dense, "embedding": ("pp",)}, experts)
+
+
+def _numbers(parallelism: Parallelism, heads: int, dense: Groups, experts: Groups) -> dict[str, Ids]:
+    grid = rank_grid(parallelism)
     pp, dp, cp, tp = grid.shape
-    return grid.reshape(pp, dp, cp // heads, heads, tp)
+    fine = grid.reshape(pp, dp, cp // heads, heads, tp)
+    found = {name: instances(fine, FINE_AXES, along) for name, along in dense.items()}
+    other = expert_grid(parallelism)
+    return found | {name: instances(other, EXPERT_AXES, along) for name, along in experts.items()}
 
 
-def instances(grid: Ids, axes: Iterable[str]) -> Ids:
-    """By rank, the number of its group along fine ``axes``: ranks that differ in nothing else are one."""
-    along = set(axes)
-    shape = [1 if axis in along else size for axis, size in zip(FINE_AXES, grid.shape, strict=True)]
+def instances(grid: Ids, axes: Sequence[str], along: Sequence[str]) -> Ids:
+    """By rank, the number of its group: ranks that differ in nothing but the axes ``along`` are one."""
+    shape = [1 if axis in along else size for axis, size in zip(axes, grid.shape, strict=True)]
     number = np.empty(grid.size, dtype=np.int64)
     number[grid.ravel()] = np.broadcast_to(np.arange(np.prod(shape)).reshape(shape), grid.shape).ravel()
     return number
