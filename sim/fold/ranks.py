@@ -61,9 +61,13 @@ def ranks_of(lowered: Lowered) -> Ranks:
     place[grid.ravel()] = np.indices(grid.shape).reshape(4, world).T
     stage, replica, part, shard = place.T
     _, dp, cp, tp = grid.shape
+    sharded = lowered.plan.groups.shards.ranks
+    within = replica * cp + part  # where a rank is in its data-parallel group
     instance = {
         "tp": (stage * dp + replica) * cp + part,
         "dp": stage * tp + shard,
+        "fsdp": (stage * tp + shard) * (dp * cp // min(sharded, dp * cp)) + within // sharded,
+        "hsdp": (stage * tp + shard) * sharded + within % sharded,
         "world": np.zeros(world, dtype=np.int64),
     }
     for name, members in lowered.programs.communicators.items():

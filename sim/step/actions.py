@@ -139,3 +139,11 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
     for _, part, gives in _PARTS[action.kind]:
         if getattr(stage, part):
             yield getattr(parameters, gives) if gives else 0.0
+
+
+def part_names(action: Action, stage: Stage) -> Iterator[str]:
+    """For each block of ``action_blocks``, the part of the model whose parameters it uses, or nothing."""
+    owner = {"layers": "layer", "plain": "layer", "recomputed": "layer", "loss": ""}
+    for _, part, _ in _PARTS[action.kind]:
+        if getattr(stage, part):
+            yield owner.get(part, part)

@@ -19,11 +19,14 @@ class Groups:
 
     ``reach[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``first_rank``
     is the lowest global rank of each pipeline rank. Where every stage is there twice (``two_way``), both
-    copies belong to one data-parallel group.
+    copies belong to one data-parallel group. ``shards`` and ``replicas`` are the parts of it that hold one
+    copy of the sharded state, and equal shards of it (hybrid sharding); all of it, and one rank, by default.
     """
 
     tp: Seat
     dp: Seat
+    shards: Seat
+    replicas: Seat
     world: Seat
     embedding: Seat
     reach: tuple[Reach, ...]
@@ -35,10 +38,14 @@ def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False)
     """Slice the rank grid along each axis and seat the groups."""
     grid = rank_grid(scenario.parallelism)
     pp = grid.shape[0]
+    dp = grid[[0, pp - 1] if two_way else [0], :, :, 0].ravel()
+    shard_size = scenario.parallelism.fsdp_shard_size or len(dp)
     firsts = [int(grid[r, 0, 0, 0]) for r in range(pp)]
     return Groups(
         tp=seat(grid[0, 0, 0, :], cluster),
-        dp=seat(grid[[0, pp - 1] if two_way else [0], :, :, 0].ravel(), cluster),
+        dp=seat(dp, cluster),
+        shards=seat(dp[:shard_size], cluster),
+        replicas=seat(dp[::shard_size], cluster),
         world=seat(grid.ravel(), cluster),
         embedding=seat(grid[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),
         reach=tuple(reach(firsts[r], firsts[(r + 1) % pp], cluster) for r in range(pp)),

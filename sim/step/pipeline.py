@@ -31,8 +31,10 @@ from .layers.shard import boundary_bytes
 from .messages import Messages
 from .plan import Plan
 from .seats import reach
+from .sharding.actions import Sharding, sharding_of
 from .updates.gradients import Gradients
 from .updates.optimizer import OptimizerShare, write_optimizer
+from .zero.rule import sharding_rule
 
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 """Actions after which a stage's gradients of a microbatch are there."""
@@ -50,7 +52,7 @@ def write_step(plan: Plan) -> list[list[Op]]:
         instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, rule)
     except ValueError as refusal:
         raise NotSupported("software.point_to_point", str(refusal)) from None
-    shared = _Shared()
+    shared = _Shared(sharding=sharding_of(plan, sharding_rule(plan.scenario)))
     return [
         _StepWriter(plan, index, rule, shared).write(instructions[index]) for index in range(plan.shape.ranks)
     ]
@@ -60,6 +62,7 @@ def write_step(plan: Plan) -> list[list[Op]]:
 class _Shared:
     """What all ranks of a step have in common, each thing once."""
 
+    sharding: Sharding | None = None
     segments: dict[Row, Segment] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
 
@@ -75,6 +78,7 @@ class _StepWriter:
     rows: dict[tuple[int, Kind], Row] = field(default_factory=dict)  # by stage
     transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
+    begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
     backwards: int = 0
 
     def __post_init__(self) -> None:
@@ -89,8 +93,13 @@ class _StepWriter:
         )
         self.reduces = plan.groups.dp.ranks > 1
         self.sharded = par.zero >= 1
+        self.returns_parameters = self.reduces and self.sharded
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
-        self.overlaps = self.reduces and software.overlap_grad_reduce and not plan.two_way
+        self.sharding = self.shared.sharding
+        if self.sharding and self.sharding.rule.gathers != "never":
+            self.returns_parameters = False
+        whole = self.reduces and self.sharding is None
+        self.overlaps = whole and software.overlap_grad_reduce and not plan.two_way
         self.gradients = Gradients(
             communicator=plan.dp_communicator(self.index),
             transfer=lambda kind, size: collective_transfer(
@@ -133,6 +142,10 @@ class _StepWriter:
         if (action.stage, action.kind) not in self.rows:
             self.rows[action.stage, action.kind] = action_blocks(action, stage, plan.blocks)
         blocks = self.rows[action.stage, action.kind]
+        if self.sharding:
+            first = action.kind is Kind.FORWARD and action.stage not in self.begun
+            self.begun.add(action.stage)
+            blocks = self.sharding.row(action, blocks, first=first)
         if gathers or reduces:
             if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
                 self.gradients.add(script, parameters.embedding)
@@ -174,6 +187,8 @@ class _StepWriter:
         if plan.ends == "streaming":
             self._update(plan.parameters[action.stage].total)
             return
+        if self.sharding and not self.sharding.rule.reduces_each and action == self.final[action.stage]:
+            self._run(action, self.sharding.last_reduction(action.stage))
         slot = self.backwards - self.index
         self.backwards += 1
         if not self.overlaps or self.buckets or plan.shape.chunks == 1:
@@ -238,7 +253,7 @@ class _StepWriter:
     def _prefetch_parameters(self) -> None:
         """Overlapped parameter all-gathers of the distributed optimizer, in forward order."""
         plan = self.plan
-        if not (self.reduces and self.sharded and plan.scenario.software.overlap_param_gather):
+        if not (self.returns_parameters and plan.scenario.software.overlap_param_gather):
             return
         held = plan.held_stages(self.index)
         for s in sorted(held) if plan.two_way else held:
@@ -255,16 +270,15 @@ class _StepWriter:
     def _finish(self) -> None:
         plan, script = self.plan, self.script
         held = plan.held_parameters(self.index)
-        dp = plan.groups.dp.ranks
-        if self.reduces:
+        if self.reduces and self.sharding is None:
             if not self.buckets:
                 left = [s for s in plan.held_stages(self.index) if s not in self.reduced]
                 self.gradients.ready = sum(plan.parameters[s].total for s in left)
-            self.gradients.finish(script, held / dp if self.sharded else held)
+            self.gradients.finish(script, held / plan.groups.shards.ranks if self.sharded else held)
         self._reduce_tied_embedding()
         if plan.ends != "streaming":
             self._update(held)
-        if self.reduces and self.sharded and not plan.scenario.software.overlap_param_gather:
+        if self.returns_parameters and not plan.scenario.software.overlap_param_gather:
             script.wait(self.gradients.gather_parameters(script, held, plan.shard.element_bytes))
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
@@ -275,12 +289,20 @@ class _StepWriter:
         norm = collective_transfer("all_reduce", 8.0, plan.groups.world, plan.cluster)
         write_optimizer(
             self.script,
-            OptimizerShare(updated=held / plan.groups.dp.ranks if self.sharded else held, held=held),
+            self._share(held),
             plan.scenario.software,
             plan.costs,
             plan.shard,
             norm=norm if plan.ends == "together" else None,
         )
+
+    def _share(self, held: float) -> OptimizerShare:
+        """What of ``held`` parameters this rank updates, casts and clears."""
+        updated = held / self.plan.groups.shards.ranks if self.sharded else held
+        if self.sharding is None:
+            return OptimizerShare(updated=updated, cast=updated, cleared=held)
+        rule = self.sharding.rule
+        return OptimizerShare(updated=updated, cast=0.0 if rule.master_only else updated, cleared=0.0)
 
     def _reduce_tied_embedding(self) -> None:
         plan = self.plan

@@ -25,10 +25,8 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported("parallelism.cp", f"context parallelism (cp {par.cp}) is not modelled yet")
     if par.ep > 1 or par.etp > 1:
         raise NotSupported("parallelism.ep", "expert parallelism is not modelled yet")
-    if par.zero > 1:
-        raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} is not modelled yet; known: 0, 1")
-    if par.fsdp_shard_size is not None:
-        raise NotSupported("parallelism.fsdp_shard_size", "sharding over some ranks is not modelled yet")
+    if par.zero > 1 and scenario.schedule == "dualpipe":
+        raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} under dualpipe is not modelled; known: 0, 1")
     if scenario.calibration:
         raise NotSupported(
             "calibration",

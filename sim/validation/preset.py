@@ -60,6 +60,11 @@ UNFUSED = {
 }
 """What ``fused_kernels: false`` means: norm, activation, bias and softmax as chains of small kernels."""
 
+MODEL_FACTS: dict[str, dict[str, Any]] = {
+    "llm-foundry-2023": {"dropout": 0.0},  # MPT: attn_pdrop, resid_pdrop and emb_pdrop are 0
+}
+"""What the models of a preset's framework have that a case does not say."""
+
 SAME_NAME = ("torch_compile", "overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap")
 """Flags of a case that a preset has under the same name."""
 

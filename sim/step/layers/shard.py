@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..zero.rule import sharding_rule
+
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
     from ...software.software import Software
@@ -21,7 +23,8 @@ class Shard:
     dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
     ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
     input branches), else 1. ``grad_bytes`` is the size of an element of the gradient that is
-    accumulated and reduced.
+    accumulated and reduced; ``accumulates``: fresh gradients are added to whole ones that stay all step
+    long, not to a shard once they are reduced.
     """
 
     batch: int
@@ -42,6 +45,7 @@ class Shard:
     biases: bool
     rope: bool
     rms_norm: bool
+    accumulates: bool = True
 
     @property
     def tokens(self) -> int:
@@ -95,6 +99,7 @@ def boundary_bytes(shard: Shard, software: Software) -> float:
 def shard_of(scenario: Scenario) -> Shard:
     """The layer share of one rank of ``scenario``."""
     model, par, training = scenario.model, scenario.parallelism, scenario.training
+    rule = sharding_rule(scenario)
     return Shard(
         batch=training.micro_batch,
         sequence=training.seq_length,
@@ -114,4 +119,5 @@ def shard_of(scenario: Scenario) -> Shard:
         biases=model.biases,
         rope=model.position == "rope",
         rms_norm=model.norm == "rmsnorm",
+        accumulates=rule is None or not rule.reduces_each,
     )
