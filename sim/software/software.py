@@ -19,7 +19,7 @@ OverlappedPointToPoint = Literal["async", "batched", "torch"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered"]
 HostSync = Literal["never", "receive", "always"]
 TpOverlap = Literal["userbuffers", "local-shard"]
-Sharding = Literal["fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
+Sharding = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
 Reshard = Literal["default", "always", "never"]
 
 

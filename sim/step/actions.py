@@ -142,8 +142,5 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
 
 
 def part_names(action: Action, stage: Stage) -> Iterator[str]:
-    """For each block of ``action_blocks``, the part of the model whose parameters it uses, or nothing."""
-    owner = {"layers": "layer", "plain": "layer", "recomputed": "layer", "loss": ""}
-    for _, part, _ in _PARTS[action.kind]:
-        if getattr(stage, part):
-            yield owner.get(part, part)
+    """For each block of ``action_blocks``, the part of the stage that it runs."""
+    return (part for _, part, _ in _PARTS[action.kind] if getattr(stage, part))

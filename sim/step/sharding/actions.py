@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ....schedules.orders.action import Action, Kind
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ..plan import Plan
 
 NEEDS_PARAMETERS = (Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRAD)
+OWNER = {"layers": "layer", "plain": "layer", "recomputed": "layer"}
+"""Whose parameters the blocks of a part use, where it is not its own."""
+
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 
 
@@ -66,10 +69,12 @@ class Sharding:
     def _pieces(self, action: Action, blocks: Row) -> tuple[Piece, ...]:
         stage = self.plan.stages[action.stage]
         units = {name: self._unit(name, action.stage) for name in ("embedding", "layer", "head")}
-        parts = part_names(action, stage)
+        layer = units["layer"]
+        if self.rule.gathers_again and layer.elements > self.rule.live:
+            units["recomputed"] = replace(layer, again=True)
         named = [
-            (block, units[part] if part else None, count)
-            for (block, count), part in zip(blocks, parts, strict=True)
+            (block, units.get(part) or units.get(OWNER.get(part, part)), count)
+            for (block, count), part in zip(blocks, part_names(action, stage), strict=True)
         ]
         return pieces(named, self.rule.together)
 

@@ -112,10 +112,17 @@ class Rows:
 
     def _first(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> tuple[Op, ...]:
         unit = fetches[k]
-        return self.traffic.gather(unit.elements - self._ahead(row, fetches, k)) if unit else ()
+        if unit is None:
+            return ()
+        now = self.traffic.gather(unit.elements - self._ahead(row, fetches, k), self._calls(unit))
+        return now + (self.traffic.gather(unit.elements, self._calls(unit)) if unit.again else ())
 
     def _beside(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> tuple[Op, ...]:
-        return self.traffic.gather(self._ahead(row, fetches, k + 1)) if k + 1 < len(row) else ()
+        unit = fetches[k + 1] if k + 1 < len(row) else None
+        return self.traffic.gather(self._ahead(row, fetches, k + 1), self._calls(unit)) if unit else ()
+
+    def _calls(self, unit: Unit) -> int:
+        return self.rule.calls if unit.name == "layer" and unit.elements > self.rule.together else 1
 
     def _copies_out(self, unit: Unit | None) -> float:
         return self.traffic.copied_out(unit) if unit else 0.0

@@ -40,11 +40,12 @@ class Traffic:
     parameter_bytes: int
     host_s: float
 
-    def gather(self, elements: float) -> tuple[Op, ...]:
-        """All-gather of ``elements`` parameters over the shard group."""
+    def gather(self, elements: float, calls: int = 1) -> tuple[Op, ...]:
+        """All-gather of ``elements`` parameters over the shard group, in equal calls."""
         if elements <= 0 or self.shards.ranks == 1:
             return ()
-        return (self._op("parameter all_gather", "all_gather", self.shards, elements * self.gather_bytes),)
+        size = elements / calls * self.gather_bytes
+        return (self._op("parameter all_gather", "all_gather", self.shards, size),) * calls
 
     def reduce(self, elements: float) -> tuple[Op, ...]:
         """Reduce-scatter of ``elements`` gradients over the shard group; all-reduce where it is one rank."""

@@ -10,11 +10,15 @@ from ...program.program import Block
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Parameters that are gathered together: ``elements`` of them are sharded, ``whole`` never are."""
+    """Parameters that are gathered together: ``elements`` of them are sharded, ``whole`` never are.
+
+    ``again``: they are gathered once for the recomputation and once for the backward.
+    """
 
     name: str
     elements: float
     whole: float = 0.0
+    again: bool = False
 
     @property
     def total(self) -> float:

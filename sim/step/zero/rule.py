@@ -1,7 +1,8 @@
 """How a framework shards: when parameters are gathered and let go, when gradients are reduced.
 
 One rule for a scenario, from its ZeRO stage, its pipeline and the software's implementation. ZeRO-0 and
-ZeRO-1 have none: there every rank holds all parameters and reduces once a step (updates/gradients.py).
+ZeRO-1 have none: there every rank holds all parameters and reduces once a step (updates/gradients.py),
+as a distributed optimizer does under ZeRO-2 too.
 
 Sources:
     fsdp1: torch/distributed/fsdp/_runtime_utils.py (_pre_forward_unshard, _post_backward_hook,
@@ -26,6 +27,8 @@ from ...scenario.refusal import NotSupported
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
 
+MATRICES = 4  # of a layer: QKV, projection, two of the MLP; each is fetched with its module
+
 When = Literal["never", "once", "each"]
 
 
@@ -42,6 +45,8 @@ class Rule:
     ``reduce_bucket`` elements are reduced together; 0 is one unit at a time.
     ``copies_out``: gathered parameters are copied into place; ``copies_in``: gradients into the buffer
     that is reduced. ``persistent`` is the size in elements below which a parameter is not sharded.
+    A layer too large to be joined is gathered in ``calls`` calls, one a matrix, and where it is recomputed
+    and ``gathers_again``, once more for the backward that follows.
     ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
     """
 
@@ -57,14 +62,19 @@ class Rule:
     copies_in: bool = False
     persistent: float = 0.0
     master_only: bool = False
+    calls: int = 1
+    gathers_again: bool = False
 
 
 def sharding_rule(scenario: Scenario) -> Rule | None:
     """The rule of ``scenario``, None below ZeRO-2. Raises NotSupported where the software has none."""
     zero, pipelined = scenario.parallelism.zero, scenario.parallelism.pp > 1
-    if zero < 2:
-        return None
     software = scenario.software
+    if zero < 2 or (zero == 2 and software.sharding == "distributed-optimizer"):
+        return None
+    if software.sharding == "distributed-optimizer":
+        reason = f"{software.name} keeps whole parameters (known: 0, 1, 2); set software.sharding, e.g. fsdp2"
+        raise NotSupported("parallelism.zero", reason)
     if software.sharding in ("fsdp1", "fsdp2"):
         return _torch(software.sharding == "fsdp1", pipelined, software.reshard_after_forward, zero)
     if software.sharding == "deepspeed":
@@ -79,6 +89,8 @@ def sharding_rule(scenario: Scenario) -> Rule | None:
             reduce_bucket=software.bucket_elements,
             copies_in=True,
             persistent=software.persistent_elements if zero == 3 else 0.0,
+            calls=MATRICES,
+            gathers_again=True,
         )
     return Rule(
         gathers="each" if zero == 3 else "never",
