@@ -63,8 +63,12 @@ def ranks_of(lowered: Lowered) -> Ranks:
     _, dp, cp, tp = grid.shape
     sharded = lowered.plan.groups.shards.ranks
     within = replica * cp + part  # where a rank is in its data-parallel group
+    heads = lowered.plan.shard.cp_a2a
     instance = {
         "tp": (stage * dp + replica) * cp + part,
+        "cp": (stage * dp + replica) * tp + shard,
+        "cp.heads": ((stage * dp + replica) * cp + part // heads) * tp + shard,
+        "cp.ring": ((stage * dp + replica) * cp + part % heads) * tp + shard,
         "dp": stage * tp + shard,
         "fsdp": (stage * tp + shard) * (dp * cp // min(sharded, dp * cp)) + within // sharded,
         "hsdp": (stage * tp + shard) * sharded + within % sharded,

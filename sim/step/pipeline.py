@@ -236,7 +236,7 @@ class _StepWriter:
         received = [part for part in exchange.parts if isinstance(part, Recv)]
         if not (software.scatter_gather_p2p and received and shard.tp > 1) or shard.sequence_parallel:
             return
-        transfer = plan.costs.transfer("all_gather", shard.hidden_bytes)
+        transfer = plan.costs.transfer("tp", "all_gather", shard.hidden_bytes)
         for _ in received:
             index = self.script.beside(
                 "message all_gather",
@@ -258,9 +258,8 @@ class _StepWriter:
         held = plan.held_stages(self.index)
         for s in sorted(held) if plan.two_way else held:
             parameters = plan.parameters[s]
-            units = [parameters.embedding] * bool(parameters.embedding) + [
-                parameters.layer
-            ] * parameters.layers
+            units = [parameters.embedding] * bool(parameters.embedding)
+            units += [parameters.layer(kind) for kind in plan.stages[s].kinds]
             units += [parameters.head] * (plan.stages[s].head)
             self.gathers[s] = [
                 self.gradients.gather_parameters(self.script, size, plan.shard.element_bytes, after=())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ....schedules.orders.action import Action, Kind
 from ...network.collectives import collective_transfer
-from ..actions import part_names
+from ..actions import block_owners
+from ..layers.kinds import LayerRun
 from ..zero.rule import Rule
 from .compose import Composer
 from .rows import Moves, Row, Rows
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from ..plan import Plan
 
 NEEDS_PARAMETERS = (Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRAD)
-OWNER = {"layers": "layer", "plain": "layer", "recomputed": "layer"}
-"""Whose parameters the blocks of a part use, where it is not its own."""
-
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 
 
@@ -67,38 +65,43 @@ class Sharding:
         return frozenset(("root",) if rule.root else ("head",) if rule.keeps_head else ())
 
     def _pieces(self, action: Action, blocks: Row) -> tuple[Piece, ...]:
-        stage = self.plan.stages[action.stage]
-        units = {name: self._unit(name, action.stage) for name in ("embedding", "layer", "head")}
-        layer = units["layer"]
-        if self.rule.gathers_again and layer.elements > self.rule.live:
-            units["recomputed"] = replace(layer, again=True)
+        owners = block_owners(action, self.plan.stages[action.stage])
+        backward = action.kind is not Kind.FORWARD
         named = [
-            (block, units.get(part) or units.get(OWNER.get(part, part)), count)
-            for (block, count), part in zip(blocks, part_names(action, stage), strict=True)
+            (block, self._unit(owner, action.stage, backward=backward), count)
+            for (block, count), owner in zip(blocks, owners, strict=True)
         ]
         return pieces(named, self.rule.together)
 
-    def _unit(self, part: str, stage: int) -> Unit:
-        parameters = self.plan.parameters[stage]
-        if self.rule.root and part != "layer":
+    def _unit(self, owner: str | LayerRun, stage: int, *, backward: bool = True) -> Unit | None:
+        """What is gathered for a block of ``owner``, None where it has no parameters."""
+        rule, parameters = self.rule, self.plan.parameters[stage]
+        if isinstance(owner, LayerRun):
+            whole = self._persistent(owner)
+            elements = max(0.0, parameters.layer(owner.kind) - whole)
+            again = rule.gathers_again and backward and owner.recompute == "full" and elements > rule.live
+            return Unit(name="layer", elements=elements, whole=whole, again=again)
+        if owner not in ("embedding", "head"):
+            return None
+        if rule.root:
             return Unit(name="root", elements=parameters.embedding + parameters.head)
-        total = getattr(parameters, part)
-        whole = self._persistent() if part == "layer" else 0.0
-        return Unit(name=part, elements=max(0.0, total - whole), whole=whole)
+        return Unit(name=owner, elements=getattr(parameters, owner))
 
     def _units(self, stage: int) -> Iterator[Unit]:
         """Every unit of a stage, last first."""
         held = self.plan.stages[stage]
-        if held.head and not (self.rule.root and held.embedding):
-            yield self._unit("head", stage)
-        for _ in range(held.layers):
-            yield self._unit("layer", stage)
-        if held.embedding:
-            yield self._unit("embedding", stage)
+        ends = [end for end in ("head", "embedding") if getattr(held, end)]
+        owners: list[str | LayerRun] = [*ends[: held.head], *reversed(held.runs), *ends[held.head :]]
+        if self.rule.root:
+            owners = [*reversed(held.runs), *ends[:1]]
+        for owner in owners:
+            unit = self._unit(owner, stage)
+            assert unit is not None, "the loss has no parameters and is not asked for"
+            yield from [unit] * (owner.count if isinstance(owner, LayerRun) else 1)
 
-    def _persistent(self) -> float:
+    def _persistent(self, run: LayerRun) -> float:
         """Parameters of a layer that are too small to be sharded: its norms and biases."""
-        shard = self.plan.shard
+        shard = self.plan.shard.of(run.kind)
         if shard.hidden >= self.rule.persistent:
             return 0.0
         matrices = shard.hidden * (shard.qkv_width + shard.attention_width + shard.ffn * (shard.gate + 1))
