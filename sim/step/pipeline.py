@@ -31,8 +31,8 @@ from .layers.shard import boundary_bytes
 from .messages import Messages
 from .plan import Plan
 from .seats import reach
-from .sharding.actions import Sharding, sharding_of
-from .updates.gradients import Gradients
+from .sharded import Sharding, sharding_of
+from .updates.gradients import gradients_of
 from .updates.optimizer import OptimizerShare, write_optimizer
 from .zero.rule import sharding_rule
 
@@ -83,7 +83,7 @@ class _StepWriter:
 
     def __post_init__(self) -> None:
         plan, software = self.plan, self.plan.scenario.software
-        par, measured = plan.scenario.parallelism, plan.scenario.cluster.measured_network
+        par = plan.scenario.parallelism
         self.messages = Messages(
             script=self.script,
             rule=self.rule,
@@ -93,24 +93,14 @@ class _StepWriter:
         )
         self.reduces = plan.groups.dp.ranks > 1
         self.sharded = par.zero >= 1
-        self.returns_parameters = self.reduces and self.sharded
+        self.returns_parameters = self.sharded and plan.groups.shards.ranks > 1
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
         self.sharding = self.shared.sharding
         if self.sharding and self.sharding.rule.gathers != "never":
             self.returns_parameters = False
         whole = self.reduces and self.sharding is None
         self.overlaps = whole and software.overlap_grad_reduce and not plan.two_way
-        self.gradients = Gradients(
-            communicator=plan.dp_communicator(self.index),
-            transfer=lambda kind, size: collective_transfer(
-                kind, size, plan.groups.dp, plan.cluster, measured
-            ),
-            element_bytes=plan.shard.grad_bytes,
-            wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-            bucket_elements=software.bucket_elements,
-            sharded=self.sharded and software.zero1_reduce_scatters,
-            costs=plan.costs,
-        )
+        self.gradients = gradients_of(plan, self.index)
         # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
         self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or self.index > 0))
         self.backward_order = [a for a in actions_of(plan.orders[self.index]) if a.kind in GIVES_GRADIENT]

@@ -35,6 +35,8 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported("parallelism.ep", "expert parallelism is not modelled yet")
     if par.zero > 1 and scenario.schedule == "dualpipe":
         raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} under dualpipe is not modelled; known: 0, 1")
+    if par.fsdp_shard_size is not None and scenario.schedule == "dualpipe":
+        raise NotSupported("parallelism.fsdp_shard_size", "sharding over some ranks is not modelled here")
     if scenario.calibration:
         raise NotSupported(
             "calibration",

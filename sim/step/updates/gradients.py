@@ -14,12 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ....kernels.kernel import MemoryBound
+from ...network.collectives import collective_transfer
 from ...network.transfer import Transfer
 from ...program.program import Collective, Compute
 from ...program.script import Script
 from ..layers.tape import Costs
+
+if TYPE_CHECKING:
+    from ..plan import Plan
 
 
 @dataclass(kw_only=True)
@@ -28,7 +33,9 @@ class Gradients:
 
     ``transfer(kind, bytes)`` prices a collective of the group; ``sharded`` reduces with
     reduce_scatter (ZeRO-1), else all_reduce. ``element_bytes`` is the gradient's size in memory,
-    ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction.
+    ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction. Where the
+    ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
+    all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances).
     """
 
     communicator: str
@@ -38,6 +45,8 @@ class Gradients:
     bucket_elements: float
     sharded: bool
     costs: Costs
+    shards: int = 1
+    over_replicas: Callable[[float], Transfer] | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
 
@@ -60,6 +69,11 @@ class Gradients:
         kind = "reduce_scatter" if self.sharded else "all_reduce"
         work = Collective(kind, self.communicator, self.transfer(kind, elements * self.wire_bytes))
         index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=self.costs.host_collective_s)
+        if self.over_replicas:
+            own = elements * self.wire_bytes / self.shards
+            late = Collective("all_reduce", "hsdp", self.over_replicas(own))
+            host_s = self.costs.host_collective_s
+            index = script.beside("gradient all_reduce", "hsdp", "dp", late, after=(index,), host_s=host_s)
         self.reductions.append(index)
         self.ready -= elements
 
@@ -82,3 +96,27 @@ class Gradients:
         return script.beside(
             "parameter all_gather", "dp", "dp", work, after=after, host_s=self.costs.host_collective_s
         )
+
+
+def gradients_of(plan: Plan, index: int) -> Gradients:
+    """The reductions of pipeline rank ``index``: over a group that shards, and over its replicas."""
+    software, groups = plan.scenario.software, plan.groups
+    cluster, measured = plan.cluster, plan.scenario.cluster.measured_network
+    sharded = plan.scenario.parallelism.zero >= 1 and groups.shards.ranks > 1
+    hybrid = sharded and groups.replicas.ranks > 1
+    group = groups.shards if hybrid else groups.dp
+
+    def over_replicas(size: float) -> Transfer:
+        return collective_transfer("all_reduce", size, groups.replicas, cluster, measured)
+
+    return Gradients(
+        communicator="fsdp" if hybrid else plan.dp_communicator(index),
+        transfer=lambda kind, size: collective_transfer(kind, size, group, cluster, measured),
+        element_bytes=plan.shard.grad_bytes,
+        wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
+        bucket_elements=software.bucket_elements,
+        sharded=hybrid or (sharded and software.zero1_reduce_scatters),
+        costs=plan.costs,
+        shards=groups.shards.ranks,
+        over_replicas=over_replicas if hybrid else None,
+    )

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ....schedules.orders.action import Action, Kind
-from ...network.collectives import collective_transfer
-from ..actions import block_owners
-from ..layers.kinds import LayerRun
-from ..zero.rule import Rule
-from .compose import Composer
-from .rows import Moves, Row, Rows
-from .traffic import REPLICAS, SHARDS, Group, Traffic
-from .units import Piece, Unit, pieces
+from ...schedules.orders.action import Action, Kind
+from ..network.collectives import collective_transfer
+from .actions import action_blocks, block_owners
+from .layers.kinds import LayerRun
+from .sharding.compose import Composer
+from .sharding.held import largest_gradients, largest_pair
+from .sharding.rows import Moves, Row, Rows
+from .sharding.traffic import REPLICAS, SHARDS, Group, Traffic
+from .sharding.units import Piece, Unit, pieces
+from .state.timeline import Buffers
+from .zero.rule import Rule
 
 if TYPE_CHECKING:
-    from ..plan import Plan
+    from .plan import Plan
+
+LARGEST_MATRIX = 3
+"""The larger matrices of a plain transformer's layer hold 4 of its 12 h^2 parameters each."""
 
 NEEDS_PARAMETERS = (Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRAD)
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
@@ -50,6 +55,44 @@ class Sharding:
         """What a stage reduces after its last backward, where it reduces nothing before."""
         units = list(self._units(stage))
         return self.rows.reduction(units)
+
+    def buffers(self, stage: int) -> Buffers:
+        """What a stage holds besides its shards."""
+        rule, traffic = self.rule, self.rows.traffic
+        size, total = traffic.parameter_bytes, self.plan.parameters[stage].total
+        forward, backward = (self._all_pieces(Action(stage, k, 0)) for k in (Kind.FORWARD, Kind.BACKWARD))
+        reducing = 0.0
+        if rule.reduces_each:
+            reducing = largest_gradients(backward, size, traffic.reduce_bytes)
+            if rule.reduce_bucket:  # matrices leave one by one, by way of a bucket
+                largest = max(piece.unit.total for piece in backward) / LARGEST_MATRIX
+                reducing = min(
+                    reducing, largest * size + max(largest, rule.reduce_bucket) * traffic.reduce_bytes
+                )
+        if rule.gathers == "never":
+            return Buffers(reducing=reducing)
+        if not rule.regathers:
+            whole = 0.0 if rule.reduces_each else total * self.plan.shard.grad_bytes
+            return Buffers(gathered=total * size, reducing=reducing, gradients=whole)
+        kept = self._kept()
+        left = {piece.unit.name: piece.unit.elements for piece in forward if piece.unit.name in kept}
+        return Buffers(
+            gathered=sum(left.values()) * size,
+            forward=self._gathered(forward, kept) * size,
+            backward=self._gathered(backward, kept) * size,
+            reducing=reducing,
+        )
+
+    def _gathered(self, row: Sequence[Piece], kept: frozenset[str]) -> float:
+        """Elements gathered at once: two units, or what a limit allows, and a largest matrix at least."""
+        pair = largest_pair(row, kept)
+        if self.rule.calls == 1:
+            return pair
+        return min(pair, max(self.rule.live, max(piece.unit.elements for piece in row) / LARGEST_MATRIX))
+
+    def _all_pieces(self, action: Action) -> tuple[Piece, ...]:
+        stage = self.plan.stages[action.stage]
+        return self._pieces(action, action_blocks(action, stage, self.plan.blocks))
 
     def _row(self, action: Action, blocks: Row, moves: Moves) -> Row:
         if not (moves.gathers or moves.reduces):
