@@ -30,9 +30,9 @@ from .actions import action_blocks, gradients_ready
 from .layers.shard import boundary_bytes
 from .messages import Messages
 from .plan import Plan
+from .reductions import gradients_of
 from .seats import reach
 from .sharded import Sharding, sharding_of
-from .updates.gradients import gradients_of
 from .updates.optimizer import OptimizerShare, write_optimizer
 from .zero.rule import sharding_rule
 

@@ -10,6 +10,7 @@ from ...schedules.orders.action import Action, Kind
 from ..network.collectives import collective_transfer
 from .actions import action_blocks, block_owners
 from .layers.kinds import LayerRun
+from .layers.recompute import FULL
 from .sharding.compose import Composer
 from .sharding.held import largest_gradients, largest_pair
 from .sharding.rows import Moves, Row, Rows
@@ -122,7 +123,7 @@ class Sharding:
         if isinstance(owner, LayerRun):
             whole = self._persistent(owner)
             elements = max(0.0, parameters.layer(owner.kind) - whole)
-            again = rule.gathers_again and backward and owner.recompute == "full" and elements > rule.live
+            again = rule.gathers_again and backward and owner.recompute == FULL and elements > rule.live
             return Unit(name="layer", elements=elements, whole=whole, again=again)
         if owner not in ("embedding", "head"):
             return None

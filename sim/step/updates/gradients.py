@@ -14,17 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ....kernels.kernel import MemoryBound
-from ...network.collectives import collective_transfer
 from ...network.transfer import Transfer
 from ...program.program import Collective, Compute
 from ...program.script import Script
 from ..layers.tape import Costs
-
-if TYPE_CHECKING:
-    from ..plan import Plan
 
 
 @dataclass(kw_only=True)
@@ -96,27 +91,3 @@ class Gradients:
         return script.beside(
             "parameter all_gather", "dp", "dp", work, after=after, host_s=self.costs.host_collective_s
         )
-
-
-def gradients_of(plan: Plan, index: int) -> Gradients:
-    """The reductions of pipeline rank ``index``: over a group that shards, and over its replicas."""
-    software, groups = plan.scenario.software, plan.groups
-    cluster, measured = plan.cluster, plan.scenario.cluster.measured_network
-    sharded = plan.scenario.parallelism.zero >= 1 and groups.shards.ranks > 1
-    hybrid = sharded and groups.replicas.ranks > 1
-    group = groups.shards if hybrid else groups.dp
-
-    def over_replicas(size: float) -> Transfer:
-        return collective_transfer("all_reduce", size, groups.replicas, cluster, measured)
-
-    return Gradients(
-        communicator="fsdp" if hybrid else plan.dp_communicator(index),
-        transfer=lambda kind, size: collective_transfer(kind, size, group, cluster, measured),
-        element_bytes=plan.shard.grad_bytes,
-        wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-        bucket_elements=software.bucket_elements,
-        sharded=hybrid or (sharded and software.zero1_reduce_scatters),
-        costs=plan.costs,
-        shards=groups.shards.ranks,
-        over_replicas=over_replicas if hybrid else None,
-    )
