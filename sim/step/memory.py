@@ -76,33 +76,32 @@ def gradient_bytes(plan: Plan) -> float:
 def static_terms(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
     par = plan.scenario.parallelism
-    communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1)
+    communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1) + (par.ep > 1) + (par.etp > 1)
     return {
-        **_state(plan, plan.held_parameters(r), plan.weight_versions(r), sharding),
+        **_state(plan, r, sharding),
         "communication": communicators * COMMUNICATOR_BYTES,
         "workspace": _workspace(plan.shard, unfused=plan.scenario.software.attention == "unfused"),
         "context": CONTEXT_BYTES,
     }
 
 
-def _state(plan: Plan, held: float, versions: int, sharding: Sharding | None) -> dict[str, float]:
-    """Weights, gradients and optimizer state of ``held`` parameters, so far as they stay all step long."""
-    software, e = plan.scenario.software, plan.shard.element_bytes
+def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
+    """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
+    software, e, held = plan.scenario.software, plan.shard.element_bytes, plan.held_parameters(r)
     master = 4.0 if e != 4 else 0.0
-    shards = plan.groups.shards.ranks if plan.scenario.parallelism.zero >= 1 else 1
+    own = plan.updated_parameters(r)
     if sharding is None:
         return {
-            "weights": held * e * versions,
+            "weights": held * e * plan.weight_versions(r),
             "gradients": held * gradient_bytes(plan) if software.persistent_gradients else 0.0,
-            "optimizer": held * (master + 8.0) / shards,
+            "optimizer": own * (master + 8.0),
         }
     rule = sharding.rule
-    own = 4.0 if rule.master_only else float(e)  # of each parameter, and of each gradient, of a rank's shard
-    gradient = 4.0 if rule.master_only else float(plan.shard.grad_bytes)
+    parameter, gradient = (4.0, 4.0) if rule.master_only else (float(e), float(plan.shard.grad_bytes))
     return {
-        "weights": held * e if rule.gathers == "never" else held * own / shards,
-        "gradients": held * gradient / shards,
-        "optimizer": held * (8.0 if rule.master_only else master + 8.0) / shards,
+        "weights": held * e if rule.gathers == "never" else own * parameter,
+        "gradients": own * gradient,
+        "optimizer": own * (8.0 if rule.master_only else master + 8.0),
     }
 
 
@@ -114,5 +113,9 @@ def _workspace(shard: Shard, *, unfused: bool) -> float:
     """
     gathered = 2 * shard.hidden_bytes if shard.sequence_parallel else shard.hidden_bytes
     scores = shard.score_elements * shard.element_bytes if unfused else 0.0
-    widest = shard.tokens * shard.ffn * shard.gate * shard.element_bytes
+    widest = float(shard.tokens * shard.ffn * shard.gate * shard.element_bytes)
+    if shard.experts:
+        rows = shard.experts.rows(shard.norm_tokens) * shard.element_bytes
+        # an exchange's rows as they arrive and sorted; the gradient of all branches
+        widest = max(widest, 2 * rows * shard.hidden, rows * (shard.hidden + shard.experts.ffn * shard.gate))
     return gathered + max(widest, scores) + GEMM_WORKSPACE_BYTES

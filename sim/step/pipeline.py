@@ -30,9 +30,10 @@ from .actions import action_blocks, gradients_ready
 from .layers.shard import boundary_bytes
 from .messages import Messages
 from .plan import Plan
-from .reductions import gradients_of
+from .reductions import expert_gradients_of, gradients_of
 from .seats import reach
 from .sharded import Sharding, sharding_of
+from .state.parameters import NO_ELEMENTS, Elements
 from .updates.optimizer import OptimizerShare, write_optimizer
 from .zero.rule import sharding_rule
 
@@ -74,7 +75,9 @@ class _StepWriter:
     rule: str
     shared: _Shared
     script: Script = field(default_factory=Script)
-    gathers: dict[int, list[int]] = field(default_factory=dict)  # per virtual stage, by layer unit
+    gathers: dict[int, list[tuple[int, ...]]] = field(
+        default_factory=dict
+    )  # per virtual stage, by layer unit
     rows: dict[tuple[int, Kind], Row] = field(default_factory=dict)  # by stage
     transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
@@ -101,6 +104,7 @@ class _StepWriter:
         whole = self.reduces and self.sharding is None
         self.overlaps = whole and software.overlap_grad_reduce and not plan.two_way
         self.gradients = gradients_of(plan, self.index)
+        self.expert_gradients = expert_gradients_of(plan, self.index)
         # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
         self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or self.index > 0))
         self.backward_order = [a for a in actions_of(plan.orders[self.index]) if a.kind in GIVES_GRADIENT]
@@ -140,14 +144,16 @@ class _StepWriter:
             if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
                 self.gradients.add(script, parameters.embedding)
             ready = gradients_ready(action, stage, parameters)
-            self._in_pieces(action, blocks, gathers, ready if reduces else repeat(0.0))
+            self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
         else:
             self._run(action, blocks)
         self.messages.done[action] = script.frontier()
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
 
-    def _in_pieces(self, action: Action, blocks: Row, gathers: list[int], ready: Iterable[float]) -> None:
+    def _in_pieces(
+        self, action: Action, blocks: Row, gathers: list[tuple[int, ...]], ready: Iterable[Elements]
+    ) -> None:
         """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
         together: list[tuple[Block, int]] = []
         for (block, count), elements in zip(blocks, ready, strict=False):
@@ -155,12 +161,14 @@ class _StepWriter:
                 if gathers:
                     self._run(action, together)
                     together = []
-                    self.script.wait(gathers.pop(0))
+                    self.script.wait(*gathers.pop(0))
                 together.append((block, 1))
-                if self.gradients.fills(elements):
+                shared, experts = elements.shared, elements.experts
+                if self.gradients.fills(shared) or self.expert_gradients.fills(experts):
                     self._run(action, together)
                     together = []
-                self.gradients.add(self.script, elements)
+                self.gradients.add(self.script, shared)
+                self.expert_gradients.add(self.script, experts)
         self._run(action, together)
 
     def _run(self, action: Action, blocks: Iterable[tuple[Block, int]]) -> None:
@@ -175,7 +183,8 @@ class _StepWriter:
         """Megatron's aligned reduction: after its j-th backward, rank r reduces what ends at j - r."""
         plan = self.plan
         if plan.ends == "streaming":
-            self._update(plan.parameters[action.stage].total)
+            whole = plan.parameters[action.stage].total
+            self._update(self._share(whole, whole))
             return
         if self.sharding and not self.sharding.rule.reduces_each and action == self.final[action.stage]:
             self._run(action, self.sharding.last_reduction(action.stage))
@@ -190,8 +199,11 @@ class _StepWriter:
 
     def _reduce_stage(self, stage: int) -> None:
         self.reduced.add(stage)
-        self.gradients.ready += self.plan.parameters[stage].total
+        elements = self.plan.parameters[stage].elements
+        self.gradients.ready += elements.shared
         self.gradients.flush(self.script)
+        self.expert_gradients.ready += elements.experts
+        self.expert_gradients.flush(self.script)
 
     # Messages ----------------------------------------------------------------------------------
 
@@ -248,55 +260,67 @@ class _StepWriter:
         held = plan.held_stages(self.index)
         for s in sorted(held) if plan.two_way else held:
             parameters = plan.parameters[s]
-            units = [parameters.embedding] * bool(parameters.embedding)
+            units = [Elements(shared=parameters.embedding)] * bool(plan.stages[s].embedding)
             units += [parameters.layer(kind) for kind in plan.stages[s].kinds]
-            units += [parameters.head] * (plan.stages[s].head)
-            self.gathers[s] = [
-                self.gradients.gather_parameters(self.script, size, plan.shard.element_bytes, after=())
-                for size in units
-            ]
+            if plan.stages[s].heads:
+                table = 0.0 if plan.stages[s].embedding else parameters.embedding
+                units.append(Elements(shared=parameters.head + table))
+            self.gathers[s] = [self._gather(unit, after=()) for unit in units]
+
+    def _gather(self, elements: Elements, *, after: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """Gather updated parameters, those of experts in their own group; the ops to wait for."""
+        gathers = ((self.gradients, elements.shared), (self.expert_gradients, elements.experts))
+        return tuple(
+            group.gather_parameters(self.script, count, self.plan.shard.element_bytes, after=after)
+            for group, count in gathers
+            if count
+        )
 
     def _finish(self) -> None:
         plan, script = self.plan, self.script
-        held = plan.held_parameters(self.index)
+        held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
         if self.reduces and self.sharding is None:
             if not self.buckets:
                 left = [s for s in plan.held_stages(self.index) if s not in self.reduced]
-                self.gradients.ready = sum(plan.parameters[s].total for s in left)
-            self.gradients.finish(script, held / plan.groups.shards.ranks if self.sharded else held)
-        self._reduce_tied_embedding()
+                elements = sum((plan.parameters[s].elements for s in left), start=NO_ELEMENTS)
+                self.gradients.ready, self.expert_gradients.ready = elements.shared, elements.experts
+            self.expert_gradients.flush(script)
+            script.wait(*self.expert_gradients.reductions)
+            self.gradients.finish(script, updated)
+        self._reduce_shared_table()
         if plan.ends != "streaming":
-            self._update(held)
+            self._update(self._share(held.total, updated))
         if self.returns_parameters and not plan.scenario.software.overlap_param_gather:
-            script.wait(self.gradients.gather_parameters(script, held, plan.shard.element_bytes))
+            script.wait(*self._gather(held))
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
 
-    def _update(self, held: float) -> None:
-        """The optimizer, over ``held`` parameters or this rank's share of them."""
+    def _update(self, share: OptimizerShare) -> None:
+        """The optimizer."""
         plan = self.plan
         norm = collective_transfer("all_reduce", 8.0, plan.groups.world, plan.cluster)
         write_optimizer(
             self.script,
-            self._share(held),
+            share,
             plan.scenario.software,
             plan.costs,
             plan.shard,
             norm=norm if plan.ends == "together" else None,
         )
 
-    def _share(self, held: float) -> OptimizerShare:
-        """What of ``held`` parameters this rank updates, casts and clears."""
-        updated = held / self.plan.groups.shards.ranks if self.sharded else held
+    def _share(self, held: float, updated: float) -> OptimizerShare:
+        """What this rank updates, and what of it and of the ``held`` parameters it casts and clears."""
         if self.sharding is None:
             return OptimizerShare(updated=updated, cast=updated, cleared=held)
         rule = self.sharding.rule
         return OptimizerShare(updated=updated, cast=0.0 if rule.master_only else updated, cleared=0.0)
 
-    def _reduce_tied_embedding(self) -> None:
+    def _reduce_shared_table(self) -> None:
+        """A table that both ends hold: tied to the head's, or used by multi-token prediction."""
         plan = self.plan
         ends = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
-        if not plan.scenario.model.tied_embeddings or plan.ends_meet or self.index not in ends:
+        model = plan.scenario.model
+        if not (model.tied_embeddings or model.mtp_layers) or plan.ends_meet or self.index not in ends:
             return
         size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
         transfer = collective_transfer("all_reduce", size, plan.groups.embedding, plan.cluster)

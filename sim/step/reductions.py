@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..network.collectives import collective_transfer
@@ -34,4 +35,17 @@ def gradients_of(plan: Plan, index: int) -> Gradients:
         costs=plan.costs,
         shards=groups.shards.ranks,
         over_replicas=over_replicas if hybrid else None,
+    )
+
+
+def expert_gradients_of(plan: Plan, index: int) -> Gradients:
+    """The reductions of experts: over the ranks that hold the same ones."""
+    shared, group = gradients_of(plan, index), plan.groups.edp
+    cluster, measured = plan.cluster, plan.scenario.cluster.measured_network
+    return replace(
+        shared,
+        communicator=plan.edp_communicator(index),
+        transfer=lambda kind, size: collective_transfer(kind, size, group, cluster, measured),
+        over_replicas=None,
+        reductions=[],
     )

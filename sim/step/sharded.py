@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, Kind
@@ -76,7 +76,7 @@ class Sharding:
             whole = 0.0 if rule.reduces_each else total * self.plan.shard.grad_bytes
             return Buffers(gathered=total * size, reducing=reducing, gradients=whole)
         kept = self._kept()
-        left = {piece.unit.name: piece.unit.elements for piece in forward if piece.unit.name in kept}
+        left = {piece.unit.name: piece.unit.sharded for piece in forward if piece.unit.name in kept}
         return Buffers(
             gathered=sum(left.values()) * size,
             forward=self._gathered(forward, kept) * size,
@@ -89,7 +89,7 @@ class Sharding:
         pair = largest_pair(row, kept)
         if self.rule.calls == 1:
             return pair
-        return min(pair, max(self.rule.live, max(piece.unit.elements for piece in row) / LARGEST_MATRIX))
+        return min(pair, max(self.rule.live, max(piece.unit.sharded for piece in row) / LARGEST_MATRIX))
 
     def _all_pieces(self, action: Action) -> tuple[Piece, ...]:
         stage = self.plan.stages[action.stage]
@@ -121,23 +121,34 @@ class Sharding:
         """What is gathered for a block of ``owner``, None where it has no parameters."""
         rule, parameters = self.rule, self.plan.parameters[stage]
         if isinstance(owner, LayerRun):
-            whole = self._persistent(owner)
-            elements = max(0.0, parameters.layer(owner.kind) - whole)
-            again = rule.gathers_again and backward and owner.recompute == FULL and elements > rule.live
-            return Unit(name="layer", elements=elements, whole=whole, again=again)
-        if owner not in ("embedding", "head"):
+            held, whole = parameters.layer(owner.kind), self._persistent(owner)
+            unit = Unit(
+                name="layer", elements=max(0.0, held.shared - whole), experts=held.experts, whole=whole
+            )
+            again = rule.gathers_again and backward and owner.recompute == FULL and unit.sharded > rule.live
+            return replace(unit, again=True) if again else unit
+        if owner not in ("embedding", "heads"):
             return None
         if rule.root:
             return Unit(name="root", elements=parameters.embedding + parameters.head)
-        return Unit(name=owner, elements=getattr(parameters, owner))
+        if owner == "embedding":
+            return Unit(name="embedding", elements=parameters.embedding)
+        table = (
+            0.0 if self.plan.stages[stage].embedding else parameters.embedding
+        )  # of multi-token prediction
+        return Unit(name="head", elements=parameters.head + table)
 
     def _units(self, stage: int) -> Iterator[Unit]:
         """Every unit of a stage, last first."""
         held = self.plan.stages[stage]
-        ends = [end for end in ("head", "embedding") if getattr(held, end)]
-        owners: list[str | LayerRun] = [*ends[: held.head], *reversed(held.runs), *ends[held.head :]]
+        ends = [end for end in ("heads", "embedding") if getattr(held, end)]
+        owners: list[str | LayerRun] = [
+            *ends[: bool(held.heads)],
+            *reversed(held.runs),
+            *ends[bool(held.heads) :],
+        ]
         if self.rule.root:
-            owners = [*reversed(held.runs), *ends[:1]]
+            owners = [*reversed(held.runs), *[*head, *embedding][:1]]
         for owner in owners:
             unit = self._unit(owner, stage)
             assert unit is not None, "the loss has no parameters and is not asked for"
@@ -146,7 +157,7 @@ class Sharding:
     def _persistent(self, run: LayerRun) -> float:
         """Parameters of a layer that are too small to be sharded: its norms and biases."""
         shard = self.plan.shard.of(run.kind)
-        if shard.hidden >= self.rule.persistent:
+        if shard.hidden >= self.rule.persistent or shard.experts or shard.latent:
             return 0.0
         matrices = shard.hidden * (shard.qkv_width + shard.attention_width + shard.ffn * (shard.gate + 1))
         return max(0.0, shard.layer_parameters - matrices)
@@ -174,6 +185,11 @@ def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:
             transfer=lambda kind, size: collective_transfer(
                 kind, size, groups.replicas, plan.cluster, measured
             ),
+        ),
+        experts=Group(
+            communicator="edp",
+            ranks=groups.edp.ranks,
+            transfer=lambda kind, size: collective_transfer(kind, size, groups.edp, plan.cluster, measured),
         ),
         gather_bytes=software.gather_bytes or shard.element_bytes,
         reduce_bytes=software.reduce_grad_bytes or shard.grad_bytes,

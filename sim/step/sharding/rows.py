@@ -70,7 +70,7 @@ class Rows:
             )
             blocks.append(self.composer.block(piece.blocks, around))
             delayed = self.traffic.over_replicas(pending)
-            pending = self.traffic.reduce(piece.unit.total) if ended else ()
+            pending = self.traffic.reduce(piece.unit) if ended else ()
         return counted([*blocks, *self._tail(pending, delayed)])
 
     def reduction(self, units: Iterable[Unit]) -> Row:
@@ -78,7 +78,7 @@ class Rows:
         blocks: list[Block] = []
         delayed: tuple[Op, ...] = ()
         for unit in units:
-            work = self.traffic.reduce(unit.total)
+            work = self.traffic.reduce(unit)
             around = Around(delayed=delayed, reductions=work, copies_in=self.traffic.copied_in(unit))
             blocks.append(self.composer.block((), around))
             delayed = self.traffic.over_replicas(work)
@@ -97,32 +97,29 @@ class Rows:
 
     def _fetch(self, unit: Unit, gathered: set[str]) -> Unit | None:
         """``unit`` where it must be gathered; layers are different ones each time."""
-        if unit.name in gathered or not unit.elements:
+        if unit.name in gathered or not unit.sharded:
             return None
         if unit.name != "layer":
             gathered.add(unit.name)
         return unit
 
     def _ahead(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> float:
-        """Elements of piece k's unit that are gathered while piece k - 1 computes."""
+        """The part of piece k's unit that is gathered while piece k - 1 computes."""
         unit = fetches[k]
         if unit is None or k == 0:
             return 0.0
-        return min(unit.elements, max(0.0, self.rule.live - row[k - 1].unit.elements))
+        return min(1.0, max(0.0, self.rule.live - row[k - 1].unit.sharded) / unit.sharded)
 
     def _first(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> tuple[Op, ...]:
         unit = fetches[k]
         if unit is None:
             return ()
-        now = self.traffic.gather(unit.elements - self._ahead(row, fetches, k), self._calls(unit))
-        return now + (self.traffic.gather(unit.elements, self._calls(unit)) if unit.again else ())
+        now = self.traffic.gather(unit, 1.0 - self._ahead(row, fetches, k))
+        return now + (self.traffic.gather(unit) if unit.again else ())
 
     def _beside(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> tuple[Op, ...]:
         unit = fetches[k + 1] if k + 1 < len(row) else None
-        return self.traffic.gather(self._ahead(row, fetches, k + 1), self._calls(unit)) if unit else ()
-
-    def _calls(self, unit: Unit) -> int:
-        return self.rule.calls if unit.name == "layer" and unit.elements > self.rule.together else 1
+        return self.traffic.gather(unit, self._ahead(row, fetches, k + 1)) if unit else ()
 
     def _copies_out(self, unit: Unit | None) -> float:
         return self.traffic.copied_out(unit) if unit else 0.0

@@ -35,26 +35,36 @@ class Traffic:
     rule: Rule
     shards: Group
     replicas: Group
+    experts: Group
     gather_bytes: int
     reduce_bytes: int
     parameter_bytes: int
     host_s: float
 
-    def gather(self, elements: float, calls: int = 1) -> tuple[Op, ...]:
-        """All-gather of ``elements`` parameters over the shard group, in equal calls."""
-        if elements <= 0 or self.shards.ranks == 1:
-            return ()
-        size = elements / calls * self.gather_bytes
-        return (self._op("parameter all_gather", "all_gather", self.shards, size),) * calls
+    def gather(self, unit: Unit, part: float = 1.0) -> tuple[Op, ...]:
+        """All-gathers of ``part`` of a unit: over the shard group, and of experts over theirs."""
+        calls = self.rule.calls if unit.name == "layer" and unit.sharded > self.rule.together else 1
+        return tuple(
+            self._op("parameter all_gather", "all_gather", group, part * elements / calls * self.gather_bytes)
+            for group, elements in ((self.shards, unit.elements), (self.experts, unit.experts))
+            if part * elements > 0 and group.ranks > 1
+            for _ in range(calls)
+        )
 
-    def reduce(self, elements: float) -> tuple[Op, ...]:
-        """Reduce-scatter of ``elements`` gradients over the shard group; all-reduce where it is one rank."""
-        if elements <= 0:
-            return ()
-        if self.shards.ranks == 1:
-            return self._over_replicas(elements)
-        size, bucket = elements * self.reduce_bytes, self.rule.reduce_bucket * self.reduce_bytes
-        return (self._op("gradient reduce_scatter", "reduce_scatter", self.shards, size, bucket),)
+    def reduce(self, unit: Unit) -> tuple[Op, ...]:
+        """Reduce-scatters of a unit's gradients; an all-reduce where a shard group is one rank."""
+        found: tuple[Op, ...] = ()
+        bucket = self.rule.reduce_bucket * self.reduce_bytes
+        own = unit.elements + unit.whole
+        for group, elements in ((self.shards, own), (self.experts, unit.experts)):
+            if elements <= 0:
+                continue
+            if group.ranks > 1:
+                size = elements * self.reduce_bytes
+                found += (self._op("gradient reduce_scatter", "reduce_scatter", group, size, bucket),)
+            elif group is self.shards:
+                found += self._over_replicas(elements)
+        return found
 
     def replicas_of(self, elements: float) -> tuple[Op, ...]:
         """All-reduce of one shard of ``elements`` gradients over the replicas."""
@@ -65,13 +75,15 @@ class Traffic:
         return tuple(
             late
             for op in reductions
-            if isinstance(op.work, Collective) and op.work.kind == "reduce_scatter"
+            if isinstance(op.work, Collective)
+            and op.work.kind == "reduce_scatter"
+            and op.work.communicator == self.shards.communicator
             for late in self.replicas_of(op.work.transfer.bytes / self.reduce_bytes)
         )
 
     def copied_out(self, unit: Unit) -> float:
         """Bytes of copying gathered parameters into place: read and written."""
-        return 2.0 * unit.elements * self.parameter_bytes if self.rule.copies_out else 0.0
+        return 2.0 * unit.sharded * self.parameter_bytes if self.rule.copies_out else 0.0
 
     def copied_in(self, unit: Unit) -> float:
         """Bytes of copying fresh gradients into the buffer that is reduced, in its type."""

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...program.program import Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Parameters that are gathered together: ``elements`` of them are sharded, ``whole`` never are.
+    """Parameters that are gathered together: ``elements`` of them are sharded, ``experts`` too, in their own
+    group; ``whole`` never are.
 
     ``again``: they are gathered once for the recomputation and once for the backward.
     """
 
     name: str
     elements: float
+    experts: float = 0.0
     whole: float = 0.0
     again: bool = False
 
     @property
+    def sharded(self) -> float:
+        return self.elements + self.experts
+
+    @property
     def total(self) -> float:
-        return self.elements + self.whole
+        return self.elements + self.experts + self.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,11 @@ def _one_by_one(blocks: Iterable[tuple[Block, Unit | None, int]]) -> Iterator[tu
 
 
 def _joint(one: Unit, other: Unit, together: float) -> Unit | None:
-    if one.name != other.name or one.elements + other.elements > together:
+    if one.name != other.name or one.sharded + other.sharded > together:
         return None
-    return Unit(name=one.name, elements=one.elements + other.elements, whole=one.whole + other.whole)
+    return replace(
+        one,
+        elements=one.elements + other.elements,
+        experts=one.experts + other.experts,
+        whole=one.whole + other.whole,
+    )

@@ -101,7 +101,7 @@ def _keep(
     """What an action takes as it starts; ``first`` forward of its stage, or first backward."""
     if span.kind == "F":
         held.activations += sizes.kept_by_forward(stage)
-        held.logits += stage.loss * sizes.logits
+        held.logits += stage.losses * sizes.logits
         held.gathered += own.forward + (own.gathered if first else 0.0)
         return
     held.activations += sizes.working(stage)
@@ -118,7 +118,7 @@ def _release(held: Held, span: ActionSpan, stage: Stage, sizes: ActivationBytes,
         held.activations -= sizes.kept_by_input_grad(stage)
         return
     held.activations -= sizes.kept_by_forward(stage) + sizes.working(stage)
-    held.logits -= stage.loss * sizes.logits
+    held.logits -= stage.losses * sizes.logits
     held.gathered -= own.backward
     held.gradients -= own.reducing
     if span.kind == "I":
