@@ -141,12 +141,8 @@ class Sharding:
     def _units(self, stage: int) -> Iterator[Unit]:
         """Every unit of a stage, last first."""
         held = self.plan.stages[stage]
-        ends = [end for end in ("heads", "embedding") if getattr(held, end)]
-        owners: list[str | LayerRun] = [
-            *ends[: bool(held.heads)],
-            *reversed(held.runs),
-            *ends[bool(held.heads) :],
-        ]
+        head, embedding = ["heads"] * bool(held.heads), ["embedding"] * held.embedding
+        owners: list[str | LayerRun] = [*head, *reversed(held.runs), *embedding]
         if self.rule.root:
             owners = [*reversed(held.runs), *[*head, *embedding][:1]]
         for owner in owners:
