@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..program.program import Exchange, Programs
-from ..step.seats import group_numbers, numbers_across_stages, rank_grid
+from ..step.seats import group_numbers, rank_grid
 from .partition import Partition, partition
 
 if TYPE_CHECKING:
@@ -63,9 +64,13 @@ def ranks_of(lowered: Lowered) -> Ranks:
     place = np.empty((world, 4), dtype=np.int64)  # (pp, dp, cp, tp) of each rank
     place[grid.ravel()] = np.indices(grid.shape).reshape(4, world).T
     stage, replica, part, shard = place.T
-    parallelism, heads = lowered.plan.scenario.parallelism, lowered.plan.shard.cp_a2a
-    instance = group_numbers(parallelism, heads)
-    across = numbers_across_stages(parallelism, heads)
+    numbers = partial(
+        group_numbers,
+        lowered.plan.scenario.parallelism,
+        heads=lowered.plan.shard.cp_a2a,
+        shards=lowered.plan.groups.shards.ranks,
+    )
+    instance, across = numbers(), numbers(across_stages=True)
     for name, members in lowered.programs.communicators.items():
         if name != "world":  # joins pipeline ranks: the ends of a tied table, both copies of a stage
             instance[name] = np.where(np.isin(stage, members), across[name.split(" ")[0]], -1)

@@ -24,8 +24,10 @@ class Groups:
 
     ``reach[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``first_rank``
     is the lowest global rank of each pipeline rank. Where every stage is there twice (``two_way``), both
-    copies belong to one data-parallel group. Experts have groups of their own: ``ep`` exchanges tokens,
-    ``etp`` shares experts, ``edp`` holds the same ones. ``gpu`` is where each rank runs.
+    copies belong to one data-parallel group. ``shards`` and ``replicas`` are the parts of it that hold one
+    copy of the sharded state, and equal shards of it (hybrid sharding); all of it, and one rank, by default.
+    Experts have groups of their own: ``ep`` exchanges tokens, ``etp`` shares experts, ``edp`` holds the
+    same ones. ``gpu`` is where each rank runs.
     """
 
     tp: Seat
@@ -33,6 +35,8 @@ class Groups:
     cp_heads: Seat
     cp_ring: Seat
     dp: Seat
+    shards: Seat
+    replicas: Seat
     ep: Seat
     etp: Seat
     edp: Seat
@@ -64,12 +68,16 @@ def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False)
     at, experts = gpu[grid], gpu[expert_grid(scenario.parallelism)]
     copies = [0, pp - 1] if two_way else [0]
     firsts = at[:, 0, 0, 0].tolist()
+    dp = at[copies, :, :, 0].ravel()
+    shard_size = scenario.parallelism.fsdp_shard_size or len(dp)
     return Groups(
         tp=seat(at[0, 0, 0, :], cluster),
         cp=seat(at[0, 0, :, 0], cluster),
         cp_heads=seat(at[0, 0, :heads, 0], cluster),
         cp_ring=seat(at[0, 0, ::heads, 0], cluster),
-        dp=seat(at[copies, :, :, 0].ravel(), cluster),
+        dp=seat(dp, cluster),
+        shards=seat(dp[:shard_size], cluster),
+        replicas=seat(dp[::shard_size], cluster),
         ep=seat(experts[0, 0, :, 0], cluster),
         etp=seat(experts[0, 0, 0, :], cluster),
         edp=seat(experts[copies, :, 0, 0].ravel(), cluster),
@@ -85,7 +93,9 @@ def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False)
 def _refuse_uneven(scenario: Scenario, gpu: NDArray[np.int64], cluster: Cluster) -> None:
     """Equal ranks run one program, so their groups must sit alike. Raises NotSupported."""
     grid, domain = rank_grid(scenario.parallelism), domains(gpu, cluster)
-    for name, numbers in group_numbers(scenario.parallelism, scenario.parallelism.cp_a2a or 1).items():
+    par = scenario.parallelism
+    shards = par.fsdp_shard_size or par.dp * par.cp
+    for name, numbers in group_numbers(par, heads=par.cp_a2a or 1, shards=shards).items():
         if uneven(numbers, domain):
             raise NotSupported(
                 "cluster.placement",

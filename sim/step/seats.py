@@ -30,6 +30,9 @@ AXES = ("pp", "dp", "cp", "tp")
 FINE_AXES = ("pp", "dp", "cp.ring", "cp.heads", "tp")
 """The same with cp in two: neighbours that exchange heads, and rings of these."""
 
+SHARD_AXES = ("pp", "replicas", "shards", "tp")
+"""Axes with dp and cp as one, in two: ranks that hold one copy of the sharded state, and copies of it."""
+
 EXPERT_AXES = ("pp", "edp", "ep", "etp")
 """Axes of ``expert_grid``."""
 
@@ -46,10 +49,11 @@ GROUPS: Groups = {
 }
 """Process groups by name, with the fine axes that they run along; what joins single stages is not here.
 
-A communicator with a name from here, or from EXPERT_GROUPS, gets its links, its place in the folding and
-the check of a placement by being here.
+A communicator with a name from here, or from the tables below, gets its links, its place in the folding
+and the check of a placement by being here.
 """
 
+SHARD_GROUPS: Groups = {"fsdp": ("shards",), "hsdp": ("replicas",)}
 EXPERT_GROUPS: Groups = {"ep": ("ep",), "etp": ("etp",), "edp": ("edp",)}
 
 
@@ -74,26 +78,30 @@ def expert_grid(parallelism: Parallelism) -> Ids:
     return stages.reshape(grid.shape[0], -1, parallelism.ep, parallelism.etp)
 
 
-def group_numbers(parallelism: Parallelism, heads: int) -> dict[str, Ids]:
-    """By name and rank, the number of the rank's group; ``heads`` neighbours of a cp group exchange heads."""
-    return _numbers(parallelism, heads, GROUPS, EXPERT_GROUPS)
+def group_numbers(
+    parallelism: Parallelism, *, heads: int, shards: int, across_stages: bool = False
+) -> dict[str, Ids]:
+    """By name and rank, the number of the rank's group.
 
-
-def numbers_across_stages(parallelism: Parallelism, heads: int) -> dict[str, Ids]:
-    """The same for groups that hold the same ranks of several stages, as both copies of a stage do."""
-    dense, experts = (
-        {n: ("pp", *along) for n, along in groups.items()} for groups in (GROUPS, EXPERT_GROUPS)
+    ``heads`` neighbours of a cp group exchange heads, ``shards`` ranks of a dp group hold one copy of the
+    sharded state. ``across_stages``: a group holds the same ranks of all stages, of which its members are
+    those of some, as of both copies of a stage.
+    """
+    dense = rank_grid(parallelism)
+    pp, dp, cp, tp = dense.shape
+    held = min(shards, dp * cp)
+    grids = (
+        (dense.reshape(pp, dp, cp // heads, heads, tp), FINE_AXES, GROUPS),
+        (dense.reshape(pp, dp * cp // held, held, tp), SHARD_AXES, SHARD_GROUPS),
+        (expert_grid(parallelism), EXPERT_AXES, EXPERT_GROUPS),
     )
-    return _numbers(parallelism, heads, {**dense, "embedding": ("pp",)}, experts)
-
-
-def _numbers(parallelism: Parallelism, heads: int, dense: Groups, experts: Groups) -> dict[str, Ids]:
-    grid = rank_grid(parallelism)
-    pp, dp, cp, tp = grid.shape
-    fine = grid.reshape(pp, dp, cp // heads, heads, tp)
-    found = {name: instances(fine, FINE_AXES, along) for name, along in dense.items()}
-    other = expert_grid(parallelism)
-    return found | {name: instances(other, EXPERT_AXES, along) for name, along in experts.items()}
+    more = ("pp",) if across_stages else ()
+    found = {
+        name: instances(grid, axes, (*more, *along))
+        for grid, axes, groups in grids
+        for name, along in groups.items()
+    }
+    return found | {"embedding": instances(dense, AXES, more)} if across_stages else found
 
 
 def instances(grid: Ids, axes: Sequence[str], along: Sequence[str]) -> Ids:
