@@ -65,13 +65,15 @@ def static_terms(plan: Plan, r: int) -> dict[str, float]:
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
     par, e = plan.scenario.parallelism, plan.shard.element_bytes
     held = plan.held_parameters(r)
+    weights = sum(plan.weights_bytes(plan.parameters[s]) for s in plan.held_stages(r))
+    moments = 2 * plan.scenario.software.moment_bytes
     shard = plan.groups.dp.ranks if par.zero >= 1 else 1
     master = 4.0 if e != 4 else 0.0
     communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1)
     return {
-        "weights": held * e * plan.weight_versions(r),
+        "weights": weights * plan.weight_versions(r),
         "gradients": held * gradient_bytes(plan),
-        "optimizer": held * (master + 8.0) / shard,
+        "optimizer": held * (master + moments) / shard,
         "communication": communicators * COMMUNICATOR_BYTES,
         "workspace": _workspace(plan.shard, unfused=plan.scenario.software.attention == "unfused"),
         "context": CONTEXT_BYTES,

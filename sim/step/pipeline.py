@@ -98,7 +98,7 @@ class _StepWriter:
             ),
             element_bytes=plan.shard.grad_bytes,
             wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-            bucket_elements=software.bucket_elements,
+            bucket_elements=self._bucket_elements(),
             sharded=self.sharded and software.zero1_reduce_scatters,
             costs=plan.costs,
         )
@@ -147,12 +147,14 @@ class _StepWriter:
     def _in_pieces(self, action: Action, blocks: Row, gathers: list[int], ready: Iterable[float]) -> None:
         """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
         together: list[tuple[Block, int]] = []
+        awaited = -1
         for (block, count), elements in zip(blocks, ready, strict=False):
             for _ in range(count):
-                if gathers:
+                if gathers and (gather := gathers.pop(0)) != awaited:
                     self._run(action, together)
                     together = []
-                    self.script.wait(gathers.pop(0))
+                    self.script.wait(gather)
+                    awaited = gather
                 together.append((block, 1))
                 if self.gradients.fills(elements):
                     self._run(action, together)
@@ -243,13 +245,27 @@ class _StepWriter:
         held = plan.held_stages(self.index)
         for s in sorted(held) if plan.two_way else held:
             parameters = plan.parameters[s]
-            units = [parameters.embedding] * bool(parameters.embedding)
-            units += [parameters.layer(kind) for kind in plan.stages[s].kinds]
-            units += [parameters.head] * (plan.stages[s].head)
-            self.gathers[s] = [
-                self.gradients.gather_parameters(self.script, size, plan.shard.element_bytes, after=())
-                for size in units
-            ]
+            e, layers = plan.shard.element_bytes, plan.shard.weights.gathered
+            units = [parameters.embedding * e] * bool(parameters.embedding)
+            units += [parameters.layer(kind) * layers for kind in plan.stages[s].kinds]
+            units += [parameters.head * e] * (plan.stages[s].head)
+            self.gathers[s] = self._gather_in_buckets(units, e * self._bucket_elements())
+
+    def _bucket_elements(self) -> float:
+        software = self.plan.scenario.software
+        return max(software.bucket_elements, software.bucket_elements_per_replica * self.plan.groups.dp.ranks)
+
+    def _gather_in_buckets(self, units: list[float], bucket_bytes: float) -> list[int]:
+        """For each unit the gather that brings it: of as many units as fill a bucket."""
+        gathers: list[int] = []
+        waiting = 0
+        for i, _ in enumerate(units, 1):
+            waiting += 1
+            size = sum(units[i - waiting : i])
+            if size >= bucket_bytes or i == len(units):
+                gathers += [self.gradients.gather_parameters(self.script, size, after=())] * waiting
+                waiting = 0
+        return gathers
 
     def _finish(self) -> None:
         plan, script = self.plan, self.script
@@ -264,7 +280,9 @@ class _StepWriter:
         if plan.ends != "streaming":
             self._update(held)
         if self.reduces and self.sharded and not plan.scenario.software.overlap_param_gather:
-            script.wait(self.gradients.gather_parameters(script, held, plan.shard.element_bytes))
+            body = self._body()
+            size = (held - body) * plan.shard.element_bytes + body * plan.shard.weights.gathered
+            script.wait(self.gradients.gather_parameters(script, size))
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
 
@@ -274,12 +292,18 @@ class _StepWriter:
         norm = collective_transfer("all_reduce", 8.0, plan.groups.world, plan.cluster)
         write_optimizer(
             self.script,
-            OptimizerShare(updated=held / plan.groups.dp.ranks if self.sharded else held, held=held),
+            OptimizerShare(
+                updated=held / plan.groups.dp.ranks if self.sharded else held, held=held, body=self._body()
+            ),
             plan.scenario.software,
             plan.costs,
             plan.shard,
             norm=norm if plan.ends == "together" else None,
         )
+
+    def _body(self) -> float:
+        """Weights of layers that this rank holds."""
+        return sum(self.plan.parameters[s].body for s in self.plan.held_stages(self.index))
 
     def _reduce_tied_embedding(self) -> None:
         plan = self.plan

@@ -58,6 +58,11 @@ class Plan:
         """Parameters that a rank of that pipeline rank holds."""
         return sum(self.parameters[s].total for s in self.held_stages(index))
 
+    def weights_bytes(self, parameters: StageParameters) -> float:
+        """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""
+        ends = (parameters.head + parameters.embedding) * self.shard.element_bytes
+        return ends + parameters.body * self.shard.weights.held
+
     @property
     def two_way(self) -> bool:
         """Whether microbatches travel both ways, so that every stage is there twice (DualPipe)."""

@@ -93,14 +93,14 @@ def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
     """Append the forward pass to ``tape``."""
     weights = linears(shard, software)
     norm(tape, shard, software)
-    column_forward(tape, (weights.qkv,), shard, software)
+    column_forward(tape, (weights.qkv,), shard, software, cast=not norm_quantises(shard))
     _rearrange(tape, shard, software)
     _rope(tape, shard, software)
     attention_forward(tape, shard, software)
     row_forward(tape, weights.proj, shard, software)
     _residual(tape, shard, software)
     norm(tape, shard, software)
-    column_forward(tape, weights.first, shard, software)
+    column_forward(tape, weights.first, shard, software, cast=not norm_quantises(shard))
     _activation(tape, shard, software)
     row_forward(tape, weights.second, shard, software)
     _residual(tape, shard, software)
@@ -115,13 +115,14 @@ def _operators_again(tape: Tape, shard: Shard, software: Software) -> None:
     weights, h, branch = linears(shard, software), shard.hidden, shard.ffn
     keys = Linear(name="k again", inputs=h, outputs=shard.kv_heads * shard.head_dim)
     norm(tape, shard, software)
-    column_forward(tape, (keys,), shard, software)
+    column_forward(tape, (keys,), shard, software, cast=not norm_quantises(shard))
     _rope(tape, shard, software)
     tape.kernel("proj again", weights.proj.forward(shard))
     _residual(tape, shard, software)
     norm(tape, shard, software)
     if shard.gate == 2:
-        column_forward(tape, (Linear(name="fc1 again", inputs=h, outputs=branch),), shard, software)
+        second = Linear(name="fc1 again", inputs=h, outputs=branch)
+        column_forward(tape, (second,), shard, software, cast=not norm_quantises(shard))
     _activation(tape, shard, software)
 
 
@@ -133,7 +134,7 @@ def write_backward(
     row, column = (row_input_grad, column_input_grad) if split else (row_backward, column_backward)
     _residual_backward(tape, shard, software)
     if "mlp" in recompute:  # all of it, as a checkpoint does: the last product too
-        column_forward(tape, weights.first, shard, software)
+        column_forward(tape, weights.first, shard, software, cast=False)
         _activation(tape, shard, software)
         row_forward(tape, weights.second, shard, software)
     row(tape, weights.second, shard, software)
@@ -163,10 +164,19 @@ def _rearrange(tape: Tape, shard: Shard, software: Software) -> None:
         tape.memory("rearrange QKV", software.qkv_copies * size, launches=(software.qkv_copies + 1) // 2)
 
 
+def norm_quantises(shard: Shard) -> bool:
+    """Whether the norm before a quantised product writes its output in that type itself."""
+    return shard.recipe is not None and shard.recipe.fused_norm
+
+
 def norm(tape: Tape, shard: Shard, software: Software) -> None:
     """LayerNorm or RMSNorm over the residual stream."""
     if software.fused_norm or software.torch_compile:
-        tape.memory("norm", 2 * shard.norm_bytes)  # read, write
+        # read 16 bit; write that, or one quantised copy
+        elements, written = shard.norm_tokens * shard.hidden, float(shard.element_bytes)
+        if shard.recipe and norm_quantises(shard):
+            written = shard.recipe.stored * (2 if shard.recipe.early else 1)
+        tape.memory("norm", elements * (shard.element_bytes + written))
     else:
         # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
         # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).

@@ -143,6 +143,7 @@ _DROPPED = {
 def _parts(shard: Shard, software: Software) -> dict[str, float]:
     """Bytes of what backward needs of a layer, by what it is."""
     e, tokens = shard.element_bytes, shard.tokens
+    narrow = shard.stored_bytes / e
     # unfused: probabilities; under dropout their mask and its output too
     scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
     fused = software.attention != "unfused"
@@ -150,13 +151,14 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
     return {
         # inputs of both; eager norms keep FP32 copies
         "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
-        "norm outputs": 2 * _gathered(shard, software),
+        "norm outputs": 2 * _gathered(shard, software) * narrow,
         "qkv": float(tokens * shard.qkv_width * e),
-        "attention": float(tokens * shard.attention_width * e),
+        # attention's backward wants its output; a quantised projection its own copy
+        "attention": tokens * shard.attention_width * (e + (narrow * e if shard.recipe else 0)),
         "scores": 0.0 if fused else scores,
         "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
         "branches": float(tokens * shard.ffn * e * (shard.gate + silu)),
-        "product": float(tokens * shard.ffn * e),
+        "product": tokens * shard.ffn * e * narrow,
         "masks": 2 * _mask(shard),
     }
 

@@ -31,8 +31,13 @@ class StageParameters:
         return self.layers[kind][1]
 
     @property
+    def body(self) -> float:
+        """Elements of all layers: those whose products a recipe of fewer bits may quantise."""
+        return sum(count * each for count, each in self.layers.values())
+
+    @property
     def total(self) -> float:
-        return self.head + sum(count * each for count, each in self.layers.values()) + self.embedding
+        return self.head + self.body + self.embedding
 
 
 def stage_parameters(stage: Stage, shard: Shard, scenario: Scenario, *, ends_meet: bool) -> StageParameters:

@@ -16,15 +16,16 @@ from ...software.software import Software
 from ..layers.shard import Shard
 from ..layers.tape import Costs
 
-ADAM_BYTES = 28  # gradient, weight, two moments read; weight, two moments written (FP32)
+ADAM_BYTES = 12  # gradient and weight read, weight written (FP32); and two moments read and written
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerShare:
-    """Parameters that this rank updates, and those that it holds."""
+    """Parameters that this rank updates, those that it holds, and those of them in layers (``body``)."""
 
     updated: float
     held: float
+    body: float
 
 
 def write_optimizer(
@@ -61,10 +62,15 @@ def write_optimizer(
         )
     after = [("clip gradients", share.updated * 8, 1)]
     launches = 2 if software.fused_optimizer else 12
-    traffic = ADAM_BYTES if software.fused_optimizer else 3 * ADAM_BYTES
+    traffic = (ADAM_BYTES + 4 * software.moment_bytes) * (1 if software.fused_optimizer else 3)
     after.append(("Adam", share.updated * traffic, launches))
     if shard.dtype != "fp32":
-        after.append(("copy parameters", share.updated * 6, 2))  # read FP32, write 16 bit
+        # read FP32, write 16 bit or the products' type
+        body = share.body * share.updated / share.held
+        written = (share.updated - body) * shard.element_bytes + body * shard.weights.written
+        after.append(("copy parameters", share.updated * 4 + written, 2))
+    if shard.weights.made:
+        after.append(("quantise weights", share.body * shard.weights.made, 2))
     after.append(("zero gradients", share.held * grad, 1))
     _kernels(script, after, costs)
 
