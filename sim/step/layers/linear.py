@@ -41,7 +41,7 @@ class Linear:
 
     def weight_grad(self, shard: Shard, software: Software) -> Gemm:
         """dW = X^T dY, added into the main gradient where the software's GEMM can."""
-        fused = software.fused_wgrad_accumulation
+        fused = software.fused_wgrad_accumulation and shard.accumulates
         return Gemm(
             m=self.outputs,
             n=self.inputs,
@@ -65,7 +65,7 @@ def column_forward(
     """
     first, *others = linears
     kept_whole = not (shard.sequence_parallel and software.sp_regathers_input)
-    _quantise(tape, shard.norm_tokens * shard.hidden if cast else 0, shard)
+    quantise(tape, shard.norm_tokens * shard.hidden if cast else 0, shard)
     if not shard.sequence_parallel:
         tape.kernel(first.name, first.forward(shard))
     elif not software.tp_comm_overlap:
@@ -76,13 +76,13 @@ def column_forward(
     for linear in others:
         tape.kernel(linear.name, linear.forward(shard))
     if kept_whole:
-        _transpose(tape, shard.tokens * shard.hidden, shard)
+        transpose(tape, shard.tokens * shard.hidden, shard)
 
 
 def row_forward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
     """Y = reduce(X W)."""
-    _quantise(tape, shard.tokens * linear.inputs, shard)
-    _transpose(tape, shard.tokens * linear.inputs, shard)
+    quantise(tape, shard.tokens * linear.inputs, shard)
+    transpose(tape, shard.tokens * linear.inputs, shard)
     if shard.sequence_parallel and software.tp_comm_overlap and software.tp_overlap_style == "userbuffers":
         for _ in range(PIPELINED_SPLITS):
             tape.kernel(linear.name, linear.forward(shard, -(-shard.tokens // PIPELINED_SPLITS)))
@@ -125,7 +125,7 @@ def column_backward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, softw
         tape.memory("input gradient add", 3 * shard.hidden_bytes)
     if gathered is not None:
         tape.join(gathered)
-        _transpose(tape, shard.tokens * shard.hidden, shard)
+        transpose(tape, shard.tokens * shard.hidden, shard)
     for linear in linears:
         _weight_grad(tape, linear, shard, software)
     tape.join(*reduced)
@@ -147,7 +147,7 @@ def column_weight_grad(tape: Tape, linears: tuple[Linear, ...], shard: Shard, so
     """dW = gather(X)^T dY alone, from the input and the output gradient that were kept for it."""
     if shard.sequence_parallel and software.sp_regathers_input:
         tape.tp(f"{linears[0].name} all_gather", "all_gather", _wire_bytes(shard))
-        _transpose(tape, shard.tokens * shard.hidden, shard)
+        transpose(tape, shard.tokens * shard.hidden, shard)
     for linear in linears:
         _weight_grad(tape, linear, shard, software)
 
@@ -160,7 +160,7 @@ def row_backward(tape: Tape, linear: Linear, shard: Shard, software: Software) -
 
 def row_input_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
     """dX = gather(dY) W^T alone; the gathered dY is kept for dW."""
-    _quantise(tape, shard.norm_tokens * shard.hidden, shard)
+    quantise(tape, shard.norm_tokens * linear.outputs, shard)
     if not shard.sequence_parallel:
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
     elif not software.tp_comm_overlap:
@@ -168,7 +168,7 @@ def row_input_grad(tape: Tape, linear: Linear, shard: Shard, software: Software)
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
     else:
         _gathered_gemm(tape, f"{linear.name} dgrad", linear.input_grad, shard, software, both=True)
-    _transpose(tape, shard.tokens * shard.hidden, shard)
+    transpose(tape, shard.tokens * linear.outputs, shard)
 
 
 def row_weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
@@ -178,11 +178,11 @@ def row_weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software
 
 def _quantise_output_gradients(tape: Tape, linears: tuple[Linear, ...], shard: Shard) -> None:
     for linear in linears:
-        _quantise(tape, shard.tokens * linear.outputs, shard)
-        _transpose(tape, shard.tokens * linear.outputs, shard)
+        quantise(tape, shard.tokens * linear.outputs, shard)
+        transpose(tape, shard.tokens * linear.outputs, shard)
 
 
-def _quantise(tape: Tape, elements: float, shard: Shard) -> None:
+def quantise(tape: Tape, elements: float, shard: Shard) -> None:
     """From 16 bit to the recipe's type, in both layouts where only the original gives the second."""
     recipe = shard.recipe
     if recipe and elements:
@@ -190,7 +190,7 @@ def _quantise(tape: Tape, elements: float, shard: Shard) -> None:
         tape.memory("quantise", elements * per_element, launches=recipe.launches)
 
 
-def _transpose(tape: Tape, elements: float, shard: Shard) -> None:
+def transpose(tape: Tape, elements: float, shard: Shard) -> None:
     """The other layout of what is quantised, which the weight gradient's product wants."""
     if shard.recipe and shard.recipe.second and not shard.recipe.early:
         tape.memory("transpose quantised", elements * shard.recipe.second)
@@ -251,5 +251,5 @@ def _weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -
 
 def accumulate_gradient(tape: Tape, parameters: float, shard: Shard, software: Software) -> None:
     """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one."""
-    if not software.fused_wgrad_accumulation:
+    if shard.accumulates and not software.fused_wgrad_accumulation:
         tape.memory("accumulate gradient", parameters * (shard.element_bytes + 2 * shard.grad_bytes))
