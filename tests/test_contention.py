@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from small_scenarios import lowered, scenario
 
+from stepsim.sim.engine.bounds import bounds
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import folded, unfolded
@@ -158,3 +159,32 @@ def test_groups_that_sit_unequally_are_refused() -> None:
     fields = {"tp": 2, "pp": 1, "dp": 3, "gpus_per_node": 2, "schedule": "none"}
     with pytest.raises(NotSupported, match=r"cluster\.placement: it spreads the tp groups"):
         step_s(**fields, placement={"kind": "explicit", "gpus": [0, 1, 2, 4, 3, 5]})
+
+
+# Which link bound which axis ---------------------------------------------------------------------------
+
+
+def bound_by(**fields: Any) -> dict[str, dict[str, float]]:
+    """Seconds by axis and link."""
+    found: dict[str, dict[str, float]] = {}
+    for bound in simulate(scenario(**{**JOB, **fields})).bounds:
+        found.setdefault(bound.axis, {})[bound.link] = bound.seconds
+    return found
+
+
+def test_a_run_says_which_link_bound_which_axis() -> None:
+    inside = bound_by(tp=2, pp=1, dp=1, gpus_per_node=8, schedule="none")
+    assert list(inside["tp"]) == ["nvlink"]
+    wide = bound_by(fabric=tree(4, 1), **ALTERNATING)
+    assert next(iter(wide["dp"])).startswith("nic")
+    tight = bound_by(fabric=tree(4, 16), **ALTERNATING)
+    assert next(iter(tight["dp"])).startswith("leaf 0 -> spines")
+    assert sum(tight["dp"].values()) > sum(wide["dp"].values())
+
+
+def test_time_that_a_link_takes_is_all_the_time_that_a_ring_moves() -> None:
+    """Two rings share the spine from their first byte to their last."""
+    both = job([[collective()], [collective()]], pp=2, dp=4, order="tp-cp-ep-pp-dp", fabric=tree(4, 4))
+    rows = bounds(both, [4, 4])
+    assert [(row.axis, row.link) for row in rows] == [("dp", "leaf 0 -> spines 0")]
+    assert rows[0].seconds == pytest.approx(2 * SIZE / NIC, rel=1e-9)
