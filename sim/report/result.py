@@ -150,6 +150,7 @@ class Result:
     events: int
     spans_source: Any = field(repr=False)  # Callable[[], Iterator[Span]]
     bounds: tuple[Bound, ...] = ()
+    loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
 
     @property
     def gpus(self) -> int:
