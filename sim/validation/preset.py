@@ -60,8 +60,18 @@ UNFUSED = {
 }
 """What ``fused_kernels: false`` means: norm, activation, bias and softmax as chains of small kernels."""
 
-SAME_NAME = ("torch_compile", "overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap")
+SAME_NAME = (
+    "torch_compile",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "tp_comm_overlap",
+    "moe_a2a_overlap",
+)
 """Flags of a case that a preset has under the same name."""
+
+
+DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
+"""What a framework's text says of how tokens reach experts, in words of a preset."""
 
 
 def preset_of(software: CaseSoftware) -> str:
@@ -84,6 +94,9 @@ def software_document(software: CaseSoftware) -> dict[str, Any]:
     preset = preset_of(software)
     document: dict[str, Any] = {"preset": preset, "attention": software.attention}
     document |= {name: flag for name in SAME_NAME if (flag := getattr(software, name)) is not None}
+    framework = software.framework.lower()
+    if known := [name for words, name in DISPATCHERS if words in framework]:
+        document["moe_dispatcher"] = known[0]
     if not software.fused_kernels:
         document |= UNFUSED
     if preset == "aleph-alpha-2023" and software.attention != "fa2":
