@@ -62,6 +62,8 @@ def ranks_of(lowered: Lowered) -> Ranks:
     place[grid.ravel()] = np.indices(grid.shape).reshape(4, world).T
     stage, replica, part, shard = place.T
     _, dp, cp, tp = grid.shape
+    sharded = lowered.plan.groups.shards.ranks
+    within = replica * cp + part  # where a rank is in its data-parallel group
     heads = lowered.plan.shard.cp_a2a
     instance = {
         "tp": (stage * dp + replica) * cp + part,
@@ -69,6 +71,8 @@ def ranks_of(lowered: Lowered) -> Ranks:
         "cp.heads": ((stage * dp + replica) * cp + part // heads) * tp + shard,
         "cp.ring": ((stage * dp + replica) * cp + part % heads) * tp + shard,
         "dp": stage * tp + shard,
+        "fsdp": (stage * tp + shard) * (dp * cp // min(sharded, dp * cp)) + within // sharded,
+        "hsdp": (stage * tp + shard) * sharded + within % sharded,
         "world": np.zeros(world, dtype=np.int64),
     }
     instance |= _expert_groups(lowered.plan.scenario.parallelism)

@@ -155,6 +155,12 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
             yield parameters.layer(part.kind) if step.gives else NO_ELEMENTS
 
 
+def block_owners(action: Action, stage: Stage) -> Iterator[str | LayerRun]:
+    """For each block of ``action_blocks``, what of the model it runs: layers, or an end by its name."""
+    for part, _ in _parts(_PASSES[action.kind], stage):
+        yield part.part if isinstance(part, _Ends) else part
+
+
 def _parts(step: _Pass, stage: Stage) -> Iterator[tuple[_Ends | LayerRun, int]]:
     """What of ``step`` a stage has, each with its count."""
     runs = reversed(stage.runs) if step.reverse else stage.runs

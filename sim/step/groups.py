@@ -19,8 +19,10 @@ class Groups:
 
     ``reach[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``first_rank``
     is the lowest global rank of each pipeline rank. Where every stage is there twice (``two_way``), both
-    copies belong to one data-parallel group. Experts have groups of their own: ``ep`` exchanges tokens,
-    ``etp`` shares experts, ``edp`` holds the same ones.
+    copies belong to one data-parallel group. ``shards`` and ``replicas`` are the parts of it that hold one
+    copy of the sharded state, and equal shards of it (hybrid sharding); all of it, and one rank, by default.
+    Experts have groups of their own: ``ep`` exchanges tokens, ``etp`` shares experts, ``edp`` holds the
+    same ones.
     """
 
     tp: Seat
@@ -28,6 +30,8 @@ class Groups:
     cp_heads: Seat
     cp_ring: Seat
     dp: Seat
+    shards: Seat
+    replicas: Seat
     ep: Seat
     etp: Seat
     edp: Seat
@@ -50,13 +54,17 @@ def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False)
     pp = grid.shape[0]
     experts = expert_grid(scenario.parallelism)
     copies = [0, pp - 1] if two_way else [0]
+    dp = grid[copies, :, :, 0].ravel()
+    shard_size = scenario.parallelism.fsdp_shard_size or len(dp)
     firsts = [int(grid[r, 0, 0, 0]) for r in range(pp)]
     return Groups(
         tp=seat(grid[0, 0, 0, :], cluster),
         cp=seat(grid[0, 0, :, 0], cluster),
         cp_heads=seat(grid[0, 0, :heads, 0], cluster),
         cp_ring=seat(grid[0, 0, ::heads, 0], cluster),
-        dp=seat(grid[copies, :, :, 0].ravel(), cluster),
+        dp=seat(dp, cluster),
+        shards=seat(dp[:shard_size], cluster),
+        replicas=seat(dp[::shard_size], cluster),
         ep=seat(experts[0, 0, :, 0], cluster),
         etp=seat(experts[0, 0, 0, :], cluster),
         edp=seat(experts[copies, :, 0, 0].ravel(), cluster),

@@ -20,7 +20,7 @@ from ...schedules.messages.point_to_point import (
     point_to_point,
 )
 from ...schedules.orders.action import Action, Kind, Overlap, Step, actions_of, parts
-from ..network.collectives import Seat, collective_transfer, message_transfer
+from ..network.collectives import collective_transfer, message_transfer
 from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import Block, Collective, Op, Segment
@@ -31,10 +31,12 @@ from .layers.shard import boundary_bytes
 from .messages import Messages
 from .paired import pair_blocks
 from .plan import Plan
+from .reductions import expert_gradients_of, gradients_of
 from .seats import reach
+from .sharded import Sharding, sharding_of
 from .state.parameters import NO_ELEMENTS, Elements
-from .updates.gradients import Gradients
 from .updates.optimizer import OptimizerShare, write_optimizer
+from .zero.rule import sharding_rule
 
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 """Actions after which a stage's gradients of a microbatch are there."""
@@ -52,30 +54,17 @@ def write_step(plan: Plan) -> list[list[Op]]:
         instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, rule)
     except ValueError as refusal:
         raise NotSupported("software.point_to_point", str(refusal)) from None
-    shared = _Shared()
+    shared = _Shared(sharding=sharding_of(plan, sharding_rule(plan.scenario)))
     return [
         _StepWriter(plan, index, rule, shared).write(instructions[index]) for index in range(plan.shape.ranks)
     ]
-
-
-def _gradients(plan: Plan, communicator: str, group: Seat) -> Gradients:
-    """Reduction in one group: of data-parallel ranks, or of those that hold the same experts."""
-    software, measured = plan.scenario.software, plan.scenario.cluster.measured_network
-    return Gradients(
-        communicator=communicator,
-        transfer=lambda kind, size: collective_transfer(kind, size, group, plan.cluster, measured),
-        element_bytes=plan.shard.grad_bytes,
-        wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-        bucket_elements=software.bucket_elements,
-        sharded=plan.scenario.parallelism.zero >= 1 and software.zero1_reduce_scatters,
-        costs=plan.costs,
-    )
 
 
 @dataclass
 class _Shared:
     """What all ranks of a step have in common, each thing once."""
 
+    sharding: Sharding | None = None
     segments: dict[Row, Segment] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
 
@@ -94,6 +83,7 @@ class _StepWriter:
     pairs: dict[tuple[int, int], Row | None] = field(default_factory=dict)  # by stages forward and backward
     transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
+    begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
     backwards: int = 0
 
     def __post_init__(self) -> None:
@@ -108,10 +98,15 @@ class _StepWriter:
         )
         self.reduces = plan.groups.dp.ranks > 1
         self.sharded = par.zero >= 1
+        self.returns_parameters = self.sharded and plan.groups.shards.ranks > 1
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
-        self.overlaps = self.reduces and software.overlap_grad_reduce and not plan.two_way
-        self.gradients = _gradients(plan, plan.dp_communicator(self.index), plan.groups.dp)
-        self.expert_gradients = _gradients(plan, plan.edp_communicator(self.index), plan.groups.edp)
+        self.sharding = self.shared.sharding
+        if self.sharding and self.sharding.rule.gathers != "never":
+            self.returns_parameters = False
+        whole = self.reduces and self.sharding is None
+        self.overlaps = whole and software.overlap_grad_reduce and not plan.two_way
+        self.gradients = gradients_of(plan, self.index)
+        self.expert_gradients = expert_gradients_of(plan, self.index)
         # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
         self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or self.index > 0))
         self.backward_order = [a for a in actions_of(plan.orders[self.index]) if a.kind in GIVES_GRADIENT]
@@ -144,6 +139,10 @@ class _StepWriter:
         if (action.stage, action.kind) not in self.rows:
             self.rows[action.stage, action.kind] = action_blocks(action, stage, plan.blocks)
         blocks = self.rows[action.stage, action.kind]
+        if self.sharding:
+            first = action.kind is Kind.FORWARD and action.stage not in self.begun
+            self.begun.add(action.stage)
+            blocks = self.sharding.row(action, blocks, first=first)
         if gathers or reduces:
             if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
                 self.gradients.add(script, parameters.embedding)
@@ -160,7 +159,7 @@ class _StepWriter:
 
         They do where parameters are still awaited, or gradients leave in between.
         """
-        if not isinstance(step, Overlap) or step.forward.stage in self.gathers:
+        if not isinstance(step, Overlap) or self.sharding or step.forward.stage in self.gathers:
             return False
         if self.buckets and step.backward == self.final[step.backward.stage]:
             return False
@@ -211,8 +210,10 @@ class _StepWriter:
         plan = self.plan
         if plan.ends == "streaming":
             whole = plan.parameters[action.stage].total
-            self._update(OptimizerShare(updated=whole, held=whole))
+            self._update(self._share(whole, whole))
             return
+        if self.sharding and not self.sharding.rule.reduces_each and action == self.final[action.stage]:
+            self._run(action, self.sharding.last_reduction(action.stage))
         slot = self.backwards - self.index
         self.backwards += 1
         if not self.overlaps or self.buckets or plan.shape.chunks == 1:
@@ -280,7 +281,7 @@ class _StepWriter:
     def _prefetch_parameters(self) -> None:
         """Overlapped parameter all-gathers of the distributed optimizer, in forward order."""
         plan = self.plan
-        if not (self.reduces and self.sharded and plan.scenario.software.overlap_param_gather):
+        if not (self.returns_parameters and plan.scenario.software.overlap_param_gather):
             return
         held = plan.held_stages(self.index)
         for s in sorted(held) if plan.two_way else held:
@@ -304,7 +305,7 @@ class _StepWriter:
     def _finish(self) -> None:
         plan, script = self.plan, self.script
         held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
-        if self.reduces:
+        if self.reduces and self.sharding is None:
             if not self.buckets:
                 left = [s for s in plan.held_stages(self.index) if s not in self.reduced]
                 elements = sum((plan.parameters[s].elements for s in left), start=NO_ELEMENTS)
@@ -314,8 +315,8 @@ class _StepWriter:
             self.gradients.finish(script, updated)
         self._reduce_shared_table()
         if plan.ends != "streaming":
-            self._update(OptimizerShare(updated=updated, held=held.total))
-        if self.reduces and self.sharded and not plan.scenario.software.overlap_param_gather:
+            self._update(self._share(held.total, updated))
+        if self.returns_parameters and not plan.scenario.software.overlap_param_gather:
             script.wait(*self._gather(held))
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
@@ -332,6 +333,13 @@ class _StepWriter:
             plan.shard,
             norm=norm if plan.ends == "together" else None,
         )
+
+    def _share(self, held: float, updated: float) -> OptimizerShare:
+        """What this rank updates, and what of it and of the ``held`` parameters it casts and clears."""
+        if self.sharding is None:
+            return OptimizerShare(updated=updated, cast=updated, cleared=held)
+        rule = self.sharding.rule
+        return OptimizerShare(updated=updated, cast=0.0 if rule.master_only else updated, cleared=0.0)
 
     def _reduce_shared_table(self) -> None:
         """A table that both ends hold: tied to the head's, or used by multi-token prediction."""

@@ -68,7 +68,7 @@ class Plan:
         held = self.held_elements(index)
         if self.scenario.parallelism.zero == 0:
             return held.total
-        return held.shared / self.groups.dp.ranks + held.experts / self.groups.edp.ranks
+        return held.shared / self.groups.shards.ranks + held.experts / self.groups.edp.ranks
 
     @property
     def two_way(self) -> bool:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     """Raise NotSupported for the first field that names something not modelled."""
     model, par, training = scenario.model, scenario.parallelism, scenario.training
+    if scenario.software.moe_a2a_overlap and par.ep > 1 and par.zero > 1:
+        raise NotSupported(
+            "software.moe_a2a_overlap",
+            f"exchanges beside other layers are not modelled with ZeRO-{par.zero}; set it to false",
+        )
     if model.sliding_window and scenario.software.attention == "unfused":
         raise NotSupported(
             "model.sliding_window", "windows need a fused attention kernel; this one is unfused"
@@ -32,10 +37,11 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "parallelism.cp", f"cp {par.cp} needs a fused attention kernel; this one is unfused"
         )
-    if par.zero > 1:
-        raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} is not modelled yet; known: 0, 1")
-    if par.fsdp_shard_size is not None:
-        raise NotSupported("parallelism.fsdp_shard_size", "sharding over some ranks is not modelled yet")
+    if par.zero > 1 and scenario.schedule == "dualpipe":
+        raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} under dualpipe is not modelled; known: 0, 1")
+    if par.fsdp_shard_size is not None and (model.moe or scenario.schedule == "dualpipe"):
+        where = "of experts" if model.moe else "under dualpipe"
+        raise NotSupported("parallelism.fsdp_shard_size", f"sharding over some ranks {where} is not modelled")
     if scenario.calibration:
         raise NotSupported(
             "calibration",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..zero.rule import sharding_rule
 from .experts import Experts, experts_of
 from .kinds import LayerKind
 
@@ -26,9 +27,10 @@ class Shard:
     dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
     ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
     input branches), else 1. ``grad_bytes`` is the size of an element of the gradient that is
-    accumulated and reduced. ``head_dim`` is that of queries and keys, ``value_dim`` of values; ``latent``
-    are the ranks of latent attention, ``window`` the keys that a query sees. ``experts`` are there in
-    place of an MLP; a layer of multi-token ``prediction`` makes its stream of two.
+    accumulated and reduced; ``accumulates``: fresh gradients are added to whole ones that stay all step
+    long, not to a shard once they are reduced. ``head_dim`` is that of queries and keys, ``value_dim`` of
+    values; ``latent`` are the ranks of latent attention, ``window`` the keys that a query sees. ``experts``
+    are there in place of an MLP; a layer of multi-token ``prediction`` makes its stream of two.
     """
 
     batch: int
@@ -51,6 +53,7 @@ class Shard:
     biases: bool
     rope: bool
     rms_norm: bool
+    accumulates: bool = True
     qkv_biases: bool = False
     value_dim: int = 0
     latent: Mla | None = None
@@ -160,6 +163,7 @@ def boundary_bytes(shard: Shard, software: Software) -> float:
 def shard_of(scenario: Scenario) -> Shard:
     """The layer share of one rank of ``scenario``."""
     model, par, training = scenario.model, scenario.parallelism, scenario.training
+    rule = sharding_rule(scenario)
     return Shard(
         batch=training.micro_batch,
         sequence=training.seq_length,
@@ -184,6 +188,7 @@ def shard_of(scenario: Scenario) -> Shard:
         biases=model.biases,
         rope=model.position == "rope",
         rms_norm=model.norm == "rmsnorm",
+        accumulates=rule is None or not rule.reduces_each,
         qkv_biases=model.qkv_biases and not model.biases,
     )
 

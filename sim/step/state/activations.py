@@ -9,10 +9,8 @@ weight gradient is put off, the input gradient lets all go but both operands of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...report.result import ActionSpan
 from ...software.software import Software
 from ..layers.kinds import LayerKind, LayerRun
 from ..layers.latent import latent_elements
@@ -70,22 +68,6 @@ class ActivationBytes:
     def working(self, stage: Stage) -> float:
         """What a backward on a stage holds besides while it recomputes one layer after the other."""
         return max((self.layer(run).working for run in stage.runs), default=0.0)
-
-
-@dataclass(kw_only=True)
-class Peak:
-    """The largest sum held: its parts in bytes, when, during which action; and every change of the sum."""
-
-    body: float = 0.0
-    logits: float = 0.0
-    gradients: float = 0.0
-    at_s: float = 0.0
-    action: str = ""
-    timeline: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def total(self) -> float:
-        return self.body + self.logits + self.gradients
 
 
 def activation_bytes(shard: Shard, software: Software) -> ActivationBytes:
@@ -197,57 +179,3 @@ def _mlp_gradients(shard: Shard) -> float:
     rows = experts.rows(shard.norm_tokens) * e
     shared = shard.tokens * (experts.shared_ffn * shard.gate + shard.hidden) * e
     return rows * (experts.ffn * shard.gate + shard.hidden) + shared
-
-
-def peak_activations(
-    actions: Sequence[ActionSpan],
-    stages: Sequence[Stage],
-    sizes: ActivationBytes,
-    lazy_gradients: dict[int, float],
-) -> Peak:
-    """Walk one rank's actions in time. ``lazy_gradients``: bytes that a stage's first backward allocates."""
-    held, peak = Peak(), Peak()
-    pending = dict(lazy_gradients)
-    for at_s, ends, span in sorted(_moments(actions), key=lambda m: (m[0], not m[1])):
-        stage = stages[span.stage]
-        if ends:
-            _release(held, span, stage, sizes)
-        else:
-            _keep(held, span, stage, sizes, pending)
-        peak.timeline.append((at_s, held.total))
-        if held.total > peak.total * (1 + 1e-12):
-            peak.body, peak.logits, peak.gradients = held.body, held.logits, held.gradients
-            peak.at_s, peak.action = at_s, f"{span.stage}{span.kind}{span.microbatch}"
-    return peak
-
-
-def _moments(actions: Sequence[ActionSpan]) -> Iterator[tuple[float, bool, ActionSpan]]:
-    """When something changes, and whether an action ends: what it frees is free for what starts then."""
-    for span in actions:
-        if span.kind != "W":
-            yield span.start_s, False, span
-        if span.kind != "F":
-            yield span.end_s, True, span
-
-
-def _keep(
-    held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes, pending: dict[int, float]
-) -> None:
-    """What an action takes as it starts."""
-    if span.kind == "F":
-        held.body += sizes.kept_by_forward(stage)
-        held.logits += stage.losses * sizes.logits
-    else:
-        held.body += sizes.working(stage)
-        held.gradients += pending.pop(span.stage, 0.0)
-
-
-def _release(held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes) -> None:
-    """What an action lets go as it ends."""
-    if span.kind == "W":
-        held.body -= sizes.kept_by_input_grad(stage)
-        return
-    held.body -= sizes.kept_by_forward(stage) + sizes.working(stage)
-    held.logits -= stage.losses * sizes.logits
-    if span.kind == "I":
-        held.body += sizes.kept_by_input_grad(stage)
