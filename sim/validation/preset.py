@@ -44,6 +44,7 @@ RULES = (
     Rule(r"maxtext", "maxtext-2025"),
     Rule(r"automodel", "automodel-2025"),
     Rule(r"megatron[ -](lm )?core|megatron[ -]bridge|nemo", "megatron-core-2024", until=2024),
+    Rule(r"megatron[ -]bridge", "megatron-bridge-2026", since=2026),
     Rule(r"megatron[ -]bridge", "megatron-bridge-2025", since=2025),
     Rule(r"nemo", "nemo-2025", since=2025),
     Rule(r"megatron[ -](lm )?core", "megatron-core-2025", since=2025),
