@@ -36,6 +36,9 @@ class Trouble:
     fabric_share: Mapping[int, float] = field(default_factory=dict)
 
 
+HEALTHY = Trouble()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
     """``signature[rank]`` is its program; ``instance[name][rank]`` its instance of a communicator (-1:
