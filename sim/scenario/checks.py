@@ -68,8 +68,17 @@ def findings(
     return found
 
 
+MOST_MICROBATCHES = 1_000_000
+"""Each is replayed on every stage; published steps have up to a few thousand."""
+
+MOST_GPUS = 10_000_000
+"""Of one job; the largest clusters that are built have some hundred thousand."""
+
+
 def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
     """Catalogue keys are known, and a job of several hosts has a network."""
+    if cluster.gpus > MOST_GPUS:
+        yield Finding(path=("cluster", "gpus"), message=f"{cluster.gpus} is more than {MOST_GPUS}")
     if cluster.gpu not in gpu_names():
         yield Finding(path=("cluster", "gpu"), message=str(unknown_name("GPU", cluster.gpu, gpu_names())))
     else:
@@ -249,7 +258,11 @@ def batch_divides(par: Parallelism, training: Training, *, grouped: bool) -> Ite
     product = f"micro_batch × dp = {training.micro_batch} × {par.dp} = {together}"
     group = par.pp if grouped else 1
     valid = f"global_batch can be {neighbours(batch, together * group)}"
-    if batch % together:
+    if batch // together > MOST_MICROBATCHES:
+        count = batch // together
+        message = f"{batch} is {count} microbatches of {product}; at most {MOST_MICROBATCHES} are replayed"
+        yield Finding(path=("training", "global_batch"), message=message)
+    elif batch % together:
         message = f"{batch} is not a multiple of {product}; {valid}"
         yield Finding(path=("training", "global_batch"), message=message)
     elif batch // together % group:
