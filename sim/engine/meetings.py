@@ -17,6 +17,7 @@ from ..network.transfer import Transfer, link_names
 from ..program.program import Part, Programs
 from .flows import Flows, call_at_end
 from .ranks import Rank
+from .scope import Left
 
 Ends = tuple[tuple[int, int], ...]
 """(sending, receiving) classes of a communication."""
@@ -47,23 +48,43 @@ class Meetings:
         default_factory=dict
     )
 
-    def call(self, communicator: str, transfer: Transfer, place: Source) -> simpy.Event:
-        """Class and op at ``place`` reach a collective that joins classes; its end."""
-        members, r = self.programs.communicators[communicator], place[0]
-        number = self._calls[r, communicator] = self._calls.get((r, communicator), -1) + 1
-        meeting = self._meeting((communicator, number))
+    def call(
+        self,
+        communicator: str,
+        transfer: Transfer,
+        place: Source,
+        tag: tuple[int, ...] | None,
+        left: Left | None,
+    ) -> simpy.Event:
+        """Class and op at ``place`` reach a collective that joins classes; its end.
+
+        Calls of blocks meet by their ``tag`` and op, which are the same on all classes, those of programs
+        (None) by their number. ``left`` where it has begun before, which all members tell alike.
+        """
+        r, i = place
+        if tag is None:
+            number = self._calls[r, communicator] = self._calls.get((r, communicator), -1) + 1
+            key: tuple[Any, ...] = (communicator, number)
+        else:
+            key = (communicator, *tag, i)
+        members = self.programs.communicators[communicator]
+        meeting = self._meeting(key)
         meeting.arrived += 1
         if meeting.arrived == len(members):
-            self.launch(meeting.done, transfer, tuple((m, m) for m in members), place)
+            del self._open[key]
+            self.launch(meeting.done, transfer, tuple((m, m) for m in members), place, left)
         return meeting.done
 
     def post(self, part: Part, place: Source) -> simpy.Event:
         """One end of a message is posted; its end."""
         r = place[0]
-        ends = (r, part.peer) if part.send else (part.peer, r)
-        meeting = self._meeting((*ends, part.tag))
+        peer = self.ranks[r].peers.get(part.peer, part.peer)
+        ends = (r, peer) if part.send else (peer, r)
+        key = (*ends, part.tag)
+        meeting = self._meeting(key)
         meeting.arrived += 1
         if meeting.arrived == 2:
+            del self._open[key]
             self.launch(meeting.done, part.transfer, (ends,), place)
         return meeting.done
 
@@ -73,7 +94,7 @@ class Meetings:
         transfer: Transfer,
         ends: Ends,
         source: Source,
-        left: tuple[float, float] | None = None,
+        left: Left | None = None,
     ) -> None:
         """Latency, then the payload, then ``done``; ``left`` of both, where it has begun before."""
         value = (self.env.now, source)

@@ -1,10 +1,9 @@
 """Programs of classes of ranks: each class runs its pipeline rank's program, meeting classes where that
 met groups.
 
-A communicator whose members are all of one class stays that class's own: its members are equal and never
-wait for one another. One that joins several classes is shared, and what the programs had memoised
-(segments) is spelled out where a shared communicator is part of it. Knows programs; which ranks make a
-class is given (ranks.py).
+Programs are shared, not copied: what a class's program means there, whom it meets and how slow it is, is
+its Binding. A communicator whose members are all of one class stays that class's own: its members are
+equal and never wait for one another. Knows programs; which ranks make a class is given (ranks.py).
 """
 
 from __future__ import annotations
@@ -12,92 +11,65 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..program.program import Block, Collective, Compute, Exchange, Program, Programs, Segment, Work
-from ..program.spell_out import spell_out
-from .ranks import Ranks, Trouble
+import numpy as np
+
+from ..program.program import Binding, Programs
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
+
+    from .ranks import Ranks, Trouble
 
 
 def programs_of_classes(
     programs: Programs, ranks: Ranks, classes: NDArray[np.int64], trouble: Trouble
 ) -> Programs:
     """One program per class. With a class for each rank, the whole job unfolded."""
-    first: dict[int, int] = {}
-    for rank, number in enumerate(classes.tolist()):
-        first.setdefault(number, rank)
-    written = [_Class(programs, ranks, classes, trouble, rank) for _, rank in sorted(first.items())]
-    communicators = {name: members for one in written for name, members in one.communicators.items()}
+    _, firsts = np.unique(classes, return_index=True)
+    signature = ranks.signature[firsts].tolist()
+    communicators: dict[str, tuple[int, ...]] = {}
+    named: dict[str, dict[int, str]] = {name: {} for name in ranks.instance}
+    for name, instance in ranks.instance.items():
+        for number, joined in _members(instance, classes).items():
+            if len(joined) > 1:
+                named[name][number] = f"{name} of {', '.join(map(str, joined))}"
+                communicators[named[name][number]] = joined
+    bindings = []
+    for first in firsts.tolist():
+        own = {name: named[name].get(int(instance[first])) for name, instance in ranks.instance.items()}
+        names = {name: shared for name, shared in own.items() if shared is not None}
+        peers = {stage: int(classes[peer[first]]) for stage, peer in ranks.peer.items()}
+        bindings.append(Binding(slow=trouble.slow.get(first, 1.0), communicators=names, peers=peers))
     return replace(
         programs,
-        classes=tuple(one.program() for one in written),
+        classes=tuple(programs.classes[r] for r in signature),
         communicators=communicators,
-        links=tuple(one.links() for one in written),
+        links=_links(programs, firsts.tolist(), signature, trouble),
+        bindings=tuple(bindings),
     )
 
 
-class _Class:
-    """One class, seen from ``rank``, a rank of it."""
+def _members(instance: NDArray[np.int64], classes: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
+    """By instance of a communicator, the classes of its members in order."""
+    inside = instance >= 0
+    count = int(classes.max(initial=0)) + 1
+    pairs = np.unique(instance[inside] * count + classes[inside])
+    found: dict[int, list[int]] = {}
+    for number, member in zip((pairs // count).tolist(), (pairs % count).tolist(), strict=True):
+        found.setdefault(number, []).append(member)
+    return {number: tuple(joined) for number, joined in found.items()}
 
-    def __init__(
-        self, programs: Programs, ranks: Ranks, classes: NDArray[np.int64], trouble: Trouble, rank: int
-    ) -> None:
-        self.programs, self.ranks, self.classes, self.rank = programs, ranks, classes, rank
-        self.trouble = trouble
-        self.slow = trouble.slow.get(rank, 1.0)
-        self.names: dict[str, str] = {}
-        self.communicators: dict[str, tuple[int, ...]] = {}
-        self.blocks: dict[Block, Block] = {}
-        for name, instance in ranks.instance.items():
-            if instance[rank] >= 0:
-                self._name(name)
 
-    def _name(self, name: str) -> None:
-        """A name for the communicator that every class of its instance gives it too."""
-        members = tuple(sorted({int(self.classes[m]) for m in self.ranks.members(name, self.rank)}))
-        if len(members) > 1:
-            self.names[name] = f"{name} of {', '.join(map(str, members))}"
-            self.communicators[self.names[name]] = members
-
-    def links(self) -> dict[str, float]:
-        """The class's own links, with what is left of their capacity."""
-        share = self.trouble.link_share
-        own = self.programs.links[int(self.ranks.signature[self.rank])]
-        return {name: rate * share.get((self.rank, name), 1.0) for name, rate in own.items()}
-
-    def program(self) -> Program:
-        own = self.programs.classes[int(self.ranks.signature[self.rank])]
-        renamed = Program(ops=tuple(replace(op, work=self._work(op.work)) for op in own.ops))
-        if not self.names:
-            return renamed
-        return spell_out(renamed, lambda segment: any(map(self._meets, segment.blocks)))
-
-    def _meets(self, blocks: tuple[Block, int]) -> bool:
-        """Whether a block holds a collective that other classes take part in."""
-        works = (op.work for op in blocks[0].ops)
-        return any(isinstance(work, Collective) and work.communicator in self.communicators for work in works)
-
-    def _work(self, work: Work) -> Work:
-        match work:
-            case Compute() if self.slow != 1.0:
-                return replace(work, seconds=work.seconds * self.slow)
-            case Collective() if work.communicator in self.names:
-                return replace(work, communicator=self.names[work.communicator])
-            case Exchange():
-                return Exchange(tuple(replace(part, peer=self._peer(part.peer)) for part in work.parts))
-            case Segment() if self.slow != 1.0 or self.names:
-                return Segment(tuple((self._block(block), count) for block, count in work.blocks))
-        return work
-
-    def _peer(self, stage: int) -> int:
-        return int(self.classes[self.ranks.peer[stage][self.rank]])
-
-    def _block(self, block: Block) -> Block:
-        """Each distinct block once, as this class runs it."""
-        if block not in self.blocks:
-            ops = tuple(replace(op, work=self._work(op.work)) for op in block.ops)
-            same = all(op.work is old.work for op, old in zip(ops, block.ops, strict=True))
-            self.blocks[block] = block if same else Block(block.name, ops)
-        return self.blocks[block]
+def _links(
+    programs: Programs, firsts: list[int], signature: list[int], trouble: Trouble
+) -> tuple[Mapping[str, float], ...]:
+    """Each class's own links, with what is left of their capacity."""
+    links = [programs.links[r] for r in signature]
+    place = {rank: number for number, rank in enumerate(firsts)}
+    for (rank, name), share in trouble.link_share.items():
+        number = place.get(rank)
+        if number is not None and name in links[number]:
+            links[number] = {**links[number], name: links[number][name] * share}
+    return tuple(links)
