@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import simpy
 
 from ..program.program import Compute, Programs
+from .signal import Signal
 
 
 @dataclass(slots=True)
@@ -34,7 +35,7 @@ class Rank:
     closed_links: AbstractSet[str] = frozenset()
     segment: int = -1
     passed: set[str] = field(default_factory=set)
-    awaited: dict[tuple[int, str], simpy.Event] = field(default_factory=dict)
+    awaited: dict[tuple[int, str], Signal] = field(default_factory=dict)
 
     def speed(self, work: Compute) -> float:
         """Seconds of a kernel's work per second, beside the communication of its rank."""
@@ -70,9 +71,9 @@ class Rank:
     def ended_on(self, segment: int, stream: str) -> None:
         """The last op of a segment on a stream has ended."""
         self.passed.add(stream)
-        event = self.awaited.pop((segment, stream), None)
-        if event is not None:
-            event.succeed()
+        signal = self.awaited.pop((segment, stream), None)
+        if signal is not None:
+            signal.happen()
 
 
 def ranks_of(programs: Programs) -> list[Rank]:

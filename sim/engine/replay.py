@@ -15,8 +15,9 @@ import simpy
 
 from ..network.sharing import Link
 from ..program.program import Collective, Compute, Exchange, Programs, Segment
+from .chain import Chain, is_chain
 from .collection import collection_paused
-from .flows import Flows
+from .flows import Flows, call_at_end
 from .groups import Groups
 from .meetings import Meetings
 from .ranks import ranks_of
@@ -24,7 +25,6 @@ from .record import Record
 from .runs import Arrivals, Runs, Times
 from .scope import WAITS, Layout, Left, Scope, layout_of, program_scope
 from .segments import Segments
-from .unordered import Unordered
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -80,7 +80,9 @@ class _Replay:
         self.record = Record.empty(programs)
         self.meetings = Meetings(self.env, programs, self.ranks, self.flows)
         runs, groups = Runs(programs, _together), Groups(programs)
-        self.segments = Segments(self.env, self.ranks, self.flows, groups, runs, self.record, self._stream)
+        self.segments = Segments(
+            self.env, self.ranks, self.flows, self.meetings, groups, runs, self.record, self._stream
+        )
         self.rates: list[list[list[tuple[float, float]]]] | None = None  # of kernels, where they are wanted
 
     def start(
@@ -97,19 +99,16 @@ class _Replay:
             layout = layouts.get(id(program)) or layouts.setdefault(id(program), layout_of(program))
             scope = program_scope(program, layout, r, self.record.of_class(r), issued_at=issued_at[r])
             scope.tag = tag
-            rows = list(layout.rows)
-            for i in layout.free:
-                if isinstance(program.ops[i].work, Exchange):
-                    Unordered(self.env, scope, i, self._post).start()
+            for row in (*layout.rows, *((i,) for i in layout.free)):
+                late_s = at[r] if at is not None else 0.0
+                if not is_chain(program.ops, row):
+                    self.env.process(self._stream(scope, row, late_s))
+                    continue
+                chain = Chain(self.env, self.ranks[r], self.meetings, self.segments, scope, row)
+                if late_s > 0:
+                    call_at_end(self.env.timeout(late_s), chain.start)
                 else:
-                    rows.append((i,))
-            for row in rows:
-                self.env.process(self._stream(scope, row) if not at else self._from(at[r], scope, row))
-
-    def _from(self, at: float, scope: Scope, row: Sequence[int]) -> Process:
-        if at > 0:
-            yield self.env.timeout(at)
-        yield from self._stream(scope, row)
+                    chain.go()
 
     def events(self) -> int:
         """Run to the end; how many events that took."""
@@ -124,8 +123,10 @@ class _Replay:
 
     # One stream ------------------------------------------------------------------------------
 
-    def _stream(self, scope: Scope, indices: Sequence[int]) -> Process:
+    def _stream(self, scope: Scope, indices: Sequence[int], late_s: float = 0.0) -> Process:
         env, ops, start, end = self.env, scope.ops, scope.start, scope.end
+        if late_s > 0:
+            yield env.timeout(late_s)
         for i in indices:
             op, left = ops[i], None
             if scope.left and i in scope.left:
@@ -133,15 +134,17 @@ class _Replay:
             else:
                 for dependency in op.after:
                     if end[dependency] is None:
-                        yield scope.ended(dependency, env)
+                        yield scope.ended(dependency).event(env)
                 if scope.issued_at is not None:
                     sync = scope.issue[i][0]
                     if sync >= 0 and end[sync] is None:
-                        yield scope.ended(sync, env)
+                        yield scope.ended(sync).event(env)
                     if not isinstance(op.work, Segment) and scope.issued(i) > env.now:
                         yield env.timeout(scope.issued(i) - env.now)
                 if i in scope.behind:
-                    yield from self.segments.behind(scope, scope.behind[i], op.stream)
+                    passed = self.segments.behind(scope, scope.behind[i], op.stream)
+                    if passed is not None:
+                        yield passed.event(env)
                 start[i] = scope.begin[i] = env.now
             work = op.work
             if isinstance(work, Segment):
@@ -178,24 +181,17 @@ class _Replay:
         rank.hold(transfer.sms, 1)
         if left is WAITS:
             left = None
-        joined = self.programs.joins(r, work.communicator)
-        if joined is not None:
-            done = self.meetings.call(joined, transfer, (r, i), scope.tag, left)
-        else:  # of the class's own ranks, which are equal and so never wait for one another
-            done = self.env.event()
-            self.meetings.launch(done, transfer, ((r, r),), (r, i), left)
-        yield done
+        done = self.meetings.reach(work, (r, i), scope.tag, left)
+        if not done.happened:
+            yield done.event(self.env)
         rank.hold(-transfer.sms, -1)
         if left is None:
             value: Any = done.value
             scope.begin[i], scope.source[i] = value
 
     def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
-        posted = self._post(scope, i, work)
+        posted = [self.meetings.post(part, (scope.r, i)) for part in work.parts]
         for done in posted:
-            if not done.processed:
-                yield done
+            if not done.happened:
+                yield done.event(self.env)
         scope.begun(i, posted)
-
-    def _post(self, scope: Scope, i: int, work: Exchange) -> list[simpy.Event]:
-        return [self.meetings.post(part, (scope.r, i)) for part in work.parts]

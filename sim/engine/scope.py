@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import simpy
-
 from ..program.program import UNORDERED, Block, Op, Program, Segment
+from .signal import Signal
 
 if TYPE_CHECKING:
     from .blocks import BlockRun
@@ -50,13 +49,13 @@ class Scope:
     behind: Mapping[int, int] = field(default_factory=dict)
     before: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[int, Left] = field(default_factory=dict)
-    waiting: dict[int, simpy.Event] = field(default_factory=dict)
+    waiting: dict[int, Signal] = field(default_factory=dict)
     tag: tuple[int, ...] | None = None
 
-    def ended(self, i: int, env: simpy.Environment) -> simpy.Event:
-        """An event that happens when op ``i``, which has not ended, ends."""
+    def ended(self, i: int) -> Signal:
+        """What happens when op ``i``, which has not ended, ends."""
         if i not in self.waiting:
-            self.waiting[i] = env.event()
+            self.waiting[i] = Signal()
         return self.waiting[i]
 
     def issued(self, i: int) -> float:
@@ -66,7 +65,7 @@ class Scope:
         assert base is not None
         return base + offset
 
-    def begun(self, i: int, parts: Iterable[simpy.Event]) -> None:
+    def begun(self, i: int, parts: Iterable[Signal]) -> None:
         """All ``parts`` of op ``i``, messages, have ended: it began in earnest with the last of them."""
         told: list[Any] = [part.value for part in parts]
         if told:
@@ -77,7 +76,7 @@ class Scope:
         """Op ``i`` ends; tell who waits for it."""
         self.end[i] = now
         if i in self.waiting:
-            self.waiting.pop(i).succeed()
+            self.waiting.pop(i).happen()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,16 @@ from typing import Any
 import simpy
 
 from ..program.program import Segment
+from .chain import Chain
 from .flows import Flows
 from .gathering import Gathering, Here, Host
 from .groups import Groups
+from .meetings import Meetings
 from .ranks import Rank
 from .record import Record, Stretch
 from .runs import Runs
 from .scope import Scope, block_scope, go_on
+from .signal import Signal
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -35,6 +38,7 @@ class Segments:
     env: simpy.Environment
     ranks: Sequence[Rank]
     flows: Flows
+    meetings: Meetings
     groups: Groups
     runs: Runs
     record: Record
@@ -72,14 +76,18 @@ class Segments:
         for stream in segment.last_on:
             rank.ended_on(i, stream)
 
-    def behind(self, scope: Scope, i: int, stream: str) -> Process:
-        """Wait for segment ``i`` on one of its streams; it runs in detail meanwhile, to know when that is."""
+    def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
+        """What to wait for behind segment ``i`` on one of its streams, if anything.
+
+        The segment runs in detail meanwhile, to know when that is.
+        """
         rank = self.ranks[scope.r]
-        if scope.end[i] is None and not (rank.segment == i and stream in rank.passed):
-            event = rank.awaited[i, stream] = self.env.event()
-            if rank.segment == i:
-                rank.open()
-            yield event
+        if scope.end[i] is not None or (rank.segment == i and stream in rank.passed):
+            return None
+        signal = rank.awaited.setdefault((i, stream), Signal())
+        if rank.segment == i:
+            rank.open()
+        return signal
 
     def _gathering(self, r: int) -> Gathering | None:
         """Where class ``r`` runs its next segment with the others of its group; None if it is alone."""
@@ -120,6 +128,8 @@ class Segments:
         gathering.arrive(scope.r, here, self.env, self.runs)
         while True:
             rank.closed, rank.closed_links = process, segment.links
+            for link in segment.links:
+                self.flows.tell((scope.r, link), self.meetings.move)
             try:
                 yield here.end
             except simpy.Interrupt:
@@ -167,7 +177,7 @@ class Segments:
         self.record.add_piece(scope.r, i, block)
         streams = segment.row[number].streams
         others = [
-            self.env.process(self._other(scope, i, segment, number, block, stream, left))
+            self._beside(scope, i, segment, number, block, stream, left)
             for stream, rows in streams.items()
             if stream != "compute"
             for row in rows
@@ -179,16 +189,24 @@ class Segments:
                 self.ranks[scope.r].ended_on(i, stream)
         for row in streams.get("compute", ()):
             yield from self.stream(block, [k for k in row if block.end[k] is None])
-        for process in others:
-            if process.is_alive:
-                yield process
+        for done in others:
+            if not done.happened:
+                yield done.event(self.env)
 
-    def _other(
-        self, scope: Scope, i: int, segment: Segment, number: int, block: Scope, stream: str, ops: list[int]
-    ) -> Process:
-        for earlier in scope.before.get(i, ()):
-            if scope.ops[earlier].stream == stream and scope.end[earlier] is None:
-                yield scope.ended(earlier, self.env)
-        yield from self.stream(block, ops)
+    def _beside(
+        self, scope: Scope, i: int, segment: Segment, number: int, block: Scope, stream: str, row: list[int]
+    ) -> Signal:
+        """Run ops of a block beside its compute stream; what happens when they have ended."""
+        chain = Chain(self.env, self.ranks[scope.r], self.meetings, self, block, row)
+
+        def begin() -> None:
+            for earlier in scope.before.get(i, ()):
+                if scope.ops[earlier].stream == stream and scope.end[earlier] is None:
+                    scope.ended(earlier).then(begin)
+                    return
+            chain.go()
+
         if segment.last_on[stream] == number:
-            self.ranks[scope.r].ended_on(i, stream)
+            chain.ended.then(lambda: self.ranks[scope.r].ended_on(i, stream))
+        begin()
+        return chain.ended
