@@ -48,7 +48,8 @@ class Here:
 
 @dataclass(slots=True)
 class Gathering:
-    """One segment of each member of ``group``, the ``number``-th of each program; ``ways`` by block.
+    """One segment of each member of ``group``, the ``number``-th of each program; ``ways`` by block,
+    or None where a class by itself runs every block as a whole.
 
     ``expected`` members have not reached their segments; ``detail`` is the last block that one of them has
     gone into in detail; ``here`` are members in a run, by class.
@@ -64,11 +65,6 @@ class Gathering:
 
     def __post_init__(self) -> None:
         self.expected = len(self.group.members)
-
-    @classmethod
-    def alone(cls, group: Group, segment: Segment) -> Gathering:
-        """Of a class by itself."""
-        return cls(group, (segment,), None, -1)
 
     def meets(self, number: int) -> bool:
         """Whether members meet in block ``number`` or later."""

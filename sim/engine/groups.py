@@ -17,6 +17,8 @@ from ..program.program import Binding, Block, Collective, Programs, Segment
 How = Literal["alone", "together", "detail"]
 """How a segment can run from one of its blocks on: none meets others, all members meet, or neither."""
 
+IN_DETAIL: How = "detail"
+
 
 @dataclass(frozen=True, eq=False)
 class Group:
@@ -54,6 +56,7 @@ class Groups:
     _links: dict[int, int] = field(default_factory=dict)
     _ways: dict[tuple[int, tuple[int, ...]], tuple[How, ...]] = field(default_factory=dict)
     _through: dict[tuple[int, tuple[Block, ...]], tuple[list[int], bool]] = field(default_factory=dict)
+    _routed: dict[int, frozenset[str]] = field(default_factory=dict)
     _called: dict[int, tuple[tuple[Segment, ...], frozenset[str]]] = field(default_factory=dict)
 
     def alone(self, r: int) -> Group:
@@ -72,6 +75,8 @@ class Groups:
 
     def ways(self, group: Group, segments: tuple[Segment, ...]) -> tuple[How, ...]:
         """By number of a block, how the segments of all members can run from there on."""
+        if any(self.crosses(r, s) for r, s in zip(group.members, segments, strict=True)):
+            return (IN_DETAIL,) * len(segments[0].row)
         key = group.kind, tuple(map(id, segments))
         if key not in self._ways:
             all_, ends = (1 << len(segments)) - 1, [1 << m for m in range(len(segments))]
@@ -84,6 +89,15 @@ class Groups:
                 ways.append(("together" if all(e == all_ for e in ends) else "detail") if meets else "alone")
             self._ways[key] = tuple(reversed(ways))
         return self._ways[key]
+
+    def crosses(self, r: int, segment: Segment) -> bool:
+        """Whether collectives of a segment of class ``r`` cross links of the fabric, which others use too."""
+        if not self.programs.paths.collectives:
+            return False
+        if r not in self._routed:
+            self._routed[r] = self.programs.paths.routed(r)
+        to = self.programs.binding(r).communicators
+        return any(to.get(name, name) in self._routed[r] for name in segment.communicators)
 
     def _awaited(self, group: Group, blocks: tuple[Block, ...]) -> tuple[list[int], bool]:
         """Bits of the members whose beginning the end of each one's block awaits, and whether any meet."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import simpy
 
@@ -22,6 +22,9 @@ from .signal import Signal
 
 Ends = tuple[tuple[int, int], ...]
 """(sending, receiving) classes of a communication."""
+
+Between = str | None
+"""The communicator of a collective; None: a message."""
 
 Source = tuple[int, int]
 """Class and op whose arrival began a communication."""
@@ -45,7 +48,7 @@ class Meetings:
     flows: Flows
     _open: dict[tuple[Any, ...], Meeting] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)
-    _demands: dict[tuple[int, Ends], tuple[Transfer, Demand]] = field(default_factory=dict)
+    _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand]] = field(default_factory=dict)
 
     def reach(
         self, work: Collective, place: Source, tag: tuple[int, ...] | None, left: Left | None
@@ -59,7 +62,8 @@ class Meetings:
         communicator = self.programs.joins(r, work.communicator)
         if communicator is None:  # of the class's own ranks, which are equal and never wait for one another
             done = Signal()
-            self.launch(done, work.transfer, ((r, r),), place, left)
+            own = self.programs.binding(r).communicators.get(work.communicator, work.communicator)
+            self.launch(done, work.transfer, ((r, r),), place, own, left)
             return done
         if tag is None:
             number = self._calls[r, communicator] = self._calls.get((r, communicator), -1) + 1
@@ -71,7 +75,9 @@ class Meetings:
         meeting.arrived += 1
         if meeting.arrived == len(members):
             del self._open[key]
-            self.launch(meeting.done, work.transfer, tuple((m, m) for m in members), place, left)
+            self.launch(
+                meeting.done, work.transfer, tuple((m, m) for m in members), place, communicator, left
+            )
         return meeting.done
 
     def post(self, part: Part, place: Source) -> Signal:
@@ -84,7 +90,7 @@ class Meetings:
         meeting.arrived += 1
         if meeting.arrived == 2:
             del self._open[key]
-            self.launch(meeting.done, part.transfer, (ends,), place)
+            self.launch(meeting.done, part.transfer, (ends,), place, None)
         return meeting.done
 
     def launch(
@@ -93,6 +99,7 @@ class Meetings:
         transfer: Transfer,
         ends: Ends,
         source: Source,
+        between: Between,
         left: Left | None = None,
     ) -> None:
         """Latency, then the payload, then ``done``; ``left`` of both, where it has begun before."""
@@ -101,7 +108,7 @@ class Meetings:
         if not payload:
             call_at_end(self.env.timeout(latency_s), lambda _: done.happen(value))
             return
-        demand = self._demand(transfer, ends)
+        demand = self._demand(transfer, ends, between)
         if not latency_s:
             self.move(payload, demand, done, value)
         elif self._closed(demand) or not self.flows.later(latency_s, payload, demand, done, value):
@@ -117,10 +124,10 @@ class Meetings:
         """Ranks with a segment that runs as a whole and uses a link of ``demand``."""
         found = []
         for link, _ in demand.weights:
-            r, name = cast("tuple[int, str]", link)
-            rank = self.ranks[r]
-            if rank.closed is not None and name in rank.closed_links:
-                found.append(rank)
+            if isinstance(link, tuple):  # a rank's own; segments that cross the fabric never run as a whole
+                rank = self.ranks[link[0]]
+                if rank.closed is not None and link[1] in rank.closed_links:
+                    found.append(rank)
         return found
 
     def _meeting(self, key: tuple[Any, ...]) -> Meeting:
@@ -128,9 +135,9 @@ class Meetings:
             self._open[key] = Meeting()
         return self._open[key]
 
-    def _demand(self, transfer: Transfer, ends: Ends) -> Demand:
+    def _demand(self, transfer: Transfer, ends: Ends, between: Between) -> Demand:
         """Its demand, kept with the transfer, whose identity is the key."""
-        key = (id(transfer), ends)
+        key = (id(transfer), ends, between)
         if key not in self._demands:
             weights: dict[Link, float] = {}
             for sender, receiver in ends:
@@ -138,5 +145,18 @@ class Meetings:
                     for link in link_names(name):
                         r = sender if link.endswith(".out") else receiver
                         weights[r, link] = weights.get((r, link), 0.0) + weight
-            self._demands[key] = transfer, Demand(transfer.ceiling_bytes_per_s, tuple(weights.items()))
+            # Fair in bytes through a member's busiest port: a link of the fabric may be many cables.
+            heaviest = max(weights.values(), default=0.0)
+            weights |= self._fabric(transfer, ends, between)
+            demand = Demand(transfer.ceiling_bytes_per_s, tuple(weights.items()), heaviest)
+            self._demands[key] = transfer, demand
         return self._demands[key][1]
+
+    def _fabric(self, transfer: Transfer, ends: Ends, between: Between) -> dict[Link, float]:
+        """Its weights on links of the fabric."""
+        paths = self.programs.paths
+        if between is None:
+            path = paths.messages.get(ends[0], ())
+        else:
+            path = paths.collectives.get((ends[0][0], between, transfer.pattern), ())
+        return {link: transfer.nic * weight for link, weight in path} if transfer.nic else {}

@@ -38,13 +38,13 @@ class Rank:
     awaited: dict[tuple[int, str], Signal] = field(default_factory=dict)
 
     def speed(self, work: Compute) -> float:
-        """Seconds of a kernel's work per second, beside the communication of its rank."""
+        """Fraction of its solo speed at which a kernel runs beside the communication of its rank."""
         speed = 1.0
         if self.held_sms and work.kind != "memory-bound":
             speed -= self.held_sms / self.sms
         if self.moving:
             speed /= 1.0 + self.corun_slowdown
-        return speed / self.slow
+        return speed
 
     def hold(self, sms: int, moving: int) -> None:
         """Change the SMs held and the communications moving; kernels change speed, a segment opens."""

@@ -75,6 +75,7 @@ class _Replay:
         capacity: dict[Link, float] = {
             (r, name): rate for r, links in enumerate(programs.links) for name, rate in links.items()
         }
+        capacity.update(programs.paths.capacity.items())
         self.flows = Flows(self.env, capacity)
         self.ranks = ranks_of(programs)
         self.record = Record.empty(programs)
@@ -161,7 +162,7 @@ class _Replay:
 
     def _compute(self, scope: Scope, i: int, work: Compute, begun: Left | None) -> Process:
         env, rank = self.env, self.ranks[scope.r]
-        left = work.seconds if begun is None else max(0.0, begun[1])
+        left = work.seconds * rank.slow if begun is None else max(0.0, begun[1])
         process = env.active_process
         assert process is not None
         while True:

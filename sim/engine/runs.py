@@ -122,11 +122,13 @@ class Runs:
             bindings=group.bindings,
         )
         found = []
-        for block, one, times in zip(blocks, arrivals, self.together(programs, arrivals), strict=True):
+        all_times = self.together(programs, arrivals)
+        for block, one, times, binding in zip(blocks, arrivals, all_times, group.bindings, strict=True):
             start, begin, end, rates = times
             last = max(end, default=one.at)
             parts = block_parts(block.ops, (start, begin, end), one.at) if last < math.inf else {}
-            found.append(BlockRun(block, one.at, max(last, one.at), start, begin, end, rates, parts))
+            run = BlockRun(block, one.at, max(last, one.at), start, begin, end, rates, parts, binding.slow)
+            found.append(run)
         return tuple(found)
 
 

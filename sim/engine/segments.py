@@ -20,7 +20,7 @@ from ..program.program import Segment
 from .chain import Chain
 from .flows import Flows
 from .gathering import Gathering, Here, Host
-from .groups import Groups
+from .groups import IN_DETAIL, Groups
 from .meetings import Meetings
 from .ranks import Rank
 from .record import Record, Stretch
@@ -60,7 +60,7 @@ class Segments:
             if together is not None and together.meets(number):
                 gathering = together
             else:
-                gathering = alone = alone or Gathering.alone(self.groups.alone(scope.r), segment)
+                gathering = alone = alone or self._alone(scope.r, segment)
             whole = self._undisturbed(scope, i, segment) and gathering.joins(number)
             if lead_s < 0 and not whole:
                 yield self.env.timeout(-lead_s)
@@ -106,6 +106,11 @@ class Segments:
         if not gathering.expected:
             del self._gatherings[key]
         return gathering
+
+    def _alone(self, r: int, segment: Segment) -> Gathering:
+        """Class ``r`` by itself, in detail where others can be met on the way."""
+        ways = (IN_DETAIL,) * len(segment.row) if self.groups.crosses(r, segment) else None
+        return Gathering(self.groups.alone(r), (segment,), ways, -1)
 
     def _undisturbed(self, scope: Scope, i: int, segment: Segment) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it."""

@@ -14,21 +14,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..program.program import Binding, Programs
+from .paths import paths_of_classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from .fabric import Fabric
+    from .partition import Partition
     from .ranks import Ranks, Trouble
 
 
 def programs_of_classes(
-    programs: Programs, ranks: Ranks, classes: NDArray[np.int64], trouble: Trouble
+    programs: Programs,
+    ranks: Ranks,
+    classes: NDArray[np.int64],
+    trouble: Trouble,
+    fabric: Fabric | None = None,
+    found: Partition | None = None,
 ) -> Programs:
-    """One program per class. With a class for each rank, the whole job unfolded."""
-    _, firsts = np.unique(classes, return_index=True)
-    signature = ranks.signature[firsts].tolist()
+    """One program per class. With a class for each rank, the whole job unfolded.
+
+    ``found`` is the partition that ``classes`` are of, where it is at hand.
+    """
+    first = np.unique(classes, return_index=True)[1].tolist()
+    signature = ranks.signature[first].tolist()
     communicators: dict[str, tuple[int, ...]] = {}
     named: dict[str, dict[int, str]] = {name: {} for name in ranks.instance}
     for name, instance in ranks.instance.items():
@@ -37,16 +48,18 @@ def programs_of_classes(
                 named[name][number] = f"{name} of {', '.join(map(str, joined))}"
                 communicators[named[name][number]] = joined
     bindings = []
-    for first in firsts.tolist():
-        own = {name: named[name].get(int(instance[first])) for name, instance in ranks.instance.items()}
+    for rank in first:
+        own = {name: named[name].get(int(instance[rank])) for name, instance in ranks.instance.items()}
         names = {name: shared for name, shared in own.items() if shared is not None}
-        peers = {stage: int(classes[peer[first]]) for stage, peer in ranks.peer.items()}
-        bindings.append(Binding(slow=trouble.slow.get(first, 1.0), communicators=names, peers=peers))
+        peers = {stage: int(classes[peer[rank]]) for stage, peer in ranks.peer.items()}
+        bindings.append(Binding(slow=trouble.slow.get(rank, 1.0), communicators=names, peers=peers))
+    names_of = {r: binding.communicators for r, binding in enumerate(bindings)}
     return replace(
         programs,
+        paths=paths_of_classes(fabric, ranks, found, classes, dict(enumerate(first)), names_of),
         classes=tuple(programs.classes[r] for r in signature),
         communicators=communicators,
-        links=_links(programs, firsts.tolist(), signature, trouble),
+        links=_links(programs, first, signature, trouble),
         bindings=tuple(bindings),
     )
 
@@ -63,11 +76,11 @@ def _members(instance: NDArray[np.int64], classes: NDArray[np.int64]) -> dict[in
 
 
 def _links(
-    programs: Programs, firsts: list[int], signature: list[int], trouble: Trouble
+    programs: Programs, first: list[int], signature: list[int], trouble: Trouble
 ) -> tuple[Mapping[str, float], ...]:
     """Each class's own links, with what is left of their capacity."""
     links = [programs.links[r] for r in signature]
-    place = {rank: number for number, rank in enumerate(firsts)}
+    place = {rank: number for number, rank in enumerate(first)}
     for (rank, name), share in trouble.link_share.items():
         number = place.get(rank)
         if number is not None and name in links[number]:
