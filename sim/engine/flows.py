@@ -14,6 +14,7 @@ import simpy
 
 from ..network.sharing import Demand, Link, alone, max_min_rates
 from .signal import Signal
+from .slowed import Slowed, binding
 
 AFTER_ALL = 2  # SimPy runs priorities 0 (urgent) and 1 (normal) of an instant first
 
@@ -29,6 +30,7 @@ class Flow:
     since: float
     rate: float = 0.0
     version: int = 0
+    bound: Link | None = None  # what holds it below its ceiling
 
 
 Begins = Callable[[float, Demand, Signal, Any], None]
@@ -50,9 +52,11 @@ class Flows:
         self._flows: dict[int, Flow] = {}
         self._on_link: dict[Link, dict[int, None]] = {}
         self._alone: dict[Link, int] = {}
+        self._rates: dict[int, tuple[Demand, float, Link | None]] = {}
         self._dirty: dict[int, None] = {}
         self._count = 0
         self._settling = False
+        self.slowed = Slowed()
         self.watch: Callable[[Any, float, float], None] | None = None
         """Told the source of a flow, the time and the new rate whenever one changes."""
 
@@ -71,8 +75,9 @@ class Flows:
         if self.watch is not None or any(self._on_link.get(link) or link in self._alone for link in links):
             return False
         number, self._count = self._count, self._count + 1
-        rate = alone(demand, self._capacity)
-        self._flows[number] = Flow(demand, payload_bytes, done, value, self._env.now + latency_s, rate)
+        rate, bound = self._solo(demand)
+        begins = self._env.now + latency_s
+        self._flows[number] = Flow(demand, payload_bytes, done, value, begins, rate, bound=bound)
         self._alone |= dict.fromkeys(links, number)
         call_at_end(self._env.timeout(latency_s + payload_bytes / rate, value=(number, 0)), self._end)
         return True
@@ -113,7 +118,15 @@ class Flows:
         if shares:
             self._touch(number)
         else:  # alone: whoever joins later makes it settle
-            self._set_rate(number, flow, alone(demand, self._capacity))
+            self._set_rate(number, flow, *self._solo(demand))
+
+    def _solo(self, demand: Demand) -> tuple[float, Link | None]:
+        """The rate of a flow that has its links to itself, and what holds it."""
+        known = self._rates.get(id(demand))
+        if known is None:
+            rate = alone(demand, self._capacity)
+            known = self._rates[id(demand)] = demand, rate, binding(demand, rate, (), self._capacity)
+        return known[1:]
 
     def _touch(self, number: int) -> None:
         self._dirty[number] = None
@@ -154,11 +167,19 @@ class Flows:
             rates = [alone(flows[0].demand, self._capacity)]
         else:
             rates = max_min_rates([f.demand for f in flows], self._capacity)
-        for number, flow, rate in zip(component, flows, rates, strict=True):
-            if rate != flow.rate:
-                self._set_rate(number, flow, rate)
+        for i, (number, flow, rate) in enumerate(zip(component, flows, rates, strict=True)):
+            if rate == flow.rate:
+                continue
+            bound = None
+            if rate < flow.demand.ceiling:
+                others = ((f.demand, r) for k, (f, r) in enumerate(zip(flows, rates, strict=True)) if k != i)
+                bound = binding(flow.demand, rate, others, self._capacity)
+            self._set_rate(number, flow, rate, bound)
 
-    def _set_rate(self, number: int, flow: Flow, rate: float) -> None:
+    def _set_rate(self, number: int, flow: Flow, rate: float, bound: Link | None) -> None:
+        if flow.bound is not None:
+            self.slowed.add(flow.demand, flow.bound, self._env.now - flow.since, flow.rate)
+        flow.bound = bound
         flow.left = max(0.0, flow.left - flow.rate * (self._env.now - flow.since))
         flow.since, flow.rate, flow.version = self._env.now, rate, flow.version + 1
         if self.watch is not None:
@@ -172,6 +193,8 @@ class Flows:
         if flow is None or flow.version != version:
             return  # its rate has changed since
         del self._flows[number]
+        if flow.bound is not None:
+            self.slowed.add(flow.demand, flow.bound, self._env.now - flow.since, flow.rate)
         for link, _ in flow.demand.weights:
             if self._alone.get(link) == number:
                 del self._alone[link]

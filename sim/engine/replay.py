@@ -37,6 +37,7 @@ def replay(programs: Programs, *, host: bool = True) -> Record:
     one = _Replay(programs)
     one.start([0.0 if host else None] * len(programs.classes))
     one.record.close(one.events())
+    one.record.slowed = one.meetings.slowed()
     return one.record
 
 
