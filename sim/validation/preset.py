@@ -94,7 +94,7 @@ def preset_of(software: CaseSoftware) -> str:
 BLACKWELL_ONLY = {"megatron-bridge-2026": {"cuda_graphs": False, "grouped_gemm": "streams"}}
 """What a preset's recipes have on Blackwell alone, as they have it elsewhere.
 
-Megatron-Bridge scripts/performance/configs: of H100, cuda_graph_impl none under FP8, and no fused grouped MLP.
+Megatron-Bridge scripts/performance/configs: on H100 no graphs under FP8, and no fused grouped MLP.
 """
 
 
