@@ -141,8 +141,9 @@ def _edges(vertex: Ids, neighbour: Ids, label: Ids) -> Edges:
 
 
 def _all(edges: list[Edges]) -> Edges:
+    none = np.zeros(0, dtype=np.int64)  # a job of one rank has none
     return Edges(
-        vertex=np.concatenate([e.vertex for e in edges]),
-        neighbour=np.concatenate([e.neighbour for e in edges]),
-        label=np.concatenate([e.label for e in edges]),
+        vertex=np.concatenate([none, *(e.vertex for e in edges)]),
+        neighbour=np.concatenate([none, *(e.neighbour for e in edges)]),
+        label=np.concatenate([none, *(e.label for e in edges)]),
     )
