@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..report.result import ActionSpan, StageMemory
+from .layers.layer import forward_block
 from .layers.shard import Shard
 from .sharded import Sharding, sharding_of
 from .state.activations import activation_bytes
+from .state.in_flight import in_flight_bytes
 from .state.timeline import Buffers, peak_held
 from .zero.rule import sharding_rule
 
@@ -45,6 +47,7 @@ def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Shard
         terms[name] = terms.get(name, 0.0) + size
     outside = terms["context"] + terms["communication"]  # not from the framework's allocator
     terms["allocator"] = (sum(terms.values()) - outside) * software.allocator_overhead
+    terms["in flight"] = _in_flight(plan, r)
     return StageMemory(
         pp=r,
         terms=terms,
@@ -66,6 +69,15 @@ def _buffers(plan: Plan, stage: int, sharding: Sharding | None) -> Buffers:
     return Buffers(gradients=plan.parameters[stage].total * gradient_bytes(plan))
 
 
+def _in_flight(plan: Plan, r: int) -> float:
+    """Buffers of tensor-parallel collectives that the host has issued ahead of the GPU."""
+    software, costs = plan.scenario.software, plan.costs
+    runs = [run for s in plan.held_stages(r) for run in plan.stages[s].runs]
+    if not software.records_streams or plan.shard.tp == 1 or not costs.host_s or not runs:
+        return 0.0
+    return in_flight_bytes(plan.blocks.layer(forward_block, runs[0]), costs.host_s)
+
+
 def gradient_bytes(plan: Plan) -> float:
     """Bytes of gradient per parameter: the accumulated one, and a 16-bit copy where the software keeps it."""
     software, e = plan.scenario.software, plan.shard.element_bytes
@@ -79,10 +91,19 @@ def static_terms(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, flo
     communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1) + (par.ep > 1) + (par.etp > 1)
     return {
         **_state(plan, r, sharding),
+        "flat buffers": _flat_buffers(plan, r),
         "communication": communicators * COMMUNICATOR_BYTES,
         "workspace": _workspace(plan.shard, unfused=plan.scenario.software.attention == "unfused"),
         "context": CONTEXT_BYTES,
     }
+
+
+def _flat_buffers(plan: Plan, r: int) -> float:
+    """Buffers of the update, each in one piece: what activations leave free is in too many to hold them."""
+    software, e = plan.scenario.software, plan.shard.element_bytes
+    gradients = software.fp32_update_gradients and plan.shard.grad_bytes < 4
+    flat = software.flat_buffers(plan.scenario.training.precision)
+    return e * min(plan.held_parameters(r), flat) + gradients * 4.0 * plan.updated_parameters(r)
 
 
 def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:

@@ -182,7 +182,9 @@ def shard_of(scenario: Scenario) -> Shard:
         cp_a2a=_a2a_ranks(scenario),
         sequence_parallel=par.sequence_parallel and par.tp > 1,
         element_bytes=ELEMENT_BYTES[training.precision],
-        grad_bytes=max(scenario.software.main_grad_bytes, ELEMENT_BYTES[training.precision]),
+        grad_bytes=max(
+            scenario.software.gradient_bytes(training.precision), ELEMENT_BYTES[training.precision]
+        ),
         dtype=training.precision,
         dropout=model.dropout > 0,
         biases=model.biases,
