@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..report.result import ActionSpan, StageMemory
@@ -57,6 +58,9 @@ def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Shard
         static_bytes=sum(static.values()),
         capacity_bytes=plan.cluster.gpu.hbm_bytes,
         timeline=tuple((at_s, sum(parts)) for at_s, parts in peak.timeline),
+        moving=tuple(peak.timeline),
+        parameters=plan.held_parameters(r),
+        layers_in_flight=_layers_in_flight(plan, actions),
     )
 
 
@@ -67,6 +71,13 @@ def _buffers(plan: Plan, stage: int, sharding: Sharding | None) -> Buffers:
     if plan.scenario.software.persistent_gradients:
         return Buffers()
     return Buffers(gradients=plan.parameters[stage].total * gradient_bytes(plan))
+
+
+def _layers_in_flight(plan: Plan, actions: Sequence[ActionSpan]) -> int:
+    """The most layers, times microbatches, between their forward and their backward."""
+    changes = [(span.start_s, plan.stages[span.stage].layers) for span in actions if span.kind == "F"]
+    changes += [(span.end_s, -plan.stages[span.stage].layers) for span in actions if span.kind in "BI"]
+    return max(accumulate(layers for _, layers in sorted(changes)), default=0)
 
 
 def _in_flight(plan: Plan, r: int) -> float:
