@@ -122,19 +122,24 @@ def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
     software, e, held = plan.scenario.software, plan.shard.element_bytes, plan.held_parameters(r)
     state = (4.0 if e != 4 else 0.0) + 2 * software.moment_bytes
     own = plan.updated_parameters(r)
+    training = plan.scenario.training
+    on_host = training.cpu_offload or training.nvme_offload
     if sharding is None:
         weights = sum(plan.weights_bytes(plan.parameters[s]) for s in plan.held_stages(r))
         return {
             "weights": weights * plan.weight_versions(r),
             "gradients": held * gradient_bytes(plan) if software.persistent_gradients else 0.0,
-            "optimizer": own * state,
+            "optimizer": 0.0 if on_host else own * state,
         }
     rule = sharding.rule
     parameter, gradient = (4.0, 4.0) if rule.master_only else (float(e), float(plan.shard.grad_bytes))
+    if on_host:
+        parameter, gradient = float(e), 0.0 if rule.reduces_each else gradient
+    moments = 2 * software.moment_bytes if rule.master_only else state
     return {
         "weights": held * e if rule.gathers == "never" else own * parameter,
         "gradients": own * gradient,
-        "optimizer": own * (2 * software.moment_bytes if rule.master_only else state),
+        "optimizer": 0.0 if on_host else own * moments,
     }
 
 

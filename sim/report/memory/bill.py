@@ -108,7 +108,7 @@ def _optimizer(run: Scenario, stage: StageMemory) -> Line:
     textbook, size = each * stage.parameters / parts, stage.terms["optimizer"]
     why = ""
     if size < 0.99 * textbook:
-        offloaded = run.training.cpu_offload
+        offloaded = run.training.cpu_offload or run.training.nvme_offload
         why = "on the host" if offloaded else "the FP32 master weights are the sharded weights themselves"
     elif size > 1.01 * textbook:
         why = "experts are sharded over fewer ranks"
