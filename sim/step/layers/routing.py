@@ -3,8 +3,8 @@
 ``balanced``: every expert gets its share. ``zipf``: the k-th expert gets 1/k^s of what the first gets.
 ``counts``: tokens that each expert got in a run, from a file. Experts are held in their order: rank 0 of an
 expert group has the first ones, and so, under zipf, the busiest. Of large groups, ranks of like loads are
-taken together (``LEVELS``), so that few classes of ranks are replayed. With a capacity, an expert drops what is
-beyond it and pads what is below, so that all ranks are equal again: only tokens are lost.
+taken together (``LEVELS``), so that few classes of ranks are replayed. With a capacity, an expert drops
+what is beyond it and pads what is below, so that all ranks are equal again: only tokens are lost.
 """
 
 from __future__ import annotations
