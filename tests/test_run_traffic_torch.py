@@ -26,7 +26,7 @@ def torch() -> Any:
     return load_torch()
 
 
-# Attention: traffic by SRAM ---------------------------------------------------------------------------------
+# Attention: traffic by SRAM -------------------------------------------------------------------------------
 
 
 def _tensors(torch: Any, kernel: Attention) -> tuple[Any, Any, Any]:
@@ -126,10 +126,12 @@ def test_the_unfused_chain_writes_the_scores(torch: Any) -> None:
     )
     (softmax,) = (one for one in chain_cost(kernel) if isinstance(one, MemoryBound))
     mask = kernel.seq_q * kernel.seq_kv
-    assert passes == pytest.approx(softmax.hbm_bytes + mask, rel=1e-3)
+    # On the CPU softmax casts to FP32 in a kernel of its own, CUDA's reads the 16 bits itself.
+    cast = 8.0 * kernel.heads * mask
+    assert passes == softmax.hbm_bytes + mask + cast
 
 
-# The other kernels -------------------------------------------------------------------------------------------
+# The other kernels ----------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 2), *(st.integers(1, 150) for _ in range(3)), st.booleans())  # type: ignore[arg-type]
@@ -155,7 +157,7 @@ def test_memory_bound_kernels_move_what_they_cost(
     x, dy = (normal(torch, i, lines, columns, dtype=dtype) for i in range(2))
     wide = normal(torch, 2, lines, 2 * columns, dtype=dtype)
     weight, targets = normal(torch, 3, columns, dtype=dtype), torch.arange(lines) % columns
-    y, mean, rstd = norm.norm(x, weight, weight, programs=2)
+    y, mean, rstd = norm.norm(x, weight, weight, programs=1)
     lse, moments = (
         cross_entropy.cross_entropy(x, targets)[1],
         [normal(torch, i, columns).abs() for i in range(4)],
@@ -163,21 +165,21 @@ def test_memory_bound_kernels_move_what_they_cost(
     low = torch.empty(columns, dtype=torch.bfloat16)
     norm_bytes = {
         (direction, centred): norm.norm_cost(
-            lines, columns, dtype, direction, centred=centred, programs=2
+            lines, columns, dtype, direction, centred=centred, programs=1
         ).hbm_bytes
         for direction in ("forward", "backward")
         for centred in (False, True)
     }
-    sums = 4.0 * 2 * columns  # a second kernel reads the partial sums and writes the weight's gradient
-    second = {c: (2 if c else 1) * sums + columns * x.element_size() for c in (False, True)}
+    sums = 4.0 * columns  # a second kernel reads the partial sums and writes the weight's gradient
+    second = {c: (2 if c else 1) * (sums + columns * x.element_size()) for c in (False, True)}
     cases = [
         (lambda: stream.copy(x, y), stream.copy_cost(x.numel(), dtype).hbm_bytes),
         (lambda: stream.triad(x, dy, 2.0), stream.triad_cost(x.numel(), dtype).hbm_bytes),
-        (lambda: norm.norm(x, weight, programs=2), norm_bytes["forward", False]),
-        (lambda: norm.norm(x, weight, weight, programs=2), norm_bytes["forward", True]),
+        (lambda: norm.norm(x, weight, programs=1), norm_bytes["forward", False]),
+        (lambda: norm.norm(x, weight, weight, programs=1), norm_bytes["forward", True]),
         *(
             (
-                lambda c=c: norm.norm_backward(dy, x, weight, mean, rstd, centred=c, programs=2),
+                lambda c=c: norm.norm_backward(dy, x, weight, mean, rstd, centred=c, programs=1),
                 norm_bytes["backward", c] - second[c],
             )
             for c in (False, True)
@@ -232,4 +234,6 @@ def test_torch_chains_move_what_they_cost(torch: Any, dtype: str) -> None:
         with counted_chain() as ran:
             run()
         assert len(ran) == cost.launches, ran
-        assert sum(moved for _, moved in ran) == pytest.approx(cost.hbm_bytes, rel=0.005), ran
+        # nll_loss picks one entry of each row; the counter sees its whole input.
+        moved = sum(16.0 * lines if "nll" in name else size for name, size in ran)
+        assert moved == pytest.approx(cost.hbm_bytes, rel=0.005), ran
