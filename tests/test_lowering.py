@@ -19,20 +19,21 @@ from small_scenarios import (
     main_gradient_bytes,
     microbatches_of,
     parameters_of_ranks,
+    payloads,
     scenario,
 )
 
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.model.sizes import layer_attention_flops
+from stepsim.sim.program.program import Collective, Compute, Exchange, Program
 from stepsim.sim.report.document import result_document
 from stepsim.sim.report.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 from stepsim.sim.software import software_names
+from stepsim.sim.step.layers.shard import ELEMENT_BYTES
+from stepsim.sim.step.layers.stages import build_stages
 from stepsim.sim.step.lower import Lowered
-from stepsim.sim.step.program import Collective, Compute, Exchange, Program
-from stepsim.sim.step.shard import ELEMENT_BYTES
-from stepsim.sim.step.stages import build_stages
 
 law = settings(max_examples=60)
 
@@ -84,15 +85,6 @@ def test_every_stage_runs_every_microbatch_once_each_way(run: Scenario) -> None:
 
 
 # Bytes of data parallelism -------------------------------------------------------------------------
-
-
-def payloads(program: Program, category: str) -> Counter[str]:
-    """Payload bytes by kind of collective."""
-    found: Counter[str] = Counter()
-    for op, count in every_op(program):
-        if op.category == category and isinstance(op.work, Collective):
-            found[op.work.kind] += count * op.work.transfer.bytes
-    return found
 
 
 @law

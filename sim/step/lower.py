@@ -14,18 +14,18 @@ from ...hardware.profile import load_profile
 from ...kernels.cost import kernel_seconds
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.collectives import Seat, collective_transfer, message_transfer
+from ..program.program import Program, Programs
 from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
-from .activations import activation_bytes
 from .groups import Groups, build_groups
-from .parameters import stage_parameters
+from .layers.shard import Shard, boundary_bytes, shard_of
+from .layers.stages import build_stages
+from .layers.tape import Costs, Kernel
 from .pipeline import write_step
 from .plan import Plan
-from .program import Program, Programs
 from .refuse import refuse_unsupported
-from .shard import Shard, boundary_bytes, shard_of
-from .stages import build_stages
-from .tape import Costs, Kernel
+from .state.activations import activation_bytes
+from .state.parameters import stage_parameters
 from .weighing import weighed_shape
 
 if TYPE_CHECKING:
@@ -68,10 +68,9 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     groups = build_groups(scenario, cluster, two_way=two_way)
     kernels: dict[Kernel, float] = {}
     costs = _costs(scenario, cluster, profile, groups, kernels)
-    recompute = _partial_recompute(scenario)
-    blocks = Blocks(shard=shard, software=scenario.software, costs=costs, recompute=recompute)
+    blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
     if schedule.weighs:
-        sizes = activation_bytes(shard, scenario.software, selective=recompute == "selective")
+        sizes = activation_bytes(shard, scenario.software)
         shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
@@ -102,11 +101,6 @@ def _message_s(scenario: Scenario, cluster: Cluster, shard: Shard, groups: Group
     return statistics.median(transfer.solo_s for transfer in transfers)
 
 
-def _partial_recompute(scenario: Scenario) -> str:
-    recompute = scenario.training.recompute
-    return "selective" if recompute == "selective" else "none"
-
-
 def _costs(
     scenario: Scenario, cluster: Cluster, profile: GpuProfile, groups: Groups, kernels: dict[Kernel, float]
 ) -> Costs:
@@ -120,7 +114,9 @@ def _costs(
     host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
     return Costs(
         seconds=seconds,
-        transfer=lambda kind, size: collective_transfer(kind, size, groups.tp, cluster, measured),
+        transfer=lambda axis, kind, size: collective_transfer(
+            kind, size, groups.along(axis), cluster, measured
+        ),
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
     )

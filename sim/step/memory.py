@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..report.result import ActionSpan, StageMemory
-from .activations import activation_bytes, peak_activations
-from .shard import Shard
+from .layers.shard import Shard
+from .state.activations import activation_bytes, peak_activations
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -32,8 +32,7 @@ def memory_of(plan: Plan, actions: Sequence[ActionSpan]) -> tuple[StageMemory, .
 
 def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan]) -> StageMemory:
     software = plan.scenario.software
-    selective = plan.scenario.training.recompute == "selective"
-    sizes = activation_bytes(plan.shard, software, selective=selective)
+    sizes = activation_bytes(plan.shard, software)
     static, lazy = static_terms(plan, r), {}
     if not software.persistent_gradients:
         lazy = {s: plan.parameters[s].total * gradient_bytes(plan) for s in plan.held_stages(r)}

@@ -22,17 +22,17 @@ from ...schedules.messages.point_to_point import (
 from ...schedules.orders.action import Action, Kind, actions_of, parts
 from ..network.collectives import collective_transfer, message_transfer
 from ..network.transfer import Transfer
-from . import program
+from ..program import program
+from ..program.program import Block, Collective, Op, Segment
+from ..program.script import Script
+from ..scenario.refusal import NotSupported
 from .actions import action_blocks, gradients_ready
-from .gradients import Gradients
+from .layers.shard import boundary_bytes
 from .messages import Messages
-from .optimizer import OptimizerShare, write_optimizer
 from .plan import Plan
-from .program import Block, Collective, Op, Segment
-from .refusal import NotSupported
-from .script import Script
 from .seats import reach
-from .shard import boundary_bytes
+from .updates.gradients import Gradients
+from .updates.optimizer import OptimizerShare, write_optimizer
 
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 """Actions after which a stage's gradients of a microbatch are there."""
@@ -221,7 +221,7 @@ class _StepWriter:
         received = [part for part in exchange.parts if isinstance(part, Recv)]
         if not (software.scatter_gather_p2p and received and shard.tp > 1) or shard.sequence_parallel:
             return
-        transfer = plan.costs.transfer("all_gather", shard.hidden_bytes)
+        transfer = plan.costs.transfer("tp", "all_gather", shard.hidden_bytes)
         for _ in received:
             index = self.script.beside(
                 "message all_gather",
@@ -243,9 +243,8 @@ class _StepWriter:
         held = plan.held_stages(self.index)
         for s in sorted(held) if plan.two_way else held:
             parameters = plan.parameters[s]
-            units = [parameters.embedding] * bool(parameters.embedding) + [
-                parameters.layer
-            ] * parameters.layers
+            units = [parameters.embedding] * bool(parameters.embedding)
+            units += [parameters.layer(kind) for kind in plan.stages[s].kinds]
             units += [parameters.head] * (plan.stages[s].head)
             self.gathers[s] = [
                 self.gradients.gather_parameters(self.script, size, plan.shard.element_bytes, after=())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .refusal import NotSupported
-from .shard import ELEMENT_BYTES
+from ..scenario.refusal import NotSupported
+from .layers.shard import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
@@ -21,8 +21,16 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported("model.mla", "latent attention is not modelled yet")
     if model.mtp_layers:
         raise NotSupported("model.mtp_layers", "multi-token prediction is not modelled yet")
-    if par.cp > 1:
-        raise NotSupported("parallelism.cp", f"context parallelism (cp {par.cp}) is not modelled yet")
+    heads = model.num_attention_heads // par.tp
+    if par.cp_a2a is None and scenario.software.cp_comm == "a2a" and heads % par.cp:
+        raise NotSupported(
+            "parallelism.cp",
+            f"cp {par.cp} does not divide the {heads} heads of a TP rank, which a2a exchanges",
+        )
+    if par.cp > 1 and scenario.software.attention == "unfused":
+        raise NotSupported(
+            "parallelism.cp", f"cp {par.cp} needs a fused attention kernel; this one is unfused"
+        )
     if par.ep > 1 or par.etp > 1:
         raise NotSupported("parallelism.ep", "expert parallelism is not modelled yet")
     if par.zero > 1:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..software.software import Software
+from ...program.program import Block
+from ...software.software import Software
 from .attention_core import attention_backward, attention_forward
 from .linear import (
     Linear,
@@ -22,7 +23,6 @@ from .linear import (
     row_input_grad,
     row_weight_grad,
 )
-from .program import Block
 from .shard import Shard
 from .tape import Costs, Tape
 
@@ -49,8 +49,8 @@ def linears(shard: Shard, software: Software) -> Linears:
     )
 
 
-def forward_block(shard: Shard, software: Software, costs: Costs) -> Block:
-    """The layer's forward pass."""
+def forward_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
+    """The layer's forward pass: the same whatever of it ``recompute`` runs again later."""
     tape = Tape(costs)
     write_forward(tape, shard, software)
     return tape.block("layer forward")
@@ -66,7 +66,7 @@ def input_grad_block(shard: Shard, software: Software, costs: Costs, recompute: 
     return _backward(shard, software, costs, recompute, name="input gradient", split=True)
 
 
-def weight_grad_block(shard: Shard, software: Software, costs: Costs) -> Block:
+def weight_grad_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
     """The weight gradients of the layer's matrices. Attention has none; norms and biases have theirs in I."""
     tape, weights = Tape(costs), linears(shard, software)
     row_weight_grad(tape, weights.second, shard, software)

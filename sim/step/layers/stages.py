@@ -7,31 +7,43 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..scenario.schedules import schedule_named, shape_of
-from .refusal import NotSupported
+from ...scenario.refusal import NotSupported
+from ...scenario.schedules import schedule_named, shape_of
+from .kinds import LayerKind, LayerRun, joined, layer_kinds
 
 if TYPE_CHECKING:
-    from ..scenario.models import Scenario
+    from ...scenario.models import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A virtual stage: ``layers`` transformer layers, the first ``recomputed`` of them recomputed in full."""
+    """A virtual stage: its transformer layers in forward order, and which ends of the model it has."""
 
     index: int
-    layers: int
+    runs: tuple[LayerRun, ...]
     embedding: bool
     head: bool
     loss: bool
-    recomputed: int = 0
 
     @property
-    def plain(self) -> int:
-        """Layers that are not recomputed in full."""
-        return self.layers - self.recomputed
+    def layers(self) -> int:
+        """Transformer layers."""
+        return sum(run.count for run in self.runs)
+
+    @property
+    def recomputed(self) -> int:
+        """Layers that are recomputed in full."""
+        return sum(run.count for run in self.runs if run.recompute == "full")
+
+    @property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """The kind of each layer, in forward order."""
+        return tuple(run.kind for run in self.runs for _ in range(run.count))
 
 
 def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
@@ -51,13 +63,21 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
         layers[-1] -= 1
     else:  # uniform; where layers do not divide, Megatron-like remainders go to the middle stages
         layers = _near_uniform(model.num_layers, count)
-    recomputed = _recomputed_layers(scenario, layers)
     return tuple(
-        Stage(
-            index=i, layers=n, embedding=i == 0, head=i == head, loss=i == count - 1, recomputed=recomputed[i]
-        )
-        for i, n in enumerate(layers)
+        Stage(index=i, runs=runs, embedding=i == 0, head=i == head, loss=i == count - 1)
+        for i, runs in enumerate(_runs(scenario, layers))
     )
+
+
+def _runs(scenario: Scenario, layers: list[int]) -> Iterator[tuple[LayerRun, ...]]:
+    """The layers of each virtual stage; those that are recomputed in full are a stage's first."""
+    recompute = "selective" if scenario.training.recompute == "selective" else "none"
+    kinds = iter(layer_kinds(scenario.model))
+    for held, full in zip(layers, _recomputed_layers(scenario, layers), strict=True):
+        yield joined(
+            LayerRun(kind=kind, recompute="full" if i < full else recompute)
+            for i, kind in enumerate(islice(kinds, held))
+        )
 
 
 def _near_uniform(num_layers: int, count: int) -> list[int]:
