@@ -91,7 +91,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traffic]:
 
 @contextmanager
 def counted_chain() -> Iterator[list[tuple[str, float]]]:
-    """Collects (operation, bytes of the tensors that it reads and writes) of torch's kernels; views are free."""
+    """Collects (operation, bytes that it moved) of each kernel that torch runs; views are free."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 

@@ -43,6 +43,15 @@ def _copy(source, target, elements, block: tl.constexpr):
 
 
 @jit
+def _copy_by_few(source, target, elements, block: tl.constexpr):
+    stride = tl.num_programs(0).to(tl.int64) * block
+    for start in range(tl.program_id(0).to(tl.int64) * block, elements, stride):
+        where = start + tl.arange(0, block)
+        inside = where < elements
+        tl.store(target + where, tl.load(source + where, mask=inside), mask=inside)
+
+
+@jit
 def _triad(a, b, c, scale, elements, block: tl.constexpr):
     where = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = where < elements
@@ -55,6 +64,12 @@ def copy(source: Any, target: Any) -> Any:
     """``target`` = ``source``, cast to its dtype; both contiguous and of one shape."""
     elements = source.numel()
     _copy[(cdiv(elements, BLOCK),)](source, target, elements, block=BLOCK)
+    return target
+
+
+def copy_by_few(source: Any, target: Any, blocks: int) -> Any:
+    """``target`` = ``source`` by only ``blocks`` thread blocks, as a collective has few channels."""
+    _copy_by_few[(blocks,)](source, target, source.numel(), block=8 * BLOCK, num_warps=16)
     return target
 
 

@@ -1,0 +1,179 @@
+"""The CSV of measured kernels: one line a kernel, written as it is measured, read by whoever fits.
+
+Columns (empty where they mean nothing for the kernel):
+
+    id             the point's name; unique with device and versions, and what a resumed run goes by
+    family         gemm, attention, memory, launch, corun
+    operation      gemm, attention, "gemm beside copy", "host launch", "empty kernel", or a memory-bound one:
+                   copy, triad, adam, rms_norm, layer_norm, swiglu, gelu, cross_entropy (and ..._backward)
+    implementation torch (cuBLAS; a chain of torch kernels), fa2 or cudnn (torch's attention), triton (ours)
+    shapes         which shapes are alike: one weight matrix under all numbers of tokens, one attention of all
+                   lengths; split train and test sets by it
+    dtype          bf16, fp16, fp32, fp8
+    batch m n k out_bytes accumulate                                  of a kernels.kernel.Gemm
+    batch seq_q seq_kv heads kv_heads head_dim causal direction       of a kernels.kernel.Attention
+    rows columns launches                                             of a memory-bound kernel
+    flops hbm_bytes                of every kernel, as its cost model counts them
+    seconds p10_s p90_s runs       median and percentiles of the runs; host launch: of issuing one kernel
+    beside alone_s beside_bytes_per_s    corun: thread blocks of the copy; the GEMM's seconds without it; the
+                                         bytes a second that the copy read and wrote meanwhile
+    sm_clock_hz power_w temperature_c    while the runs were under way (GPU)
+    gpu            the catalogue's name, empty for a device that it lacks (a CPU)
+    device driver cuda torch triton stepsim date command    where it comes from; date in UTC, ISO 8601
+
+Booleans are 0 and 1. Knows files; measures and fits nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel, MemoryBound
+
+COLUMNS = (
+    *("id", "family", "operation", "implementation", "shapes", "dtype"),
+    *("batch", "m", "n", "k", "out_bytes", "accumulate"),
+    *("seq_q", "seq_kv", "heads", "kv_heads", "head_dim", "causal", "direction"),
+    *("rows", "columns", "launches", "flops", "hbm_bytes"),
+    *("seconds", "p10_s", "p90_s", "runs", "beside", "alone_s", "beside_bytes_per_s"),
+    *("sm_clock_hz", "power_w", "temperature_c", "gpu", "device", "driver", "cuda", "torch", "triton"),
+    *("stepsim", "date", "command"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRow:
+    """One line: ``kernel`` took ``seconds`` on ``device`` (``gpu`` in the catalogue, else empty).
+
+    ``columns`` holds the line as written, for all that has no field here.
+    """
+
+    id: str
+    family: str
+    operation: str
+    implementation: str
+    shapes: str
+    kernel: Kernel
+    seconds: float
+    gpu: str
+    device: str
+    columns: Mapping[str, str]
+
+
+def kernel_columns(kernel: Kernel) -> dict[str, object]:
+    """The columns that say what ``kernel`` is."""
+    counts: dict[str, object] = {"flops": kernel.flops, "hbm_bytes": kernel.hbm_bytes}
+    names: tuple[str, ...]
+    match kernel:
+        case Gemm():
+            names = ("batch", "m", "n", "k", "dtype", "out_bytes", "accumulate")
+        case Attention():
+            names = (
+                "batch",
+                "seq_q",
+                "seq_kv",
+                "heads",
+                "kv_heads",
+                "head_dim",
+                "causal",
+                "dtype",
+                "direction",
+            )
+        case MemoryBound():
+            names = ("launches",)
+    return counts | {name: getattr(kernel, name) for name in names}
+
+
+def append_row(path: Path, row: Mapping[str, object]) -> None:
+    """Append one line to ``path``, with the header where the file is new. Raises ValueError for no column."""
+    unknown = set(row) - set(COLUMNS)
+    if unknown:
+        raise ValueError(f"{path}: no such columns: {', '.join(sorted(unknown))}")
+    new = not path.exists() or path.stat().st_size == 0
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        if new:
+            writer.writeheader()
+        writer.writerow({name: _text(value) for name, value in row.items()})
+
+
+def _text(value: object) -> object:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        return f"{value:.6g}" if value != int(value) else int(value)
+    return "" if value is None else value
+
+
+def read_rows(paths: Iterable[Path]) -> tuple[KernelRow, ...]:
+    """All lines of the files, in their order.
+
+    Raises ValueError, naming file, line and column, for a file that is empty, of other columns, or holds
+    what is no number where one belongs.
+    """
+    return tuple(row for path in paths for row in _read(path))
+
+
+def _read(path: Path) -> list[KernelRow]:
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise ValueError(
+                f"{path}: not a file of stepsim calibrate kernels: it lacks the columns {', '.join(missing)}"
+            )
+        rows = [_row(path, reader.line_num, line) for line in reader]
+    if not rows:
+        raise ValueError(f"{path}: no measurements in it")
+    return rows
+
+
+def _row(path: Path, number: int, line: Mapping[str, str]) -> KernelRow:
+    try:
+        kernel, seconds = _kernel(line), float(line["seconds"])
+        if not 0 < seconds < float("inf"):
+            raise ValueError(f"seconds: {line['seconds']!r} is no duration")
+    except (ValueError, KeyError, TypeError) as wrong:
+        raise ValueError(f"{path}, line {number}: {wrong}") from None
+    text = {
+        name: line[name]
+        for name in ("id", "family", "operation", "implementation", "shapes", "gpu", "device")
+    }
+    return KernelRow(**text, kernel=kernel, seconds=seconds, columns=dict(line))
+
+
+def _kernel(line: Mapping[str, str]) -> Kernel:
+    def whole(name: str) -> int:
+        try:
+            return int(line[name])
+        except (TypeError, ValueError):
+            raise ValueError(f"{name}: {line[name]!r} is no whole number") from None
+
+    if line["family"] in ("gemm", "corun"):
+        return Gemm(
+            **{name: whole(name) for name in ("batch", "m", "n", "k", "out_bytes")},
+            accumulate=bool(whole("accumulate")),
+            dtype=_one_of(line, "dtype", tuple(ELEMENT_BYTES)),
+        )
+    if line["family"] == "attention":
+        forward = _one_of(line, "direction", ("forward", "backward")) == "forward"
+        return Attention(
+            **{name: whole(name) for name in ("batch", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim")},
+            causal=bool(whole("causal")),
+            dtype=_one_of(line, "dtype", tuple(ELEMENT_BYTES)),
+            direction="forward" if forward else "backward",
+            implementation="cudnn" if line["implementation"] == "cudnn" else "fa2",
+        )
+    _one_of(line, "family", ("memory", "launch"))
+    return MemoryBound(
+        hbm_bytes=float(line["hbm_bytes"]), flops=float(line["flops"]), launches=whole("launches")
+    )
+
+
+def _one_of(line: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    if line[name] not in known:
+        raise ValueError(f"{name}: {line[name]!r}; known: {', '.join(known)}")
+    return line[name]
