@@ -13,7 +13,7 @@ from small_scenarios import every_op, lowered, payloads, scenario
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
-from stepsim.sim.program.program import Block, Collective, Compute
+from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
@@ -123,6 +123,6 @@ def test_what_cannot_be_cut_is_refused() -> None:
 
 
 def test_every_exchange_is_on_the_streams_of_its_axis() -> None:
-    block: Block = lowered(run_of("p2p", 8, 2)).plan.blocks.layer_forward
-    ops = [op for op in block.ops if isinstance(op.work, Collective) and op.category == "cp"]
+    program = lowered(run_of("p2p", 8, 2)).programs.classes[0]
+    ops = [op for op, _ in every_op(program) if isinstance(op.work, Collective) and op.category == "cp"]
     assert {(op.stream, op.work.communicator) for op in ops} == {("cp", "cp.heads"), ("cp", "cp.ring")}

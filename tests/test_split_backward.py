@@ -25,6 +25,7 @@ from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 from stepsim.sim.step.actions import action_blocks
 from stepsim.sim.step.bare import ActionTimes, bare_programs
+from stepsim.sim.step.layers.recompute import NOTHING
 from stepsim.sim.step.state.activations import activation_bytes, layer_bytes
 
 SPLIT = ("zb-h1", "zb-h2", "zb", "zb-1p", "zb-2p")
@@ -83,7 +84,7 @@ def test_between_the_halves_only_operands_are_held(heads: int, batch: int, lengt
         seq_length=length,
     )
     plan = lowered(run).plan
-    held = layer_bytes(plan.shard, run.software, "none")
+    held = layer_bytes(plan.shard, run.software, NOTHING)
     assert held.operands == 32 * length * batch * h
 
 

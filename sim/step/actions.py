@@ -15,6 +15,7 @@ from ...schedules.orders.action import Action, Kind
 from ..program.program import Block
 from .layers import layer, loss
 from .layers.kinds import LayerKind, LayerRun
+from .layers.recompute import Recompute
 from .layers.stages import Stage
 from .state.parameters import StageParameters
 from .updates import ends
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from .layers.tape import Costs
 
 BuildEnd = Callable[["Shard", "Software", "Costs"], Block]
-BuildLayer = Callable[["Shard", "Software", "Costs", str], Block]
+BuildLayer = Callable[["Shard", "Software", "Costs", Recompute], Block]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class Blocks:
     software: Software
     costs: Costs
     ends: dict[BuildEnd, Block] = field(default_factory=dict)
-    layers: dict[tuple[BuildLayer, LayerKind, str], Block] = field(default_factory=dict)
+    layers: dict[tuple[BuildLayer, LayerKind, Recompute], Block] = field(default_factory=dict)
 
     def end(self, build: BuildEnd) -> Block:
         """A block of an end of the model: embedding, head or loss."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..scenario.refusal import NotSupported
+from .layers.recompute import FULL, OPERATORS, recomputed_parts
 from .layers.shard import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "calibration",
             "profiles of your own are not read yet; leave it out (each GPU has a shipped one)",
+        )
+    dense = {"core_attn", "layernorm", "mlp"}
+    if parts := recomputed_parts(training) - dense - OPERATORS - FULL:
+        wrong, known = ", ".join(sorted(parts)), ", ".join(sorted(dense))
+        raise NotSupported(
+            "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
         )
     _refuse_machine(scenario.cluster)
     if training.precision not in ELEMENT_BYTES:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from .recompute import NOTHING, Recompute
+
 if TYPE_CHECKING:
     from ...model.model import Model
 
@@ -22,11 +24,11 @@ class LayerKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRun:
-    """``count`` like layers in a row. ``recompute`` of each of them: none, selective or full."""
+    """``count`` like layers in a row, and what of each of them backward runs again (recompute.py)."""
 
     kind: LayerKind
     count: int = 1
-    recompute: str = "none"
+    recompute: Recompute = NOTHING
 
 
 def layer_kinds(model: Model) -> tuple[LayerKind, ...]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ...scenario.refusal import NotSupported
 from ...scenario.schedules import schedule_named, shape_of
 from .kinds import LayerKind, LayerRun, joined, layer_kinds
+from .recompute import FULL, recomputed_parts
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
@@ -38,7 +38,7 @@ class Stage:
     @property
     def recomputed(self) -> int:
         """Layers that are recomputed in full."""
-        return sum(run.count for run in self.runs if run.recompute == "full")
+        return sum(run.count for run in self.runs if run.recompute == FULL)
 
     @property
     def kinds(self) -> tuple[LayerKind, ...]:
@@ -71,11 +71,11 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
 
 def _runs(scenario: Scenario, layers: list[int]) -> Iterator[tuple[LayerRun, ...]]:
     """The layers of each virtual stage; those that are recomputed in full are a stage's first."""
-    recompute = "selective" if scenario.training.recompute == "selective" else "none"
+    parts = recomputed_parts(scenario.training)
     kinds = iter(layer_kinds(scenario.model))
     for held, full in zip(layers, _recomputed_layers(scenario, layers), strict=True):
         yield joined(
-            LayerRun(kind=kind, recompute="full" if i < full else recompute)
+            LayerRun(kind=kind, recompute=FULL if i < full else parts)
             for i, kind in enumerate(islice(kinds, held))
         )
 
@@ -117,16 +117,8 @@ def _recomputed_layers(scenario: Scenario, layers: list[int]) -> list[int]:
     recompute = scenario.training.recompute
     if recompute == "full":
         return layers
-    if isinstance(recompute, str):
-        if recompute == "op_selective":
-            raise NotSupported(
-                "training.recompute", "per-operator selective recomputation is not modelled yet"
-            )
+    if isinstance(recompute, str) or recompute.layers is None:
         return [0] * len(layers)
-    if recompute.kind != "full" or recompute.layers is None:
-        raise NotSupported(
-            "training.recompute", "recomputation by module is not modelled yet; known: none, selective, full"
-        )
     # The count is per pipeline stage (a rank), whose virtual stages are filled in order.
     rank_of, shape = schedule_named(scenario.schedule).rank_of, shape_of(scenario)
     left = [recompute.layers] * shape.ranks

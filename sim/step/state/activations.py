@@ -16,6 +16,7 @@ from ...report.result import ActionSpan
 from ...software.software import Software
 from ..layers.kinds import LayerKind, LayerRun
 from ..layers.loss import logits_bytes
+from ..layers.recompute import FULL, OPERATORS, Recompute
 from ..layers.shard import Shard
 from ..layers.stages import Stage
 
@@ -46,7 +47,7 @@ class ActivationBytes:
     head: float
     logits: float
     head_operands: float
-    known: dict[tuple[LayerKind, str], LayerBytes] = field(default_factory=dict)
+    known: dict[tuple[LayerKind, Recompute], LayerBytes] = field(default_factory=dict)
 
     def layer(self, run: LayerRun) -> LayerBytes:
         """What each layer of ``run`` holds."""
@@ -109,30 +110,55 @@ def _mask(shard: Shard) -> float:
     return float(shard.norm_tokens * shard.hidden) if shard.dropout else 0.0
 
 
-def layer_bytes(shard: Shard, software: Software, recompute: str) -> LayerBytes:
-    """Bytes of a layer; ``recompute`` is none, selective (the attention core) or full."""
+def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> LayerBytes:
+    """Bytes of a layer of which backward runs ``recompute`` again."""
     e, tokens, stream = shard.element_bytes, shard.tokens, shard.norm_bytes
-    gathered, mask = _gathered(shard, software), _mask(shard)
-    norms = 2 * stream * (1 if software.fused_norm else 3)  # inputs of both; eager norms keep FP32 copies
-    attention = float(tokens * (shard.qkv_width + shard.attention_width) * e)
-    core = 0.0
-    if software.attention == "unfused":
-        # probabilities; under dropout its mask and its output too
-        core = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
-        attention += 0 if recompute == "selective" else core
-    else:
-        attention += 4.0 * tokens * shard.heads  # log-sum-exp
-    # Every input branch and the product; SiLU's own output where it is a kernel of its own.
-    branches = shard.gate + 1 + (1 if shard.gate == 2 and not software.fused_activation else 0)
-    layer = norms + 2 * gathered + attention + tokens * shard.ffn * e * branches + 2 * mask
-    full = recompute == "full"
-    return LayerBytes(
-        kept=stream if full else layer,
-        working=layer if full else core if recompute == "selective" else 0.0,
-        operands=2 * gathered
+    parts = _parts(shard, software)
+    whole = sum(parts.values())
+    operands = (
+        2 * _gathered(shard, software)
         + tokens * (shard.qkv_width + shard.attention_width + shard.ffn * (shard.gate + 1)) * e
-        + 2 * shard.hidden_bytes,
+        + 2 * shard.hidden_bytes
     )
+    if recompute == FULL:
+        return LayerBytes(kept=stream, working=whole, operands=operands)
+    if recompute == OPERATORS:
+        # the layer's input, Q, V, attention, the first branch, the last product; what was reduced over TP
+        products = tokens * ((shard.heads + shard.kv_heads) * shard.head_dim + shard.ffn) * e
+        streams = (2 + (shard.tp > 1)) * stream
+        kept = streams + products + parts["attention"] + parts["log-sum-exp"]
+        return LayerBytes(kept=kept, working=whole - kept, operands=operands)
+    working = sum(parts[name] for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
+    return LayerBytes(kept=whole - working, working=working, operands=operands)
+
+
+_DROPPED = {
+    "core_attn": frozenset({"scores"}),
+    "layernorm": frozenset({"norm outputs"}),
+    "mlp": frozenset({"branches", "product"}),
+}
+"""By what is run again, the parts of a layer that need not be kept."""
+
+
+def _parts(shard: Shard, software: Software) -> dict[str, float]:
+    """Bytes of what backward needs of a layer, by what it is."""
+    e, tokens = shard.element_bytes, shard.tokens
+    # unfused: probabilities; under dropout their mask and its output too
+    scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
+    fused = software.attention != "unfused"
+    silu = 1 if shard.gate == 2 and not software.fused_activation else 0  # its output, where a kernel's own
+    return {
+        # inputs of both; eager norms keep FP32 copies
+        "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
+        "norm outputs": 2 * _gathered(shard, software),
+        "qkv": float(tokens * shard.qkv_width * e),
+        "attention": float(tokens * shard.attention_width * e),
+        "scores": 0.0 if fused else scores,
+        "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
+        "branches": float(tokens * shard.ffn * e * (shard.gate + silu)),
+        "product": float(tokens * shard.ffn * e),
+        "masks": 2 * _mask(shard),
+    }
 
 
 def peak_activations(
