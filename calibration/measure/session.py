@@ -78,8 +78,8 @@ def known_points(path: Path, device: Device) -> set[str]:
         others = {row.columns[name] for row in rows} - {value}
         if others:
             raise ValueError(
-                f"{path}: holds measurements with {name} {', '.join(sorted(others))!r}, here it is {value!r}; "
-                "write these to another file with --out"
+                f"{path}: holds measurements with {name} {', '.join(sorted(others))!r}; "
+                f"here it is {value!r}: write these to another file with --out"
             )
     return {row.id for row in rows}
 
