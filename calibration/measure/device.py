@@ -1,17 +1,17 @@
 """The device at hand: its name here and in the catalogue, its software, its clock and power at work.
 
-Reads nvidia-smi where there is one; what cannot be read stays empty.
+What cannot be read stays empty.
 """
 
 from __future__ import annotations
 
 import platform
-import shutil
-import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from ...hardware.gpus import get_gpu
+from .nvml import Nvml, Reading
 from .operands import load_torch
 
 # What torch.cuda.get_device_name prints, in part, and the catalogue's name; the first that fits counts.
@@ -48,15 +48,6 @@ class Device:
     fp8: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """Clock of the SMs, board power and temperature; None where they cannot be read."""
-
-    sm_clock_hz: float | None = None
-    power_w: float | None = None
-    temperature_c: float | None = None
-
-
 def find_device(kind: str | None = None, gpu: str | None = None) -> Device:
     """The device of that kind, or the best at hand; ``gpu`` states the catalogue's name.
 
@@ -86,7 +77,7 @@ def find_device(kind: str | None = None, gpu: str | None = None) -> Device:
         kind="cuda",
         name=name,
         gpu=gpu or catalogue_name(name),
-        driver=_smi("driver_version"),
+        driver=_nvml().driver,
         sram_bytes=float(getattr(properties, "shared_memory_per_block_optin", _LEAST_SRAM_BYTES)),
         fp8=torch.cuda.get_device_capability() >= (8, 9),
         **versions,
@@ -103,36 +94,20 @@ def catalogue_name(device_name: str) -> str:
 
 
 def read_device(kind: str) -> Reading:
-    """Clock, power and temperature now."""
-    if kind != "cuda":
-        return Reading()
-    fields = [_number(text) for text in _smi("clocks.sm,power.draw,temperature.gpu").split(",")]
-    clock_mhz, power_w, temperature_c = fields if len(fields) == 3 else (None, None, None)
-    return Reading(
-        sm_clock_hz=None if clock_mhz is None else clock_mhz * 1e6,
-        power_w=power_w,
-        temperature_c=temperature_c,
-    )
+    """Clock, power and temperature now; of a CPU nothing is read."""
+    return _nvml().read() if kind == "cuda" else Reading()
 
 
-def _smi(query: str) -> str:
-    """What nvidia-smi answers for the first visible GPU; empty where there is none."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    command = [program, f"--query-gpu={query}", "--format=csv,noheader,nounits", "--id=0"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (subprocess.SubprocessError, OSError):
-        return ""
-    return done.stdout.strip()
+def release(kind: str) -> None:
+    """Give memory that torch keeps back to the device, after a kernel did not fit."""
+    if kind == "cuda":
+        load_torch().cuda.empty_cache()
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+@cache
+def _nvml() -> Nvml:
+    properties = load_torch().cuda.get_device_properties(0)
+    return Nvml(f"GPU-{getattr(properties, 'uuid', '')}")
 
 
 def _triton() -> str:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel, MemoryBound
-from .device import Device
-from .operands import Run, memory_run, prepare
+from .device import Device, release
+from .operands import Run, memory_run, prepare, reason_of
 from .points import Point, memory_kernel
 from .timing import time_run
 
@@ -43,7 +43,7 @@ class LayerOp:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredOp:
-    """``op`` took ``measured_s``; ``ran`` says which kernel stood for it. None: ``ran`` says why it did not."""
+    """``op`` took ``measured_s``; ``ran`` says which kernel stood for it, or why none did (None)."""
 
     op: LayerOp
     measured_s: float | None
@@ -77,8 +77,9 @@ def _measured(op: LayerOp, device: Device) -> MeasuredOp:
     try:
         run, ran = _runnable(op, device)
         return MeasuredOp(op=op, measured_s=time_run(run, device.kind).median_s, ran=ran)
-    except (RuntimeError, NotImplementedError, ValueError) as reason:
-        return MeasuredOp(op=op, measured_s=None, ran=str(reason).strip().splitlines()[0])
+    except (RuntimeError, NotImplementedError, ValueError, TypeError) as reason:
+        release(device.kind)
+        return MeasuredOp(op=op, measured_s=None, ran=reason_of(reason))
 
 
 def _runnable(op: LayerOp, device: Device) -> tuple[Run, str]:

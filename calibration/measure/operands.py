@@ -37,6 +37,11 @@ def load_torch() -> Any:
     return torch
 
 
+def reason_of(error: Exception) -> str:
+    """The first line of what went wrong; torch's messages go on for pages."""
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+
+
 def prepare(point: Point, device: str, sram_bytes: float) -> Run:
     """What runs ``point`` once on ``device`` (cuda or cpu), with tensors made and nothing else left to do.
 
@@ -88,7 +93,7 @@ def _gemm(kernel: Gemm, implementation: str, device: str, sram_bytes: float) -> 
     # The weight gradient: FP32 accumulation is cuBLAS's own on CUDA, and an addition of its own elsewhere.
     if device == "cuda" and kernel.batch == 1:
         if kernel.accumulate:
-            return lambda: torch.addmm(out[0], a[0], b[0], out_dtype=out_dtype)
+            return lambda: torch.addmm(out[0], a[0], b[0], out_dtype=out_dtype, out=out[0])
         return lambda: torch.mm(a[0], b[0], out_dtype=out_dtype)
     return lambda: gemm.gemm_chain(a, b, out, accumulate=True)
 

@@ -13,9 +13,10 @@ from itertools import islice
 from pathlib import Path
 from time import monotonic
 
-from .device import Device, Reading, read_device
+from .device import Device, read_device, release
 from .kernel_csv import append_row, kernel_columns, read_rows
-from .operands import Run, memory_run, prepare
+from .nvml import Reading
+from .operands import Run, memory_run, prepare, reason_of
 from .points import Point, sweep
 from .timing import Timing, time_beside, time_empty_kernel, time_host_launch, time_run
 
@@ -57,10 +58,9 @@ def measure(
         say(f"{number + 1} of {len(todo)}, {max(0.0, left_s):.0f} s left: {point.id}")
         try:
             columns = measure_point(point, device)
-        except (RuntimeError, NotImplementedError, ValueError, AttributeError) as reason:
-            failed.append(
-                (point.id, str(reason).strip().splitlines()[0] if str(reason) else type(reason).__name__)
-            )
+        except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as reason:
+            failed.append((point.id, reason_of(reason)))
+            release(device.kind)
             continue
         append_row(path, columns | _origin(device) | origin)
         measured += 1
