@@ -1,7 +1,7 @@
-"""Compiles attention and GEMM for real GPUs, none being needed, and prints the shared memory of each as JSON.
+"""Compiles the kernels for real GPUs, none being needed, and prints the shared memory of each as JSON.
 
 A script of its own, because Triton's interpreter and compiler do not live in one process. Prints a list of
-{gpu, kernel, compiled_bytes, model_bytes, sram_bytes, tensor_cores}.
+{gpu, kernel, compiled_bytes} and, of GEMMs and attention, model_bytes, sram_bytes and tensor_cores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from triton.compiler import ASTSource
 
 from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.kernel import Attention, Gemm
-from stepsim.kernels.run import attention, attention_backward, gemm
+from stepsim.kernels.run import (
+    activation,
+    adam,
+    attention,
+    attention_backward,
+    cross_entropy,
+    gemm,
+    norm,
+    stream,
+)
 from stepsim.kernels.run.attention_tile import attention_sram_bytes, attention_tile
 
 TARGETS = {"A100-SXM4-80GB": 80, "H100-SXM5-80GB": 90, "B200-SXM-180GB": 100}
@@ -70,6 +79,60 @@ def gemm_row(gpu: str, dtype: str) -> dict[str, Any]:
     return row(gpu, f"gemm {dtype}", done, tile.sram_bytes(dtype))
 
 
+def memory_rows(gpu: str) -> list[dict[str, Any]]:
+    """Kernels that pass through registers: what shared memory they have is their reductions'."""
+    wide = (
+        "source",
+        "target",
+        "a",
+        "b",
+        "c",
+        "x",
+        "y",
+        "dx",
+        "dy",
+        "weight",
+        "bias",
+        "logits",
+        "dlogits",
+        "o",
+    )
+    exact = (
+        "mean",
+        "rstd",
+        "dweight",
+        "dbias",
+        "loss",
+        "lse",
+        "dloss",
+        "gradient",
+        "first",
+        "second",
+        "sums",
+    )
+    numbers = ("scale", "eps", "learning_rate", "beta1", "beta2", "decay", "correction1", "correction2")
+    types = dict.fromkeys((*wide, "do", "low"), "*bf16") | dict.fromkeys(exact, "*fp32")
+    types |= dict.fromkeys(numbers, "fp32") | {"targets": "*i64"}
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        (stream._copy, {"block": 1024}),
+        (stream._copy_by_few, {"block": 8192}),
+        (stream._triad, {"block": 1024}),
+        *((kernel, {"block": 1024}) for kernel in (activation._swiglu, activation._swiglu_backward)),
+        *((kernel, {"block": 1024}) for kernel in (activation._gelu, activation._gelu_backward)),
+        *((kernel, {"block": 4096}) for kernel in (cross_entropy._forward, cross_entropy._backward)),
+        *((norm._forward, {"block": 8192, "centred": centred}) for centred in (False, True)),
+        *((norm._backward, {"block": 8192, "centred": centred}) for centred in (False, True)),
+        *((adam._adam, {"block": 1024, "copy": copied}) for copied in (False, True)),
+        (attention_backward._row_sums, {"head_dim": 128, "rows": 16}),
+    ]
+    found = []
+    for kernel, constants in cases:
+        others = {name: "i32" for name in kernel.compiled.arg_names if name not in types}
+        done = compiled(kernel, others | types, constants, gpu, num_warps=8)
+        found.append({"gpu": gpu, "kernel": kernel.function.__name__, "compiled_bytes": done.metadata.shared})
+    return found
+
+
 def row(gpu: str, kernel: str, done: Any, model_bytes: float) -> dict[str, Any]:
     return {
         "gpu": gpu,
@@ -89,7 +152,7 @@ def rows() -> list[dict[str, Any]]:
         for direction in ("forward", "backward")
     ]
     found += [gemm_row(gpu, "bf16") for gpu in TARGETS]
-    return [*found, gemm_row("H100-SXM5-80GB", "fp8")]
+    return [*found, gemm_row("H100-SXM5-80GB", "fp8"), *memory_rows("H100-SXM5-80GB")]
 
 
 if __name__ == "__main__":
