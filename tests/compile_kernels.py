@@ -74,45 +74,18 @@ def gemm_row(gpu: str, dtype: str) -> dict[str, Any]:
     operand = {"bf16": "*bf16", "fp8": "*fp8e4nv"}[dtype]
     types = {"a": operand, "b": operand, "c": "*bf16", "m": "i32", "n": "i32", "k": "i32"} | COMMON | STRIDES
     constants = {"tile_m": tile.m, "tile_n": tile.n, "tile_k": tile.k, "group": 8, "accumulate": False}
-    constants |= {"precision": "tf32", "widen": False, "a_column": 1, "b_column": 1}
+    constants |= {"precision": "tf32", "widen": False, "a_column": 1, "b_row": 1}
     done = compiled(gemm._gemm, types, constants, gpu, num_warps=tile.warps, num_stages=tile.stages)
     return row(gpu, f"gemm {dtype}", done, tile.sram_bytes(dtype))
 
 
 def memory_rows(gpu: str) -> list[dict[str, Any]]:
     """Kernels that pass through registers: what shared memory they have is their reductions'."""
-    wide = (
-        "source",
-        "target",
-        "a",
-        "b",
-        "c",
-        "x",
-        "y",
-        "dx",
-        "dy",
-        "weight",
-        "bias",
-        "logits",
-        "dlogits",
-        "o",
-    )
-    exact = (
-        "mean",
-        "rstd",
-        "dweight",
-        "dbias",
-        "loss",
-        "lse",
-        "dloss",
-        "gradient",
-        "first",
-        "second",
-        "sums",
-    )
-    numbers = ("scale", "eps", "learning_rate", "beta1", "beta2", "decay", "correction1", "correction2")
-    types = dict.fromkeys((*wide, "do", "low"), "*bf16") | dict.fromkeys(exact, "*fp32")
-    types |= dict.fromkeys(numbers, "fp32") | {"targets": "*i64"}
+    wide = "source target a b c x y dx dy weight bias logits dlogits o do low"
+    exact = "mean rstd dweight dbias loss lse dloss gradient first second sums"
+    numbers = "scale eps learning_rate beta1 beta2 decay correction1 correction2"
+    types = dict.fromkeys(wide.split(), "*bf16") | dict.fromkeys(exact.split(), "*fp32")
+    types |= dict.fromkeys(numbers.split(), "fp32") | {"targets": "*i64"}
     cases: list[tuple[Any, dict[str, Any]]] = [
         (stream._copy, {"block": 1024}),
         (stream._copy_by_few, {"block": 8192}),
