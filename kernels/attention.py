@@ -136,6 +136,10 @@ def _tiles(kernel: Attention, rows: int) -> int:
 
 
 def _unmasked(kernel: Attention, rows: int) -> float:
-    """Share of a pass that the mean tile makes: under a causal mask 1/T, 2/T, ... 1 of the T tiles."""
+    """Share of a pass that the mean tile makes: under a causal mask 1/T, 2/T, ... 1 of the T tiles.
+
+    A window leaves what it sees, and half a tile more at either end of it.
+    """
     tiles = math.ceil((kernel.seq_q if kernel.direction == "forward" else kernel.seq_kv) / rows)
-    return 0.5 * (1.0 + 1.0 / tiles) if kernel.causal else 1.0
+    causal = 0.5 * (1.0 + 1.0 / tiles) if kernel.causal else 1.0
+    return causal if kernel.visible in (0.5, 1.0) else min(causal, kernel.visible + 1.0 / tiles)

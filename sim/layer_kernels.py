@@ -1,11 +1,13 @@
-"""The kernels of one transformer layer of a scenario, as its first rank runs them on a microbatch.
+"""The kernels of one transformer layer of a scenario, as one rank runs them on a microbatch.
 
 Knows where lowering writes a layer; leaves collectives out. What is in the list can be measured by itself:
-each kernel comes with its shape, and a norm or an activation with the array that it works on.
+each kernel comes with its shape, and a norm or an activation (not that of experts, whose rows are routed)
+with the array that it works on.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -34,7 +36,7 @@ class LayerKernel:
 
 
 def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> tuple[LayerKernel, ...]:
-    """Kernels of the first stage's first layer, forward then backward, in issue order.
+    """Kernels of one layer of the kind that the model has most, forward then backward, in issue order.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
@@ -45,7 +47,11 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
 
     cluster = build_cluster(scenario)
     plan = make_plan(scenario, cluster, profile or load_profile(cluster.gpu.name))
-    run = next(run for stage in plan.stages for run in stage.runs)
+    runs = [run for stage in plan.stages for run in stage.runs]
+    held = Counter({replace(run, count=1): 0 for run in runs})
+    for run in runs:
+        held[replace(run, count=1)] += run.count
+    run = held.most_common(1)[0][0]
     shard, found = plan.shard.of(run.kind), []
     for build in (forward_block, backward_block):
         priced: list[tuple[Kernel, float]] = []
@@ -70,7 +76,7 @@ def _layer_kernel(name: str, forward: bool, kernel: Kernel, cost_s: float, shard
         case "norm":
             operation = ("rms_norm" if shard.rms_norm else "layer_norm") + backward
             rows, columns = shard.norm_tokens, shard.hidden
-        case "activation":
+        case "activation" if shard.experts is None:
             operation = ("swiglu" if shard.gate == 2 else "gelu") + backward
             rows, columns = shard.tokens, shard.ffn
     direction: Literal["forward", "backward"] = "forward" if forward else "backward"

@@ -6,6 +6,7 @@ Knows torch's and our kernels by name. Takes no time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ...kernels.kernel import Attention, Gemm
@@ -75,8 +76,15 @@ def _dtype(name: str) -> Any:
 
 
 def _gemm(kernel: Gemm, implementation: str, device: str, sram_bytes: float) -> Run:
-    """Operands as a linear layer has them: rows of tokens, and the weight stored (outputs, inputs)."""
+    """Operands as a linear layer has them: rows of tokens, and the weight stored (outputs, inputs).
+
+    A grouped product in several calls is so many products, one after the other.
+    """
     torch = load_torch()
+    if kernel.calls > 1:
+        part = replace(kernel, batch=max(1, kernel.batch // kernel.calls), calls=1)
+        parts = [_gemm(part, implementation, device, sram_bytes) for _ in range(kernel.calls)]
+        return lambda: [run() for run in parts]
     a = _random(device, kernel.dtype, kernel.batch, kernel.m, kernel.k)
     b = _random(device, kernel.dtype, kernel.batch, kernel.n, kernel.k).transpose(1, 2)
     wide = kernel.out_bytes == 4
@@ -99,9 +107,16 @@ def _gemm(kernel: Gemm, implementation: str, device: str, sram_bytes: float) -> 
 
 
 def _attention(kernel: Attention, implementation: str, device: str, sram_bytes: float) -> Run:
-    query = (kernel.batch, kernel.heads, kernel.seq_q, kernel.head_dim)
-    key = (kernel.batch, kernel.kv_heads, kernel.seq_kv, kernel.head_dim)
-    q, k, v, do = (_random(device, kernel.dtype, *shape) for shape in (query, key, key, query))
+    if kernel.window is not None and kernel.window < kernel.seq_kv:
+        raise ValueError(f"window={kernel.window}: attention in a window is not measured")
+    if kernel.v_head_dim is not None and implementation == "triton":
+        raise ValueError(f"v_head_dim={kernel.v_head_dim}: the Triton kernels have one head dimension")
+    width = kernel.v_head_dim or kernel.head_dim
+    query, key = (kernel.heads, kernel.seq_q), (kernel.kv_heads, kernel.seq_kv)
+    q, k, v, do = (
+        _random(device, kernel.dtype, kernel.batch, *shape, dim)
+        for shape, dim in ((query, kernel.head_dim), (key, kernel.head_dim), (key, width), (query, width))
+    )
     causal, backward = kernel.causal, kernel.direction == "backward"
     if implementation != "triton":
         return _torch_attention(q, k, v, do, causal=causal, backward=backward, backend=implementation)
