@@ -31,6 +31,12 @@ def run(
         bool,
         typer.Option("--fold/--no-fold", help="Replay one rank for all that do the same, or every rank."),
     ] = True,
+    max_classes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-classes", metavar="N", min=1, help="Replay up to so many different ranks; default 4,096."
+        ),
+    ] = None,
     save_program: Annotated[
         Path | None,
         typer.Option(
@@ -50,7 +56,7 @@ def run(
     from ..sim.simulate import simulate
 
     loaded = load_scenario(scenario, overrides or ())
-    result = simulate(loaded, fold=fold, progress=status_line())
+    result = simulate(loaded, fold=fold, max_classes=max_classes, progress=status_line())
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
     if save_program:

@@ -29,6 +29,10 @@ class StepWork:
     peak_flops_per_gpu: float = math.nan
 
 
+PEAK_OF = {"fp32": "tf32", "mxfp8": "fp8", "nvfp4": "fp4"}
+"""Precisions of which the catalogue lists the peak under another name."""
+
+
 def step_work(scenario: Scenario) -> StepWork:
     """Tokens and FLOPs of a step of ``scenario``, all GPUs together."""
     from ..hardware.gpus import get_gpu
@@ -58,7 +62,7 @@ def step_work(scenario: Scenario) -> StepWork:
         model_flops=needed,
         model_flops_causal=model_flops(model, batch, length, causal=True),
         hardware_flops=needed + again,
-        peak_flops_per_gpu=peak["tf32" if training.precision == "fp32" else training.precision],
+        peak_flops_per_gpu=peak[PEAK_OF.get(training.precision, training.precision)],
     )
 
 

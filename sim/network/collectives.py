@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Reach = Literal["domain", "host", "unit", "fabric"]
 """How far a message goes: one NVLink domain, one host, hosts on the same leaf switches, beyond."""
 
+_PATTERNS = {"ring": "ring", "tree": "tree", "nvls": "ring", "nvls_tree": "tree", "pairs": "pairs"}
+"""Who sends to whom over the network, by algorithm (patterns.py)."""
+
 REFERENCE_BYTES = float(1 << 30)
 """Payload of the job-wide measurements that a scenario may carry (1 GiB of FP32)."""
 
@@ -47,9 +50,8 @@ def collective_transfer(
     ratio = _measured_ratio(kind, seat, cluster, measured)
     curve = chosen(curves(kind, seat, cluster, collective_constants(), ratio), payload_bytes)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
-    return Transfer(
-        curve.latency_s, payload_bytes, ceiling, _weights(curve), _sms(curve.algorithm, seat, cluster)
-    )
+    sms, pattern = _sms(curve.algorithm, seat, cluster), _PATTERNS[curve.algorithm]
+    return Transfer(curve.latency_s, payload_bytes, ceiling, _weights(curve), sms, pattern)
 
 
 def chosen(
@@ -108,7 +110,8 @@ def neighbour_transfer(payload_bytes: float, seat: Seat, cluster: Cluster) -> Tr
     """Every rank of a ring sends to the next and receives from the one before; the farthest hop decides."""
     sent = message_transfer(payload_bytes, _farthest(seat, cluster), cluster)
     weights = tuple((f"{link}.{way}", share) for link, share in sent.weights for way in ("out", "in"))
-    return Transfer(sent.latency_s, payload_bytes, sent.ceiling_bytes_per_s, weights, sent.sms)
+    ceiling = sent.ceiling_bytes_per_s
+    return Transfer(sent.latency_s, payload_bytes, ceiling, weights, sent.sms, "neighbours")
 
 
 def ring_step_transfer(payload_bytes: float, cluster: Cluster) -> Transfer:

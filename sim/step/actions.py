@@ -45,7 +45,7 @@ class Blocks:
     def end(self, build: BuildEnd) -> Block:
         """A block of an end of the model: embedding, head or loss."""
         if build not in self.ends:
-            self.ends[build] = build(self.shard, self.software, self.costs)
+            self.ends[build] = build(self.shard.plain, self.software, self.costs)
         return self.ends[build]
 
     def layer(self, build: BuildLayer, run: LayerRun) -> Block:

@@ -70,6 +70,11 @@ class Plan:
             return held.total
         return held.shared / self.groups.shards.ranks + held.experts / self.groups.edp.ranks
 
+    def weights_bytes(self, parameters: StageParameters) -> float:
+        """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""
+        ends = (parameters.head + parameters.embedding) * self.shard.element_bytes
+        return ends + parameters.body * self.shard.weights.held
+
     @property
     def two_way(self) -> bool:
         """Whether microbatches travel both ways, so that every stage is there twice (DualPipe)."""

@@ -10,7 +10,7 @@ from .layers.shard import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
-    from ..scenario.models import ClusterSpec, Scenario
+    from ..scenario.models import Scenario
 
 
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
@@ -51,7 +51,6 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
         )
-    _refuse_machine(scenario.cluster)
     if training.precision not in ELEMENT_BYTES:
         known = ", ".join(ELEMENT_BYTES)
         raise NotSupported("training.precision", f"{training.precision} is not modelled yet; known: {known}")
@@ -69,29 +68,4 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
             "schedule",
             f"pipedream updates after every microbatch; replicas of its stages (dp {par.dp}) are not "
             "modelled; set dp to 1",
-        )
-
-
-_SIMULATED_FABRICS = ("rail-optimized", "fat-tree", "nvlink")
-
-
-def _refuse_machine(cluster: ClusterSpec) -> None:
-    """The step reads leaf units and their oversubscription, not yet the routes of single links."""
-    fabric = cluster.fabric
-    known = f"step times know {', '.join(_SIMULATED_FABRICS)}; stepsim cluster shows this one"
-    if fabric.kind not in _SIMULATED_FABRICS:
-        raise NotSupported("cluster.fabric.kind", f"routes of {fabric.kind} are not used yet; {known}")
-    if isinstance(fabric.oversubscription, tuple):
-        raise NotSupported(
-            "cluster.fabric.oversubscription",
-            "a ratio of the spines is not used yet; give one number, that of the leaves",
-        )
-    for field, works in (("levels", None), ("pxn", False), ("ecmp", "spread")):
-        value = getattr(fabric, field)
-        if value is not None and value != works:
-            instead = "leave it out" + (f", or set {str(works).lower()}" if works is not None else "")
-            raise NotSupported(f"cluster.fabric.{field}", f"{str(value).lower()} is not used yet; {instead}")
-    if cluster.placement is not None and cluster.placement.kind != "contiguous":
-        raise NotSupported(
-            "cluster.placement", f"{cluster.placement.kind} is not used yet; leave it out, or set contiguous"
         )
