@@ -32,7 +32,7 @@ def kernels(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            "--only", metavar="FAMILY", help="gemm, attention, memory, launch or corun. Repeatable."
+            "--only", metavar="FAMILY", help="gemm, attention, memory, launch, corun or triton. Repeatable."
         ),
     ] = None,
     gpu: Annotated[
@@ -56,7 +56,7 @@ def kernels(
 
     output_file("--out", out, (".csv",), [])
     budget_s = parse_quantity(budget, "seconds")
-    next(sweep("cpu", families=only or FAMILIES))
+    next(sweep("cuda", families=only or FAMILIES))  # refuses an unknown family before torch loads
     here = find_device(device, gpu)
     origin = {"stepsim": __version__, "command": shlex.join(["stepsim", *sys.argv[1:]])}
     outcome = measure(
@@ -99,13 +99,11 @@ def _print(rows: tuple[KernelRow, ...]) -> None:
 
     groups: dict[tuple[str, str, str], list[KernelRow]] = defaultdict(list)
     for row in rows:
-        direction = row.columns["direction"]
-        operation = f"{row.operation} {direction}".strip()
-        groups[operation, row.columns["dtype"], row.implementation].append(row)
+        groups[row.operation, row.dtype, row.implementation].append(row)
     lines = []
     for (operation, dtype, implementation), group in sorted(groups.items()):
-        flops = [row.kernel.flops / row.seconds * 1e-12 for row in group]
-        moved = [row.kernel.hbm_bytes / row.seconds * 1e-9 for row in group]
+        flops = [row.flops / row.seconds * 1e-12 for row in group]
+        moved = [row.hbm_bytes / row.seconds * 1e-9 for row in group]
         micros = median(row.seconds for row in group) * 1e6
         cells = (f"{max(flops):.3g}", f"{median(flops):.3g}", f"{max(moved):.4g}", f"{micros:.4g}")
         lines.append((operation, dtype, implementation, str(len(group)), *cells))

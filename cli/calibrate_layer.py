@@ -112,19 +112,28 @@ def _document(measured: Sequence[MeasuredOp], here: Device, gpu: str) -> dict[st
 
 
 def _print(measured: Sequence[MeasuredOp]) -> None:
+    """Equal kernels of a pass on one line, with their number and their times together."""
     from ..sim.validation.grids import Grid
     from ..sim.validation.tables import print_grid
 
-    def line(part: str, name: str, ran: str, predicted_s: float, measured_s: float | None) -> tuple[str, ...]:
-        if measured_s is None:
-            return part, name, ran, f"{predicted_s * 1e6:.1f}", "-", "-"
-        error = _error(predicted_s, measured_s)
-        shown = "-" if error is None else f"{error:+.1%}" if abs(error) < 10 else f"x{error + 1:.3g}"
-        return part, name, ran, f"{predicted_s * 1e6:.1f}", f"{measured_s * 1e6:.1f}", shown
-
+    groups: dict[MeasuredOp, int] = {}
+    for one in measured:
+        groups[one] = groups.get(one, 0) + 1
     rows = [
-        line(one.op.direction, one.op.name, one.ran, one.op.predicted_s, one.measured_s) for one in measured
+        _line(
+            (one.op.direction, one.op.name, str(count), one.ran),
+            count * one.op.predicted_s,
+            None if one.measured_s is None else count * one.measured_s,
+        )
+        for one, count in groups.items()
     ]
-    rows += [line(part, "all measured", "", p, m) for part, p, m in _totals(measured)]
-    columns = ("pass", "kernel", "ran", "predicted us", "measured us", "error")
+    rows += [_line((part, "all measured", "", ""), p, m) for part, p, m in _totals(measured)]
+    columns = ("pass", "kernel", "times", "ran", "predicted us", "measured us", "predicted / measured")
     print_grid(Grid(title="One layer, kernel by kernel", columns=columns, rows=tuple(rows)), console())
+
+
+def _line(names: tuple[str, ...], predicted_s: float, measured_s: float | None) -> tuple[str, ...]:
+    predicted = f"{predicted_s * 1e6:.1f}"
+    if not measured_s:
+        return *names, predicted, "-", "-"
+    return *names, predicted, f"{measured_s * 1e6:.1f}", f"{predicted_s / measured_s:.3g}"

@@ -41,7 +41,8 @@ def test_points_have_names_of_their_own_and_an_order(kind: Any) -> None:
     assert len({point.id for point in points}) == len(points)
     assert [point.id for point in sweep(kind, fp8=kind == "cuda")] == [point.id for point in points]
     # A short budget measures some of everything.
-    assert {point.family for point in points[: len(FAMILIES)]} == set(FAMILIES)
+    families = set(FAMILIES) - ({"triton"} if kind == "cpu" else set())
+    assert {point.family for point in points[: len(families)]} == families
     first = Counter(point.operation for point in points[:100])
     assert len(first) >= 10
 
@@ -62,7 +63,8 @@ def test_training_shapes_are_in_the_sweep() -> None:
 
 @given(st.sampled_from(FAMILIES), st.sampled_from(("cuda", "cpu")))
 def test_families_can_be_chosen(family: str, kind: Any) -> None:
-    assert {point.family for point in sweep(kind, families=[family])} == {family}
+    assert {point.family for point in sweep(kind, families=[family])} <= {family}
+    assert any(sweep("cuda", families=[family]))
 
 
 def test_an_unknown_family_or_operation_is_refused() -> None:
@@ -99,26 +101,23 @@ def test_what_is_written_is_read(kind: str, tmp_path: Path) -> None:
     rows = read_rows([path])
     assert [row.id for row in rows] == [point.id for point in points]
     for row, point in zip(rows, points, strict=True):
-        if isinstance(point.kernel, MemoryBound):
-            assert isinstance(row.kernel, MemoryBound)
-            assert row.kernel.launches == point.kernel.launches
-            assert row.kernel.hbm_bytes == pytest.approx(point.kernel.hbm_bytes, rel=1e-5)
-        else:
-            assert row.kernel == point.kernel
         assert row.seconds == pytest.approx(1.25e-4)
-        assert row.family == point.family
-        assert row.shapes == point.shapes
-        assert row.gpu == "H100-SXM5-80GB"
+        assert row.flops == pytest.approx(point.kernel.flops, rel=1e-5)
+        assert row.hbm_bytes == pytest.approx(point.kernel.hbm_bytes, rel=1e-5)
+        for name, value in kernel_columns(point.kernel).items():
+            if isinstance(value, int):
+                assert int(row.columns[name]) == value
+        assert row.columns["family"] == point.family
+        assert row.columns["shapes"] == point.shapes
+        assert row.columns["gpu"] == "H100-SXM5-80GB"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seconds": "fast"}, r"line 2: .*fast"),
-        ({"seconds": -1.0}, r"line 2: seconds: '-1' is no duration"),
-        ({"m": "1e3x"}, r"line 2: m: '1e3x' is no whole number"),
-        ({"dtype": "int4"}, r"line 2: dtype: 'int4'; known: fp32"),
-        ({"family": "conv"}, r"line 2: family: 'conv'; known: memory, launch"),
+        ({"seconds": "fast"}, r"kernels.csv:2: .*fast"),
+        ({"seconds": -1.0}, r"kernels.csv:2: seconds: '-1' is no duration"),
+        ({"flops": ""}, r"kernels.csv:2: .*''"),
     ],
 )
 def test_a_corrupted_line_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:

@@ -35,7 +35,7 @@ _LEAST_SRAM_BYTES = 64 * 1024.0
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """``kind`` is cuda or cpu; ``gpu`` the catalogue's name, empty where it has none."""
+    """``kind`` is cuda or cpu; ``gpu`` the catalogue's name, cpu, or empty for a GPU that it lacks."""
 
     kind: str
     name: str
@@ -58,15 +58,16 @@ def find_device(kind: str | None = None, gpu: str | None = None) -> Device:
         raise ValueError(f"--device {kind}: no such device; known: cuda, cpu")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch finds no GPU here (its build and the driver must match)")
-    if gpu is not None:
-        gpu = get_gpu(gpu).name
+    cpu = kind == "cpu" or not torch.cuda.is_available()
+    if gpu is not None and cpu:
+        raise ValueError(f"--gpu {get_gpu(gpu).name}: no GPU is measured here")
     versions = {"torch": torch.__version__, "triton": _triton(), "cuda": torch.version.cuda or ""}
-    if kind == "cpu" or not torch.cuda.is_available():
+    if cpu:
         name = _cpu_name()
         return Device(
             kind="cpu",
             name=name,
-            gpu=gpu or "",
+            gpu="cpu",
             driver="",
             sram_bytes=_LEAST_SRAM_BYTES,
             fp8=False,
@@ -76,7 +77,7 @@ def find_device(kind: str | None = None, gpu: str | None = None) -> Device:
     return Device(
         kind="cuda",
         name=name,
-        gpu=gpu or catalogue_name(name),
+        gpu=get_gpu(gpu).name if gpu else catalogue_name(name),
         driver=_nvml().driver,
         sram_bytes=float(getattr(properties, "shared_memory_per_block_optin", _LEAST_SRAM_BYTES)),
         fp8=torch.cuda.get_device_capability() >= (8, 9),

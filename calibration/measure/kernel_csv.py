@@ -3,7 +3,8 @@
 Columns (empty where they mean nothing for the kernel):
 
     id             the point's name; unique with device and versions, and what a resumed run goes by
-    family         gemm, attention, memory, launch, corun
+    family         gemm, attention, memory: what curves are fitted on; launch, corun; triton: our GEMMs and
+                   attention, to be held beside torch's
     operation      gemm, attention, "gemm beside copy", "host launch", "empty kernel", or a memory-bound one:
                    copy, triad, adam, rms_norm, layer_norm, swiglu, gelu, cross_entropy (and ..._backward)
     implementation torch (cuBLAS; a chain of torch kernels), fa2 or cudnn (torch's attention), triton (ours)
@@ -18,7 +19,7 @@ Columns (empty where they mean nothing for the kernel):
     beside alone_s beside_bytes_per_s    corun: thread blocks of the copy; the GEMM's seconds without it; the
                                          bytes a second that the copy read and wrote meanwhile
     sm_clock_hz power_w temperature_c    while the runs were under way (GPU)
-    gpu            the catalogue's name, empty for a device that it lacks (a CPU)
+    gpu            the catalogue's name, cpu, or empty for a GPU that it lacks
     device driver cuda torch triton stepsim date command    where it comes from; date in UTC, ISO 8601
 
 Booleans are 0 and 1. Knows files; measures and fits nothing.
@@ -31,7 +32,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel, MemoryBound
+from ...kernels.kernel import Attention, Gemm, Kernel, MemoryBound
 
 COLUMNS = (
     *("id", "family", "operation", "implementation", "shapes", "dtype"),
@@ -46,20 +47,15 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRow:
-    """One line: ``kernel`` took ``seconds`` on ``device`` (``gpu`` in the catalogue, else empty).
-
-    ``columns`` holds the line as written, for all that has no field here.
-    """
+    """One line, as far as a summary needs it; ``columns`` is all of it. ``operation`` has its direction."""
 
     id: str
-    family: str
     operation: str
     implementation: str
-    shapes: str
-    kernel: Kernel
+    dtype: str
+    flops: float
+    hbm_bytes: float
     seconds: float
-    gpu: str
-    device: str
     columns: Mapping[str, str]
 
 
@@ -111,8 +107,7 @@ def _text(value: object) -> object:
 def read_rows(paths: Iterable[Path]) -> tuple[KernelRow, ...]:
     """All lines of the files, in their order.
 
-    Raises ValueError, naming file, line and column, for a file that is empty, of other columns, or holds
-    what is no number where one belongs.
+    Raises ValueError, naming file and line, for an empty file, other columns, or what is no time.
     """
     return tuple(row for path in paths for row in _read(path))
 
@@ -133,47 +128,16 @@ def _read(path: Path) -> list[KernelRow]:
 
 def _row(path: Path, number: int, line: Mapping[str, str]) -> KernelRow:
     try:
-        kernel, seconds = _kernel(line), float(line["seconds"])
-        if not 0 < seconds < float("inf"):
+        numbers = {name: float(line[name]) for name in ("flops", "hbm_bytes", "seconds")}
+        if not 0 < numbers["seconds"] < float("inf"):
             raise ValueError(f"seconds: {line['seconds']!r} is no duration")
-    except (ValueError, KeyError, TypeError) as wrong:
-        raise ValueError(f"{path}, line {number}: {wrong}") from None
-    text = {
-        name: line[name]
-        for name in ("id", "family", "operation", "implementation", "shapes", "gpu", "device")
-    }
-    return KernelRow(**text, kernel=kernel, seconds=seconds, columns=dict(line))
-
-
-def _kernel(line: Mapping[str, str]) -> Kernel:
-    def whole(name: str) -> int:
-        try:
-            return int(line[name])
-        except (TypeError, ValueError):
-            raise ValueError(f"{name}: {line[name]!r} is no whole number") from None
-
-    if line["family"] in ("gemm", "corun"):
-        return Gemm(
-            **{name: whole(name) for name in ("batch", "m", "n", "k", "out_bytes")},
-            accumulate=bool(whole("accumulate")),
-            dtype=_one_of(line, "dtype", tuple(ELEMENT_BYTES)),
-        )
-    if line["family"] == "attention":
-        forward = _one_of(line, "direction", ("forward", "backward")) == "forward"
-        return Attention(
-            **{name: whole(name) for name in ("batch", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim")},
-            causal=bool(whole("causal")),
-            dtype=_one_of(line, "dtype", tuple(ELEMENT_BYTES)),
-            direction="forward" if forward else "backward",
-            implementation="cudnn" if line["implementation"] == "cudnn" else "fa2",
-        )
-    _one_of(line, "family", ("memory", "launch"))
-    return MemoryBound(
-        hbm_bytes=float(line["hbm_bytes"]), flops=float(line["flops"]), launches=whole("launches")
+    except (ValueError, TypeError) as wrong:
+        raise ValueError(f"{path}:{number}: {wrong}") from None
+    return KernelRow(
+        id=line["id"],
+        operation=f"{line['operation']} {line['direction']}".strip(),
+        implementation=line["implementation"],
+        dtype=line["dtype"],
+        **numbers,
+        columns=dict(line),
     )
-
-
-def _one_of(line: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
-    if line[name] not in known:
-        raise ValueError(f"{name}: {line[name]!r}; known: {', '.join(known)}")
-    return line[name]

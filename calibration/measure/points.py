@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import chain, product
 from typing import Literal
 
 from ...kernels.kernel import Attention, Direction, Gemm, Kernel, MemoryBound
 from ...kernels.run import activation, adam, cross_entropy, norm, stream
 from .scale import CPU, GPU, Scale
 
-FAMILIES = ("gemm", "attention", "memory", "launch", "corun")
+FAMILIES = ("gemm", "attention", "memory", "launch", "corun", "triton")
 DeviceKind = Literal["cuda", "cpu"]
 
 
@@ -73,11 +73,12 @@ def sweep(device: DeviceKind, *, fp8: bool = False, families: Sequence[str] = FA
     scale = GPU if device == "cuda" else CPU
     dtypes = (*scale.dtypes, "fp8") if fp8 else scale.dtypes
     makers = {
-        "gemm": lambda: _gemms(scale, dtypes),
-        "attention": lambda: _attentions(scale),
+        "gemm": lambda: _gemms(scale, dtypes, "torch"),
+        "attention": lambda: _attentions(scale, scale.attention),
         "memory": lambda: _memory(scale),
         "launch": lambda: _launches(scale),
         "corun": lambda: _coruns(scale),
+        "triton": lambda: _tritons(scale, dtypes),
     }
     queues = [_mixed(list(makers[name]())) for name in FAMILIES if name in families]
     while any(queues):
@@ -91,7 +92,14 @@ def _mixed(points: list[Point]) -> list[Point]:
     return points
 
 
-def _gemms(scale: Scale, dtypes: Sequence[str]) -> Iterator[Point]:
+def _tritons(scale: Scale, dtypes: Sequence[str]) -> Iterator[Point]:
+    """Our own GEMMs and attention over the same shapes; on a CPU there is nothing to run them on."""
+    if "triton" in scale.fused:
+        points = chain(_gemms(scale, dtypes, "triton"), _attentions(scale, ("triton",)))
+        yield from (replace(point, family="triton") for point in points)
+
+
+def _gemms(scale: Scale, dtypes: Sequence[str], implementation: str) -> Iterator[Point]:
     """Forward, input gradient and weight gradient of every matrix, split over outputs and over inputs."""
     seen = set()
     for (outputs, inputs), shard, tokens, dtype in product(scale.weights, scale.shards, scale.tokens, dtypes):
@@ -101,23 +109,22 @@ def _gemms(scale: Scale, dtypes: Sequence[str]) -> Iterator[Point]:
                 if gemm.flops > scale.gemm_flops or gemm in seen:
                     continue
                 seen.add(gemm)
-                for implementation in scale.fused:
-                    yield Point(
-                        family="gemm",
-                        operation="gemm",
-                        implementation=implementation,
-                        kernel=gemm,
-                        dtype=dtype,
-                        shapes=f"gemm {n}x{k}",
-                    )
+                yield Point(
+                    family="gemm",
+                    operation="gemm",
+                    implementation=implementation,
+                    kernel=gemm,
+                    dtype=dtype,
+                    shapes=f"gemm {n}x{k}",
+                )
 
 
-def _attentions(scale: Scale) -> Iterator[Point]:
+def _attentions(scale: Scale, implementations: Sequence[str]) -> Iterator[Point]:
     dtype, directions = scale.dtypes[0], ("forward", "backward")
     for (head_dim, heads, kv_heads), sequence in product(
         ((64, 32, 32), (128, 16, 16), (128, 32, 8), (256, 8, 8)), scale.sequences
     ):
-        for causal, direction, implementation in product((True, False), directions, scale.attention):
+        for causal, direction, implementation in product((True, False), directions, implementations):
             kernel = Attention(
                 batch=max(1, scale.attention_tokens // sequence),
                 seq_q=sequence,
