@@ -14,7 +14,7 @@ from .output import clear_status, console, echo_json, output_file, status_line, 
 from .views import JsonOption
 
 if TYPE_CHECKING:
-    from ..calibration.measure.kernel_csv import KernelRow
+    from ..calibration.measure.kernel_csv import Beside, KernelRow
 
 DeviceOption = Annotated[
     str | None, typer.Option("--device", metavar="cuda|cpu", help="Where to measure (default: a GPU if any).")
@@ -94,6 +94,7 @@ def _print(rows: tuple[KernelRow, ...]) -> None:
     """Best and median rates by kernel and implementation; a GPU's Triton kernels beside torch's."""
     from statistics import median
 
+    from ..calibration.measure.kernel_csv import triton_beside
     from ..sim.validation.grids import Grid
     from ..sim.validation.tables import print_grid
 
@@ -112,3 +113,15 @@ def _print(rows: tuple[KernelRow, ...]) -> None:
         *("best TFLOP/s", "median TFLOP/s", "best GB/s", "median us"),
     )
     print_grid(Grid(title="Measured kernels", columns=columns, rows=tuple(lines)), console())
+    beside = tuple(
+        (one.operation, one.dtype, one.implementation, str(one.shapes), f"{one.median:.2f}", _range(one))
+        for one in triton_beside(rows)
+    )
+    if beside:
+        names = ("kernel", "dtype", "beside", "shapes", "speed, median", "lowest to highest")
+        title = "Triton's kernels beside torch's, whose speed is 1"
+        print_grid(Grid(title=title, columns=names, rows=beside), console())
+
+
+def _range(one: Beside) -> str:
+    return f"{one.low:.2f} to {one.high:.2f}"

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from stepsim.calibration.measure.device import _CATALOGUE, catalogue_name
-from stepsim.calibration.measure.kernel_csv import COLUMNS, append_row, kernel_columns, read_rows
+from stepsim.calibration.measure.kernel_csv import (
+    COLUMNS,
+    append_row,
+    kernel_columns,
+    read_rows,
+    triton_beside,
+)
 from stepsim.calibration.measure.nvml import Nvml, Reading
 from stepsim.calibration.measure.points import FAMILIES, Point, memory_kernel, sweep
 from stepsim.calibration.measure.timing import timing
@@ -110,6 +116,21 @@ def test_what_is_written_is_read(kind: str, tmp_path: Path) -> None:
         assert row.columns["family"] == point.family
         assert row.columns["shapes"] == point.shapes
         assert row.columns["gpu"] == "H100-SXM5-80GB"
+
+
+def test_triton_is_held_beside_torch_at_equal_shapes(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    points = list(sweep("cuda", families=["gemm", "triton"]))
+    torch_points = [point for point in points if point.family == "gemm"][:6]
+    ours = {point.shape: point for point in points if point.id.startswith("gemm-triton-")}
+    for number, point in enumerate(torch_points, 1):
+        append_row(path, line(point, seconds=1e-3))
+        append_row(path, line(ours[point.shape], seconds=1e-3 * number))
+    append_row(path, line(ours["m1024-n4096-k4096"], seconds=1.0))  # nothing beside it
+    (found,) = triton_beside(read_rows([path]))
+    assert (found.operation, found.implementation, found.shapes) == ("gemm", "torch", 6)
+    assert (found.low, found.high) == (pytest.approx(1 / 6), 1.0)
+    assert found.median == pytest.approx((1 / 3 + 1 / 4) / 2)
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,11 @@ Booleans are 0 and 1. Knows files; measures and fits nothing.
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from ...kernels.kernel import Attention, Gemm, Kernel, MemoryBound
 
@@ -57,6 +59,46 @@ class KernelRow:
     hbm_bytes: float
     seconds: float
     columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """How fast Triton's kernels ran beside torch's over ``shapes`` shapes that both have, as torch / Triton
+    seconds: ``median`` (above 1: Triton is faster), ``low`` and ``high``.
+    """
+
+    operation: str
+    dtype: str
+    implementation: str
+    shapes: int
+    median: float
+    low: float
+    high: float
+
+
+def triton_beside(rows: Iterable[KernelRow]) -> tuple[Beside, ...]:
+    """Triton's kernels beside those of every other implementation, by operation and dtype."""
+    shapes: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        shape = row.id.removeprefix(f"{row.columns['operation']}-{row.implementation}-")
+        shapes[row.operation, row.dtype, shape][row.implementation] = row.seconds
+    ratios: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for (operation, dtype, _), seconds in shapes.items():
+        for implementation in set(seconds) - {"triton"}:
+            if "triton" in seconds:
+                ratios[operation, dtype, implementation].append(seconds[implementation] / seconds["triton"])
+    return tuple(
+        Beside(
+            operation=operation,
+            dtype=dtype,
+            implementation=implementation,
+            shapes=len(found),
+            median=median(found),
+            low=min(found),
+            high=max(found),
+        )
+        for (operation, dtype, implementation), found in sorted(ratios.items())
+    )
 
 
 def kernel_columns(kernel: Kernel) -> dict[str, object]:
