@@ -19,7 +19,7 @@ from ...schedules.messages.point_to_point import (
     Wait,
     point_to_point,
 )
-from ...schedules.orders.action import Action, Kind, actions_of, parts
+from ...schedules.orders.action import Action, Kind, Overlap, Step, actions_of, parts
 from ..network.collectives import collective_transfer, message_transfer
 from ..network.transfer import Transfer
 from ..program import program
@@ -29,6 +29,7 @@ from ..scenario.refusal import NotSupported
 from .actions import action_blocks, gradients_ready
 from .layers.shard import boundary_bytes
 from .messages import Messages
+from .paired import pair_blocks
 from .plan import Plan
 from .reductions import expert_gradients_of, gradients_of
 from .sharded import Sharding, sharding_of
@@ -78,6 +79,7 @@ class _StepWriter:
         default_factory=dict
     )  # per virtual stage, by layer unit
     rows: dict[tuple[int, Kind], Row] = field(default_factory=dict)  # by stage
+    pairs: dict[tuple[int, int], Row | None] = field(default_factory=dict)  # by stages forward and backward
     transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
     begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
@@ -114,8 +116,9 @@ class _StepWriter:
         for instruction in instructions:
             match instruction:
                 case Compute(step):
-                    for action in parts(step):
-                        self._action(action)
+                    if not self._pair(step):
+                        for action in parts(step):
+                            self._action(action)
                 case Exchange():
                     self._exchange(instruction)
                 case Wait(part):
@@ -149,6 +152,29 @@ class _StepWriter:
         self.messages.done[action] = script.frontier()
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
+
+    def _pair(self, step: Step) -> bool:
+        """Run a forward and a backward as one segment; False where they are to run one after the other.
+
+        They do where parameters are still awaited, or gradients leave in between.
+        """
+        if not isinstance(step, Overlap) or self.sharding or step.forward.stage in self.gathers:
+            return False
+        if self.buckets and step.backward == self.final[step.backward.stage]:
+            return False
+        key = step.forward.stage, step.backward.stage
+        if key not in self.pairs:
+            stages = self.plan.stages
+            self.pairs[key] = pair_blocks(stages[key[0]], stages[key[1]], self.plan.blocks)
+        row = self.pairs[key]
+        if row is None:
+            return False
+        if row not in self.shared.segments:
+            self.shared.segments[row] = Segment(row)
+        self.script.segment("forward, backward", self.shared.segments[row], action=str(step))
+        self.messages.done |= dict.fromkeys(parts(step), self.script.frontier())
+        self._after_backward(step.backward)
+        return True
 
     def _in_pieces(
         self, action: Action, blocks: Row, gathers: list[tuple[int, ...]], ready: Iterable[Elements]

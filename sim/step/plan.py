@@ -93,7 +93,8 @@ class Plan:
         """The rule by which messages are posted and awaited."""
         software = self.scenario.software
         if overlaps(self.orders):
-            return software.overlapped_point_to_point
+            own = overlaps(self.schedule.orders(self.shape))
+            return software.overlapped_point_to_point if own else "async"
         several = self.shape.chunks > 1 and self.schedule.name != "interleaved"
         if several or splits_backward(self.orders):
             return software.split_point_to_point

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     """Raise NotSupported for the first field that names something not modelled."""
     model, par, training = scenario.model, scenario.parallelism, scenario.training
+    if scenario.software.moe_a2a_overlap and par.ep > 1 and par.zero > 1:
+        raise NotSupported(
+            "software.moe_a2a_overlap",
+            f"exchanges beside other layers are not modelled with ZeRO-{par.zero}; set it to false",
+        )
     if model.sliding_window and scenario.software.attention == "unfused":
         raise NotSupported(
             "model.sliding_window", "windows need a fused attention kernel; this one is unfused"

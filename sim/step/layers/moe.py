@@ -236,7 +236,9 @@ def _grouped(tape: Tape, linear: Linear, shard: Shard, software: Software, what:
         width = linear.inputs if what == "forward" else linear.outputs
         quantise(tape, experts.rows(shard.norm_tokens) * width, shard)
         transpose(tape, experts.rows(shard.norm_tokens) * width, shard)
-    tape.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=1)
+    # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
+    launches = calls + (experts.held if what == "wgrad" else 0)
+    tape.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches)
     if what == "wgrad":
         accumulate_gradient(tape, experts.held * linear.inputs * linear.outputs, shard, software)
 
@@ -256,7 +258,8 @@ def _etp(tape: Tape, shard: Shard, kind: str) -> None:
 
 
 def _move(tape: Tape, name: str, shard: Shard, rows: float) -> None:
-    tape.memory(name, float(rows * shard.hidden * shard.element_bytes))
+    # Maps of rows by two scans, then the rows themselves (TransformerEngine permutation.cu; three kernels).
+    tape.memory(name, float(rows * shard.hidden * shard.element_bytes), launches=3)
 
 
 def _launches(software: Software) -> int:

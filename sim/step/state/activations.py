@@ -109,7 +109,7 @@ def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> Layer
         streams = (2 + (shard.tp > 1)) * stream
         kept = streams + products + parts["attention"] + parts["log-sum-exp"]
         return LayerBytes(kept=kept, working=whole - kept, operands=operands)
-    working = sum(parts[name] for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
+    working = sum(parts.get(name, 0.0) for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
     return LayerBytes(kept=whole - working, working=working, operands=operands)
 
 
