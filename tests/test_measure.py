@@ -240,6 +240,26 @@ def test_a_layer_is_all_its_kernels(name: str) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b"])
+def test_a_layer_with_experts_is_one_of_the_kind_that_the_model_has_most(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "experts.yaml"
+    path.write_text(f"""
+model: {name}
+cluster: {{ gpu: H100-SXM5-80GB, gpus: 8 }}
+training: {{ global_batch: 8, micro_batch: 1, seq_length: 4096, precision: bf16 }}
+software: nemo-2025
+""")
+    scenario = load_scenario(str(path))
+    kernels = layer_kernels(scenario)
+    grouped = [one.kernel for one in kernels if isinstance(one.kernel, Gemm) and one.kernel.batch > 1]
+    moe = scenario.model.moe
+    assert moe is not None
+    # Two products forward, four backward, each over all experts.
+    assert [kernel.batch for kernel in grouped] == [moe.num_experts] * 6
+    assert not any(one.operation.startswith(("swiglu", "gelu")) for one in kernels)
+    assert all(one.seconds > 0 for one in kernels)
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_lowering_and_the_running_kernels_count_the_same_bytes(name: str) -> None:
     """Fused norms and activations move what the layer says, but for statistics and the norms' weights."""

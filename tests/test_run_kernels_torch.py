@@ -20,7 +20,7 @@ pytestmark = pytest.mark.torch
 seeds = st.integers(0, 2**20)
 dtypes = st.sampled_from(("fp32", "fp16", "bf16"))
 rows = st.integers(1, 7)
-few = settings(max_examples=12)
+few = settings(max_examples=20)
 
 
 @pytest.fixture(scope="module")

@@ -223,6 +223,11 @@ def test_torch_chains_move_what_they_cost(torch: Any, dtype: str) -> None:
     cases = [
         (lambda: stream.triad_chain(x, y, 2.0), stream.triad_chain_cost(x.numel(), dtype)),
         (lambda: norm.rms_norm_chain(x, weight), norm.rms_norm_chain_cost(lines, columns, dtype)),
+        (
+            lambda: norm.layer_norm_chain(x, weight, weight),
+            norm.layer_norm_chain_cost(lines, columns, dtype),
+        ),
+        (lambda: activation.gelu_chain(x), activation.gelu_cost(lines, columns, dtype, "forward")),
         (lambda: activation.swiglu_chain(wide), activation.swiglu_chain_cost(lines, columns, dtype)),
         (
             lambda: cross_entropy.cross_entropy_chain(x, targets),

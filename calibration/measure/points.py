@@ -180,6 +180,8 @@ def memory_kernel(operation: str, rows: int, columns: int, dtype: str, *, fused:
                 return stream.triad_chain_cost(elements, dtype)
             case "rms_norm":
                 return norm.rms_norm_chain_cost(rows, columns, dtype)
+            case "layer_norm":
+                return norm.layer_norm_chain_cost(rows, columns, dtype)
             case "swiglu":
                 return activation.swiglu_chain_cost(rows, columns, dtype)
             case "gelu":

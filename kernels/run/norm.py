@@ -18,8 +18,9 @@ from .lazy_jit import jit, power_of_two
 tl: Any = None
 
 EPS = 1e-5
-# Blocks of a launch: enough to fill any GPU's SMs, few enough that their partial sums stay small.
-PROGRAMS = 1024
+# Blocks of a launch: near two for each SM of today's GPUs (108 to 160), few enough that the partial sums of
+# the weight's gradient stay small.
+PROGRAMS = 256
 # Forward: square, sum, scale, weight. Backward: the normalised value, two products, a sum, the combination.
 _FLOPS = {"forward": 5.0, "backward": 12.0}
 
@@ -48,6 +49,13 @@ def rms_norm_chain_cost(rows: int, columns: int, dtype: str) -> MemoryBound:
     element, elements = ELEMENT_BYTES[dtype], rows * columns
     moved = elements * (4 * element + 28) + 4.0 * rows * (1 + 2 + 2 + 1) + columns * element
     return MemoryBound(hbm_bytes=moved, flops=5.0 * elements, launches=8)
+
+
+def layer_norm_chain_cost(rows: int, columns: int, dtype: str) -> MemoryBound:
+    """Passes of ``layer_norm_chain``: cast, mean, centre, square, mean, scale, cast, weight, bias."""
+    element, elements = ELEMENT_BYTES[dtype], rows * columns
+    moved = elements * (6 * element + 40) + 4.0 * rows * (1 + 1 + 1 + 2 + 2 + 1) + 2 * columns * element
+    return MemoryBound(hbm_bytes=moved, flops=7.0 * elements, launches=11)
 
 
 def norm_sram_bytes(columns: int, direction: Direction) -> float:
@@ -165,4 +173,4 @@ def layer_norm_chain(x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _warps(block: int) -> int:
-    return min(16, max(4, block // 512))
+    return min(32, max(4, block // 512))
