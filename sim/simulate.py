@@ -84,6 +84,7 @@ def read_result(
 ) -> Result:
     """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
     from .assumptions import assumptions
+    from .fold.loads import link_loads
     from .read_record import read_record
     from .step.memory import memory_of
 
@@ -96,6 +97,10 @@ def read_result(
     )
     shown = {first: pp for pp, first in ready.first_of_stage.items()}
     actions = [replace(span, rank=shown[span.rank]) for span in result.actions if span.rank in shown]
-    result = replace(result, memory=memory_of(lowered.plan, actions))
+    result = replace(
+        result,
+        memory=memory_of(lowered.plan, actions),
+        loads_source=lambda: link_loads(lowered, result.step_time_s),
+    )
     timing["total_s"] = time.perf_counter() - began
     return result

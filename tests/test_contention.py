@@ -7,19 +7,26 @@ place of its programs, so that times have closed forms. One GPU a host, one NIC 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from small_scenarios import lowered, scenario
+from typer.testing import CliRunner
 
+from stepsim.cli.main import app
+from stepsim.sim.engine.bounds import bounds
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.loads import link_loads
 from stepsim.sim.fold.whole import folded, unfolded
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Exchange, Op, Part, Program
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
+from stepsim.sim.step.lower import Lowered
 
 NIC = 8 * 50e9 * 0.978
 """The one GPU of a host has the NICs of eight; large messages reach so much of their line rate."""
@@ -29,12 +36,17 @@ RING = (("nic.out", 1.0), ("nic.in", 1.0))
 MESSAGE = (("nic", 1.0),)
 
 
-def job(programs: list[list[Op]], **fields: Any) -> Record:
-    """The programs of pipeline ranks, on the machine of a scenario; folded as unfolded."""
+def made(programs: list[list[Op]], **fields: Any) -> Lowered:
+    """The programs of pipeline ranks, on the machine of a scenario."""
     schedule = "1f1b" if fields.get("pp", 1) > 1 else "none"
     step = lowered(scenario(schedule=schedule, gpus_per_node=1, interconnect="ib-ndr400-x8", **fields))
     built = replace(step.programs, classes=tuple(Program(ops=tuple(ops)) for ops in programs))
-    step = replace(step, programs=built)
+    return replace(step, programs=built)
+
+
+def job(programs: list[list[Op]], **fields: Any) -> Record:
+    """Their replay, folded as unfolded."""
+    step = made(programs, **fields)
     ready = folded(step)
     record = replay(ready.programs)
     assert record.makespan_s == pytest.approx(replay(unfolded(step).programs).makespan_s, rel=1e-12)
@@ -158,3 +170,53 @@ def test_groups_that_sit_unequally_are_refused() -> None:
     fields = {"tp": 2, "pp": 1, "dp": 3, "gpus_per_node": 2, "schedule": "none"}
     with pytest.raises(NotSupported, match=r"cluster\.placement: it spreads the tp groups"):
         step_s(**fields, placement={"kind": "explicit", "gpus": [0, 1, 2, 4, 3, 5]})
+
+
+# Which link bound which axis ---------------------------------------------------------------------------
+
+
+def bound_by(**fields: Any) -> dict[str, dict[str, float]]:
+    """Seconds by axis and link."""
+    found: dict[str, dict[str, float]] = {}
+    for bound in simulate(scenario(**{**JOB, **fields})).bounds:
+        found.setdefault(bound.axis, {})[bound.link] = bound.seconds
+    return found
+
+
+def test_a_run_says_which_link_bound_which_axis() -> None:
+    inside = bound_by(tp=2, pp=1, dp=1, gpus_per_node=8, schedule="none")
+    assert list(inside["tp"]) == ["nvlink"]
+    wide = bound_by(fabric=tree(4, 1), **ALTERNATING)
+    assert next(iter(wide["dp"])).startswith("nic")
+    tight = bound_by(fabric=tree(4, 16), **ALTERNATING)
+    assert next(iter(tight["dp"])).startswith("leaf 0 -> spines")
+    assert sum(tight["dp"].values()) > sum(wide["dp"].values())
+
+
+def test_time_that_a_link_takes_is_all_the_time_that_a_ring_moves() -> None:
+    """Two rings share the spine from their first byte to their last."""
+    both = job([[collective()], [collective()]], pp=2, dp=4, order="tp-cp-ep-pp-dp", fabric=tree(4, 4))
+    rows = bounds(both, [4, 4])
+    assert [(row.axis, row.link) for row in rows] == [("dp", "leaf 0 -> spines 0")]
+    assert rows[0].seconds == pytest.approx(2 * SIZE / NIC, rel=1e-9)
+
+
+def test_a_link_that_two_rings_fill_is_full_all_the_time() -> None:
+    """And the links of hosts half of it; nothing else carries a byte."""
+    step = made([[collective()], [collective()]], pp=2, dp=4, order="tp-cp-ep-pp-dp", fabric=tree(4, 4))
+    loads = link_loads(step, replay(folded(step).programs).makespan_s)
+    full = {"leaf 0 -> spines 0", "spines 0 -> leaf 0", "leaf 1 -> spines 0", "spines 0 -> leaf 1"}
+    assert {name for name, load in loads.items() if load == pytest.approx(1.0)} == full
+    ports = [load for name, load in loads.items() if name not in full]
+    assert len(ports) == 2 * 8 * 8  # both ways of eight NICs on eight hosts
+    assert ports == pytest.approx([0.5] * 128)
+
+
+def test_the_picture_of_a_run_colours_its_links(tmp_path: Path) -> None:
+    path = tmp_path / "net.svg"
+    fabric = "cluster.fabric={kind: fat-tree, nodes_per_leaf: 2, oversubscription: 8}"
+    done = CliRunner().invoke(app, ["run", "llama3-70b-h100", "--set", fabric, "--topology", str(path)])
+    assert done.exit_code == 0
+    assert "leaf -> spines" in done.stdout
+    colours = set(re.findall(r'<line[^>]*stroke="(#[0-9a-f]{6})"', path.read_text()))
+    assert len(colours) > 2

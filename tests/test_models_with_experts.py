@@ -1,4 +1,4 @@
-"""Models with experts, latent attention and windows: published sizes, and their Hugging Face configurations."""
+"""Models with experts, latent attention and windows: published sizes, Hugging Face configurations."""
 
 from __future__ import annotations
 

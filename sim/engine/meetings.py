@@ -17,6 +17,7 @@ from ..network.transfer import Transfer, link_names
 from ..program.program import Part, Programs
 from .flows import Flows, call_at_end
 from .ranks import Rank
+from .record import SlowedBy
 
 Ends = tuple[tuple[int, int], ...]
 """(sending, receiving) classes of a communication."""
@@ -130,6 +131,17 @@ class Meetings:
             demand = Demand(transfer.ceiling_bytes_per_s, tuple(weights.items()), heaviest)
             self._demands[key] = (transfer, demand, used)
         return self._demands[key]
+
+    def slowed(self) -> list[SlowedBy]:
+        """What shared links did to whom."""
+        known = {
+            id(demand): (between, ends, transfer.ceiling_bytes_per_s, transfer.binding)
+            for (_, ends, between), (transfer, demand, _) in self._demands.items()
+        }
+        return [
+            SlowedBy(*known[number], link, sums.seconds, sums.bytes)
+            for (number, link), sums in self.flows.slowed.sums.items()
+        ]
 
     def _fabric(self, transfer: Transfer, ends: Ends, between: Between) -> dict[Link, float]:
         """Its weights on links of the fabric."""

@@ -80,6 +80,7 @@ class _Replay:
             for indices in streams.values():
                 self.env.process(self._stream(scope, indices))
         self.record.close(self._all_events())
+        self.record.slowed = self.meetings.slowed()
         return self.record
 
     def _all_events(self) -> int:

@@ -66,7 +66,7 @@ class Fabric:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Flows:
+class Routed:
     """Messages of one use of the network, and the links of each: ``sender``, ``receiver`` by entry."""
 
     owner: Ids
@@ -82,7 +82,7 @@ def fabric_of(lowered: Lowered, ranks: Ranks, trouble: Trouble) -> Fabric | None
     if not can_bind(cluster) and not trouble.fabric_share:
         return None
     topology = topology_for(cluster, trouble)
-    found = dict(_uses(lowered, ranks, topology))
+    found = dict(uses(lowered, ranks, topology))
     if not found:
         return None
     return _kept(found, topology, cluster, trouble, ranks.world)
@@ -108,19 +108,25 @@ def topology_for(cluster: Cluster, trouble: Trouble) -> Topology:
     return topology.as_trunks()
 
 
-def _uses(lowered: Lowered, ranks: Ranks, topology: Topology) -> Iterator[tuple[Use, _Flows]]:
-    """Every communicator with its patterns, and the messages from every pipeline rank to every other."""
+def uses(
+    lowered: Lowered, ranks: Ranks, topology: Topology, *, ports: bool = False
+) -> Iterator[tuple[Use, Routed]]:
+    """Every communicator with its patterns, and the messages from every pipeline rank to every other.
+
+    ``ports`` adds the links between NICs and switches, which are the ranks' own.
+    """
     cluster, gpu = lowered.plan.cluster, lowered.plan.groups.gpu
+    families = _looked_at(topology, cluster, ports)
     domain = domains(gpu, cluster)
     collectives, messages = network_users(lowered.programs)
     for number, (name, pattern) in enumerate(sorted(collectives)):
         over = sent(pattern, ranks.instance[name], domain)
         at = over.instance, over.sender, over.receiver
-        yield (name, pattern), _routed(cluster, topology, gpu, at, over.share, number)
+        yield (name, pattern), _routed(cluster, topology, gpu, at, over.share, number, families)
     for number, (source, target) in enumerate(sorted(messages), len(collectives)):
         sender = np.flatnonzero(ranks.signature == source)
         at = sender, sender, ranks.peer[target][sender]
-        yield (source, target), _routed(cluster, topology, gpu, at, np.ones(len(sender)), number)
+        yield (source, target), _routed(cluster, topology, gpu, at, np.ones(len(sender)), number, families)
 
 
 def network_users(programs: Programs) -> tuple[set[tuple[str, str]], set[tuple[int, int]]]:
@@ -157,8 +163,9 @@ def _routed(
     at: tuple[Ids, Ids, Ids],
     share: NDArray[np.float64],
     number: int,
-) -> _Flows:
-    """The fabric's links of messages ``at`` (owner, sender, receiver), ``number`` among the uses."""
+    families: NDArray[np.bool_],
+) -> Routed:
+    """Links of ``families`` of messages ``at`` (owner, sender, receiver), ``number`` among the uses."""
     owner, sender, receiver = at
     flows = 1
     if cluster.fabric.ecmp == "hashed":
@@ -167,9 +174,9 @@ def _routed(
     flow = np.tile(np.arange(flows) + number * flows, len(owner))
     message = np.repeat(np.arange(len(owner)), flows)
     routes = topology.links_of(gpu[sender[message]], gpu[receiver[message]], flow)
-    looked_at = _looked_at(topology, cluster)[topology.links.family_of(routes.link)]
+    looked_at = families[topology.links.family_of(routes.link)]
     of = message[routes.route[looked_at]]
-    return _Flows(
+    return Routed(
         owner=owner[of],
         sender=sender[of],
         receiver=receiver[of],
@@ -178,19 +185,20 @@ def _routed(
     )
 
 
-def _looked_at(topology: Topology, cluster: Cluster) -> NDArray[np.bool_]:
+def _looked_at(topology: Topology, cluster: Cluster, ports: bool) -> NDArray[np.bool_]:
     """By family of links, whether they are of the fabric; a custom graph's all are."""
     families = topology.links.families
     if not isinstance(topology, RegularTopology):
         return np.ones(len(families), dtype=bool)
     own = {"nvlink", "pcie", "nic"}
-    if cluster.fabric.ecmp == "hashed" and topology.network is not None and topology.network.planes > 1:
+    several = topology.network is not None and topology.network.planes > 1
+    if ports or (cluster.fabric.ecmp == "hashed" and several):
         own.remove("nic")
     return np.array([family.kind not in own for family in families])
 
 
 def _kept(
-    found: Mapping[Use, _Flows],
+    found: Mapping[Use, Routed],
     topology: Topology,
     cluster: Cluster,
     trouble: Trouble,
@@ -226,7 +234,7 @@ def _kept(
 
 
 def _most(
-    found: Mapping[Use, _Flows],
+    found: Mapping[Use, Routed],
     parts: list[Ids],
     end: str,
     world: int,
@@ -244,7 +252,7 @@ def _most(
     return np.bincount(key % links, heaviest, links).astype(np.float64)
 
 
-def _summed(use: _Flows, link: Ids, kept: NDArray[np.bool_]) -> Crossing:
+def _summed(use: Routed, link: Ids, kept: NDArray[np.bool_]) -> Crossing:
     """Weights of each owner on each kept link, added up."""
     count = int(link.max(initial=-1)) + 1
     key, where = np.unique(use.owner[kept] * count + link[kept], return_inverse=True)

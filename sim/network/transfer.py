@@ -15,7 +15,7 @@ class Transfer:
     ``latency_s`` passes first and occupies no link; then ``bytes`` of payload progress at no more
     than ``ceiling_bytes_per_s``, putting ``weights`` (bytes per payload byte) on local links.
     ``sms`` streaming multiprocessors of each member are held from its arrival to the end. ``pattern`` is
-    who sends to whom over the network (patterns.py).
+    who sends to whom over the network (patterns.py); ``binding`` names what sets the ceiling.
     """
 
     latency_s: float
@@ -24,6 +24,7 @@ class Transfer:
     weights: tuple[tuple[str, float], ...] = ()
     sms: int = 0
     pattern: str = "ring"
+    binding: str = ""
 
     @property
     def nic(self) -> float:

@@ -12,7 +12,8 @@
   that it crosses and how many bytes of all who share its class go over one for each byte of a NIC;
 - ``kernels``: name -> seconds, kind (gemm, attention, memory-bound, fixed), flops, bytes;
 - ``transfers``: name -> latency_s, bytes, ceiling_bytes_per_s (absent: none), weights (bytes on each
-  link per payload byte), sms, pattern (who sends to whom: ring, the default, tree, ...);
+  link per payload byte), sms, pattern (who sends to whom: ring, the default, tree, ...),
+  binding (the link that sets the ceiling);
 - ``blocks``: name -> ops of a short program on one rank's own resources, with kernels on the compute
   stream; it begins when all of the last one has ended, and may share SMs and links with other ops;
 - ``classes``: name, pp, count (ranks that it stands for), first_rank, links, ops.

@@ -207,7 +207,7 @@ def _kernel(item: tuple[str, object]) -> tuple[str, Compute]:
 
 
 def _transfer(item: tuple[str, object]) -> tuple[str, Transfer]:
-    known = ("latency_s", "bytes", "ceiling_bytes_per_s", "weights", "sms", "pattern")
+    known = ("latency_s", "bytes", "ceiling_bytes_per_s", "weights", "sms", "pattern", "binding")
     entry = Entry.of(f"transfer {item[0]!r}", item[1], known)
     weights = Entry(f"{entry.where}, weights", entry.table("weights"))
     return item[0], Transfer(
@@ -217,6 +217,7 @@ def _transfer(item: tuple[str, object]) -> tuple[str, Transfer]:
         tuple((link, weights.number(link)) for link in weights.fields),
         entry.whole("sms", 0),
         _pattern(entry),
+        entry.text("binding", ""),
     )
 
 

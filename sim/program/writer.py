@@ -171,4 +171,6 @@ def _transfer(transfer: Transfer) -> dict[str, Any]:
         assert len(found["weights"]) == len(transfer.weights), "a transfer names a link twice"
     if transfer.pattern != "ring":
         found["pattern"] = transfer.pattern
+    if transfer.binding:
+        found["binding"] = transfer.binding
     return found | ({"sms": transfer.sms} if transfer.sms else {})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...hardware.gpus import get_gpu
 from ..scenario.refusal import NotSupported
+from .layers.precision import recipe_of
 from .layers.recompute import FULL, OPERATORS, recomputed_parts
-from .layers.shard import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
@@ -56,9 +57,13 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
         )
-    if training.precision not in ELEMENT_BYTES:
-        known = ", ".join(ELEMENT_BYTES)
-        raise NotSupported("training.precision", f"{training.precision} is not modelled yet; known: {known}")
+    gpu = get_gpu(scenario.cluster.gpu)
+    recipe = recipe_of(scenario, gpu.architecture)
+    if recipe and recipe.gemm_dtype not in gpu.peak_flops:
+        has = ", ".join(gpu.peak_flops)
+        raise NotSupported(
+            "training.precision", f"{gpu.name} has no {recipe.gemm_dtype} products; it has {has}"
+        )
     if training.cpu_offload:
         raise NotSupported("training.cpu_offload", "offload to the host is not modelled yet")
     kernels = {curve.implementation for curve in profile.attention}
