@@ -65,7 +65,7 @@ def _ops(loaded: Any) -> list[LayerOp]:
             direction=one.direction,
             kernel=one.kernel,
             predicted_s=one.seconds,
-            dtype=loaded.training.precision,
+            dtype=one.dtype,
             operation=one.operation,
             rows=one.rows,
             columns=one.columns,

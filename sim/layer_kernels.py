@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerKernel:
-    """``kernel`` takes ``seconds`` by the model.
+    """``kernel`` takes ``seconds`` by the model; activations beside it are of ``dtype``.
 
     ``operation`` (rms_norm, layer_norm, swiglu, gelu, "" for others) works on ``rows`` x ``columns``.
     """
@@ -30,6 +30,7 @@ class LayerKernel:
     direction: Literal["forward", "backward"]
     kernel: Kernel
     seconds: float
+    dtype: str
     operation: str = ""
     rows: int = 0
     columns: int = 0
@@ -85,6 +86,7 @@ def _layer_kernel(name: str, forward: bool, kernel: Kernel, cost_s: float, shard
         direction=direction,
         kernel=kernel,
         seconds=cost_s,
+        dtype=shard.dtype,
         operation=operation,
         rows=rows,
         columns=columns,

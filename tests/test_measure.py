@@ -226,15 +226,16 @@ def test_a_layer_is_all_its_kernels(name: str) -> None:
     scenario = load_scenario(name, ["training.recompute=none"])
     model, par, training = scenario.model, scenario.parallelism, scenario.training
     kernels = layer_kernels(scenario)
+    assert [key for key, _ in itertools.groupby(one.direction for one in kernels)] == ["forward", "backward"]
+    assert all(one.seconds > 0 for one in kernels)
+    if model.moe is not None:
+        return  # the closed form is that of a dense layer
     matrices = [one.kernel for one in kernels if isinstance(one.kernel, Gemm) and one.kernel.batch == 1]
     gates = 2 if model.mlp == "swiglu" else 1
     width = (2 * model.num_attention_heads + 2 * model.num_query_groups) * model.kv_channels
     weights = model.hidden_size * (width + (gates + 1) * model.ffn_hidden_size) / par.tp
     tokens = training.micro_batch * training.seq_length
     assert sum(kernel.flops for kernel in matrices) == pytest.approx(6 * weights * tokens, rel=1e-9)
-    directions = [one.direction for one in kernels]
-    assert [key for key, _ in itertools.groupby(directions)] == ["forward", "backward"]
-    assert all(one.seconds > 0 for one in kernels)
     assert {one.operation.removesuffix("_backward") for one in kernels} <= {
         *("rms_norm", "layer_norm", "swiglu", "gelu", "")
     }
@@ -264,15 +265,15 @@ software: nemo-2025
 def test_lowering_and_the_running_kernels_count_the_same_bytes(name: str) -> None:
     """Fused norms and activations move what the layer says, but for statistics and the norms' weights."""
     scenario = load_scenario(name, ())
-    dtype, fused = scenario.training.precision, 0
+    fused = 0
     for one in layer_kernels(scenario):
         if not one.operation or not isinstance(one.kernel, MemoryBound) or one.kernel.launches > 1:
             continue
-        cost = memory_kernel(one.operation, one.rows, one.columns, dtype, fused=True)
+        cost = memory_kernel(one.operation, one.rows, one.columns, one.dtype, fused=True)
         if one.operation.startswith(("rms_norm", "layer_norm")):
             direction: Any = "backward" if one.operation.endswith("_backward") else "forward"
             centred = one.operation.startswith("layer_norm")
-            cost = norm_cost(one.rows, one.columns, dtype, direction, centred=centred, programs=1)
+            cost = norm_cost(one.rows, one.columns, one.dtype, direction, centred=centred, programs=1)
         assert one.kernel.hbm_bytes == pytest.approx(cost.hbm_bytes, rel=0.02), one.name
         fused += 1
     assert fused >= 2

@@ -87,7 +87,7 @@ def _runnable(op: LayerOp, device: Device) -> tuple[Run, str]:
     kernel, cuda = op.kernel, device.kind == "cuda"
     if isinstance(kernel, Gemm):
         point = _point(op, "torch")
-        return prepare(point, device.kind, device.sram_bytes), "cuBLAS" if cuda else "torch"
+        return prepare(point, device.kind, device.sram_bytes), _product(kernel, cuda=cuda)
     if isinstance(kernel, Attention):
         implementation = _ATTENTION[kernel.implementation] if cuda else "torch"
         note = "" if implementation == kernel.implementation else f" for {kernel.implementation}"
@@ -99,6 +99,17 @@ def _runnable(op: LayerOp, device: Device) -> tuple[Run, str]:
         return _copies(kernel, op.dtype, device.kind), f"{_count(kernel.launches)} of the same bytes"
     run = memory_run(op.operation, op.rows, op.columns, op.dtype, device.kind, fused=fused)
     return run, f"triton {op.operation}" if fused else f"torch chain of {op.operation}"
+
+
+def _product(kernel: Gemm, *, cuda: bool) -> str:
+    """Which product of torch's runs; where it cannot add in the same kernel, what became of the addition."""
+    name = "cuBLAS" if cuda else "torch"
+    if not kernel.accumulate:
+        return name
+    if kernel.dtype == "fp8":
+        return f"{name} without its addition"
+    fused = cuda and kernel.batch == kernel.calls
+    return name if fused else f"{name}, added apart"
 
 
 def _point(op: LayerOp, implementation: str) -> Point:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...kernels.kernel import Attention, Gemm
@@ -95,7 +96,8 @@ def _gemm(kernel: Gemm, implementation: str, device: str, sram_bytes: float) -> 
         return lambda: gemm.gemm(a, b, out, tile=tile, accumulate=kernel.accumulate)
     if kernel.dtype == "fp8":
         one = torch.ones((), device=device)
-        return lambda: torch._scaled_mm(a[0], b[0], scale_a=one, scale_b=one, out_dtype=out_dtype)  # noqa: SLF001
+        scaled = partial(torch._scaled_mm, scale_a=one, scale_b=one, out_dtype=out_dtype)  # noqa: SLF001
+        return lambda: [scaled(left, right) for left, right in zip(a, b, strict=True)]
     if out_dtype == a.dtype and not kernel.accumulate:
         return lambda: torch.bmm(a, b, out=out) if kernel.batch > 1 else torch.mm(a[0], b[0], out=out[0])
     # The weight gradient: FP32 accumulation is cuBLAS's own on CUDA, and an addition of its own elsewhere.
