@@ -37,6 +37,9 @@ STRIDES = {f"{tensor}_{axis}": "i32" for tensor in "abc" for axis in ("batch", "
 def compiled(kernel: Any, types: dict[str, str], constants: dict[str, Any], gpu: str, **options: int) -> Any:
     """``kernel`` for ``gpu``, pointers and sizes aligned to 16 as a launch would find them."""
     function = kernel.compiled
+    stated = {one.name for one in function.params if one.is_constexpr}
+    assert stated <= set(constants), f"a launch would miss {stated - set(constants)}"
+    assert set(constants) - stated <= set(STRIDES), "Triton must see by annotation what is a constant"
     signature = {name: "constexpr" if name in constants else types[name] for name in function.arg_names}
     aligned = {
         (place,): [["tt.divisibility", 16]]
