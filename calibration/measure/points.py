@@ -105,8 +105,7 @@ def _gemms(scale: Scale, dtypes: Sequence[str], implementation: str) -> Iterator
     seen = set()
     for (outputs, inputs), shard, tokens, dtype in product(scale.weights, scale.shards, scale.tokens, dtypes):
         for n, k in {(outputs // shard, inputs), (outputs, inputs // shard)}:
-            for m, columns, depth in ((tokens, n, k), (tokens, k, n), (n, k, tokens)):
-                gemm = Gemm(m=m, n=columns, k=depth, dtype=dtype, out_bytes=4 if dtype == "fp32" else 2)
+            for gemm in _passes(tokens, n, k, dtype):
                 if gemm.flops > scale.gemm_flops or gemm in seen:
                     continue
                 seen.add(gemm)
@@ -118,6 +117,16 @@ def _gemms(scale: Scale, dtypes: Sequence[str], implementation: str) -> Iterator
                     dtype=dtype,
                     shapes=f"gemm {n}x{k}",
                 )
+
+
+def _passes(tokens: int, n: int, k: int, dtype: str) -> Iterator[Gemm]:
+    """The three products of one matrix; in 16 bits the weight gradient also added up in FP32."""
+    size = 4 if dtype == "fp32" else 2
+    yield Gemm(m=tokens, n=n, k=k, dtype=dtype, out_bytes=size)
+    yield Gemm(m=tokens, n=k, k=n, dtype=dtype, out_bytes=size)
+    yield Gemm(m=n, n=k, k=tokens, dtype=dtype, out_bytes=size)
+    if dtype in ("bf16", "fp16"):
+        yield Gemm(m=n, n=k, k=tokens, dtype=dtype, out_bytes=4, accumulate=True)
 
 
 def _attentions(scale: Scale, implementations: Sequence[str]) -> Iterator[Point]:
