@@ -148,6 +148,21 @@ def test_a_corrupted_line_is_refused(tmp_path: Path, changes: dict[str, object],
         read_rows([path])
 
 
+def test_the_fits_reader_reads_what_is_written(tmp_path: Path) -> None:
+    tables = pytest.importorskip("stepsim.calibration.readers.tables", reason="no reader of tables here")
+    path, points = tmp_path / "kernels.csv", POINTS["cuda"][:200]
+    for point in points:
+        append_row(path, line(point))
+    measured = tables.read_table(path)
+    fitted = [point for point in points if point.family in ("gemm", "attention", "memory")]
+    assert measured.gpu == "H100-SXM5-80GB"
+    assert [one.id for one in measured.kernels] == [point.id for point in fitted]
+    for one, point in zip(measured.kernels, fitted, strict=True):
+        if not isinstance(point.kernel, MemoryBound):
+            assert one.kernels == (point.kernel,)
+        assert one.family == point.shapes
+
+
 def test_files_that_hold_no_measurements_are_refused(tmp_path: Path) -> None:
     empty, header, other = (tmp_path / name for name in ("empty.csv", "header.csv", "other.csv"))
     empty.touch()
