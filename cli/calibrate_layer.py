@@ -36,6 +36,8 @@ def layer(
     The prediction is for the scenario's GPU, the measurement of the device here. Collectives are left out.
     Needs the extra `calibration`.
     """
+    from statistics import median
+
     from ..calibration.measure.device import find_device
     from ..calibration.measure.layer import measure_layer
     from ..sim.scenario.load import load_scenario
@@ -50,7 +52,9 @@ def layer(
         echo_json(_document(measured, here, gpu))
         return
     _print(measured)
-    typer.echo(f"measured on {here.name}, predicted for {gpu}")
+    clocks = [one.sm_clock_hz for one in measured if one.sm_clock_hz]
+    at = f" at {median(clocks) * 1e-9:.2f} GHz (median)" if clocks else ""
+    typer.echo(f"measured on {here.name}{at}, predicted for {gpu} at the clock of training")
     if here.gpu != gpu:
         typer.echo("these are different devices: their difference is no error of the prediction")
 
@@ -100,6 +104,7 @@ def _document(measured: Sequence[MeasuredOp], here: Device, gpu: str) -> dict[st
                 "ran": one.ran,
                 "predicted_s": one.op.predicted_s,
                 "measured_s": one.measured_s,
+                "sm_clock_hz": one.sm_clock_hz,
                 "error": _error(one.op.predicted_s, one.measured_s),
             }
             for one in measured

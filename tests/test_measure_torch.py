@@ -22,6 +22,7 @@ from stepsim.calibration.measure import points, timing
 from stepsim.calibration.measure.device import Device, find_device
 from stepsim.calibration.measure.kernel_csv import append_row, read_rows
 from stepsim.calibration.measure.layer import LayerOp, measure_layer
+from stepsim.calibration.measure.nvml import Reading
 from stepsim.calibration.measure.points import FAMILIES
 from stepsim.calibration.measure.session import _origin, measure, measure_point
 from stepsim.cli.main import app
@@ -164,6 +165,13 @@ class Stream:
     def synchronize(self) -> None: ...
 
 
+class Clock:
+    """A driver's library that knows the clock alone."""
+
+    def read(self) -> Reading:
+        return Reading(sm_clock_hz=1.5e9)
+
+
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch, torch: Any) -> Device:
     """A device of kind cuda whose tensors lie in the host's memory."""
@@ -178,7 +186,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, torch: Any) -> Device:
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(devices, "_nvml", lambda: devices.Nvml("", None))
+    monkeypatch.setattr(devices, "_nvml", Clock)
     monkeypatch.setattr(timing, "_FLUSH_BYTES", 1024)
     for limit, runs in (("_WARM_UP_RUNS", 0), ("_MIN_RUNS", 1), ("_MAX_RUNS", 1)):
         monkeypatch.setattr(timing, limit, runs)
@@ -202,6 +210,8 @@ def test_every_kind_of_point_runs_the_gpus_way(gpu: Device, tmp_path: Path) -> N
     assert {row.id for row in rows} == {p.id for p in kinds.values() if p.implementation != "fa2"}
     assert {row.columns["gpu"] for row in rows} == {"H100-SXM5-80GB"}
     assert all(row.seconds > 0 for row in rows)
+    clocks = {row.columns["sm_clock_hz"] for row in rows if row.columns["family"] != "launch"}
+    assert clocks == {"1500000000"}
 
 
 @pytest.mark.usefixtures("quick")
@@ -228,6 +238,7 @@ def test_a_layer_runs_the_gpus_way(gpu: Device) -> None:
     assert found["norm backward"].ran == "triton rms_norm_backward"
     assert found["rope"].ran == "3 copies of the same bytes"
     assert found["qkv"].ran == "cuBLAS"
+    assert found["qkv"].sm_clock_hz == 1.5e9
     assert all(one.measured_s for name, one in found.items() if "attention" not in name)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel, MemoryBound
-from .device import Device, release
+from .device import Device, read_device, release
 from .operands import Run, memory_run, prepare, reason_of
 from .points import Point, memory_kernel
 from .timing import time_run
@@ -43,11 +43,15 @@ class LayerOp:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredOp:
-    """``op`` took ``measured_s``; ``ran`` says which kernel stood for it, or why none did (None)."""
+    """``op`` took ``measured_s``; ``ran`` says which kernel stood for it, or why none did (None).
+
+    ``sm_clock_hz`` is what the SMs ran at meanwhile, None where it cannot be read.
+    """
 
     op: LayerOp
     measured_s: float | None
     ran: str
+    sm_clock_hz: float | None = None
 
 
 def measure_layer(
@@ -76,7 +80,11 @@ def measure_layer(
 def _measured(op: LayerOp, device: Device) -> MeasuredOp:
     try:
         run, ran = _runnable(op, device)
-        return MeasuredOp(op=op, measured_s=time_run(run, device.kind).median_s, ran=ran)
+        clocks: list[float | None] = [None]
+        found = time_run(
+            run, device.kind, meanwhile=lambda: clocks.append(read_device(device.kind).sm_clock_hz)
+        )
+        return MeasuredOp(op=op, measured_s=found.median_s, ran=ran, sm_clock_hz=clocks[-1])
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as reason:
         release(device.kind)
         return MeasuredOp(op=op, measured_s=None, ran=reason_of(reason))
