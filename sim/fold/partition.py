@@ -108,8 +108,8 @@ class _Graph:
         return np.concatenate([*found, np.full(fabric, -1)])
 
     def peers(self, peer: Ids) -> None:
-        everyone = np.arange(self.ranks.world)
-        self.edges.append(_edges(everyone, peer, np.full(len(peer), self._labels(1))))
+        who = np.flatnonzero(peer >= 0)
+        self.edges.append(_edges(who, peer[who], np.full(len(who), self._labels(1))))
 
     def fabric(self, fabric: Fabric) -> None:
         """Links by their capacity; communicators and messages on them by weight."""
