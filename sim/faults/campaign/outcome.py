@@ -26,7 +26,8 @@ class Entry:
 
 @dataclass(slots=True)
 class Outcome:
-    """``seconds`` by category; ``pieces``: (from, until, useful seconds) of the wall clock, in order.
+    """``seconds`` by category; ``pieces``: (from, until, useful seconds) of the wall clock, in order; ``repairs``: hosts
+    in repair from each time on, of a logged replication.
 
     ``ended``: goal, horizon, no_progress. ``mean_repair`` are hosts in repair over time, ``exposed_s`` the time in
     which failures of the job's own clock could arrive.
@@ -44,6 +45,7 @@ class Outcome:
     lost_s: list[float] = field(default_factory=list)
     pieces: list[tuple[float, float, float]] = field(default_factory=list)
     log: list[Entry] = field(default_factory=list)
+    repairs: list[tuple[float, int]] = field(default_factory=list)
     interruptions: int = 0
     exposed_s: float = 0.0
     mean_repair: float = float("nan")

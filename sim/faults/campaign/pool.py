@@ -35,6 +35,7 @@ class Pool:
         self.out = 0
         self.most_out = 0
         self._area, self._since = 0.0, 0.0
+        self.series: list[tuple[float, int]] = []
 
     @property
     def tracked(self) -> bool:
@@ -89,7 +90,8 @@ class Pool:
 
     def broken(self, slot: int, repair: Law | None, kind: str, *, fixed: bool) -> None:
         """The host of a slot leaves for repair; ``fixed``: it is well again after that time, whatever the rule."""
-        self.count(1)
+        if not self.unlimited:
+            self.count(1)
         host = self.slots[slot] if self.tracked else 0
         stream = self.streams.get(f"repair/{kind}")
         rules = self.plan.recovering
@@ -119,6 +121,8 @@ class Pool:
         self._since = now
         self.out += change
         self.most_out = max(self.most_out, self.out)
+        if not self.unlimited:
+            self.series.append((now, self.out))
 
     def mean_out(self) -> float:
         """Hosts in repair on average until now; nan where repairs are not followed."""

@@ -45,6 +45,8 @@ def _outcome(state: State) -> Outcome:
     out.seconds = state.ledger.seconds
     out.steps = out.seconds["useful"] / state.plan.step_s
     out.mean_repair, out.most_repair = state.pool.mean_out(), state.pool.most_out
+    if state.logging:
+        out.repairs = state.pool.series
     out.excluded = state.pool.excluded
     gap = abs(state.ledger.total_s - state.now)
     assert gap <= 1e-9 * max(1.0, state.now), f"the ledger does not close: {gap} s of {state.now} s"

@@ -222,7 +222,8 @@ def _lose_step(state: State, stretch: Stretch, place: Place, fault: Fault) -> tu
     """Per-step fault tolerance: the step in flight ends and does not count; its replica is away for a while."""
     machine, rules = state.plan.machine, state.plan.recovering
     stream = state.streams.get(f"{fault.name}/replica")
-    drawn = int(stream.random() * machine.replicas)
+    live = [replica for replica in range(machine.replicas) if replica not in state.down_replicas]
+    drawn = live[int(stream.random() * len(live))] if live else 0
     replica = machine.replica_of(fault.nodes.start) if fault.nodes else drawn
     assert rules.rejoin
     back = state.now + rules.rejoin.draw(state.streams.get(f"{fault.name}/rejoin"))
