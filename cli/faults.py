@@ -28,31 +28,55 @@ def faults(
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Change one field, as in recovery.policy=hot_spare. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Change one field, as in recovery.policy=hot_spare. Repeatable.",
+        ),
     ] = None,
     fault: Annotated[
         list[str] | None,
-        typer.Option("--fault", metavar="'KIND TARGET KEY=VALUE ...'", help="One more fault, as in 'gpu_fatal gpu/37 at=3h'. Repeatable."),
+        typer.Option(
+            "--fault",
+            metavar="'KIND TARGET KEY=VALUE ...'",
+            help="One more fault, as in 'gpu_fatal gpu/37 at=3h'. Repeatable.",
+        ),
     ] = None,
     sweeps: Annotated[
         list[str] | None,
-        typer.Option("--sweep", metavar="FIELD=LOW..HIGH ...", help="Over a range, as in checkpoint.storage.every=5min..2h; more may follow."),
+        typer.Option(
+            "--sweep",
+            metavar="FIELD=LOW..HIGH ...",
+            help="Over a range, as in checkpoint.storage.every=5min..2h; more may follow.",
+        ),
     ] = None,
     replications: Replications = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="In place of faults.seed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", min=0, help="In place of faults.seed.")
+    ] = None,
     what_if: Annotated[
-        bool, typer.Option("--what-if", help="What each kind of fault costs and each mitigation gains; the best interval.")
+        bool,
+        typer.Option(
+            "--what-if", help="What each kind of fault costs and each mitigation gains; the best interval."
+        ),
     ] = False,
     as_json: JsonOption = False,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE.html", help="Write a report with plots; asks what-if too.")
+        Path | None,
+        typer.Option("--html", metavar="FILE.html", help="Write a report with plots; asks what-if too."),
     ] = None,
     events: Annotated[
-        Path | None, typer.Option("--events", metavar="FILE.csv", help="Write the faults of the first replication, as a trace.")
+        Path | None,
+        typer.Option(
+            "--events", metavar="FILE.csv", help="Write the faults of the first replication, as a trace."
+        ),
     ] = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE.svg", help="Draw the sweep.")] = None,
     cases: Annotated[
-        Path | None, typer.Option("--cases", metavar="FILE.md", help="Simulate the published cases and write their table.")
+        Path | None,
+        typer.Option(
+            "--cases", metavar="FILE.md", help="Simulate the published cases and write their table."
+        ),
     ] = None,
 ) -> None:
     """Simulate weeks of training with failures, detection, restarts, checkpoints and spares.
@@ -116,7 +140,12 @@ def _answers(
 
 
 def _sweep(
-    source: str, changes: list[str], ranges: list[str], replications: int | None, as_json: bool, svg: Path | None
+    source: str,
+    changes: list[str],
+    ranges: list[str],
+    replications: int | None,
+    as_json: bool,
+    svg: Path | None,
 ) -> None:
     from ..sim.faults.report.sweep_table import print_sweep, sweep_document
     from ..sim.faults.study.sweep import parse_axis, sweep

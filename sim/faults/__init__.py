@@ -1,1 +1,1 @@
-"""Faults over weeks: what fails, how it is noticed, what recovery costs, and what is left of the run's time."""
+"""Faults over weeks: what fails, how it is noticed, what recovery costs, what is left of the time."""

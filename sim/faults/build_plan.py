@@ -1,11 +1,12 @@
 """From what a document says to a campaign with every number at hand.
 
-Knows every block and how the numbers follow; asks the step engine for the step time. Everything that does not fit
-together is refused here, by the name of its field.
+Knows every block and how the numbers follow; asks the step engine for the step time. What does not fit together
+is refused here, by the name of its field.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -79,7 +80,7 @@ def blocks_of(loaded: Scenario | Bare) -> Blocks:
 
 
 def build_plan(blocks: Blocks, step: SimulatedStep | None = None) -> Plan:
-    """The campaign. ``step`` is a step model that is at hand already, so that variants share what it has replayed.
+    """The campaign. ``step``: a step model that is at hand already, so that nothing is replayed twice.
 
     Raises:
         ValueError: blocks that do not fit together; names the field.
@@ -111,7 +112,9 @@ def build_plan(blocks: Blocks, step: SimulatedStep | None = None) -> Plan:
         seed=blocks.faults.seed,
         on_wall=blocks.faults.clock == "wall",
         restore_exposed=blocks.faults.restore_exposed,
-        frailty_cv=blocks.faults.heterogeneity.node_frailty.gamma_cv if blocks.faults.heterogeneity.node_frailty else 0.0,
+        frailty_cv=blocks.faults.heterogeneity.node_frailty.gamma_cv
+        if blocks.faults.heterogeneity.node_frailty
+        else 0.0,
         off=frozenset(blocks.faults.off),
         tokens_per_step=_tokens(blocks.scenario),
     )
@@ -134,7 +137,12 @@ def _sources(blocks: Blocks) -> list[Source]:
         taken[process.title] = taken.get(process.title, 0) + 1
         number = taken[process.title]
         rate = process.rate_per_unit_s * faults.scale
-        per_node = {"gpu": machine.gpus_per_node, "rank": machine.gpus_per_node, "node": 1, "nic": machine.nics_per_node}
+        per_node = {
+            "gpu": machine.gpus_per_node,
+            "rank": machine.gpus_per_node,
+            "node": 1,
+            "nic": machine.nics_per_node,
+        }
         slow, band = process.slow_factor, process.bandwidth_factor
         found.append(
             Source(
@@ -142,7 +150,9 @@ def _sources(blocks: Blocks) -> list[Source]:
                 kind=kind.name,
                 scope=process.unit,
                 units=machine.units(process.unit),
-                gap=None if process.prevalence is not None else gap_law(process.dist, 1 / rate if rate else math.inf),
+                gap=None
+                if process.prevalence is not None
+                else gap_law(process.dist, 1 / rate if rate else math.inf),
                 memoryless=process.dist.memoryless,
                 keep_age=process.on_repair == "keep",
                 prevalence=process.prevalence or 0.0,
@@ -257,7 +267,7 @@ def _recovering(blocks: Blocks, step_s: float) -> Recovering:
 
 
 def p99_spares(nodes: int, daily: float) -> int:
-    """The 99th percentile of the hosts that fail in a day, each with chance ``daily`` (ByteRobust's standbys).
+    """The 99th percentile of the hosts that fail in a day, each with chance ``daily`` (ByteRobust).
 
     >>> [p99_spares(nodes, 1.2e-3) for nodes in (128, 256, 512, 1024)]
     [2, 2, 3, 4]
@@ -274,7 +284,9 @@ def p99_spares(nodes: int, daily: float) -> int:
 def _daily_rate(blocks: Blocks) -> float:
     """Chance that a host fails on a day, of all processes that take hosts out."""
     total = sum(
-        source.rate_per_s for source in _sources(blocks) if get_kind(source.kind).damage == "node" and source.gap
+        source.rate_per_s
+        for source in _sources(blocks)
+        if get_kind(source.kind).damage == "node" and source.gap
     )
     return -math.expm1(-total * 86400.0 / blocks.machine.nodes)
 
@@ -284,7 +296,7 @@ def _curve(points: tuple[tuple[int, float], ...], gpus: int) -> float:
     first, last = points[0], points[-1]
     if gpus <= first[0]:
         return first[1]
-    for (a, at_a), (b, at_b) in zip(points, points[1:], strict=False):
+    for (a, at_a), (b, at_b) in itertools.pairwise(points):
         if gpus <= b:
             part = math.log(gpus / a) / math.log(b / a)
             return math.exp(math.log(max(at_a, 1e-9)) * (1 - part) + math.log(max(at_b, 1e-9)) * part)
@@ -325,14 +337,18 @@ def _check(blocks: Blocks, plan: Plan) -> None:
     if rules.policy == "elastic_dp" and plan.machine.replicas < 2:
         raise ValueError("recovery.elastic.replicas: elastic_dp needs two replicas or more")
     if rules.policy == "per_step_ft" and rules.warm is not None:
-        raise ValueError("recovery.spares: per_step_ft takes a replica's time to be back from elastic.rejoin alone")
+        raise ValueError(
+            "recovery.spares: per_step_ft takes a replica's time to be back from elastic.rejoin alone"
+        )
     if rules.policy == "peer_memory" and blocks.checkpoint.peer_memory is None:
         raise ValueError("checkpoint.peer_memory: the policy peer_memory needs it")
     if rules.policy == "peer_memory" and "peer_memory" not in rules.fallback:
         raise ValueError("recovery.fallback: the policy peer_memory needs peer_memory in it")
     peer = blocks.checkpoint.peer_memory
     if peer and peer.replicas > plan.machine.nodes:
-        raise ValueError(f"checkpoint.peer_memory.replicas: {peer.replicas} copies need as many hosts, not {plan.machine.nodes}")
+        raise ValueError(
+            f"checkpoint.peer_memory.replicas: {peer.replicas} copies need as many hosts, not {plan.machine.nodes}"
+        )
     silent = any(get_kind(source.kind).effect == "silent" for source in plan.sources) or any(
         event.kind.effect == "silent" for event in plan.events
     )
@@ -359,9 +375,17 @@ def _prepare(plan: Plan) -> None:
         if (kind.effect == "slow" or fails_over) and kind.name not in plan.off:
             effects += [_effect(source, unit) for unit in _one_per_stage(plan, source)]
     for event in plan.events:
-        if event.kind.effect == "slow" or (event.kind.effect == "crash" and event.bandwidth_factor is not None):
+        if event.kind.effect == "slow" or (
+            event.kind.effect == "crash" and event.bandwidth_factor is not None
+        ):
             effects.append(
-                Effect(event.kind.name, event.target, event.slow_factor, event.bandwidth_factor, event.latency_add)
+                Effect(
+                    event.kind.name,
+                    event.target,
+                    event.slow_factor,
+                    event.bandwidth_factor,
+                    event.latency_add,
+                )
             )
     if isinstance(plan.step_time, SimulatedStep):
         plan.step_time.prepare(effects)
@@ -374,7 +398,11 @@ def _effect(source: Source, unit: int) -> Effect:
     from .spec.targets import Target
 
     return Effect(
-        source.kind, Target(source.scope, unit), source.slow_factor, source.bandwidth_factor, source.latency_add
+        source.kind,
+        Target(source.scope, unit),
+        source.slow_factor,
+        source.bandwidth_factor,
+        source.latency_add,
     )
 
 

@@ -84,7 +84,11 @@ class SimulatedStep:
             moved = self._nearest(stages.pop()) if len(stages) == 1 else None
             found.add(
                 frozenset(
-                    (rank if moved is None else moved * self._stage_size + rank % self._stage_size, link, factor)
+                    (
+                        rank if moved is None else moved * self._stage_size + rank % self._stage_size,
+                        link,
+                        factor,
+                    )
                     for (rank, link), factor in own.items()
                 )
             )
@@ -108,7 +112,9 @@ class SimulatedStep:
         machine, target = self.machine, effect.target
         field = f"faults: {effect.kind} {target}"
         if self.scenario.parallelism.order != "tp-cp-ep-dp-pp" or self.scenario.cluster.placement:
-            raise NotSupported(field, "steps with faults need parallelism.order tp-cp-ep-dp-pp and no placement")
+            raise NotSupported(
+                field, "steps with faults need parallelism.order tp-cp-ep-dp-pp and no placement"
+            )
         if effect.latency_add:
             raise NotSupported(field, "the step model does not know latency_add yet")
         if effect.slow_factor is not None and effect.bandwidth_factor is None:
@@ -161,7 +167,7 @@ class SimulatedStep:
                 link_share={(rank, link): factor for rank, link, factor in trouble if link},
             )
             programs = programs_of_classes(lowered.programs, ranks, classes_of(ranks, wrong), wrong)
-            return replay(programs).makespan_s / healthy
+            return float(replay(programs).makespan_s / healthy)
 
     def prepare(self, effects: list[Effect]) -> None:
         """Replay what is known to be needed, before workers are given copies of this."""

@@ -9,7 +9,7 @@ at its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,9 @@ class Sizes:
     def need(self, field: str) -> float:
         """The size of a checkpoint. ValueError where only a model could tell."""
         if math.isnan(self.total_bytes):
-            raise ValueError(f"{field}: from_bytes needs a model or checkpoint.storage.bytes; or give a duration")
+            raise ValueError(
+                f"{field}: from_bytes needs a model or checkpoint.storage.bytes; or give a duration"
+            )
         return self.total_bytes
 
 
@@ -56,7 +58,9 @@ def sizes_of(scenario: Scenario | None, spec: Checkpoint, nodes: int, gpus: int)
         network = get_interconnect(scenario.cluster.interconnect).host_bytes_per_s or math.nan
     if spec.storage and spec.storage.bytes:
         total = spec.storage.bytes
-    return Sizes(total_bytes=total, nodes=nodes, gpus=gpus, copy_bytes_per_s=copy, network_bytes_per_s=network)
+    return Sizes(
+        total_bytes=total, nodes=nodes, gpus=gpus, copy_bytes_per_s=copy, network_bytes_per_s=network
+    )
 
 
 def tiers_of(spec: Checkpoint, sizes: Sizes, step_s: float) -> Iterator[Tier]:
@@ -71,7 +75,10 @@ def tiers_of(spec: Checkpoint, sizes: Sizes, step_s: float) -> Iterator[Tier]:
         )  # fmt: skip
     if spec.local_disk:
         disk = spec.local_disk
-        own = lambda field: sizes.need(field) / sizes.nodes / disk.bandwidth  # noqa: E731
+
+        def own(field: str) -> float:
+            return sizes.need(field) / sizes.nodes / disk.bandwidth
+
         stall = _or(disk.stall, lambda: own("checkpoint.local_disk.stall"))
         load = _or(disk.load, lambda: own("checkpoint.local_disk.load"))
         every = disk.every.in_steps(step_s)
@@ -82,7 +89,10 @@ def tiers_of(spec: Checkpoint, sizes: Sizes, step_s: float) -> Iterator[Tier]:
 
 def _storage(spec: StorageTier, sizes: Sizes, step_s: float) -> Tier:
     every = spec.every.in_steps(step_s)
-    write = lambda field: _written(spec, sizes, field, spec.bandwidth)  # noqa: E731
+
+    def write(field: str) -> float:
+        return _written(spec, sizes, field, spec.bandwidth)
+
     load = _or(spec.load, lambda: _written(spec, sizes, "checkpoint.storage.load", spec.read_bandwidth))
     if spec.mode == "blocking":
         stall = _or(spec.stall, lambda: write("checkpoint.storage.stall"))
@@ -105,9 +115,8 @@ def _storage(spec: StorageTier, sizes: Sizes, step_s: float) -> Tier:
     return Tier(name="storage", every=every, stall_s=stall, lag_s=lag, load_s=load, save_s=save)
 
 
-def _or(given: float | str, derived: object) -> float:
-    assert callable(derived)
-    return float(derived()) if isinstance(given, str) else given
+def _or(given: float | str, derived: Callable[[], float]) -> float:
+    return derived() if isinstance(given, str) else given
 
 
 def _copy(sizes: Sizes, field: str) -> float:
@@ -122,7 +131,9 @@ def _over_network(sizes: Sizes) -> float:
     """A lost host's share from its peers."""
     field = "checkpoint.peer_memory.load"
     if math.isnan(sizes.network_bytes_per_s):
-        raise ValueError(f"{field}: from_bytes needs the network between hosts, so a model; or give a duration")
+        raise ValueError(
+            f"{field}: from_bytes needs the network between hosts, so a model; or give a duration"
+        )
     return sizes.need(field) / sizes.nodes / sizes.network_bytes_per_s
 
 

@@ -123,7 +123,18 @@ def _greyhound(text: str, path: str, step_s: float) -> Iterator[tuple[str, dict[
         common: dict[str, object] = {"at": start, "duration": {"constant": end - start}}
         for rank in ranks.strip("[] ").split(","):
             if comm:
-                yield where, {**common, "kind": "link_degraded", "target": f"nic/{int(rank)}", "bandwidth_factor": FLOODED}
+                yield (
+                    where,
+                    {
+                        **common,
+                        "kind": "link_degraded",
+                        "target": f"nic/{int(rank)}",
+                        "bandwidth_factor": FLOODED,
+                    },
+                )
             else:
                 factor = 1.0 + _seconds(parts[3], where, "delay") / step_s
-                yield where, {**common, "kind": "gpu_throttle", "target": f"rank/{int(rank)}", "slow_factor": factor}
+                yield (
+                    where,
+                    {**common, "kind": "gpu_throttle", "target": f"rank/{int(rank)}", "slow_factor": factor},
+                )

@@ -134,7 +134,9 @@ class _Builder:
         training = self._part(Training, "training", plain.get("training"))
         published = self._part(Published, "published", plain.get("published"))
         heading = self._heading(plain, name, parallelism)
-        over_weeks = {block: self._part(part, block, plain.get(block)) for block, part in _FAULT_BLOCKS.items()}
+        over_weeks: dict[str, Any] = {
+            block: self._part(part, block, plain.get(block)) for block, part in _FAULT_BLOCKS.items()
+        }
         faults = over_weeks["faults"]
         for finding in findings(
             faults=faults if isinstance(faults, Faults) else None,

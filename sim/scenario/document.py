@@ -22,7 +22,9 @@ _SUFFIXES: tuple[tuple[str, Dimension], ...] = (("_bytes_per_s", "bytes_per_s"),
 
 def document_of(scenario: Scenario) -> dict[str, Any]:
     """Dicts, lists, text and numbers; ``scenario_from_document`` gives an equal scenario back."""
-    document: dict[str, Any] = scenario.model_dump(mode="json", exclude_none=True, exclude={"software", *_FAULT_BLOCKS})
+    document: dict[str, Any] = scenario.model_dump(
+        mode="json", exclude_none=True, exclude={"software", *_FAULT_BLOCKS}
+    )
     for block in (document.get("published"), document["cluster"].get("measured_network")):
         if block:
             block.update(_with_units(block))

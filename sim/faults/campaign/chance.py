@@ -26,7 +26,7 @@ class Streams:
         """The stream of that name; the same numbers whatever other streams are used."""
         found = self.named.get(name)
         if found is None:
-            found = self.named[name] = Random(f"{self.root}/{name}")  # noqa: S311 - a simulation
+            found = self.named[name] = Random(f"{self.root}/{name}")
         return found
 
 
@@ -48,7 +48,7 @@ class Law:
             case "lognormal":
                 return self.a * math.exp(self.b * stream.gauss(0.0, 1.0))
             case "weibull":
-                return self.a * stream.weibullvariate(1.0, self.b)
+                return float(self.a * stream.weibullvariate(1.0, self.b))
             case _:
                 return stream.uniform(self.a, self.b)
 

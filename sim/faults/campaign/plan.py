@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..kinds.kind import Kind
+from ..spec.machine import Machine
 from ..spec.targets import Target
 from .chance import Law
-from ..spec.machine import Machine
 from .sources import Source
 
 

@@ -6,7 +6,7 @@ Knows hosts by number, so that a host that breaks often stays itself after a rep
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from .chance import Law, Streams
@@ -14,6 +14,8 @@ from .plan import Plan
 
 if TYPE_CHECKING:
     import simpy
+
+Events = Generator["simpy.Event", None, None]
 
 
 class Pool:
@@ -52,8 +54,10 @@ class Pool:
         cv = self.plan.frailty_cv
         if not cv:
             return 1.0
-        return Streams(self.plan.seed, 0).get(f"{self.streams.root}/frailty/{host}").gammavariate(
-            1 / cv**2, cv**2
+        return (
+            Streams(self.plan.seed, 0)
+            .get(f"{self.streams.root}/frailty/{host}")
+            .gammavariate(1 / cv**2, cv**2)
         )
 
     @property
@@ -80,7 +84,7 @@ class Pool:
         if self.cold:
             self.env.process(self._warm_up(self.cold.popleft()))
 
-    def _warm_up(self, host: int) -> Iterator[simpy.Event]:
+    def _warm_up(self, host: int) -> Events:
         yield self.env.timeout(self.plan.recovering.promote_s)
         self._put(host)
 
@@ -109,7 +113,7 @@ class Pool:
         if not self.unlimited:
             self.env.process(self._mend(host, seconds))
 
-    def _mend(self, host: int, seconds: float) -> Iterator[simpy.Event]:
+    def _mend(self, host: int, seconds: float) -> Events:
         yield self.env.timeout(seconds)
         self.count(-1)
         self._put(host)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -250,9 +250,8 @@ def _fill(state: State) -> None:
     state.down_replicas = dict.fromkeys(lost, inf)
 
 
-def _await(state: State, ready: object) -> Steps:
+def _await(state: State, ready: Callable[[], bool]) -> Steps:
     """Wait until something holds; idle."""
-    assert callable(ready)
     while not ready():
         before = state.now
         reached = yield from state.sleep(state.plan.horizon_s)
@@ -263,7 +262,9 @@ def _await(state: State, ready: object) -> Steps:
     return "ok"
 
 
-def _restore(state: State, fault: Fault | None, tier: Tier | None, category: str, *, live: bool = False) -> Steps:
+def _restore(
+    state: State, fault: Fault | None, tier: Tier | None, category: str, *, live: bool = False
+) -> Steps:
     """Processes, communicators, the checkpoint, compilation, warm-up."""
     rules = state.plan.recovering
     if state.storage_down and (tier is None or tier.name == "storage") and not live:
@@ -273,8 +274,6 @@ def _restore(state: State, fault: Fault | None, tier: Tier | None, category: str
     if rules.fixed:
         start, load = rules.fixed.draw(state.streams.get("restart")), 0.0
     else:
-        name = fault.name if fault else ""
-        del name
         ready = rules.policy in ("in_process", "hot_spare")
         start = rules.init_s + (0.0 if ready else rules.compile_s + rules.warmup_s)
         load = _load_s(state, tier, live=live)

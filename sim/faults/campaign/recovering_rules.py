@@ -93,9 +93,9 @@ def choose_copy(state: State, lost: set[int]) -> Copy:
             bad.append(tier)
             continue
         return Copy(step, tier, tuple(bad))
-    tier = by_name.get("storage")
-    step = state.timeline.saved_by(state.now - tier.lag_s, tier.every) if tier else None
-    return Copy(state.storage_step if step is None else step, tier, tuple(bad))
+    storage = plan.storage
+    step = state.timeline.saved_by(state.now - storage.lag_s, storage.every) if storage else None
+    return Copy(state.storage_step if step is None else step, storage, tuple(bad))
 
 
 def ledger_at_storage(state: State) -> tuple[int, Ledger]:

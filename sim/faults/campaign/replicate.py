@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from .outcome import Outcome
 from .plan import Plan
+from .pool import Events
 from .recovering import recovering
 from .recovering_rules import close_whole
 from .state import State
 from .stepping import stepping
-
-if TYPE_CHECKING:
-    import simpy
 
 
 def replicate(plan: Plan, number: int, *, log: bool = False) -> Outcome:
@@ -25,7 +20,7 @@ def replicate(plan: Plan, number: int, *, log: bool = False) -> Outcome:
     return _outcome(state)
 
 
-def _job(state: State) -> Iterator[simpy.Event]:
+def _job(state: State) -> Events:
     while True:
         stop = yield from stepping(state)
         if stop.why in ("goal", "horizon"):

@@ -125,4 +125,8 @@ def arrivals(source: Source, streams: Streams, frailty: Callable[[int], float] |
     if source.gap is None or source.rate_per_s == 0.0:
         return Poisson(source, streams)
     hosts_differ = frailty is not None and source.units_per_node > 0
-    return Poisson(source, streams) if source.memoryless and not hosts_differ else Renewal(source, streams, frailty)
+    return (
+        Poisson(source, streams)
+        if source.memoryless and not hosts_differ
+        else Renewal(source, streams, frailty)
+    )

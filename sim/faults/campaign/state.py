@@ -5,7 +5,7 @@ The job itself is stepping.py (while it runs) and recovering.py (while it does n
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from itertools import count
 from math import inf, nan
@@ -19,7 +19,7 @@ from .chance import Law, Streams
 from .ledger import Ledger
 from .outcome import Entry, Outcome
 from .plan import Effect, Known, Plan
-from .pool import Pool
+from .pool import Events, Pool
 from .sources import Arrivals, Renewal, Source, arrivals
 from .timeline import Timeline
 
@@ -80,7 +80,9 @@ class State:
         self.storage_ledger = Ledger()
         self.base_tier = "storage"
         self.timeline = Timeline(0.0, 0)
-        self.down_replicas: dict[int, float] = {}  # replica: when it is back (elastic: inf until a spare comes)
+        self.down_replicas: dict[
+            int, float
+        ] = {}  # replica: when it is back (elastic: inf until a spare comes)
         self.missing: list[int] = []  # slots without a host
         self.storage_down = 0
         self.storage_factor: list[float] = []
@@ -88,7 +90,9 @@ class State:
         self.repeat_at = inf
         self.straggler_at = inf
         self.drain_step: int | None = None
-        self.silent: list[tuple[float, int, Ledger, Fault]] = []  # (noticed at, clean step, ledger then, fault)
+        self.silent: list[
+            tuple[float, int, Ledger, Fault]
+        ] = []  # (noticed at, clean step, ledger then, fault)
         self.now = 0.0
 
     def sleep(self, until_s: float) -> Generator[simpy.Event, None, bool]:
@@ -114,12 +118,12 @@ class State:
             if event.at_step is None:
                 self.env.process(self._at(event))
 
-    def _on_wall(self, arriving: Arrivals, source: Source) -> Iterator[simpy.Event]:
+    def _on_wall(self, arriving: Arrivals, source: Source) -> Events:
         while arriving.next < inf:
             yield self.env.timeout(max(0.0, arriving.next - self.env.now))
             self.deliver(self.fault_of(source, arriving.pop()))
 
-    def _at(self, event: Known) -> Iterator[simpy.Event]:
+    def _at(self, event: Known) -> Events:
         yield self.env.timeout(event.at_s or 0.0)
         self.deliver(self.fault_at(event))
 
@@ -169,7 +173,9 @@ class State:
     def again(self) -> Fault:
         """The software crash that comes again after a restart."""
         kind = get_kind("software_crash")
-        fault = self._fault(kind, "crash_loop", Target("job"), None, None, Effect(kind.name, Target("job")), 0.0)
+        fault = self._fault(
+            kind, "crash_loop", Target("job"), None, None, Effect(kind.name, Target("job")), 0.0
+        )
         self._count(fault)
         return fault
 
@@ -234,7 +240,7 @@ class State:
         if fault.duration_s is not None:
             self.env.process(self._end(number, fault))
 
-    def _end(self, number: int, fault: Fault) -> Iterator[simpy.Event]:
+    def _end(self, number: int, fault: Fault) -> Events:
         yield self.env.timeout(fault.duration_s or 0.0)
         factor = fault.effect.bandwidth_factor
         if fault.kind.effect != "storage":

@@ -175,9 +175,7 @@ def _goal(state: State, stretch: Stretch) -> int:
     return stretch.place.steps + max(0, ceil(left / stretch.useful_s + stretch.place.part - 1e-9))
 
 
-def _arrived(
-    state: State, stretch: Stretch, place: Place, what: str, leaving: Leaving | None
-) -> Stop | None:
+def _arrived(state: State, stretch: Stretch, place: Place, what: str, leaving: Leaving | None) -> Stop | None:
     """What the end of a stretch means; None: go on."""
     match what:
         case "goal" | "horizon" | "false_positive":

@@ -130,7 +130,6 @@ class Stretch:
         spent[self.pause_as] = spent.get(self.pause_as, 0.0) + self.place.pause_s - place.pause_s
         return spent
 
-
     def whole(self, until_s: float) -> dict[str, float]:
         """What all of it went into, up to ``until_s`` where it has not ended."""
         place = self.at(min(self.end_s, until_s))

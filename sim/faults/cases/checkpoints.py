@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from statistics import stdev
+from typing import Any
 
 from ..study.closed_forms import (
     ettr_async,
@@ -27,7 +28,11 @@ BLOCKING = (
 )
 """M, C, D, R, tau in minutes: the table of the reference's section 2.3."""
 
-ASYNC = ((167.0, 0.1, 3.0, 2.0, 5.0, 30.0), (60.0, 5 / 60, 8.0, 1.0, 5.0, 20.0), (30.0, 2 / 60, 10.0, 1.0, 5.0, 10.0))
+ASYNC = (
+    (167.0, 0.1, 3.0, 2.0, 5.0, 30.0),
+    (60.0, 5 / 60, 8.0, 1.0, 5.0, 20.0),
+    (30.0, 2 / 60, 10.0, 1.0, 5.0, 10.0),
+)
 """M, s, P, D, R, tau in minutes: section 2.4."""
 
 DERIVED = "renewal theory (docs/faults.md)"
@@ -40,7 +45,9 @@ def blocking(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
         for exposed in (False, True):
             want = ettr_blocking(tau=tau, c=c, m=m, d=d, r=r, exposed=exposed)
             share = segments // runs if m < 1000 else segments // runs * 4
-            got = run_case(renewal(m=m, c=c, d=d, r=r, tau=tau, exposed=exposed, segments=share, step=step), runs).ettr
+            got = run_case(
+                renewal(m=m, c=c, d=d, r=r, tau=tau, exposed=exposed, segments=share, step=step), runs
+            ).ettr
             off = deviations(got, want)
             words = "exposed" if exposed else "not exposed"
             yield Row(
@@ -49,7 +56,9 @@ def blocking(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
                 expected=percent(want, 3),
                 found=f"{percent(got.mean, 3)} ({off:+.1f} SE)",
                 tolerance="3 SE, 0.2 %",
-                verdict=verdict(abs(off) <= 3 and (got.half_width > 0.002 * want or abs(got.mean / want - 1) < 0.002)),
+                verdict=verdict(
+                    abs(off) <= 3 and (got.half_width > 0.002 * want or abs(got.mean / want - 1) < 0.002)
+                ),
                 source=DERIVED,
             )
 
@@ -79,7 +88,9 @@ def where_time_goes(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
 def daly(runs: int = 40) -> Iterator[Row]:
     """Case 3: scan the interval; the optimum is flat."""
     for m, known, ettr in ((1440.0, 117.0, 0.9126), (360.0, 57.0, 0.8194), (15.0, 9.1, 0.1997)):
-        hours = 500.0 if m > 100 else 50.0  # 500 h of work at M = 15 min are 6,600 restarts a run: more than it takes
+        hours = (
+            500.0 if m > 100 else 50.0
+        )  # 500 h of work at M = 15 min are 6,600 restarts a run: more than it takes
         scanned = []
         for factor in (0.5, 0.6, 0.71, 0.84, 1.0, 1.19, 1.41, 1.68, 2.0):
             tau = round(known * factor * 10) / 10
@@ -138,7 +149,7 @@ def spread(runs: int = 400, short_runs: int = 4000) -> Iterator[Row]:
     segments = round(54 * 1440 / mean_segment)
     ettr = tau / mean_segment
     want = ettr * math.sqrt(segments * var) / (segments * mean_segment)
-    base = dict(m=m, c=c, d=d, r=0.0, tau=tau, exposed=False)
+    base: dict[str, Any] = {"m": m, "c": c, "d": d, "r": 0.0, "tau": tau, "exposed": False}
     found = run_case(renewal(**base, segments=segments), runs)
     got = stdev(one.ettr for one in found.outcomes)
     yield Row(
@@ -181,7 +192,9 @@ def meta(segments: int = 20_000, runs: int = 20) -> Iterator[Row]:
     for number, title, rate, tau, w, want, said in rows:
         m = 1440.0 / (2000 * rate)
         interval = tau or round(optimal_interval(w, m) * 10) / 10
-        document = renewal(m=m, c=w, d=0.0, r=5.0, tau=interval, exposed=False, segments=segments // runs, step=6.0)
+        document = renewal(
+            m=m, c=w, d=0.0, r=5.0, tau=interval, exposed=False, segments=segments // runs, step=6.0
+        )
         got = run_case(document, runs).ettr
         first = meta_ettr(nodes=2000, daily=rate, u0=5 / 1440, dt=interval / 1440, w=w / 1440)
         yield Row(
@@ -194,5 +207,3 @@ def meta(segments: int = 20_000, runs: int = 20) -> Iterator[Row]:
             source="arXiv:2410.21680; exact form derived",
             note=f"Meta's first-order formula gives {first:.3f} at {interval:.3g} min",
         )
-
-

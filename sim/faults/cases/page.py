@@ -35,7 +35,15 @@ def cases_page(rows: Sequence[Row]) -> str:
             if row.note not in notes:
                 notes.append(row.note)
             mark = f" [{notes.index(row.note) + 1}]"
-        cells = (row.number, row.title + mark, row.expected, row.found, row.tolerance, row.verdict, row.source)
+        cells = (
+            row.number,
+            row.title + mark,
+            row.expected,
+            row.found,
+            row.tolerance,
+            row.verdict,
+            row.source,
+        )
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     listed = "\n".join(f"{number}. {note}" for number, note in enumerate(notes, 1))
     return f"{HEAD}{summary}\n\n" + "\n".join(lines) + (f"\n\n## Notes\n\n{listed}\n" if notes else "\n")

@@ -38,7 +38,10 @@ def spares(days: float = 2000.0, runs: int = 8) -> Iterator[Row]:
     """Case 6: Erlang's loss formula, whatever the law of repairs."""
     for count, mean in ((4, 1.0), (8, 1.0), (12, 1.0), (16, 2.0)):
         want = erlang_b(count + 1, 2048 * 3.79e-3 * mean)
-        for law, repair in (("exponential", {"exponential": {"mean": f"{mean} d"}}), ("constant", f"{mean} d")):
+        for law, repair in (
+            ("exponential", {"exponential": {"mean": f"{mean} d"}}),
+            ("constant", f"{mean} d"),
+        ):
             found = run_case(spares_document(count, repair, days * (4 if want < 0.1 else 1)), runs)
             got = ratio_of(found.category("idle"), found.walls, 0.95)
             off = deviations(got, want)
@@ -48,7 +51,9 @@ def spares(days: float = 2000.0, runs: int = 8) -> Iterator[Row]:
                 expected=f"{want:.4f}",
                 found=f"{got.mean:.4f} ({off:+.1f} SE)",
                 tolerance="3 SE, 3 % where that is finer",
-                verdict=verdict(abs(off) <= 3.2 and (abs(got.mean / want - 1) < 0.03 or got.half_width > 0.03 * want)),
+                verdict=verdict(
+                    abs(off) <= 3.2 and (abs(got.mean / want - 1) < 0.03 or got.half_width > 0.03 * want)
+                ),
                 source="Erlang B (docs/faults.md)",
             )
 
@@ -69,7 +74,9 @@ def sizes(runs: int = 40) -> Iterator[Row]:
             "detection": "0 s",
             "recovery": {"restart_cost": "0 s"},
             "checkpoint": {"storage": {"every": "1 step", "stall": "0 s", "load": "0 s"}},
-            "run": {"horizon": f"{hours * 8 if close else 200} h"} if not close else {"horizon": f"{hours * 400} h"},
+            "run": {"horizon": f"{hours * 8 if close else 200} h"}
+            if not close
+            else {"horizon": f"{hours * 400} h"},
         }
         found = run_case(document, runs)
         got = found.mtbf_s / 3600
@@ -182,7 +189,7 @@ def identity(runs: int = 10) -> Iterator[Row]:
 
 def peer_groups(draws: int = 100_000) -> Iterator[Row]:
     """Case 22: copies in peers' memory after several hosts are lost at once."""
-    chance = Random(7)  # noqa: S311 - a simulation
+    chance = Random(7)
     tier = Tier(name="peer_memory", every=1, stall_s=0.0, lag_s=0.0, load_s=0.0, save_s=0.0, group=2)
     for lost in (2, 3):
         want = peer_survival(16, 2, lost)
@@ -193,5 +200,3 @@ def peer_groups(draws: int = 100_000) -> Iterator[Row]:
             found=f"{good:.4f} ({(good - want) / error:+.1f} SE)", tolerance="3 SE",
             verdict=verdict(abs(good - want) <= 3 * error), source="GEMINI (SOSP'23), figure unverified; derived",
         )  # fmt: skip
-
-

@@ -34,7 +34,12 @@ def llama3(runs: int = 100) -> Iterator[Row]:
     shares = found.counts("sources")
     worst = max(
         abs(shares[name] / 466 - count / 466)
-        for name, count in (("faulty_gpu", 148), ("gpu_hbm3", 72), ("software_bug", 54), ("network_switch_cable", 35))
+        for name, count in (
+            ("faulty_gpu", 148),
+            ("gpu_hbm3", 72),
+            ("software_bug", 54),
+            ("network_switch_cable", 35),
+        )
     )
     yield Row(
         number="9", title="shares of the four largest causes", expected="148, 72, 54, 35 of 466",
@@ -44,7 +49,9 @@ def llama3(runs: int = 100) -> Iterator[Row]:
     for tau, limit in ((5, 15.8), (10, 13.0), (15, 10.3), (30, 2.4)):
         around = []
         for down in (limit - 0.5, limit + 0.5):
-            case = renewal(m=166.9, c=0.0, d=down, r=0.0, tau=float(tau), exposed=False, segments=120_000 // tau)
+            case = renewal(
+                m=166.9, c=0.0, d=down, r=0.0, tau=float(tau), exposed=False, segments=120_000 // tau
+            )
             around.append(run_case(case, 20).ettr)
         yield Row(
             number="9", title=f"ETTR above 90 % with a checkpoint every {tau} min: down at most",
@@ -58,7 +65,9 @@ def megascale(runs: int = 10) -> Iterator[Row]:
     """Case 10: a restart costs 10 min to notice and 15 to catch up, at most."""
     for weeks, want in ((3, 0.917), (4, 0.938)):
         gap = weeks * 7 * 1440 / 100
-        document = renewal(m=gap, c=0.0, d=10.0, r=15.0, tau=1 / 6, exposed=False, segments=1, gaps="constant")
+        document = renewal(
+            m=gap, c=0.0, d=10.0, r=15.0, tau=1 / 6, exposed=False, segments=1, gaps="constant"
+        )
         document["faults"]["clock"] = "wall"
         document["run"] = {"horizon": f"{weeks * 7} d"}
         got = run_case(document, runs).ettr.mean
@@ -83,7 +92,13 @@ def byterobust(runs: int = 40) -> Iterator[Row]:
         },
         "checkpoint": {
             "peer_memory": {"every": "1 step", "stall": "0.04 s", "load": "10 s"},
-            "storage": {"every": "30 min", "mode": "async", "snapshot_stall": "0.6 s", "persist": "2 min", "load": "2 min"},
+            "storage": {
+                "every": "30 min",
+                "mode": "async",
+                "snapshot_stall": "0.6 s",
+                "persist": "2 min",
+                "load": "2 min",
+            },
         },
         "run": {"horizon": "90 d"},
     }
@@ -101,7 +116,9 @@ def ft_hsdp(runs: int = 10) -> Iterator[Row]:
     """Case 13: the clock matters. 1 - stall/MTBF holds where failures come all the time."""
     for stall, wall, exposed in ((10.0, 0.444, 18 / 28), (3.0, 0.833, 18 / 21)):
         for clock, want, gaps in (("wall", wall, "constant"), ("exposure", exposed, "exponential")):
-            document = renewal(m=18.0, c=0.0, d=0.0, r=stall, tau=1 / 6, exposed=False, segments=1, gaps=gaps, step=1.0)
+            document = renewal(
+                m=18.0, c=0.0, d=0.0, r=stall, tau=1 / 6, exposed=False, segments=1, gaps=gaps, step=1.0
+            )
             document["checkpoint"]["storage"]["every"] = "1 step"
             document["faults"]["clock"] = clock
             document["run"] = {"horizon": "20 d"}
@@ -127,7 +144,12 @@ def torchft_document(gaps: Any, mean_s: float, step_s: float, rejoin_s: float) -
         },
         "recovery": {
             "policy": "per_step_ft",
-            "elastic": {"replicas": 30, "min_replicas": 0.01, "rejoin": f"{rejoin_s} s", "batch": "keep_micro"},
+            "elastic": {
+                "replicas": 30,
+                "min_replicas": 0.01,
+                "rejoin": f"{rejoin_s} s",
+                "batch": "keep_micro",
+            },
         },
         "run": {"horizon": "1 d"},
     }
@@ -162,7 +184,10 @@ def torchft(runs: int = 12) -> Iterator[Row]:
 
 def traces() -> Iterator[Row]:
     """Case 15: what-if replay of measured traces."""
-    for number, title in (("15", "what-if replay of ByteDance's traces AR, SE, ST"), ("15b", "injected slowdowns 1.16 / 1.40 / 2.03")):
+    for number, title in (
+        ("15", "what-if replay of ByteDance's traces AR, SE, ST"),
+        ("15b", "injected slowdowns 1.16 / 1.40 / 2.03"),
+    ):
         yield Row(
             number=number, title=title, expected="1.973, 1.537, 1.179" if number == "15" else "1.21 / 1.42 / 1.98",
             found="-", tolerance="3 %" if number == "15" else "5 %", verdict="not run", source="arXiv:2505.05713 and its artifact",
@@ -193,13 +218,22 @@ def opt(runs: int = 40) -> Iterator[Row]:
     )  # fmt: skip
 
 
-C4 = {"recompute": (7.53, 0.23), "detection": (3.41, 0.05), "diagnosis": (19.65, 0.73), "restart": (0.60, 0.15)}
+C4 = {
+    "recompute": (7.53, 0.23),
+    "detection": (3.41, 0.05),
+    "diagnosis": (19.65, 0.73),
+    "restart": (0.60, 0.15),
+}
 """Per cent of the time, before and after (unverified)."""
 
 
 def c4(runs: int = 10) -> Iterator[Row]:
     """Case 19: detection and diagnosis alone do not do it."""
-    for name, after in (("before", {}), ("detection and diagnosis as after", {"detection", "diagnosis"}), ("all as after", set(C4))):
+    for name, after in (
+        ("before", {}),
+        ("detection and diagnosis as after", {"detection", "diagnosis"}),
+        ("all as after", set(C4)),
+    ):
         shares = {part: (values[1] if part in after else values[0]) / 100 for part, values in C4.items()}
         useful = 1 - sum(values[0] for values in C4.values()) / 100
         per_failure = 1440.0  # minutes of the wall clock between failures before: only ratios matter
@@ -208,7 +242,10 @@ def c4(runs: int = 10) -> Iterator[Row]:
             m=useful * per_failure + cost["recompute"], c=0.0, d=cost["detection"], r=cost["restart"],
             tau=2 * cost["recompute"], exposed=False, segments=2000, step=2.0,
         )  # fmt: skip
-        document["detection"] = {"fixed": f"{cost['detection']!r} min", "diagnosis": f"{cost['diagnosis']!r} min"}
+        document["detection"] = {
+            "fixed": f"{cost['detection']!r} min",
+            "diagnosis": f"{cost['diagnosis']!r} min",
+        }
         got = 1 - run_case(document, runs).ettr.mean
         want = {"before": 0.3119, "all as after": 0.0116}.get(name)
         if want is None:

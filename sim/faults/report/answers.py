@@ -38,21 +38,37 @@ def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
     blocks, plan = answers.blocks, answers.study.plan
     faults, rules = blocks.faults, plan.recovering
     if faults.clock == "wall":
-        yield "failures arrive on the wall clock; those during downtime merge into the recovery", "faults.clock"
+        yield (
+            "failures arrive on the wall clock; those during downtime merge into the recovery",
+            "faults.clock",
+        )
     else:
         also = "and while it restores" if faults.restore_exposed else "only, not while it restores"
         yield f"failures arrive while the job steps {also}", "faults.clock, faults.restore_exposed"
-    yield f"the fault-free step takes {plan.step_s:.4g} s", "given" if blocks.step_time else "predicted by stepsim run"
+    yield (
+        f"the fault-free step takes {plan.step_s:.4g} s",
+        "given" if blocks.step_time else "predicted by stepsim run",
+    )
     if not plan.tiers:
         yield "there are no checkpoints: every restart begins at step 0", "checkpoint"
-    if plan.storage and blocks.checkpoint.storage and plan.storage.every != blocks.checkpoint.storage.every.in_steps(plan.step_s):
-        yield "checkpoints that come while the last is being written are skipped", "checkpoint.storage.on_overlap"
+    if (
+        plan.storage
+        and blocks.checkpoint.storage
+        and plan.storage.every != blocks.checkpoint.storage.every.in_steps(plan.step_s)
+    ):
+        yield (
+            "checkpoints that come while the last is being written are skipped",
+            "checkpoint.storage.on_overlap",
+        )
     if rules.warm is None:
         yield "there is always a warm spare host", "recovery.spares"
     else:
         yield "spare hosts do not fail while they wait; a host that is swapped in starts at age zero", "fixed"
     if rules.warm is not None and "repair" not in blocks.recovery.model_fields_set:
-        yield "a broken host is away for a reboot of 10 min, and 3 in 4 for a day (median) besides", "assumption"
+        yield (
+            "a broken host is away for a reboot of 10 min, and 3 in 4 for a day (median) besides",
+            "assumption",
+        )
     if plan.horizon_s == DEFAULT_HORIZON_S and blocks.run.horizon is None:
         yield "the run ends after 30 days", "default of run.horizon"
     if plan.goal_steps == math.inf:

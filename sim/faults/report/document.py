@@ -97,7 +97,9 @@ def _finish(answers: Answers) -> dict[str, float | None] | None:
     if study.plan.goal_steps == math.inf:
         return None
     done = study.finished
-    found: dict[str, float | None] = {f"p{share}": known(quantile(done, share / 100)) for share in (10, 50, 90)}
+    found: dict[str, float | None] = {
+        f"p{share}": known(quantile(done, share / 100)) for share in (10, 50, 90)
+    }
     return {**found, "share_finished": len(done) / len(study.outcomes)}
 
 

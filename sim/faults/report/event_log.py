@@ -20,9 +20,19 @@ def write_events(outcome: Outcome, path: Path) -> None:
         for one in sorted(outcome.log, key=lambda entry: entry.at_s):
             writer.writerow(
                 (
-                    repr(one.at_s), one.kind, one.target, _number(one.duration_s), _number(one.magnitude),
-                    one.source, one.effect, _number(one.detected_s), _number(one.resumed_s), _number(one.lost_s),
-                    one.restored_step if one.restored_step >= 0 else "", one.tier, one.note,
+                    repr(one.at_s),
+                    one.kind,
+                    one.target,
+                    _number(one.duration_s),
+                    _number(one.magnitude),
+                    one.source,
+                    one.effect,
+                    _number(one.detected_s),
+                    _number(one.resumed_s),
+                    _number(one.lost_s),
+                    one.restored_step if one.restored_step >= 0 else "",
+                    one.tier,
+                    one.note,
                 )  # fmt: skip
             )
 

@@ -43,7 +43,11 @@ def write_page(answers: Answers, path: Path) -> None:
 
 
 def _plot(figure: Any) -> str:
-    return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True}))
+    return str(
+        figure.to_html(
+            full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True}
+        )
+    )
 
 
 def _sections(answers: Answers, title: str) -> Iterator[str]:
@@ -55,10 +59,14 @@ def _sections(answers: Answers, title: str) -> Iterator[str]:
         f"{len(study.outcomes)} replications; recovery by {escape(plan.recovering.policy)}</p>"
     )
     yield f'<div class="fix">{"<br>".join(verdict(answers))}</div>'
-    yield '<div class="cards">' + "".join(
-        f"<div class=card><i>{escape(what)}</i><b>{escape(figure)}</b><span>{escape(remark)}</span></div>"
-        for what, figure, remark in headline(answers)
-    ) + "</div>"
+    yield (
+        '<div class="cards">'
+        + "".join(
+            f"<div class=card><i>{escape(what)}</i><b>{escape(figure)}</b><span>{escape(remark)}</span></div>"
+            for what, figure, remark in headline(answers)
+        )
+        + "</div>"
+    )
     if answers.worths:
         yield "<h2>What to fix first</h2><p class=sub>The same failures again with one thing done better; bars are 95 % intervals of the difference.</p>"
         yield _plot(plots.worth_plot(answers.worths, "mitigation"))
@@ -75,9 +83,13 @@ def _sections(answers: Answers, title: str) -> Iterator[str]:
     repairs = plots.repairs_plot(study)
     yield '<div class="two"><div><h2>How runs differ</h2>' + _plot(plots.spread_plot(study)) + "</div>"
     yield (f"<div><h2>Spares</h2>{_plot(repairs)}</div>" if repairs else "<div></div>") + "</div>"
-    yield "<h2>Rests on</h2><ul>" + "".join(
-        f"<li>{escape(text)} <small>({escape(source)})</small></li>" for text, source in rests_on(answers)
-    ) + "</ul>"
+    yield (
+        "<h2>Rests on</h2><ul>"
+        + "".join(
+            f"<li>{escape(text)} <small>({escape(source)})</small></li>" for text, source in rests_on(answers)
+        )
+        + "</ul>"
+    )
     yield _log(answers)
 
 
@@ -127,7 +139,11 @@ def _log(answers: Answers) -> str:
         f"<td class=n>{lasting(entry.detected_s - entry.at_s)}<td class=n>{lasting(entry.lost_s)}<td class=n>{lasting(entry.resumed_s - entry.at_s)}<td>{entry.tier}"
         for entry in log[:MOST_ENTRIES]
     )
-    more = f"<p class=sub>{len(log) - MOST_ENTRIES} more; --events writes them all.</p>" if len(log) > MOST_ENTRIES else ""
+    more = (
+        f"<p class=sub>{len(log) - MOST_ENTRIES} more; --events writes them all.</p>"
+        if len(log) > MOST_ENTRIES
+        else ""
+    )
     return (
         "<h2>What happened, first replication</h2><table><tr><th class=n>day<th>kind<th>source<th>target<th class=n>noticed after"
         f"<th class=n>work lost<th class=n>back after<th>restored from{rows}</table>{more}"

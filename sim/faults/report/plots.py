@@ -37,6 +37,26 @@ def _figure(height: int, **layout: Any) -> Any:
     return figure
 
 
+def _mark(figure: Any, x: float, words: str, colour: str, span: tuple[float, float]) -> None:
+    """A dotted upright line with words at its upper end. plotly's own misplaces its words on logarithmic axes."""
+    import plotly.graph_objects as go
+
+    figure.add_trace(
+        go.Scatter(
+            x=[x, x],
+            y=list(span),
+            mode="lines+text",
+            text=["", words],
+            textposition="top center",
+            showlegend=False,
+            line={"color": colour, "dash": "dot", "width": 2},
+            textfont={"color": colour},
+            hoverinfo="skip",
+            cliponaxis=False,
+        )  # fmt: skip
+    )
+
+
 def worth_plot(worths: Sequence[Worth], about: str) -> Any:
     """Bars of gain in points of ETTR with intervals, best on top."""
     import plotly.graph_objects as go
@@ -55,10 +75,18 @@ def worth_plot(worths: Sequence[Worth], about: str) -> Any:
                 "color": palette.FAINT_INK,
                 "thickness": 1.2,
             },
-            text=[f"  {one.gain.mean * 100:+.2f}  ({one.hours:+,.0f} h)" for one in shown],
-            textposition="outside",
-            cliponaxis=False,
             hovertemplate="%{y}: %{x:.3f} points<extra></extra>",
+        )
+    )
+    figure.add_trace(
+        go.Scatter(
+            x=[max(one.gain.high, 0.0) * 100 for one in shown],
+            y=[one.name for one in shown],
+            text=[f"  {one.gain.mean * 100:+.2f}  ({one.hours:+,.0f} h)" for one in shown],
+            mode="text",
+            textposition="middle right",
+            cliponaxis=False,
+            hoverinfo="skip",
         )
     )
     most = max((one.gain.high for one in shown), default=0.01) * 100
@@ -107,12 +135,17 @@ def history_plot(study: Study) -> Any:
     sliding = sliding_ettr(one)
     hours = [(number + 0.5) * WINDOW_S / DAY_S for number in range(len(sliding))]
     figure.add_trace(
-        go.Scatter(x=hours, y=sliding, name="of each hour", mode="lines", line={"color": "#b5d3ea", "width": 1})
+        go.Scatter(
+            x=hours, y=sliding, name="of each hour", mode="lines", line={"color": "#b5d3ea", "width": 1}
+        )
     )
     figure.add_trace(
         go.Scatter(
-            x=[at / DAY_S for at in times], y=[u / at for u, at in zip(total, times, strict=True)],
-            name="so far", mode="lines", line={"color": BLUE, "width": 2.5},
+            x=[at / DAY_S for at in times],
+            y=[u / at for u, at in zip(total, times, strict=True)],
+            name="so far",
+            mode="lines",
+            line={"color": BLUE, "width": 2.5},
         )  # fmt: skip
     )
     kinds = list(dict.fromkeys(entry.kind for entry in one.log))
@@ -123,13 +156,16 @@ def history_plot(study: Study) -> Any:
             go.Scatter(
                 x=[entry.at_s / DAY_S for entry in entries],
                 y=[-0.05 - 0.045 * (number % 8)] * len(entries),
-                name=kind, mode="markers",
+                name=kind,
+                mode="markers",
                 marker={"size": 5, "symbol": marks[number % 8], "color": list(COLOURS.values())[number % 11]},
                 customdata=[(entry.target, lasting(entry.resumed_s - entry.at_s)) for entry in entries],
                 hovertemplate=kind + " %{customdata[0]}, back after %{customdata[1]}<extra></extra>",
             )  # fmt: skip
         )
-    figure.update_yaxes(range=[-0.1 - 0.045 * min(8, len(kinds)), 1.05], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%")
+    figure.update_yaxes(
+        range=[-0.1 - 0.045 * min(8, len(kinds)), 1.05], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%"
+    )
     return figure
 
 
@@ -145,9 +181,11 @@ def spread_plot(study: Study) -> Any:
     figure = _figure(260, xaxis_title=title, yaxis_title="replications", bargap=0.06)
     figure.add_trace(go.Histogram(x=values, nbinsx=24, marker_color=BLUE))
     ordered = sorted(values)
-    for share, name in ((0.1, "p10"), (0.5, "p50"), (0.9, "p90")):
+    top = len(values) / 5
+    for number, (share, name) in enumerate(((0.1, "p10"), (0.5, "p50"), (0.9, "p90"))):
         at = ordered[round(share * (len(ordered) - 1))]
-        figure.add_vline(x=at, line={"color": AMBER, "dash": "dot"}, annotation_text=f"{name} {at:.4g}")
+        _mark(figure, at, f"{name} {at:.4g}", AMBER, (0, top * (1.12 if number == 1 else 1.0)))
+    figure.update_yaxes(rangemode="tozero")
     return figure
 
 
@@ -161,25 +199,37 @@ def optimum_plot(answers: Answers) -> Any:
     minutes = [every / 60 for every, _ in found.points]
     figure.add_trace(
         go.Scatter(
-            x=minutes, y=[value.mean for _, value in found.points], mode="lines+markers", name="simulated",
+            x=minutes,
+            y=[value.mean for _, value in found.points],
+            mode="lines+markers",
+            name="simulated",
             line={"color": BLUE},
-            error_y={"type": "data", "array": [value.half_width for _, value in found.points], "thickness": 1},
+            error_y={
+                "type": "data",
+                "array": [value.half_width for _, value in found.points],
+                "thickness": 1,
+            },
         )  # fmt: skip
     )
+    span = (min(value.low for _, value in found.points), max(value.high for _, value in found.points))
     storage = answers.study.plan.storage
     down = _mean_down(answers)
     if storage and down is not None:
         grid = [minutes[0] * (minutes[-1] / minutes[0]) ** (i / 60) for i in range(61)]
         lag = storage.lag_s
-        exact = [
-            ettr_async(tau=m * 60, s=found.stall_s, p=lag, m=found.mtbf_s, d=down, r=0.0) for m in grid
-        ]
+        exact = [ettr_async(tau=m * 60, s=found.stall_s, p=lag, m=found.mtbf_s, d=down, r=0.0) for m in grid]
         figure.add_trace(
-            go.Scatter(x=grid, y=exact, mode="lines", name="exact formula", line={"color": GREY, "dash": "dash"})
+            go.Scatter(
+                x=grid,
+                y=exact,
+                mode="lines",
+                name="exact formula, crashes alone",
+                line={"color": GREY, "dash": "dash"},
+            )
         )
         now = storage.every * answers.study.plan.step_s / 60
-        figure.add_vline(x=now, line={"color": AMBER, "dash": "dot"}, annotation_text="now")
-    figure.add_vline(x=found.formula_s / 60, line={"color": GREEN, "dash": "dot"}, annotation_text="optimum by formula", annotation_position="bottom right")
+        _mark(figure, now, "now", AMBER, span)
+    _mark(figure, found.formula_s / 60, "optimum by formula", GREEN, span)
     figure.update_xaxes(type="log")
     figure.update_yaxes(tickformat=".1%")
     figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.12, "x": 0})
@@ -209,11 +259,18 @@ def repairs_plot(study: Study) -> Any | None:
     figure = _figure(240, xaxis_title="days", yaxis_title="hosts in repair")
     figure.add_trace(
         go.Scatter(
-            x=[at / DAY_S for at, _ in series], y=[out for _, out in series], mode="lines", line={"color": BLUE, "shape": "hv"},
+            x=[at / DAY_S for at, _ in series],
+            y=[out for _, out in series],
+            mode="lines",
+            line={"color": BLUE, "shape": "hv"},
         )  # fmt: skip
     )
-    figure.add_hline(y=rules.warm, line={"color": GREEN, "dash": "dot"}, annotation_text=f"{rules.warm} warm spares")
+    figure.add_hline(
+        y=rules.warm, line={"color": GREEN, "dash": "dot"}, annotation_text=f"{rules.warm} warm spares"
+    )
     most = max(out for _, out in series)
     if rules.cold and rules.warm + rules.cold <= 1.6 * max(most, rules.warm):
-        figure.add_hline(y=rules.warm + rules.cold, line={"color": AMBER, "dash": "dot"}, annotation_text="all spares")
+        figure.add_hline(
+            y=rules.warm + rules.cold, line={"color": AMBER, "dash": "dot"}, annotation_text="all spares"
+        )
     return figure

@@ -26,7 +26,13 @@ def sweep_svg(axes: Sequence[Axis], points: Sequence[Point], title: str) -> str:
     head = (
         rect(0, 0, WIDTH, HEIGHT, fill="#ffffff"),
         text(24, 30, f"ETTR of {title}", font_size=18, font_weight="bold", fill=palette.INK),
-        text(24, 50, f"{len(points[0].study.outcomes)} replications of each point, the same chance", font_size=12.5, fill=palette.FAINT_INK),
+        text(
+            24,
+            50,
+            f"{len(points[0].study.outcomes)} replications of each point, the same chance",
+            font_size=12.5,
+            fill=palette.FAINT_INK,
+        ),
     )
     inside = "\n".join((element("title", escape(f"ETTR of {title}")), *head, *body))
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + element(
@@ -51,17 +57,30 @@ def _curve(axis: Axis, points: Sequence[Point]) -> Iterator[str]:
     for step in range(5):
         share = low + (high - low) * step / 4
         yield line(LEFT, y(share), WIDTH - RIGHT, y(share), stroke=palette.GRID)
-        yield text(LEFT - 10, y(share) + 4, f"{share * 100:.2f} %", font_size=12, text_anchor="end", fill=palette.FAINT_INK)
+        yield text(
+            LEFT - 10,
+            y(share) + 4,
+            f"{share * 100:.2f} %",
+            font_size=12,
+            text_anchor="end",
+            fill=palette.FAINT_INK,
+        )
     colour, top = palette.RAMPS["F"][0], best(points)
-    path = " ".join(f"{'M' if n == 0 else 'L'}{x(n):.2f} {y(point.ettr.mean):.2f}" for n, point in enumerate(points))
+    path = " ".join(
+        f"{'M' if n == 0 else 'L'}{x(n):.2f} {y(point.ettr.mean):.2f}" for n, point in enumerate(points)
+    )
     yield element("path", d=path, fill="none", stroke=colour, stroke_width=2)
     for n, point in enumerate(points):
         yield line(x(n), y(point.ettr.low), x(n), y(point.ettr.high), stroke=colour, stroke_width=1.5)
         fill = palette.RAMPS["B"][0] if point is top else colour
         said = element("title", escape(f"{axis.field} {point.values[0]}: {point.ettr.mean:.4f}"))
         yield element("circle", said, cx=x(n), cy=y(point.ettr.mean), r=5, fill=fill)
-        yield text(x(n), HEIGHT - BOTTOM + 22, point.values[0], font_size=12, text_anchor="middle", fill=palette.INK)
-    yield text(LEFT + room / 2, HEIGHT - 24, axis.field, font_size=13, text_anchor="middle", fill=palette.FAINT_INK)
+        yield text(
+            x(n), HEIGHT - BOTTOM + 22, point.values[0], font_size=12, text_anchor="middle", fill=palette.INK
+        )
+    yield text(
+        LEFT + room / 2, HEIGHT - 24, axis.field, font_size=13, text_anchor="middle", fill=palette.FAINT_INK
+    )
 
 
 def _map(first: Axis, second: Axis, points: Sequence[Point]) -> Iterator[str]:
@@ -79,10 +98,38 @@ def _map(first: Axis, second: Axis, points: Sequence[Point]) -> Iterator[str]:
             fill = "#" + "".join(f"{round(p + part * (q - p)):02x}" for p, q in zip(LOW, HIGH, strict=True))
             x = LEFT + column * wide
             edge = palette.RAMPS["B"][0] if point is top else "#ffffff"
-            yield rect(x + 1, y + 1, wide - 2, tall - 2, f"{a}, {b}", fill=fill, stroke=edge, stroke_width=3 if point is top else 1)
-            label = text(x + wide / 2, y + tall / 2 + 4, f"{point.ettr.mean * 100:.1f}", font_size=min(13.0, wide / 3.4, tall / 1.3))
+            yield rect(
+                x + 1,
+                y + 1,
+                wide - 2,
+                tall - 2,
+                f"{a}, {b}",
+                fill=fill,
+                stroke=edge,
+                stroke_width=3 if point is top else 1,
+            )
+            label = text(
+                x + wide / 2,
+                y + tall / 2 + 4,
+                f"{point.ettr.mean * 100:.1f}",
+                font_size=min(13.0, wide / 3.4, tall / 1.3),
+            )
             yield group([label], text_anchor="middle", fill=palette.ink_on(fill))
     for column, b in enumerate(second.values):
-        yield text(LEFT + (column + 0.5) * wide, HEIGHT - BOTTOM + 20, b, font_size=12, text_anchor="middle", fill=palette.INK)
-    yield text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 26, second.field, font_size=13, text_anchor="middle", fill=palette.FAINT_INK)
+        yield text(
+            LEFT + (column + 0.5) * wide,
+            HEIGHT - BOTTOM + 20,
+            b,
+            font_size=12,
+            text_anchor="middle",
+            fill=palette.INK,
+        )
+    yield text(
+        (LEFT + WIDTH - RIGHT) / 2,
+        HEIGHT - 26,
+        second.field,
+        font_size=13,
+        text_anchor="middle",
+        fill=palette.FAINT_INK,
+    )
     yield text(24, TOP - 8, first.field, font_size=13, fill=palette.FAINT_INK)

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ...report.figures import count, large, percent
-from ..campaign.ledger import BADPUT, MEANING
+from ..campaign.ledger import MEANING
 from ..study.statistics import Estimate, quantile
 from .answers import Answers, rests_on
 from .words import lasting
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-BAR = 30
+BAR = 20
 
 
 def print_answers(answers: Answers, console: Console) -> None:
@@ -27,7 +27,9 @@ def print_answers(answers: Answers, console: Console) -> None:
     blocks, study = answers.blocks, answers.study
     plan = study.plan
     console.print(Text(blocks.title or blocks.name, style="bold"))
-    console.print(f"{count(plan.machine.gpus)} GPUs on {count(plan.machine.nodes)} hosts; policy {plan.recovering.policy}")
+    console.print(
+        f"{count(plan.machine.gpus)} GPUs on {count(plan.machine.nodes)} hosts; policy {plan.recovering.policy}"
+    )
     console.print()
     console.print(_grid(headline(answers)))
     _section(console, "Where the time goes")
@@ -55,7 +57,11 @@ def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
         yield "goodput", f"{large(answers.tokens_per_s)} tokens/s", "of steps that count, over the wall clock"
     if study.sliding["p50"] == study.sliding["p50"]:
         yield "in the worst hours", percent(study.sliding["p05"]), "ETTR of one hour in twenty is lower"
-    yield "interrupted", lasting(study.mtbf_s), f"mean time between; {count(study.mean('interruptions').mean)} in a run"
+    yield (
+        "interrupted",
+        lasting(study.mtbf_s),
+        f"mean time between; {count(study.mean('interruptions').mean)} in a run",
+    )
     recover = study.pooled("recover_s")
     if recover:
         yield "back after", lasting(quantile(recover, 0.5)), f"median; mean {lasting(fmean(recover))}"
@@ -72,7 +78,11 @@ def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
     if plan.recovering.warm is not None:
         repair = fmean(one.mean_repair for one in study.outcomes)
         most = max(one.most_repair for one in study.outcomes)
-        yield "hosts in repair", f"{repair:.1f}", f"mean; most {most}; {plan.recovering.warm} warm, {plan.recovering.cold} cold spares"
+        yield (
+            "hosts in repair",
+            f"{repair:.1f}",
+            f"mean; most {most}; {plan.recovering.warm} warm, {plan.recovering.cold} cold spares",
+        )
 
 
 def interval(value: Estimate) -> str:
@@ -90,7 +100,7 @@ def _grid(lines: Iterator[tuple[str, str, str]]) -> Table:
 
     grid = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "left"):
-        grid.add_column(no_wrap=justify != "left", justify=justify)  # type: ignore[arg-type]
+        grid.add_column(no_wrap=justify != "left", justify=justify)
     for what, figure, remark in lines:
         grid.add_row(f"  {what}", Text(figure, style="bold"), Text(remark))
     return grid
@@ -103,15 +113,21 @@ def _waterfall(answers: Answers) -> Table:
 
     study = answers.study
     table = Table.grid(padding=(0, 2))
-    for justify in ("left", "right", "right", "left", "left", "left"):
-        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for justify in ("left", "right", "right", "left", "left"):
+        table.add_column(justify=justify, no_wrap=justify == "right" or len(table.columns) != 4)
     hours = study.wall.mean / 3600
     rest = max((share for name, share in study.waterfall.items() if name != "useful"), default=0.0)
     for name, share in study.waterfall.items():
         if share == 0.0 and name != "useful":
             continue
         length = BAR * share / rest if rest and name != "useful" else 0.0
-        table.add_row(f"  {name}", percent(share, 2), f"{share * hours:,.1f} h", bar(min(length, BAR), False), MEANING[name], f"[dim]{BADPUT[name]}[/dim]")
+        table.add_row(
+            f"  {name}",
+            percent(share, 2),
+            f"{share * hours:,.1f} h",
+            bar(min(length, BAR), False),
+            MEANING[name],
+        )
     return table
 
 
@@ -133,12 +149,15 @@ def _worths(answers: Answers) -> Table:
 
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "right", "right"):
-        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(justify=justify, no_wrap=True)
     table.add_row("", "points of ETTR", "interval", "hours of the run")
     for one in answers.worths:
         gain = one.gain
         table.add_row(
-            f"  {one.name}", f"{gain.mean * 100:+.2f}", f"{gain.low * 100:+.2f} to {gain.high * 100:+.2f}", f"{one.hours:+,.1f}"
+            f"  {one.name}",
+            f"{gain.mean * 100:+.2f}",
+            f"{gain.low * 100:+.2f} to {gain.high * 100:+.2f}",
+            f"{one.hours:+,.1f}",
         )
     return table
 
@@ -150,6 +169,10 @@ def _optimum(answers: Answers) -> Iterator[tuple[str, str, str]]:
     assert storage
     now = storage.every * answers.study.plan.step_s
     yield "now", lasting(now), ""
-    yield "exact formula", lasting(found.formula_s), f"for a stall of {lasting(found.stall_s)} and {lasting(found.mtbf_s)} between interruptions"
+    yield (
+        "exact formula",
+        lasting(found.formula_s),
+        f"for a stall of {lasting(found.stall_s)} and {lasting(found.mtbf_s)} between interruptions",
+    )
     edge = "; no optimum between the intervals tried" if found.at_edge else ""
     yield "simulated", lasting(found.simulated_s), f"the optimum is flat{edge}"

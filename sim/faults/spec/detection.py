@@ -64,7 +64,8 @@ class Detection(Part):
     )
     watchdog: Watchdog = Watchdog()
     silent: Duration = Field(
-        default=Lasting(constant=8 * 3600.0), description="until corrupt data is noticed; ByteRobust: over 8 h"
+        default=Lasting(constant=8 * 3600.0),
+        description="until corrupt data is noticed; ByteRobust: over 8 h",
     )
     straggler: Straggler = Straggler(action="tolerate")
     diagnosis: Duration = Lasting(constant=0.0)
@@ -81,5 +82,3 @@ class Detection(Part):
         if self.fixed is not None and "timeout" in self.watchdog.model_fields_set:
             raise ValueError("fixed stands for every way of noticing; leave watchdog.timeout or fixed out")
         return self
-
-

@@ -12,7 +12,20 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ..kinds import get_kind, kind_names
 from ..kinds.kind import ANYWHERE, Kind
-from .fields import Count, Factor, Flag, Number, Part, Positive, PositiveShare, Seconds, SecondsAboveZero, Share, Text, Whole
+from .fields import (
+    Count,
+    Factor,
+    Flag,
+    Number,
+    Part,
+    Positive,
+    PositiveShare,
+    Seconds,
+    SecondsAboveZero,
+    Share,
+    Text,
+    Whole,
+)
 from .laws import EXPONENTIAL, Arrival, Duration
 from .targets import Target, parse_target
 
@@ -23,7 +36,9 @@ MAGNITUDES = ("slow_factor", "bandwidth_factor", "latency_add", "notice")
 class Magnitude(Part):
     """How strong a fault is."""
 
-    slow_factor: Factor | None = Field(default=None, description="time of a step or kernel over the healthy one")
+    slow_factor: Factor | None = Field(
+        default=None, description="time of a step or kernel over the healthy one"
+    )
     bandwidth_factor: PositiveShare | None = Field(default=None, description="share of the rate that is left")
     latency_add: Seconds | None = Field(default=None, description="added to every message")
     notice: Seconds | None = Field(default=None, description="warning before a graceful stop")
@@ -40,7 +55,9 @@ def check_magnitudes(kind: Kind, given: Magnitude, where: str) -> None:
 class Event(Magnitude):
     """One fault at a known time, or a file of them. Without ``at`` and ``at_step`` it is there from the start."""
 
-    trace: Text | None = Field(default=None, description="CSV of time,kind,target,duration,magnitude; or Greyhound's format")
+    trace: Text | None = Field(
+        default=None, description="CSV of time,kind,target,duration,magnitude; or Greyhound's format"
+    )
     at: Seconds | None = Field(default=None, description="after the start of the run")
     at_step: Whole | None = Field(default=None, description="when that many steps are done")
     kind: Text | None = Field(default=None, examples=["gpu_fatal"])
@@ -161,7 +178,8 @@ class Faults(Part):
     seed: Whole = 7
     clock: Literal["exposure", "wall"] = "exposure"
     restore_exposed: Flag = Field(
-        default=True, description="exposure clock: whether failures arrive while the job initialises and loads"
+        default=True,
+        description="exposure clock: whether failures arrive while the job initialises and loads",
     )
     presets: Annotated[tuple[Text, ...], BeforeValidator(_list)] = ()
     scale: Positive = Field(default=1.0, description="multiplies every rate, of presets and processes")

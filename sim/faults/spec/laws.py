@@ -114,5 +114,7 @@ def _gaps(value: Any) -> Any:
     return {value: {}} if isinstance(value, str) else value
 
 
-Arrival = Annotated[Gaps, BeforeValidator(_gaps), Field(examples=["exponential", {"weibull": {"shape": 0.78}}])]
+Arrival = Annotated[
+    Gaps, BeforeValidator(_gaps), Field(examples=["exponential", {"weibull": {"shape": 0.78}}])
+]
 EXPONENTIAL = Gaps(exponential=Nothing())

@@ -7,7 +7,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from ....hardware.quantities import format_quantity, parse_quantity
-from .fields import Count, Interval, Part, Positive, PositiveShare, Rate, Seconds, SecondsAboveZero, Share, Size, Whole
+from .fields import (
+    Count,
+    Interval,
+    Part,
+    Positive,
+    PositiveShare,
+    Rate,
+    Seconds,
+    SecondsAboveZero,
+    Share,
+    Size,
+    Whole,
+)
 from .laws import Duration, Lasting, Lognormal
 
 Policy = Literal["restart", "in_process", "hot_spare", "peer_memory", "elastic_dp", "per_step_ft"]
@@ -45,11 +57,16 @@ class Requeue(Part):
 class Schedule(Part):
     """Until hosts are there: with a warm spare or the same hosts, or out of the queue."""
 
-    standby: Seconds = Field(default=60.0, description="ByteRobust: hot update and standby 46 to 70 s, at any size")
+    standby: Seconds = Field(
+        default=60.0, description="ByteRobust: hot update and standby 46 to 70 s, at any size"
+    )
     requeue: Requeue = Requeue()
 
 
-Point = tuple[Count, Annotated[float, BeforeValidator(lambda v: parse_quantity(v, "seconds") if isinstance(v, str) else v)]]
+Point = tuple[
+    Count,
+    Annotated[float, BeforeValidator(lambda v: parse_quantity(v, "seconds") if isinstance(v, str) else v)],
+]
 
 
 class Init(Part):
@@ -154,7 +171,8 @@ class Recovery(Part):
     policy: Policy = "restart"
     fallback: tuple[TierName, ...] = ("peer_memory", "local_disk", "storage")
     p_bad_copy: Share = Field(
-        default=0.0, description="chance that a copy in memory or on disk is bad: one failed restart, then the next tier"
+        default=0.0,
+        description="chance that a copy in memory or on disk is bad: one failed restart, then the next tier",
     )
     spares: Spares = Spares()
     repair: Repair = Repair()
@@ -162,7 +180,8 @@ class Recovery(Part):
     elastic: Elastic = Elastic()
     crash_loop: CrashLoop = CrashLoop()
     in_process: Seconds = Field(
-        default=30.0, description="in_process: abort, barrier and re-entry; NVRx: 0.5 s + 10 ms a kernel, grace 5 s, barriers"
+        default=30.0,
+        description="in_process: abort, barrier and re-entry; NVRx: 0.5 s + 10 ms a kernel, grace 5 s, barriers",
     )
 
 
@@ -180,13 +199,19 @@ class StorageTier(Part):
     persist: FromBytes = Field(default="from_bytes", description="async: until durable, after the snapshot")
     load: FromBytes = "from_bytes"
     on_overlap: Literal["skip", "queue", "block"] | None = None
-    keep: Count = Field(default=20, description="copies kept; corruption noticed later than that has no way back")
-    bytes: Size | None = Field(default=None, description="of a whole checkpoint; default: the model's, 14 a parameter")
+    keep: Count = Field(
+        default=20, description="copies kept; corruption noticed later than that has no way back"
+    )
+    bytes: Size | None = Field(
+        default=None, description="of a whole checkpoint; default: the model's, 14 a parameter"
+    )
     bandwidth: Rate = Field(
-        default=100e9, description="of writing; 40 measured runs 50 to 200 GB/s, ByteCheckpoint table 8: 111 GB/s"
+        default=100e9,
+        description="of writing; 40 measured runs 50 to 200 GB/s, ByteCheckpoint table 8: 111 GB/s",
     )
     read_bandwidth: Rate = Field(
-        default=44e9, description="of loading; ByteCheckpoint table 8: 405B on 8,960 GPUs in 129 s (secondary)"
+        default=44e9,
+        description="of loading; ByteCheckpoint table 8: 405B on 8,960 GPUs in 129 s (secondary)",
     )
     per_host: Rate = Field(default=25e9, description="of a host's front-end network; 200 Gb/s: an assumption")
 

@@ -20,7 +20,13 @@ from ..kinds.kind import ANYWHERE
 
 _PART = re.compile(r"([a-z]+)(?:/(\d+))?")
 _WHOLE = ("job", "storage")
-_INSIDE = {"gpu": ("node",), "nic": ("node",), "rail": ("node", "leaf"), "link": ("node",), "node": ("rack", "leaf")}
+_INSIDE = {
+    "gpu": ("node",),
+    "nic": ("node",),
+    "rail": ("node", "leaf"),
+    "link": ("node",),
+    "node": ("rack", "leaf"),
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,9 @@ def parse_target(text: str) -> Target:
     own, _, rest = text.strip().partition("@")
     match = _PART.fullmatch(own)
     if match is None:
-        raise ValueError(f"{text!r} names no target; write scope/index, such as gpu/37, rail/3@node/12 or job")
+        raise ValueError(
+            f"{text!r} names no target; write scope/index, such as gpu/37, rail/3@node/12 or job"
+        )
     scope, number = match[1], match[2]
     if scope not in ANYWHERE:
         raise unknown_name("scope", scope, ANYWHERE)

@@ -134,7 +134,9 @@ def sliding_ettr(outcome: Outcome, window_s: float = WINDOW_S) -> list[float]:
     return [(b - a) / window_s for a, b in zip(done, done[1:], strict=False)]
 
 
-def study(plan: Plan, run: Run, *, replications: int | None = None, progress: Progress | None = None) -> Study:
+def study(
+    plan: Plan, run: Run, *, replications: int | None = None, progress: Progress | None = None
+) -> Study:
     """As many replications as asked for, or until the interval of the ETTR is narrow enough."""
     wanted = replications if replications is not None else run.replications
     say = progress or (lambda _: None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..campaign.chance import Law
 from ..campaign.outcome import Outcome
-from ..campaign.plan import Plan, Tier
+from ..campaign.plan import Notice, Plan, Recovering, Tier
 from ..kinds import get_kind
 from .closed_forms import optimal_interval
 from .statistics import Estimate, ratio_difference
@@ -65,7 +65,11 @@ def mitigation_variants(study: Study) -> Iterator[Variant]:
             yield _of(plan, "hot spares", recovering=replace(rules, policy="hot_spare"))
             yield _of(plan, "restart in process", recovering=replace(rules, policy="in_process"))
     else:
-        half = replace(rules.fixed, a=rules.fixed.a / 2, b=rules.fixed.b if rules.fixed.kind != "uniform" else rules.fixed.b / 2)
+        half = replace(
+            rules.fixed,
+            a=rules.fixed.a / 2,
+            b=rules.fixed.b if rules.fixed.kind != "uniform" else rules.fixed.b / 2,
+        )
         yield _of(plan, "restart twice as fast", recovering=replace(rules, fixed=half))
     if rules.warm is not None and rules.policy != "elastic_dp":
         yield _of(plan, "4 more warm spares", recovering=replace(rules, warm=rules.warm + 4))
@@ -111,12 +115,12 @@ def _with_tier(plan: Plan, tier: Tier) -> Plan:
     return replace(plan, tiers=tuple(tier if one.name == tier.name else one for one in plan.tiers))
 
 
-def _at_once(plan: Plan) -> object:
+def _at_once(plan: Plan) -> Notice:
     zero = Law("constant", 0.0)
     return replace(plan.notice, fixed=zero, silent=zero)
 
 
-def _twice_as_fast(plan: Plan) -> object:
+def _twice_as_fast(plan: Plan) -> Recovering:
     rules = plan.recovering
     return replace(
         rules,
