@@ -1,7 +1,7 @@
 """From what a document says to a campaign with every number at hand.
 
-Knows every block and how the numbers follow; asks the step engine for the step time. What does not fit together
-is refused here, by the name of its field.
+Knows every block and how the numbers follow; asks the step engine for the step time. What does not fit
+together is refused here, by the name of its field.
 """
 
 from __future__ import annotations
@@ -56,10 +56,17 @@ def blocks_of(loaded: Scenario | Bare) -> Blocks:
     if isinstance(loaded, Bare):
         machine = bare_machine(loaded.cluster, loaded.faults.domains, loaded.recovery.elastic.replicas)
         return Blocks(
-            name=loaded.name, title=loaded.title, scenario=None, machine=machine, step_time=loaded.step_time,
-            faults=loaded.faults, detection=loaded.detection, recovery=loaded.recovery,
-            checkpoint=loaded.checkpoint, run=loaded.run,
-        )  # fmt: skip
+            name=loaded.name,
+            title=loaded.title,
+            scenario=None,
+            machine=machine,
+            step_time=loaded.step_time,
+            faults=loaded.faults,
+            detection=loaded.detection,
+            recovery=loaded.recovery,
+            checkpoint=loaded.checkpoint,
+            run=loaded.run,
+        )
     if loaded.faults is None:
         raise ValueError(
             f"{loaded.name}: this scenario has no block faults; give it one, as in "
@@ -347,7 +354,8 @@ def _check(blocks: Blocks, plan: Plan) -> None:
     peer = blocks.checkpoint.peer_memory
     if peer and peer.replicas > plan.machine.nodes:
         raise ValueError(
-            f"checkpoint.peer_memory.replicas: {peer.replicas} copies need as many hosts, not {plan.machine.nodes}"
+            f"checkpoint.peer_memory.replicas: {peer.replicas} copies need as many hosts, not "
+            f"{plan.machine.nodes}"
         )
     silent = any(get_kind(source.kind).effect == "silent" for source in plan.sources) or any(
         event.kind.effect == "silent" for event in plan.events
@@ -356,8 +364,10 @@ def _check(blocks: Blocks, plan: Plan) -> None:
         held_s = blocks.checkpoint.storage.keep * storage.every * plan.step_s
         if held_s < plan.notice.silent.longest():
             raise ValueError(
-                f"checkpoint.storage.keep: {blocks.checkpoint.storage.keep} copies reach back {held_s / 3600:.1f} h, but "
-                f"corruption is noticed after up to {plan.notice.silent.longest() / 3600:.1f} h; nothing clean would be left"
+                f"checkpoint.storage.keep: {blocks.checkpoint.storage.keep} copies reach back "
+                f"{held_s / 3600:.1f} h, but "
+                f"corruption is noticed after up to {plan.notice.silent.longest() / 3600:.1f} h; nothing "
+                f"clean would be left"
             )
     blind = "watchdog" not in plan.notice.order and plan.notice.fixed is None
     if blind and any(get_kind(source.kind).effect == "hang" for source in plan.sources):
@@ -367,7 +377,9 @@ def _check(blocks: Blocks, plan: Plan) -> None:
 
 
 def _prepare(plan: Plan) -> None:
-    """Have the step model replay what slow faults may come, and refuse what it does not know before any work."""
+    """Have the step model replay what slow faults may come, and refuse what it does not know before any
+    work.
+    """
     effects: list[Effect] = []
     for source in plan.sources:
         kind = get_kind(source.kind)

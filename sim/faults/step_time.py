@@ -1,12 +1,13 @@
 """The time of a step under a set of active effects: simulated once for each set, and kept.
 
-With a given step time, slow parts slow the whole step by the worst of their factors (steps are synchronous), and a
-weak link needs its ``slow_factor`` stated. With a model, slow GPUs and weak NICs are replayed by the step engine.
+With a given step time, slow parts slow the whole step by the worst of their factors (steps are synchronous),
+and a weak link needs its ``slow_factor`` stated. With a model, slow GPUs and weak NICs are replayed by the
+step engine.
 
-Two simplifications keep the number of replays small, and both were looked at on Llama 3.1 405B on 16,384 GPUs.
-Effects in different data-parallel replicas count as the worst of them alone (two slow hosts in two replicas: 1.026,
-the worst of them alone: 1.021). An effect alone in its replica counts as if it sat in the nearest of the first, the
-middle and the last pipeline stage (between 1.016 and 1.026 over all stages).
+Two simplifications keep the number of replays small, and both were looked at on Llama 3.1 405B on 16,384
+GPUs. Effects in different data-parallel replicas count as the worst of them alone (two slow hosts in two
+replicas: 1.026, the worst of them alone: 1.021). An effect alone in its replica counts as if it sat in the
+nearest of the first, the middle and the last pipeline stage (between 1.016 and 1.026 over all stages).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from .spec.machine import Machine
 
 Trouble = frozenset[tuple[int, str, float]]
-"""(rank, "" or the rank's own link, factor): kernels that take so many times as long, or the share of a link."""
+"""(rank, "" or the rank's own link, factor): kernels that take so many times as long, or the share of a
+link.
+"""
 
 KNOWN = ("slow_factor of a GPU, rank or node", "bandwidth_factor of a nic, or of a rail inside a node")
 
@@ -40,7 +43,8 @@ class GivenStep:
         """How much one effect slows a step. ValueError where nothing says so."""
         if effect.slow_factor is None:
             raise ValueError(
-                f"{effect.kind} {effect.target}: with a given step_time nothing says how much slower steps are; "
+                f"{effect.kind} {effect.target}: with a given step_time nothing says how much slower steps "
+                f"are; "
                 "give slow_factor"
             )
         return effect.slow_factor

@@ -1,9 +1,9 @@
 """Checkpoints in numbers: how long steps stall, when a copy is durable, how long it takes to load.
 
-Knows bytes, links and storage. What a document gives as a duration is taken; ``from_bytes`` follows from the size:
-14 bytes a parameter (BF16 weights 2, FP32 master weights 4, Adam's moments 8: textbook bill without gradients),
-every rank writing its own share (Megatron-Core's fully parallel saving), hosts at their front-end rate, the storage
-at its own.
+Knows bytes, links and storage. What a document gives as a duration is taken; ``from_bytes`` follows from the
+size: 14 bytes a parameter (BF16 weights 2, FP32 master weights 4, Adam's moments 8: textbook bill without
+gradients), every rank writing its own share (Megatron-Core's fully parallel saving), hosts at their front-end
+rate, the storage at its own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 BYTES_PER_PARAMETER = 14.0
 COPY_SHARE = 0.8
-"""Of PCIe's rate that a copy from a GPU to pinned host memory reaches: 55.4 of 63 GB/s measured towards the GPU;
-some is left to others. An assumption."""
+"""Of PCIe's rate that a copy from a GPU to pinned host memory reaches: 55.4 of 63 GB/s measured towards the
+GPU; some is left to others. An assumption."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +64,23 @@ def sizes_of(scenario: Scenario | None, spec: Checkpoint, nodes: int, gpus: int)
 
 
 def tiers_of(spec: Checkpoint, sizes: Sizes, step_s: float) -> Iterator[Tier]:
-    """Every tier, those in memory first. ValueError for an overlap without a rule, or a size that nobody knows."""
+    """Every tier, those in memory first. ValueError for an overlap without a rule, or a size that nobody
+    knows.
+    """
     if spec.peer_memory:
         peer = spec.peer_memory
         stall = _or(peer.stall, lambda: _copy(sizes, "checkpoint.peer_memory.stall"))
         load = _or(peer.load, lambda: _over_network(sizes))
         yield Tier(
-            name="peer_memory", every=peer.every.in_steps(step_s), stall_s=stall, lag_s=0.0, load_s=load,
-            save_s=stall, group=peer.replicas, across=peer.placement == "cross_failure_domain",
-        )  # fmt: skip
+            name="peer_memory",
+            every=peer.every.in_steps(step_s),
+            stall_s=stall,
+            lag_s=0.0,
+            load_s=load,
+            save_s=stall,
+            group=peer.replicas,
+            across=peer.placement == "cross_failure_domain",
+        )
     if spec.local_disk:
         disk = spec.local_disk
 
@@ -104,7 +112,8 @@ def _storage(spec: StorageTier, sizes: Sizes, step_s: float) -> Tier:
     if persist > tau + stall:
         if spec.on_overlap is None:
             raise ValueError(
-                f"checkpoint.storage.on_overlap: writing takes {persist:,.1f} s, but the next checkpoint comes after "
+                f"checkpoint.storage.on_overlap: writing takes {persist:,.1f} s, but the next checkpoint "
+                f"comes after "
                 f"{tau + stall:,.1f} s; say what happens then: skip, queue or block"
             )
         if spec.on_overlap == "skip":  # the first one that finds the last one written

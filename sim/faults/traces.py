@@ -1,8 +1,9 @@
 """Files of faults: CSV of ours, which the event log writes too, and the injector's format of Greyhound.
 
-Knows both formats and who is to blame for a line that does not fit. Greyhound (arXiv:2410.12588, ATC'25; class
-FailSlowInjector of its artifact): ``start;end;[ranks];delay`` delays these ranks by that many seconds in every
-iteration; ``comm;start;end;[src,dst]`` floods the NICs of two ranks. Times are seconds since the start.
+Knows both formats and who is to blame for a line that does not fit. Greyhound (arXiv:2410.12588, ATC'25;
+class FailSlowInjector of its artifact): ``start;end;[ranks];delay`` delays these ranks by that many seconds
+in every iteration; ``comm;start;end;[src,dst]`` floods the NICs of two ranks. Times are seconds since the
+start.
 """
 
 from __future__ import annotations

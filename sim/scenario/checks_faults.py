@@ -58,7 +58,9 @@ def machine_of(cluster: ClusterSpec, layout: Parallelism | None, domains: Domain
 
 
 def bare_machine(cluster: BareCluster, domains: Domains, replicas: int | None) -> Machine:
-    """The cluster of a campaign without a model: replicas, if it has any, are even shares of the GPUs in a row."""
+    """The cluster of a campaign without a model: replicas, if it has any, are even shares of the GPUs in a
+    row.
+    """
     per_node = min(cluster.gpus, cluster.gpus_per_node)
     return Machine(
         gpus=cluster.gpus,

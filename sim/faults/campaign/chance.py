@@ -1,7 +1,7 @@
 """Chance: streams of random numbers by purpose, laws of durations, and the gaps between failures.
 
-Every source of faults has streams of its own, so that switching one off, or changing what recovery does, leaves
-all others as they were: variants share their random numbers. Knows no units but seconds.
+Every source of faults has streams of its own, so that switching one off, or changing what recovery does,
+leaves all others as they were: variants share their random numbers. Knows no units but seconds.
 """
 
 from __future__ import annotations

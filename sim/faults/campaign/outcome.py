@@ -26,11 +26,11 @@ class Entry:
 
 @dataclass(slots=True)
 class Outcome:
-    """``seconds`` by category; ``pieces``: (from, until, useful seconds) of the wall clock, in order; ``repairs``: hosts
-    in repair from each time on, of a logged replication.
+    """``seconds`` by category; ``pieces``: (from, until, useful seconds) of the wall clock, in order;
+    ``repairs``: hosts in repair from each time on, of a logged replication.
 
-    ``ended``: goal, horizon, no_progress. ``mean_repair`` are hosts in repair over time, ``exposed_s`` the time in
-    which failures of the job's own clock could arrive.
+    ``ended``: goal, horizon, no_progress. ``mean_repair`` are hosts in repair over time, ``exposed_s`` the
+    time in which failures of the job's own clock could arrive.
     """
 
     number: int

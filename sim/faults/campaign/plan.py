@@ -1,4 +1,5 @@
-"""A campaign with every number at hand: what one replication needs, and nothing that it would have to look up.
+"""A campaign with every number at hand: what one replication needs, and nothing that it would have to look
+up.
 
 Plain data in SI units, so that worker processes take it as it is.
 """
@@ -33,7 +34,8 @@ StepTime = Callable[[frozenset[Effect]], float]
 
 @dataclass(frozen=True, kw_only=True)
 class Tier:
-    """A place for checkpoints. ``every`` counts steps, ``lag_s`` is from the end of the stall until the copy is durable.
+    """A place for checkpoints. ``every`` counts steps, ``lag_s`` is from the end of the stall until the copy
+    is durable.
 
     ``group``: peer memory's hosts per group; 0 elsewhere. ``save_s`` is a whole save with nothing else to do.
     """

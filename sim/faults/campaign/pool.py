@@ -93,7 +93,9 @@ class Pool:
         self.returned()
 
     def broken(self, slot: int, repair: Law | None, kind: str, *, fixed: bool) -> None:
-        """The host of a slot leaves for repair; ``fixed``: it is well again after that time, whatever the rule."""
+        """The host of a slot leaves for repair; ``fixed``: it is well again after that time, whatever the
+        rule.
+        """
         if not self.unlimited:
             self.count(1)
         host = self.slots[slot] if self.tracked else 0

@@ -22,7 +22,8 @@ CHECKED = ("gpu", "nic", "switch", "host")
 def noticed_after(notice: Notice, fault: Fault, stream: Random) -> float:
     """Seconds from the fault until someone knows: the earliest applicable way of ``notice.order``.
 
-    A hang has no error: only the watchdog ends it, and then its error is noticed like any other. Always one draw.
+    A hang has no error: only the watchdog ends it, and then its error is noticed like any other. Always one
+    draw.
     """
     phase = stream.random()
     if notice.fixed:
@@ -58,8 +59,8 @@ class Copy:
 def survives(tier: Tier, lost: set[int], nodes: int) -> bool:
     """Whether a tier still has every host's part when the hosts ``lost`` are gone.
 
-    Peer memory: groups of ``tier.group`` hosts hold each other's parts; across: the members of a group lie as far
-    apart as can be, so that no rack or leaf holds two.
+    Peer memory: groups of ``tier.group`` hosts hold each other's parts; across: the members of a group lie as
+    far apart as can be, so that no rack or leaf holds two.
     """
     if tier.name == "storage" or not lost:
         return True
@@ -117,8 +118,8 @@ def silent_rollback(silent: Silent, step: int) -> Silent:
 def close(state: State, step: int) -> float:
     """Book the time since the restart: up to the checkpoint after ``step`` as it was, the rest as lost.
 
-    Where ``step`` lies before the restart, all of it is lost, and what had counted since the checkpoint on storage.
-    Returns the lost seconds.
+    Where ``step`` lies before the restart, all of it is lost, and what had counted since the checkpoint on
+    storage. Returns the lost seconds.
     """
     timeline, ledger = state.timeline, state.ledger
     if step < timeline.first:

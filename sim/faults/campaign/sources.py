@@ -81,7 +81,9 @@ class Poisson:
 
 
 class Renewal:
-    """A unit fails after a gap of the law, divided by the frailty of its host; its age starts at zero then."""
+    """A unit fails after a gap of the law, divided by the frailty of its host; its age starts at zero
+    then.
+    """
 
     def __init__(self, source: Source, streams: Streams, frailty: Callable[[int], float] | None) -> None:
         assert source.gap is not None

@@ -161,9 +161,15 @@ class State:
         if repair is None and kind.repair_s is not None:
             repair = Law("constant", kind.repair_s)
         fault = Fault(
-            kind=kind, name=name, target=target, nodes=nodes, duration_s=duration, repair=repair, effect=effect,
+            kind=kind,
+            name=name,
+            target=target,
+            nodes=nodes,
+            duration_s=duration,
+            repair=repair,
+            effect=effect,
             notice=notice,
-        )  # fmt: skip
+        )
         if kind.effect == "crash" and effect.bandwidth_factor is not None:  # fails over or is routed around
             fault.kind = replace(kind, effect="slow")
         if kind.effect == "pause" and (duration or 0.0) > self.plan.notice.flap_budget_s:
@@ -206,12 +212,18 @@ class State:
             strength = next((x for x in (effect.slow_factor, effect.bandwidth_factor) if x is not None), nan)
             duration = nan if fault.duration_s is None else fault.duration_s
             fault.entry = Entry(
-                at_s=self.env.now, kind=fault.kind.name, target=str(fault.target), duration_s=duration,
-                magnitude=strength, effect=fault.kind.effect, source=fault.name,
-            )  # fmt: skip
+                at_s=self.env.now,
+                kind=fault.kind.name,
+                target=str(fault.target),
+                duration_s=duration,
+                magnitude=strength,
+                effect=fault.kind.effect,
+                source=fault.name,
+            )
             out.log.append(fault.entry)
 
-    # Effects that last ---------------------------------------------------------------------------------------
+    # Effects that last
+    # ---------------------------------------------------------------------------------------
 
     def _afflict(self, source: Source) -> None:
         """Which units have a lasting fault from the start."""
@@ -281,7 +293,8 @@ class State:
         draw = 1.0 - self.streams.get("false_positive").random()
         return 1 if chance >= 1.0 else max(1, ceil(log(draw) / log(1.0 - chance)))
 
-    # The exposure clock --------------------------------------------------------------------------------------
+    # The exposure clock
+    # --------------------------------------------------------------------------------------
 
     def next_exposed(self) -> float:
         """Exposure until the next failure of the job's own clock; inf on the wall clock."""

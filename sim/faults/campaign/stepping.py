@@ -1,7 +1,7 @@
 """The job while it runs: stretches of equal steps from one change to the next.
 
-A stretch ends with whatever comes first: a failure, the end of an effect, the goal, the horizon, a drain. Between
-them nothing is simulated.
+A stretch ends with whatever comes first: a failure, the end of an effect, the goal, the horizon, a drain.
+Between them nothing is simulated.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Stop:
     """Why the job stopped stepping.
 
-    fault, silent, false_positive: work since a checkpoint is lost. evict: the same, on purpose. drain, planned,
-    regrow: nothing is lost. goal, horizon: it is over.
+    fault, silent, false_positive: work since a checkpoint is lost. evict: the same, on purpose. drain,
+    planned, regrow: nothing is lost. goal, horizon: it is over.
     """
 
     why: str
@@ -43,7 +43,9 @@ class Leaving:
 
 
 def stepping(state: State) -> Generator[simpy.Event, None, Stop]:
-    """Step until something stops the job. The ledger is not touched; whoever handles the stop books the time."""
+    """Step until something stops the job. The ledger is not touched; whoever handles the stop books the
+    time.
+    """
     state.mode = "run"
     state.timeline = Timeline(state.now, state.step)
     place, pause_as = Place(state.step), "slow"
@@ -217,7 +219,9 @@ def _arrived(state: State, stretch: Stretch, place: Place, what: str, leaving: L
 
 
 def _lose_step(state: State, stretch: Stretch, place: Place, fault: Fault) -> tuple[Place, str]:
-    """Per-step fault tolerance: the step in flight ends and does not count; its replica is away for a while."""
+    """Per-step fault tolerance: the step in flight ends and does not count; its replica is away for a
+    while.
+    """
     machine, rules = state.plan.machine, state.plan.recovering
     stream = state.streams.get(f"{fault.name}/replica")
     live = [replica for replica in range(machine.replicas) if replica not in state.down_replicas]

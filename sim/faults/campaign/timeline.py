@@ -1,4 +1,5 @@
-"""Steps and checkpoints between two restarts, in closed form: a fault-free stretch costs the same at any length.
+"""Steps and checkpoints between two restarts, in closed form: a fault-free stretch costs the same at any
+length.
 
 A stretch is a time in which nothing changes: steps of one length, and after every N-th step a stall for a
 checkpoint. Stretches of one incarnation of the job follow one another without a gap. Knows no faults.
@@ -14,8 +15,8 @@ Due = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the job stands: ``steps`` done, ``part`` of the next one; or before it, what is left of a pause and of a
-    checkpoint's stall.
+    """Where the job stands: ``steps`` done, ``part`` of the next one; or before it, what is left of a pause
+    and of a checkpoint's stall.
     """
 
     steps: int
@@ -26,9 +27,9 @@ class Place:
 
 @dataclass(slots=True)
 class Stretch:
-    """From ``start_s`` on, at ``place``. A step takes ``step_s``, of which ``useful_s`` is what the same work takes
-    with nothing wrong, and ``slow_s`` what slow parts add; the rest is missing replicas. ``pause_as`` is what the
-    pause is accounted as.
+    """From ``start_s`` on, at ``place``. A step takes ``step_s``, of which ``useful_s`` is what the same work
+    takes with nothing wrong, and ``slow_s`` what slow parts add; the rest is missing replicas. ``pause_as``
+    is what the pause is accounted as.
     """
 
     start_s: float
@@ -109,8 +110,8 @@ class Stretch:
         return Place(steps, min(1.0, (time_s - free) / self.step_s))
 
     def saved_by(self, time_s: float, every: int) -> int:
-        """The last multiple of ``every`` whose checkpoint has stalled the job to its end; 0 where there is none in
-        this stretch."""
+        """The last multiple of ``every`` whose checkpoint has stalled the job to its end; 0 where there is
+        none in this stretch."""
         place = self.at(time_s)
         whole = place.steps - (1 if place.stall_s > 1e-12 * abs(time_s) else 0)
         last = whole // every * every
@@ -118,7 +119,9 @@ class Stretch:
         return last if last >= began else 0
 
     def spent(self, place: Place) -> dict[str, float]:
-        """What the time from the start to ``place`` went into, by category. Shares of a step count as they are."""
+        """What the time from the start to ``place`` went into, by category. Shares of a step count as they
+        are.
+        """
         steps = place.steps - self.place.steps + place.part - self.place.part
         stall = self.place.stall_s + self._stalls(self.place.steps, place.steps) - place.stall_s
         spent = {

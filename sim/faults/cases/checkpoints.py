@@ -52,7 +52,8 @@ def blocking(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
             words = "exposed" if exposed else "not exposed"
             yield Row(
                 number="1",
-                title=f"blocking checkpoints: M {m:g}, C {c:.3g}, D {d:g}, R {r:g}, tau {tau:g} min, restore {words}",
+                title=f"blocking checkpoints: M {m:g}, C {c:.3g}, D {d:g}, R {r:g}, tau {tau:g} min, restore "
+                f"{words}",
                 expected=percent(want, 3),
                 found=f"{percent(got.mean, 3)} ({off:+.1f} SE)",
                 tolerance="3 SE, 0.2 %",
@@ -132,7 +133,8 @@ def asynchronous(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
         off = deviations(got, want)
         yield Row(
             number="4",
-            title=f"asynchronous checkpoints: M {m:g}, stall {s:.3g}, durable after {p:g}, D {d:g}, R {r:g}, tau {tau:g} min",
+            title=f"asynchronous checkpoints: M {m:g}, stall {s:.3g}, durable after {p:g}, D {d:g}, R {r:g}, "
+            f"tau {tau:g} min",
             expected=percent(want, 3),
             found=f"{percent(got.mean, 3)} ({off:+.1f} SE)",
             tolerance="3 SE",

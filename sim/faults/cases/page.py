@@ -8,9 +8,9 @@ from .case import Row
 
 HEAD = """# Reliability: closed forms and published cases
 
-Written by `stepsim faults --cases docs/reliability.md`; do not edit. Each row is a campaign simulated event by event and
-held against a formula or a publication. SE: standard errors of the replications. What the words of a campaign mean, and
-the formulas, stand in [faults.md](faults.md).
+Written by `stepsim faults --cases docs/reliability.md`; do not edit. Each row is a campaign simulated event
+by event and held against a formula or a publication. SE: standard errors of the replications. What the words
+of a campaign mean, and the formulas, stand in [faults.md](faults.md).
 
 """
 

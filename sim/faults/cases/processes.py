@@ -82,17 +82,27 @@ def sizes(runs: int = 40) -> Iterator[Row]:
         got = found.mtbf_s / 3600
         if close:
             yield Row(
-                number="7", title=f"RSC-1's rate on {gpus:,} GPUs: mean time between failures", expected=said,
-                found=f"{got:.4g} h", tolerance="2 %", verdict=verdict(abs(got / hours - 1) <= 0.02),
+                number="7",
+                title=f"RSC-1's rate on {gpus:,} GPUs: mean time between failures",
+                expected=said,
+                found=f"{got:.4g} h",
+                tolerance="2 %",
+                verdict=verdict(abs(got / hours - 1) <= 0.02),
                 source="arXiv:2410.21680, arXiv:2602.00277",
-            )  # fmt: skip
+            )
         else:
             yield Row(
-                number="7b", title="the same on 1,024 GPUs: must not match", expected=said, found=f"{got:.3g} h",
-                tolerance="-", verdict="explained" if got > 20 else "missed", source="arXiv:2410.21680",
-                note="per-host hardware rates give 28.8 h; what interrupts small jobs is software and a few bad hosts, "
+                number="7b",
+                title="the same on 1,024 GPUs: must not match",
+                expected=said,
+                found=f"{got:.3g} h",
+                tolerance="-",
+                verdict="explained" if got > 20 else "missed",
+                source="arXiv:2410.21680",
+                note="per-host hardware rates give 28.8 h; what interrupts small jobs is software and a few "
+                "bad hosts, "
                 "which belong in a process of scope job and in heterogeneity.node_frailty",
-            )  # fmt: skip
+            )
 
 
 def standbys() -> Iterator[Row]:
@@ -100,10 +110,14 @@ def standbys() -> Iterator[Row]:
     sizes_ = (128, 256, 512, 1024)
     got = [p99_spares(nodes, 1.2e-3) for nodes in sizes_]
     yield Row(
-        number="12", title="standbys for 128/256/512/1,024 hosts at 1.2e-3 a day", expected="2/2/3/4",
-        found="/".join(map(str, got)), tolerance="exact", verdict=verdict(got == [2, 2, 3, 4]),
+        number="12",
+        title="standbys for 128/256/512/1,024 hosts at 1.2e-3 a day",
+        expected="2/2/3/4",
+        found="/".join(map(str, got)),
+        tolerance="exact",
+        verdict=verdict(got == [2, 2, 3, 4]),
         source="arXiv:2509.16293",
-    )  # fmt: skip
+    )
 
 
 def slow_document(gpus: int, process: dict[str, Any], clock: str = "wall") -> dict[str, Any]:
@@ -125,10 +139,14 @@ def slow_hosts(runs: int = 2000) -> Iterator[Row]:
         got = mean_of([wall / (30 * DAY) for wall in found.walls], 0.95)
         off = deviations(got, want)
         yield Row(
-            number="16", title=f"0.5 % of hosts 10 % slow, {nodes} hosts: mean step over the healthy one",
-            expected=f"{want:.5f}", found=f"{got.mean:.5f} ({off:+.1f} SE)", tolerance="3 SE",
-            verdict=verdict(abs(off) <= 3), source="arXiv:2402.15627; derived",
-        )  # fmt: skip
+            number="16",
+            title=f"0.5 % of hosts 10 % slow, {nodes} hosts: mean step over the healthy one",
+            expected=f"{want:.5f}",
+            found=f"{got.mean:.5f} ({off:+.1f} SE)",
+            tolerance="3 SE",
+            verdict=verdict(abs(off) <= 3),
+            source="arXiv:2402.15627; derived",
+        )
 
 
 def episodes(runs: int = 40) -> Iterator[Row]:
@@ -139,10 +157,14 @@ def episodes(runs: int = 40) -> Iterator[Row]:
         got = run_case(slow_document(16384, process), runs).ettr
         off = deviations(got, want)
         yield Row(
-            number="17", title=f"slow episodes of 3 h ({law}), 0.002 per host and day, factor 1.34: throughput",
-            expected=f"{want:.4f}", found=f"{got.mean:.4f} ({off:+.1f} SE)", tolerance="3 SE, and the edge of 30 d",
-            verdict=verdict(abs(off) <= 3.3), source="M/G/inf (docs/faults.md)",
-        )  # fmt: skip
+            number="17",
+            title=f"slow episodes of 3 h ({law}), 0.002 per host and day, factor 1.34: throughput",
+            expected=f"{want:.4f}",
+            found=f"{got.mean:.4f} ({off:+.1f} SE)",
+            tolerance="3 SE, and the edge of 30 d",
+            verdict=verdict(abs(off) <= 3.3),
+            source="M/G/inf (docs/faults.md)",
+        )
 
 
 def guards(runs: int = 4) -> Iterator[Row]:
@@ -153,11 +175,15 @@ def guards(runs: int = 4) -> Iterator[Row]:
     document["recovery"] = {"restart_cost": "60 min"}
     found = run_case(document, runs)
     yield Row(
-        number="20", title="a failure every 5 min, restarts of 60 min: nothing gets done",
-        expected="stops with no progress", found=", ".join(f"{name} {n}" for name, n in found.ended.items()),
-        tolerance="guard", verdict=verdict(found.ended == {"no_progress": runs}), source="arXiv:2603.00357",
+        number="20",
+        title="a failure every 5 min, restarts of 60 min: nothing gets done",
+        expected="stops with no progress",
+        found=", ".join(f"{name} {n}" for name, n in found.ended.items()),
+        tolerance="guard",
+        verdict=verdict(found.ended == {"no_progress": runs}),
+        source="arXiv:2603.00357",
         note="after 100 restarts without a new checkpoint (recovery.crash_loop.max_no_progress)",
-    )  # fmt: skip
+    )
 
 
 def identity(runs: int = 10) -> Iterator[Row]:
@@ -181,10 +207,15 @@ def identity(runs: int = 10) -> Iterator[Row]:
         gap = one.wall_s - (30 * DAY + one.interruptions * 1200.0 + lost)
         worst = max(worst, abs(gap) / one.wall_s)
     yield Row(
-        number="21", title="wall = work + failures x recovery (steps of 1 ms, saved each)", expected="0",
-        found=f"{worst:.1e} of the wall clock", tolerance="1e-9", verdict=verdict(worst < 1e-9),
-        source="AIReSim, arXiv:2603.07041", note="less than a millisecond of work a failure, the step in flight, is booked as lost",
-    )  # fmt: skip
+        number="21",
+        title="wall = work + failures x recovery (steps of 1 ms, saved each)",
+        expected="0",
+        found=f"{worst:.1e} of the wall clock",
+        tolerance="1e-9",
+        verdict=verdict(worst < 1e-9),
+        source="AIReSim, arXiv:2603.07041",
+        note="less than a millisecond of work a failure, the step in flight, is booked as lost",
+    )
 
 
 def peer_groups(draws: int = 100_000) -> Iterator[Row]:
@@ -196,7 +227,11 @@ def peer_groups(draws: int = 100_000) -> Iterator[Row]:
         good = sum(survives(tier, set(chance.sample(range(16), lost)), 16) for _ in range(draws)) / draws
         error = math.sqrt(want * (1 - want) / draws)
         yield Row(
-            number="22", title=f"16 hosts, groups of 2, {lost} lost at once: the copy survives", expected=f"{want:.3f}",
-            found=f"{good:.4f} ({(good - want) / error:+.1f} SE)", tolerance="3 SE",
-            verdict=verdict(abs(good - want) <= 3 * error), source="GEMINI (SOSP'23), figure unverified; derived",
-        )  # fmt: skip
+            number="22",
+            title=f"16 hosts, groups of 2, {lost} lost at once: the copy survives",
+            expected=f"{want:.3f}",
+            found=f"{good:.4f} ({(good - want) / error:+.1f} SE)",
+            tolerance="3 SE",
+            verdict=verdict(abs(good - want) <= 3 * error),
+            source="GEMINI (SOSP'23), figure unverified; derived",
+        )

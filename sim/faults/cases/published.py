@@ -27,10 +27,14 @@ def llama3(runs: int = 100) -> Iterator[Row]:
         got = mean_of(values, 0.95)
         off = deviations(got, want)
         yield Row(
-            number="9", title=f"preset llama3-2024, 16,384 GPUs, 54 d: {name} interruptions", expected=f"{want:g}",
-            found=f"{got.mean:.1f} ({off:+.1f} SE)", tolerance="3 SE", verdict=verdict(abs(off) <= 3),
+            number="9",
+            title=f"preset llama3-2024, 16,384 GPUs, 54 d: {name} interruptions",
+            expected=f"{want:g}",
+            found=f"{got.mean:.1f} ({off:+.1f} SE)",
+            tolerance="3 SE",
+            verdict=verdict(abs(off) <= 3),
             source="arXiv:2407.21783 table 5",
-        )  # fmt: skip
+        )
     shares = found.counts("sources")
     worst = max(
         abs(shares[name] / 466 - count / 466)
@@ -42,10 +46,17 @@ def llama3(runs: int = 100) -> Iterator[Row]:
         )
     )
     yield Row(
-        number="9", title="shares of the four largest causes", expected="148, 72, 54, 35 of 466",
-        found=", ".join(f"{shares[name]:.0f}" for name in ("faulty_gpu", "gpu_hbm3", "software_bug", "network_switch_cable")),
-        tolerance="1 point", verdict=verdict(worst < 0.01), source="arXiv:2407.21783 table 5",
-    )  # fmt: skip
+        number="9",
+        title="shares of the four largest causes",
+        expected="148, 72, 54, 35 of 466",
+        found=", ".join(
+            f"{shares[name]:.0f}"
+            for name in ("faulty_gpu", "gpu_hbm3", "software_bug", "network_switch_cable")
+        ),
+        tolerance="1 point",
+        verdict=verdict(worst < 0.01),
+        source="arXiv:2407.21783 table 5",
+    )
     for tau, limit in ((5, 15.8), (10, 13.0), (15, 10.3), (30, 2.4)):
         around = []
         for down in (limit - 0.5, limit + 0.5):
@@ -54,11 +65,15 @@ def llama3(runs: int = 100) -> Iterator[Row]:
             )
             around.append(run_case(case, 20).ettr)
         yield Row(
-            number="9", title=f"ETTR above 90 % with a checkpoint every {tau} min: down at most",
-            expected=f"{limit} min", found=f"{percent(around[0].mean)} at {limit - 0.5:.1f}, {percent(around[1].mean)} at {limit + 0.5:.1f}",
-            tolerance="0.5 min", verdict=verdict(around[0].mean > 0.9 > around[1].mean),
+            number="9",
+            title=f"ETTR above 90 % with a checkpoint every {tau} min: down at most",
+            expected=f"{limit} min",
+            found=f"{percent(around[0].mean)} at {limit - 0.5:.1f}, {percent(around[1].mean)} at "
+            f"{limit + 0.5:.1f}",
+            tolerance="0.5 min",
+            verdict=verdict(around[0].mean > 0.9 > around[1].mean),
             source="arXiv:2407.21783; derived",
-        )  # fmt: skip
+        )
 
 
 def megascale(runs: int = 10) -> Iterator[Row]:
@@ -72,9 +87,14 @@ def megascale(runs: int = 10) -> Iterator[Row]:
         document["run"] = {"horizon": f"{weeks * 7} d"}
         got = run_case(document, runs).ettr.mean
         yield Row(
-            number="10", title=f"MegaScale: 100 restarts in {weeks} weeks, 25 min each at most", expected=f">= {want} (said: >90 %)",
-            found=percent(got), tolerance="1 point", verdict=verdict(abs(got - want) < 0.01), source="arXiv:2402.15627",
-        )  # fmt: skip
+            number="10",
+            title=f"MegaScale: 100 restarts in {weeks} weeks, 25 min each at most",
+            expected=f">= {want} (said: >90 %)",
+            found=percent(got),
+            tolerance="1 point",
+            verdict=verdict(abs(got - want) < 0.01),
+            source="arXiv:2402.15627",
+        )
 
 
 def byterobust(runs: int = 40) -> Iterator[Row]:
@@ -105,11 +125,16 @@ def byterobust(runs: int = 40) -> Iterator[Row]:
     found = run_case(document, runs)
     got = found.ettr.mean
     yield Row(
-        number="11", title="ByteRobust's dense job: 9,600 GPUs, 90 d, 175 incidents, a copy every step",
-        expected="96 to 99 % (said: up to 97 %)", found=f"{percent(got)}, {found.mean('interruptions').mean + 20:.0f} incidents",
-        tolerance="2 points", verdict=verdict(0.94 <= got <= 1.0), source="arXiv:2509.16293",
-        note="step time, time to localise (93 s median) and to notice rollbacks (2 h) are ours: the paper does not give them",
-    )  # fmt: skip
+        number="11",
+        title="ByteRobust's dense job: 9,600 GPUs, 90 d, 175 incidents, a copy every step",
+        expected="96 to 99 % (said: up to 97 %)",
+        found=f"{percent(got)}, {found.mean('interruptions').mean + 20:.0f} incidents",
+        tolerance="2 points",
+        verdict=verdict(0.94 <= got <= 1.0),
+        source="arXiv:2509.16293",
+        note="step time, time to localise (93 s median) and to notice rollbacks (2 h) are ours: the paper "
+        "does not give them",
+    )
 
 
 def ft_hsdp(runs: int = 10) -> Iterator[Row]:
@@ -125,11 +150,15 @@ def ft_hsdp(runs: int = 10) -> Iterator[Row]:
             got = run_case(document, runs).ettr.mean
             said = f"paper {'44' if stall == 10 else '80'} %" if clock == "wall" else "derived"
             yield Row(
-                number="13", title=f"100k GPUs, a failure every 18 min, stall {stall:g} min, clock {clock}",
-                expected=f"{percent(want, 1)} ({said})", found=percent(got, 1), tolerance="3 points",
-                verdict=verdict(abs(got - want) <= 0.03), source="arXiv:2602.00277 (secondary)",
+                number="13",
+                title=f"100k GPUs, a failure every 18 min, stall {stall:g} min, clock {clock}",
+                expected=f"{percent(want, 1)} ({said})",
+                found=percent(got, 1),
+                tolerance="3 points",
+                verdict=verdict(abs(got - want) <= 0.03),
+                source="arXiv:2602.00277 (secondary)",
                 note="failures at regular times of the wall clock" if clock == "wall" else "",
-            )  # fmt: skip
+            )
 
 
 def torchft_document(gaps: Any, mean_s: float, step_s: float, rejoin_s: float) -> dict[str, Any]:
@@ -163,11 +192,17 @@ def torchft(runs: int = 12) -> Iterator[Row]:
         live = 1 - found.waterfall["degraded"] / commit
         ettr = found.ettr.mean
         yield Row(
-            number="14", title=f"torchft, 30 replicas, a failure every 60 s ({gaps}): steps that count, live replicas, both",
-            expected=f"{percent(want, 1)}, 98.7 %, measured 82.3 % and 81.2 %", found=f"{percent(commit, 1)}, {percent(live, 1)}, {percent(ettr, 1)}",
-            tolerance="1.5 points", verdict=verdict(abs(commit - want) < 0.015 and abs(live - 29.6 / 30) < 0.015 and abs(ettr - 0.812) < 0.02),
+            number="14",
+            title=f"torchft, 30 replicas, a failure every 60 s ({gaps}): steps that count, live replicas, "
+            f"both",
+            expected=f"{percent(want, 1)}, 98.7 %, measured 82.3 % and 81.2 %",
+            found=f"{percent(commit, 1)}, {percent(live, 1)}, {percent(ettr, 1)}",
+            tolerance="1.5 points",
+            verdict=verdict(
+                abs(commit - want) < 0.015 and abs(live - 29.6 / 30) < 0.015 and abs(ettr - 0.812) < 0.02
+            ),
             source="PyTorch blog, Fault Tolerant Llama",
-        )  # fmt: skip
+        )
     brackets = []
     for gaps in ("uniform", "exponential"):
         found = run_case(torchft_document(gaps, 15.0, 15.46, 166.0), runs)
@@ -175,11 +210,15 @@ def torchft(runs: int = 12) -> Iterator[Row]:
     (low, _), (high, last) = brackets
     live = 1 - last.waterfall["degraded"] / high
     yield Row(
-        number="14b", title="torchft, gaps of 0 to 30 s, steps of 15.46 s: steps that count",
-        expected="23.5 % (even gaps) to 35.7 % (Poisson); measured 30.2 %, live 63 %", found=f"{percent(low, 1)} to {percent(high, 1)}, live {percent(live, 1)}",
-        tolerance="bracket", verdict=verdict(abs(low - 0.235) < 0.015 and abs(high - 0.357) < 0.015 and low < 0.302 < high),
-        source="PyTorch blog, Fault Tolerant Llama", note="the time to be back, 166 s, is from the measured live share by Little's law",
-    )  # fmt: skip
+        number="14b",
+        title="torchft, gaps of 0 to 30 s, steps of 15.46 s: steps that count",
+        expected="23.5 % (even gaps) to 35.7 % (Poisson); measured 30.2 %, live 63 %",
+        found=f"{percent(low, 1)} to {percent(high, 1)}, live {percent(live, 1)}",
+        tolerance="bracket",
+        verdict=verdict(abs(low - 0.235) < 0.015 and abs(high - 0.357) < 0.015 and low < 0.302 < high),
+        source="PyTorch blog, Fault Tolerant Llama",
+        note="the time to be back, 166 s, is from the measured live share by Little's law",
+    )
 
 
 def traces() -> Iterator[Row]:
@@ -189,10 +228,16 @@ def traces() -> Iterator[Row]:
         ("15b", "injected slowdowns 1.16 / 1.40 / 2.03"),
     ):
         yield Row(
-            number=number, title=title, expected="1.973, 1.537, 1.179" if number == "15" else "1.21 / 1.42 / 1.98",
-            found="-", tolerance="3 %" if number == "15" else "5 %", verdict="not run", source="arXiv:2505.05713 and its artifact",
-            note="needs the replay of measured traces by the step engine; campaigns take step times as they are",
-        )  # fmt: skip
+            number=number,
+            title=title,
+            expected="1.973, 1.537, 1.179" if number == "15" else "1.21 / 1.42 / 1.98",
+            found="-",
+            tolerance="3 %" if number == "15" else "5 %",
+            verdict="not run",
+            source="arXiv:2505.05713 and its artifact",
+            note="needs the replay of measured traces by the step engine; campaigns take step times as they "
+            "are",
+        )
 
 
 def opt(runs: int = 40) -> Iterator[Row]:
@@ -211,11 +256,17 @@ def opt(runs: int = 40) -> Iterator[Row]:
     document["faults"] = {"processes": [{"kind": "software_crash", "scope": "job", "mtbf": every}]}
     manual = run_case(document, runs).ettr.mean
     yield Row(
-        number="18", title="OPT-175B: 33 d of work in 56 d, about 90 restarts, automatic restarts assumed", expected="59 %",
-        found=percent(quick, 1), tolerance="5 points", verdict="explained", source="metaseq chronicles; 59 % secondary",
-        note=f"people restarted it: with 90 restarts and 3.2 h each until someone had found the host, {percent(manual, 1)}; "
+        number="18",
+        title="OPT-175B: 33 d of work in 56 d, about 90 restarts, automatic restarts assumed",
+        expected="59 %",
+        found=percent(quick, 1),
+        tolerance="5 points",
+        verdict="explained",
+        source="metaseq chronicles; 59 % secondary",
+        note=f"people restarted it: with 90 restarts and 3.2 h each until someone had found the host, "
+        f"{percent(manual, 1)}; "
         "the hours are fitted to the outcome, so this shows what it takes and predicts nothing",
-    )  # fmt: skip
+    )
 
 
 C4 = {
@@ -239,9 +290,15 @@ def c4(runs: int = 10) -> Iterator[Row]:
         per_failure = 1440.0  # minutes of the wall clock between failures before: only ratios matter
         cost = {part: share * per_failure for part, share in shares.items()}
         document = renewal(
-            m=useful * per_failure + cost["recompute"], c=0.0, d=cost["detection"], r=cost["restart"],
-            tau=2 * cost["recompute"], exposed=False, segments=2000, step=2.0,
-        )  # fmt: skip
+            m=useful * per_failure + cost["recompute"],
+            c=0.0,
+            d=cost["detection"],
+            r=cost["restart"],
+            tau=2 * cost["recompute"],
+            exposed=False,
+            segments=2000,
+            step=2.0,
+        )
         document["detection"] = {
             "fixed": f"{cost['detection']!r} min",
             "diagnosis": f"{cost['diagnosis']!r} min",
@@ -250,12 +307,23 @@ def c4(runs: int = 10) -> Iterator[Row]:
         want = {"before": 0.3119, "all as after": 0.0116}.get(name)
         if want is None:
             yield Row(
-                number="19", title=f"C4, {name}: must not give 1.2 %", expected="31.2 % -> 1.2 % (said)", found=percent(got, 1),
-                tolerance="3 points", verdict="explained" if got > 0.05 else "missed", source="HPCA'25 (secondary), breakdown unverified",
-                note="7.5 points of the 31.2 are work since the last checkpoint, which only more frequent checkpoints save",
-            )  # fmt: skip
+                number="19",
+                title=f"C4, {name}: must not give 1.2 %",
+                expected="31.2 % -> 1.2 % (said)",
+                found=percent(got, 1),
+                tolerance="3 points",
+                verdict="explained" if got > 0.05 else "missed",
+                source="HPCA'25 (secondary), breakdown unverified",
+                note="7.5 points of the 31.2 are work since the last checkpoint, which only more frequent "
+                "checkpoints save",
+            )
         else:
             yield Row(
-                number="19", title=f"C4, {name}: share of time lost", expected=percent(want, 1), found=percent(got, 1),
-                tolerance="3 points", verdict=verdict(abs(got - want) <= 0.03), source="HPCA'25 (secondary), breakdown unverified",
-            )  # fmt: skip
+                number="19",
+                title=f"C4, {name}: share of time lost",
+                expected=percent(want, 1),
+                found=percent(got, 1),
+                tolerance="3 points",
+                verdict=verdict(abs(got - want) <= 0.03),
+                source="HPCA'25 (secondary), breakdown unverified",
+            )

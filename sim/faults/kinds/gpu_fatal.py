@@ -11,5 +11,6 @@ KIND = Kind(
     scopes=("gpu", "node", "rank"),
     detectors=("gpu",),
     damage="node",
-    source="Llama 3 table 5 (arXiv:2407.21783); noticed in 10 s by inspection: ByteRobust table 3 (arXiv:2509.16293)",
+    source="Llama 3 table 5 (arXiv:2407.21783); noticed in 10 s by inspection: ByteRobust table 3 "
+    "(arXiv:2509.16293)",
 )

@@ -18,8 +18,8 @@ checkpoints cannot be written or read, or slowly.
 """
 
 Detector = Literal["error", "gpu", "nic", "switch", "host", "heartbeat", "notice", "silent", "straggler"]
-"""Who notices: the process's own error, a health check by class of component, missed heartbeats, the announcement
-itself, the hunt for corrupt data, or the monitor of step times."""
+"""Who notices: the process's own error, a health check by class of component, missed heartbeats, the
+announcement itself, the hunt for corrupt data, or the monitor of step times."""
 
 Damage = Literal["none", "node", "domain"]
 """What must be swapped before the job goes on: nothing, the host, or every host of the domain."""
@@ -32,9 +32,10 @@ ANYWHERE = ("job", "rank", "gpu", "nic", "rail", "link", "node", "leaf", "spine"
 class Kind:
     """A kind of fault. ``scopes``: where it may strike, the usual one first.
 
-    ``keys`` are the magnitudes that an event may carry, with their defaults; None has no default. ``duration_s``
-    is how long it lasts if nobody ends it; None: until it is mended. ``repair_s`` is how long the broken part is
-    away; None: by the rule of ``recovery.repair``. ``source`` says where the defaults come from.
+    ``keys`` are the magnitudes that an event may carry, with their defaults; None has no default.
+    ``duration_s`` is how long it lasts if nobody ends it; None: until it is mended. ``repair_s`` is how long
+    the broken part is away; None: by the rule of ``recovery.repair``. ``source`` says where the defaults come
+    from.
     """
 
     name: str

@@ -11,6 +11,7 @@ KIND = Kind(
     scopes=("link", "rail", "nic"),
     detectors=("nic",),
     damage="none",
-    source="ByteRobust table 3: 30 s, two alerts in 5 min; retry budget of InfiniBand about 30 s (unverified)",
+    source="ByteRobust table 3: 30 s, two alerts in 5 min; retry budget of InfiniBand about 30 s "
+    "(unverified)",
     duration_s=10.0,
 )

@@ -1,4 +1,6 @@
-"""A NIC fails. With ``bandwidth_factor`` its traffic fails over to the host's other NICs and steps go on slower."""
+"""A NIC fails. With ``bandwidth_factor`` its traffic fails over to the host's other NICs and steps go on
+slower.
+"""
 
 from __future__ import annotations
 

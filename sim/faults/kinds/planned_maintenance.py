@@ -1,4 +1,6 @@
-"""The job is stopped on purpose: it finishes its step, writes a checkpoint, is away for ``duration``, restarts."""
+"""The job is stopped on purpose: it finishes its step, writes a checkpoint, is away for ``duration``,
+restarts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The software ends with an error; the same hosts start again. It may do so again: ``recovery.crash_loop``."""
+"""The software ends with an error; the same hosts start again. It may do so again:
+``recovery.crash_loop``.
+"""
 
 from __future__ import annotations
 

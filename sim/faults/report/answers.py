@@ -34,7 +34,9 @@ class Answers:
 
 
 def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
-    """What moves the result and a user could doubt: the semantics in force, and defaults without a good source."""
+    """What moves the result and a user could doubt: the semantics in force, and defaults without a good
+    source.
+    """
     blocks, plan = answers.blocks, answers.study.plan
     faults, rules = blocks.faults, plan.recovering
     if faults.clock == "wall":

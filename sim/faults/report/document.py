@@ -1,7 +1,7 @@
 """Answers as one JSON object: the interface that programs read.
 
-Keys are only ever added. ``replications``, ``ettr``, ``wall_s``, ``waterfall`` and ``failures`` are fixed. Shares are
-fractions, times seconds; what nobody knows is null.
+Keys are only ever added. ``replications``, ``ettr``, ``wall_s``, ``waterfall`` and ``failures`` are fixed.
+Shares are fractions, times seconds; what nobody knows is null.
 """
 
 from __future__ import annotations

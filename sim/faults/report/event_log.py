@@ -1,4 +1,6 @@
-"""The event log of the first replication as CSV. Its first columns are a trace: ``faults.events: [{trace: FILE}]``."""
+"""The event log of the first replication as CSV. Its first columns are a trace: ``faults.events: [{trace:
+FILE}]``.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def write_events(outcome: Outcome, path: Path) -> None:
                     one.restored_step if one.restored_step >= 0 else "",
                     one.tier,
                     one.note,
-                )  # fmt: skip
+                )
             )
 
 

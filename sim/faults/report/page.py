@@ -16,14 +16,17 @@ from .tables import headline
 from .words import lasting
 
 MOST_ENTRIES = 60
-STYLE = """
-body{font-family:Helvetica,Arial,'Liberation Sans',sans-serif;color:#222;max-width:1100px;margin:24px auto;padding:0 20px;line-height:1.45}
+STYLE = """ body{font-family:Helvetica,Arial,'Liberation
+Sans',sans-serif;color:#222;max-width:1100px;margin:24px auto;padding:0 20px;line-height:1.45}
 h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:34px 0 4px}p.sub{color:#666;margin:0 0 14px}
 .fix{background:#eef5ee;border-left:5px solid #2f7d4f;padding:12px 18px;margin:18px 0;font-size:16px}
-.cards{display:flex;flex-wrap:wrap;gap:12px;margin:16px 0}.card{border:1px solid #d9d9d5;border-radius:6px;padding:10px 14px;min-width:150px;flex:1}
-.card b{display:block;font-size:20px}.card span{color:#666;font-size:12.5px}.card i{font-style:normal;font-size:13px}
-table{border-collapse:collapse;font-size:13px;width:100%}td,th{padding:4px 10px 4px 0;text-align:left;border-bottom:1px solid #eee}
-td.n,th.n{text-align:right}.two{display:grid;grid-template-columns:1fr 1fr;gap:24px}@media(max-width:900px){.two{grid-template-columns:1fr}}
+.cards{display:flex;flex-wrap:wrap;gap:12px;margin:16px 0}.card{border:1px solid
+#d9d9d5;border-radius:6px;padding:10px 14px;min-width:150px;flex:1} .card b{display:block;font-size:20px}.card
+span{color:#666;font-size:12.5px}.card i{font-style:normal;font-size:13px}
+table{border-collapse:collapse;font-size:13px;width:100%}td,th{padding:4px 10px 4px
+0;text-align:left;border-bottom:1px solid #eee}
+td.n,th.n{text-align:right}.two{display:grid;grid-template-columns:1fr
+1fr;gap:24px}@media(max-width:900px){.two{grid-template-columns:1fr}}
 """
 
 
@@ -68,17 +71,30 @@ def _sections(answers: Answers, title: str) -> Iterator[str]:
         + "</div>"
     )
     if answers.worths:
-        yield "<h2>What to fix first</h2><p class=sub>The same failures again with one thing done better; bars are 95 % intervals of the difference.</p>"
+        yield (
+            "<h2>What to fix first</h2><p class=sub>The same failures again with one thing done better; "
+            "bars are 95 % intervals of the difference.</p>"
+        )
         yield _plot(plots.worth_plot(answers.worths, "mitigation"))
-        yield "<h2>What each kind of fault costs</h2><p class=sub>The same run with that kind switched off.</p>"
+        yield (
+            "<h2>What each kind of fault costs</h2><p class=sub>The same run with that kind switched off.</p>"
+        )
         yield _plot(plots.worth_plot(answers.worths, "fault"))
-    yield "<h2>Where the time goes</h2><p class=sub>All that is not useful; with the useful time it is the whole of the wall clock.</p>"
+    yield (
+        "<h2>Where the time goes</h2><p class=sub>All that is not useful; with the useful time it is the "
+        "whole of the wall clock.</p>"
+    )
     yield _plot(plots.lost_plot(study))
     yield _waterfall(answers)
     if answers.optimum:
-        yield "<h2>How often to checkpoint</h2><p class=sub>Simulated, beside the exact formula for exponential failures.</p>"
+        yield (
+            "<h2>How often to checkpoint</h2><p class=sub>Simulated, beside the exact formula for "
+            "exponential failures.</p>"
+        )
         yield _plot(plots.optimum_plot(answers))
-    yield "<h2>How one run goes</h2><p class=sub>The first replication. Marks below the curves are faults.</p>"
+    yield (
+        "<h2>How one run goes</h2><p class=sub>The first replication. Marks below the curves are faults.</p>"
+    )
     yield _plot(plots.history_plot(study))
     repairs = plots.repairs_plot(study)
     yield '<div class="two"><div><h2>How runs differ</h2>' + _plot(plots.spread_plot(study)) + "</div>"
@@ -101,7 +117,8 @@ def verdict(answers: Answers) -> Iterator[str]:
     hours = study.wall.mean / 3600
     yield (
         f"<b>{study.ettr.mean * 100:.1f} % of the time is useful.</b> Of the rest, most goes into "
-        f"<b>{escape(name)}</b> ({escape(MEANING[name])}): {share * 100:.1f} %, {share * hours:,.0f} hours of a run."
+        f"<b>{escape(name)}</b> ({escape(MEANING[name])}): {share * 100:.1f} %, {share * hours:,.0f} hours "
+        f"of a run."
     )
     if answers.stuck:
         yield "<b>The run gets nowhere:</b> restarts fail faster than they succeed."
@@ -116,7 +133,10 @@ def verdict(answers: Answers) -> Iterator[str]:
         )
     worst = [one for one in answers.worths if one.about == "fault" and one.gain.low > 0]
     if worst:
-        yield f"The costliest kind of fault is <b>{escape(worst[0].name.removeprefix('no '))}</b>: {worst[0].gain.mean * 100:.1f} points."
+        yield (
+            f"The costliest kind of fault is <b>{escape(worst[0].name.removeprefix('no '))}</b>: "
+            f"{worst[0].gain.mean * 100:.1f} points."
+        )
     if not math.isnan(answers.tokens_per_s):
         yield f"Goodput: {large(answers.tokens_per_s)} tokens/s."
 
@@ -125,18 +145,24 @@ def _waterfall(answers: Answers) -> str:
     study = answers.study
     hours = study.wall.mean / 3600
     rows = "".join(
-        f"<tr><td>{name}<td class=n>{share * 100:.2f} %<td class=n>{share * hours:,.1f} h<td>{escape(MEANING[name])}<td><small>{BADPUT[name]}</small>"
+        f"<tr><td>{name}<td class=n>{share * 100:.2f} %<td class=n>{share * hours:,.1f} "
+        f"h<td>{escape(MEANING[name])}<td><small>{BADPUT[name]}</small>"
         for name, share in study.waterfall.items()
         if share or name == "useful"
     )
-    return f"<table><tr><th>category<th class=n>share<th class=n>of a run<th>meaning<th>ml-goodput's name{rows}</table>"
+    return (
+        f"<table><tr><th>category<th class=n>share<th class=n>of a run<th>meaning<th>ml-goodput's "
+        f"name{rows}</table>"
+    )
 
 
 def _log(answers: Answers) -> str:
     log = answers.study.outcomes[0].log
     rows = "".join(
-        f"<tr><td class=n>{entry.at_s / 86400:.3f}<td>{escape(entry.kind)}<td>{escape(entry.source)}<td>{escape(entry.target)}"
-        f"<td class=n>{lasting(entry.detected_s - entry.at_s)}<td class=n>{lasting(entry.lost_s)}<td class=n>{lasting(entry.resumed_s - entry.at_s)}<td>{entry.tier}"
+        f"<tr><td "
+        f"class=n>{entry.at_s / 86400:.3f}<td>{escape(entry.kind)}<td>{escape(entry.source)}<td>{escape(entry.target)}"
+        f"<td class=n>{lasting(entry.detected_s - entry.at_s)}<td class=n>{lasting(entry.lost_s)}<td "
+        f"class=n>{lasting(entry.resumed_s - entry.at_s)}<td>{entry.tier}"
         for entry in log[:MOST_ENTRIES]
     )
     more = (
@@ -145,6 +171,7 @@ def _log(answers: Answers) -> str:
         else ""
     )
     return (
-        "<h2>What happened, first replication</h2><table><tr><th class=n>day<th>kind<th>source<th>target<th class=n>noticed after"
+        "<h2>What happened, first replication</h2><table><tr><th class=n>day<th>kind<th>source<th>target<th "
+        "class=n>noticed after"
         f"<th class=n>work lost<th class=n>back after<th>restored from{rows}</table>{more}"
     )

@@ -31,14 +31,20 @@ def _figure(height: int, **layout: Any) -> Any:
 
     figure = go.Figure()
     figure.update_layout(
-        template="simple_white", height=height, margin={"l": 10, "r": 20, "t": 10, "b": 45}, showlegend=False,
-        font={"family": "Helvetica, Arial, sans-serif", "size": 13, "color": palette.INK}, **layout,
-    )  # fmt: skip
+        template="simple_white",
+        height=height,
+        margin={"l": 10, "r": 20, "t": 10, "b": 45},
+        showlegend=False,
+        font={"family": "Helvetica, Arial, sans-serif", "size": 13, "color": palette.INK},
+        **layout,
+    )
     return figure
 
 
 def _mark(figure: Any, x: float, words: str, colour: str, span: tuple[float, float]) -> None:
-    """A dotted upright line with words at its upper end. plotly's own misplaces its words on logarithmic axes."""
+    """A dotted upright line with words at its upper end. plotly's own misplaces its words on logarithmic
+    axes.
+    """
     import plotly.graph_objects as go
 
     figure.add_trace(
@@ -53,7 +59,7 @@ def _mark(figure: Any, x: float, words: str, colour: str, span: tuple[float, flo
             textfont={"color": colour},
             hoverinfo="skip",
             cliponaxis=False,
-        )  # fmt: skip
+        )
     )
 
 
@@ -146,7 +152,7 @@ def history_plot(study: Study) -> Any:
             name="so far",
             mode="lines",
             line={"color": BLUE, "width": 2.5},
-        )  # fmt: skip
+        )
     )
     kinds = list(dict.fromkeys(entry.kind for entry in one.log))
     marks = ["circle", "diamond", "square", "triangle-up", "x", "cross", "star", "triangle-down"]
@@ -161,7 +167,7 @@ def history_plot(study: Study) -> Any:
                 marker={"size": 5, "symbol": marks[number % 8], "color": list(COLOURS.values())[number % 11]},
                 customdata=[(entry.target, lasting(entry.resumed_s - entry.at_s)) for entry in entries],
                 hovertemplate=kind + " %{customdata[0]}, back after %{customdata[1]}<extra></extra>",
-            )  # fmt: skip
+            )
         )
     figure.update_yaxes(
         range=[-0.1 - 0.045 * min(8, len(kinds)), 1.05], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%"
@@ -190,7 +196,9 @@ def spread_plot(study: Study) -> Any:
 
 
 def optimum_plot(answers: Answers) -> Any:
-    """ETTR over the interval: simulated, and by the exact formula of one kind of failure with the same mean."""
+    """ETTR over the interval: simulated, and by the exact formula of one kind of failure with the same
+    mean.
+    """
     import plotly.graph_objects as go
 
     found = answers.optimum
@@ -209,7 +217,7 @@ def optimum_plot(answers: Answers) -> Any:
                 "array": [value.half_width for _, value in found.points],
                 "thickness": 1,
             },
-        )  # fmt: skip
+        )
     )
     span = (min(value.low for _, value in found.points), max(value.high for _, value in found.points))
     storage = answers.study.plan.storage
@@ -263,7 +271,7 @@ def repairs_plot(study: Study) -> Any | None:
             y=[out for _, out in series],
             mode="lines",
             line={"color": BLUE, "shape": "hv"},
-        )  # fmt: skip
+        )
     )
     figure.add_hline(
         y=rules.warm, line={"color": GREEN, "dash": "dot"}, annotation_text=f"{rules.warm} warm spares"

@@ -1,4 +1,6 @@
-"""Answers for people at a terminal: headline, where the time goes, what fails, what to fix, what it rests on."""
+"""Answers for people at a terminal: headline, where the time goes, what fails, what to fix, what it rests
+on.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def print_answers(answers: Answers, console: Console) -> None:
     plan = study.plan
     console.print(Text(blocks.title or blocks.name, style="bold"))
     console.print(
-        f"{count(plan.machine.gpus)} GPUs on {count(plan.machine.nodes)} hosts; policy {plan.recovering.policy}"
+        f"{count(plan.machine.gpus)} GPUs on {count(plan.machine.nodes)} hosts; policy "
+        f"{plan.recovering.policy}"
     )
     console.print()
     console.print(_grid(headline(answers)))

@@ -11,7 +11,9 @@ from .recovery import Checkpoint, Recovery, Run
 
 
 class BareCluster(Part):
-    """As much of a cluster as failures need. ``gpu`` and ``interconnect`` say what it is, and change nothing."""
+    """As much of a cluster as failures need. ``gpu`` and ``interconnect`` say what it is, and change
+    nothing.
+    """
 
     gpu: Text = ""
     interconnect: Text = ""

@@ -15,8 +15,8 @@ Path = Literal["heartbeat", "health_check", "error", "watchdog"]
 class HealthCheck(Part):
     """How long a check of each class of component takes to find it broken.
 
-    Defaults: ByteRobust (arXiv:2509.16293) table 3. ``uniform_phase``: the fault falls anywhere into the period, so
-    half of it on average; ``fixed``: the whole of it.
+    Defaults: ByteRobust (arXiv:2509.16293) table 3. ``uniform_phase``: the fault falls anywhere into the
+    period, so half of it on average; ``fixed``: the whole of it.
     """
 
     gpu: Seconds = 10.0
@@ -36,7 +36,9 @@ class Watchdog(Part):
 
 
 class Straggler(Part):
-    """A monitor of step times: what it does when steps take ``threshold`` times as long for ``window`` steps."""
+    """A monitor of step times: what it does when steps take ``threshold`` times as long for ``window``
+    steps.
+    """
 
     threshold: Annotated[float, Field(gt=1)] = 1.2
     window: Annotated[Count, BeforeValidator(lambda v: int(v.split()[0]) if _is_steps(v) else v)] = 50
@@ -51,8 +53,8 @@ def _is_steps(value: object) -> bool:
 class Detection(Part):
     """Who notices a fault, and when: the earliest applicable of ``order``.
 
-    ``fixed`` stands for all of it: every fault that stops the job is noticed after that time. ``diagnosis`` follows,
-    whoever noticed: to find out which host it was.
+    ``fixed`` stands for all of it: every fault that stops the job is noticed after that time. ``diagnosis``
+    follows, whoever noticed: to find out which host it was.
     """
 
     fixed: Duration | None = Field(default=None, description="every fault that stops the job, hangs included")
@@ -71,14 +73,15 @@ class Detection(Part):
     diagnosis: Duration = Lasting(constant=0.0)
     flap_budget: Seconds = Field(
         default=30.0,
-        description="a link that is down for longer ends the job; NCCL_IB_TIMEOUT 20, 7 retries: about 30 s (unverified)",
+        description="a link that is down for longer ends the job; NCCL_IB_TIMEOUT 20, 7 retries: about 30 s "
+        "(unverified)",
     )
 
     @model_validator(mode="after")
     def _either(self) -> Detection:
         paths = {"order", "heartbeat", "health_check", "error"} & self.model_fields_set
         if self.fixed is not None and paths:
-            raise ValueError(f"fixed stands for every way of noticing; leave {sorted(paths)[0]} or fixed out")
+            raise ValueError(f"fixed stands for every way of noticing; leave {min(paths)} or fixed out")
         if self.fixed is not None and "timeout" in self.watchdog.model_fields_set:
             raise ValueError("fixed stands for every way of noticing; leave watchdog.timeout or fixed out")
         return self

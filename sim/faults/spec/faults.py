@@ -1,7 +1,7 @@
 """The block ``faults``: what strikes, where, how often; and one fault as a line of text.
 
-Keys are those of the reference's section 5. Knows the kinds; which targets exist is checked where the cluster is
-known (checks.py).
+Keys are those of the reference's section 5. Knows the kinds; which targets exist is checked where the cluster
+is known (checks.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def check_magnitudes(kind: Kind, given: Magnitude, where: str) -> None:
 
 
 class Event(Magnitude):
-    """One fault at a known time, or a file of them. Without ``at`` and ``at_step`` it is there from the start."""
+    """One fault at a known time, or a file of them. Without ``at`` and ``at_step`` it is there from the
+    start.
+    """
 
     trace: Text | None = Field(
         default=None, description="CSV of time,kind,target,duration,magnitude; or Greyhound's format"
@@ -97,8 +99,8 @@ class Event(Magnitude):
 class Process(Magnitude):
     """Faults by chance, alike for every unit of a scope.
 
-    One of ``rate_per_unit_day``, ``mtbf`` (of one unit) and ``prevalence`` (the share of units that have the fault
-    from the start: a state, not an event).
+    One of ``rate_per_unit_day``, ``mtbf`` (of one unit) and ``prevalence`` (the share of units that have the
+    fault from the start: a state, not an event).
     """
 
     kind: Text
@@ -161,7 +163,9 @@ class Heterogeneity(Part):
 
 
 class Domains(Part):
-    """How many hosts share what. Defaults are assumptions, but leaves, which the fabric states where it can."""
+    """How many hosts share what. Defaults are assumptions, but leaves, which the fabric states where it
+    can.
+    """
 
     nodes_per_leaf: Count | None = None
     nodes_per_rack: Count = Field(default=2, description="RSC-1: 2 servers a rack (arXiv:2410.21680)")

@@ -12,8 +12,8 @@ from .targets import Counts, Target
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """``replica_gpus`` are the GPUs of one data-parallel replica that lie together (tp * cp), ``replicas`` the dp
-    size: the replica of a GPU is ``gpu // replica_gpus % replicas``.
+    """``replica_gpus`` are the GPUs of one data-parallel replica that lie together (tp * cp), ``replicas``
+    the dp size: the replica of a GPU is ``gpu // replica_gpus % replicas``.
     """
 
     gpus: int

@@ -1,4 +1,6 @@
-"""The blocks ``recovery``, ``checkpoint`` and ``run``: what the job does after a fault, and how long it goes on."""
+"""The blocks ``recovery``, ``checkpoint`` and ``run``: what the job does after a fault, and how long it
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -93,8 +95,8 @@ def _init(value: Any) -> Any:
 class RestartCost(Part):
     """What a restart takes, part by part. ``fixed`` stands for all of it, as one restore.
 
-    kill and schedule come before hosts compute again (never exposed to failures of the job's own clock); init,
-    load, compile and warm-up are the restore.
+    kill and schedule come before hosts compute again (never exposed to failures of the job's own clock);
+    init, load, compile and warm-up are the restore.
     """
 
     fixed: Duration | None = None
@@ -108,7 +110,7 @@ class RestartCost(Part):
     @model_validator(mode="after")
     def _either(self) -> RestartCost:
         if self.fixed is not None and self.model_fields_set - {"fixed"}:
-            other = sorted(self.model_fields_set - {"fixed"})[0]
+            other = min(self.model_fields_set - {"fixed"})
             raise ValueError(f"fixed stands for the whole restart; leave {other} or fixed out")
         return self
 
@@ -120,7 +122,9 @@ class SpareRule(Part):
 
 
 class Spares(Part):
-    """Hosts in reserve. Warm ones stand by; cold ones come by the queue. None given: always enough warm ones."""
+    """Hosts in reserve. Warm ones stand by; cold ones come by the queue. None given: always enough warm
+    ones.
+    """
 
     warm: Whole | None = None
     cold: Whole = 0
@@ -149,7 +153,8 @@ class Elastic(Part):
     min_replicas: PositiveShare = 0.9
     batch: Literal["keep_global", "keep_micro", "refuse"] = Field(
         default="keep_global",
-        description="keep_global: more accumulation on fewer replicas, steps take longer; keep_micro: smaller steps",
+        description="keep_global: more accumulation on fewer replicas, steps take longer; keep_micro: "
+        "smaller steps",
     )
     regrow_at: Literal["next_step", "checkpoint"] = "next_step"
     rejoin: Duration | None = Field(default=None, description="per_step_ft: until a lost replica is back")
@@ -181,15 +186,16 @@ class Recovery(Part):
     crash_loop: CrashLoop = CrashLoop()
     in_process: Seconds = Field(
         default=30.0,
-        description="in_process: abort, barrier and re-entry; NVRx: 0.5 s + 10 ms a kernel, grace 5 s, barriers",
+        description="in_process: abort, barrier and re-entry; NVRx: 0.5 s + 10 ms a kernel, grace 5 s, "
+        "barriers",
     )
 
 
 class StorageTier(Part):
     """Checkpoints on shared storage.
 
-    blocking: steps wait for ``stall``. async: they wait for ``snapshot_stall``; the copy is durable ``persist``
-    later. A new one that comes while the last is still being written follows ``on_overlap``.
+    blocking: steps wait for ``stall``. async: they wait for ``snapshot_stall``; the copy is durable
+    ``persist`` later. A new one that comes while the last is still being written follows ``on_overlap``.
     """
 
     every: Interval
@@ -234,7 +240,9 @@ class LocalDisk(Part):
 
 
 class PeerMemory(Part):
-    """Copies in the host memory of other hosts, in groups of ``replicas`` hosts: there unless a group is lost."""
+    """Copies in the host memory of other hosts, in groups of ``replicas`` hosts: there unless a group is
+    lost.
+    """
 
     every: Interval
     replicas: Annotated[int, Field(ge=2)] = 2
@@ -254,9 +262,9 @@ class Checkpoint(Part):
 class Run(Part):
     """How long, and how often it is simulated.
 
-    ``horizon`` ends the run on the wall clock, ``work`` after so much fault-free time of steps, ``steps`` after so
-    many. With none of them a scenario's token budget ends it, else 30 days. ``work`` and ``steps`` may have a
-    horizon besides.
+    ``horizon`` ends the run on the wall clock, ``work`` after so much fault-free time of steps, ``steps``
+    after so many. With none of them a scenario's token budget ends it, else 30 days. ``work`` and ``steps``
+    may have a horizon besides.
     """
 
     horizon: SecondsAboveZero | None = None

@@ -31,8 +31,8 @@ _INSIDE = {
 
 @dataclass(frozen=True)
 class Target:
-    """``index`` counts from 0; None only for what there is one of. ``inside``: within that other target, where the
-    index counts from its first; a rail inside a node is the node's own link to that rail.
+    """``index`` counts from 0; None only for what there is one of. ``inside``: within that other target,
+    where the index counts from its first; a rail inside a node is the node's own link to that rail.
     """
 
     scope: str

@@ -1,7 +1,8 @@
-"""Exact expectations that campaigns are held against, and the optimal interval. Pure formulas, times in any unit.
+"""Exact expectations that campaigns are held against, and the optimal interval. Pure formulas, times in any
+unit.
 
-Notation of docs/faults.md: M mean time between interruptions while exposed, tau compute between checkpoints, C the
-blocking checkpoint, D downtime without exposure, R restore, L = tau + C.
+Notation of docs/faults.md: M mean time between interruptions while exposed, tau compute between checkpoints,
+C the blocking checkpoint, D downtime without exposure, R restore, L = tau + C.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def segment_variance(*, tau: float, c: float, m: float, d: float, r: float) -> f
 
 
 def erlang_b(servers: int, load: float) -> float:
-    """Share of arrivals that find all ``servers`` busy; blocked share of a job is ``erlang_b(spares + 1, N lam T)``.
+    """Share of arrivals that find all ``servers`` busy; blocked share of a job is ``erlang_b(spares + 1, N
+    lam T)``.
 
     >>> round(erlang_b(9, 7.76), 3)
     0.161
@@ -68,7 +70,8 @@ def erlang_b(servers: int, load: float) -> float:
 
 
 def optimal_interval(c: float, m: float) -> float:
-    """The interval that costs least: tau / M = 1 - exp(-(tau + C) / M), by Newton's way (Lambert's W in closed form).
+    """The interval that costs least: tau / M = 1 - exp(-(tau + C) / M), by Newton's way (Lambert's W in
+    closed form).
 
     Independent of downtime and restore; with asynchronous checkpoints C is the snapshot's stall.
 

@@ -15,10 +15,11 @@ FACTORS = (0.25, 0.35, 0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0)
 
 @dataclass(frozen=True)
 class Optimum:
-    """``formula_s`` is exact for exponential failures. ``points``: (interval, ETTR), simulated with the same chance.
+    """``formula_s`` is exact for exponential failures. ``points``: (interval, ETTR), simulated with the same
+    chance.
 
-    ``simulated_s`` is where a parabola through the best point and its neighbours, over the logarithm, is highest;
-    ``at_edge``: the best one was the shortest or the longest that could be tried.
+    ``simulated_s`` is where a parabola through the best point and its neighbours, over the logarithm, is
+    highest; ``at_edge``: the best one was the shortest or the longest that could be tried.
     """
 
     formula_s: float

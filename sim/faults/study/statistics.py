@@ -1,8 +1,8 @@
 """Means with confidence intervals, from few numbers and without heavy libraries.
 
-The ETTR of a campaign is useful time over wall time of all replications together: by Wald's identity that ratio has
-no bias where runs end at a renewal, which a mean of ratios has. Its interval is that of a ratio estimator (Cochran,
-Sampling Techniques, section 2.11), with Student's t.
+The ETTR of a campaign is useful time over wall time of all replications together: by Wald's identity that
+ratio has no bias where runs end at a renewal, which a mean of ratios has. Its interval is that of a ratio
+estimator (Cochran, Sampling Techniques, section 2.11), with Student's t.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Estimate:
 
 
 def t_quantile(confidence: float, freedom: int) -> float:
-    """Two-sided quantile of Student's t: exact for 1 and 2 degrees, else Hill's expansion (Abramowitz and Stegun 26.7.5).
+    """Two-sided quantile of Student's t: exact for 1 and 2 degrees, else Hill's expansion (Abramowitz and
+    Stegun 26.7.5).
 
     >>> round(t_quantile(0.95, 10), 3), round(t_quantile(0.95, 1000), 3), round(t_quantile(0.95, 1), 2)
     (2.228, 1.962, 12.71)
@@ -73,7 +74,9 @@ def ratio_of(parts: Sequence[float], wholes: Sequence[float], confidence: float)
 def ratio_difference(
     a: tuple[Sequence[float], Sequence[float]], b: tuple[Sequence[float], Sequence[float]], confidence: float
 ) -> Estimate:
-    """Ratio of ``b`` less that of ``a``, both (parts, wholes), replication by replication with the same chance."""
+    """Ratio of ``b`` less that of ``a``, both (parts, wholes), replication by replication with the same
+    chance.
+    """
     (parts_a, wholes_a), (parts_b, wholes_b) = a, b
     count = len(parts_a)
     mean_a, mean_b = math.fsum(wholes_a) / count, math.fsum(wholes_b) / count

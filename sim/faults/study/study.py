@@ -18,6 +18,7 @@ from ..campaign.plan import Plan
 from ..campaign.replicate import replicate
 from ..spec.recovery import Run
 from .statistics import Estimate, mean_of, quantile, ratio_of
+import itertools
 
 FIRST_BATCH = 16
 PARALLEL_ABOVE_S = 3.0
@@ -131,7 +132,7 @@ def sliding_ettr(outcome: Outcome, window_s: float = WINDOW_S) -> list[float]:
     """Useful share of every whole window, one after the other."""
     count = int(outcome.wall_s // window_s)
     done = useful_by(outcome, [number * window_s for number in range(count + 1)])
-    return [(b - a) / window_s for a, b in zip(done, done[1:], strict=False)]
+    return [(b - a) / window_s for a, b in itertools.pairwise(done)]
 
 
 def study(

@@ -1,7 +1,7 @@
 """Sweeps: one or two fields over ranges, the rest as it stands, the same chance at every point.
 
-``checkpoint.storage.every=5min..2h`` takes seven values evenly spaced in the logarithm, ``recovery.spares.warm=0..16``
-whole numbers; ``a..b/5`` takes five; ``a,b,c`` takes these.
+``checkpoint.storage.every=5min..2h`` takes seven values evenly spaced in the logarithm,
+``recovery.spares.warm=0..16`` whole numbers; ``a..b/5`` takes five; ``a,b,c`` takes these.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Point:
 
 
 def parse_axis(text: str) -> Axis:
-    """``field=range``. ValueError for anything else, for bounds of different kinds, or for a range of nothing."""
+    """``field=range``. ValueError for anything else, for bounds of different kinds, or for a range of
+    nothing.
+    """
     field, equals, rest = text.partition("=")
     if not equals or not field or not rest:
         raise ValueError(f"--sweep {text}: write field=low..high, as in checkpoint.storage.every=5min..2h")

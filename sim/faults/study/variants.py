@@ -1,7 +1,8 @@
-"""What if: the same campaign with one kind of fault switched off, or one thing done better, under the same chance.
+"""What if: the same campaign with one kind of fault switched off, or one thing done better, under the same
+chance.
 
-A variant is a plan. Every one is run with the same replications as the original, so that differences are far more
-certain than the figures themselves.
+A variant is a plan. Every one is run with the same replications as the original, so that differences are far
+more certain than the figures themselves.
 """
 
 from __future__ import annotations
@@ -97,9 +98,14 @@ def _checkpoint_variants(study: Study, storage: Tier) -> Iterator[Variant]:
         yield Variant(name, "mitigation", _with_tier(plan, replace(storage, every=steps)))
     if not any(tier.name == "peer_memory" for tier in plan.tiers) and plan.machine.nodes >= 2:
         peer = Tier(
-            name="peer_memory", every=1, stall_s=0.04, lag_s=0.0, load_s=min(5.0, storage.load_s), save_s=0.04,
+            name="peer_memory",
+            every=1,
+            stall_s=0.04,
+            lag_s=0.0,
+            load_s=min(5.0, storage.load_s),
+            save_s=0.04,
             group=2,
-        )  # fmt: skip
+        )
         fallback = ("peer_memory", *(name for name in plan.recovering.fallback if name != "peer_memory"))
         with_peers = replace(
             plan, tiers=(peer, *plan.tiers), recovering=replace(plan.recovering, fallback=fallback)
