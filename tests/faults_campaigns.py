@@ -18,7 +18,7 @@ DAY = 86400.0
 
 
 def document(**blocks: Any) -> dict[str, Any]:
-    """64 hosts, steps of 10 s, a checkpoint every half hour, 10 days of work; ``blocks`` in place of these."""
+    """64 hosts, steps of 10 s, a checkpoint every half hour, 10 days of work; ``blocks`` replace these."""
     whole: dict[str, Any] = {
         "name": "small",
         "step_time": "10 s",
@@ -42,8 +42,19 @@ def crashes(mtbf: str = "6 h", **faults: Any) -> dict[str, Any]:
     return {"processes": [{"kind": "software_crash", "scope": "job", "mtbf": mtbf}], **faults}
 
 
-PER_UNIT = {"job": 8.0, "storage": 4.0, "rail": 1.0, "link": 0.05, "nic": 0.01, "gpu": 0.01, "rank": 0.01, "node": 0.08,
-            "leaf": 0.5, "rack": 0.1, "power": 0.5}  # fmt: skip
+PER_UNIT = {
+    "job": 8.0,
+    "storage": 4.0,
+    "rail": 1.0,
+    "link": 0.05,
+    "nic": 0.01,
+    "gpu": 0.01,
+    "rank": 0.01,
+    "node": 0.08,
+    "leaf": 0.5,
+    "rack": 0.1,
+    "power": 0.5,
+}
 
 
 @st.composite
@@ -54,7 +65,9 @@ def processes(draw: st.DrawFn) -> list[dict[str, Any]]:
         kind = get_kind(name)
         scope = draw(st.sampled_from(kind.scopes))
         one: dict[str, Any] = {"kind": name, "scope": scope, "rate_per_unit_day": PER_UNIT[scope]}
-        one["dist"] = draw(st.sampled_from(["exponential", "constant", {"weibull": {"shape": 0.7}}, "uniform"]))
+        one["dist"] = draw(
+            st.sampled_from(["exponential", "constant", {"weibull": {"shape": 0.7}}, "uniform"])
+        )
         if kind.effect == "slow":
             one["slow_factor"] = draw(st.sampled_from([1.0, 1.1, 2.0]))
             one["duration"] = draw(st.sampled_from(["1 h", {"exponential": {"mean": "2 h"}}]))
@@ -72,8 +85,20 @@ def campaigns(draw: st.DrawFn) -> dict[str, Any]:
             [
                 {"every": "30 min", "stall": "20 s"},
                 {"every": "50 steps", "mode": "async", "snapshot_stall": "1 s", "persist": "2 min"},
-                {"every": "5 min", "mode": "async", "snapshot_stall": "1 s", "persist": "7 min", "on_overlap": "queue"},
-                {"every": "5 min", "mode": "async", "snapshot_stall": "1 s", "persist": "7 min", "on_overlap": "skip"},
+                {
+                    "every": "5 min",
+                    "mode": "async",
+                    "snapshot_stall": "1 s",
+                    "persist": "7 min",
+                    "on_overlap": "queue",
+                },
+                {
+                    "every": "5 min",
+                    "mode": "async",
+                    "snapshot_stall": "1 s",
+                    "persist": "7 min",
+                    "on_overlap": "skip",
+                },
             ]
         )
     )
@@ -86,7 +111,11 @@ def campaigns(draw: st.DrawFn) -> dict[str, Any]:
     policy = draw(st.sampled_from(policies))
     recovery: dict[str, Any] = {
         "policy": policy,
-        "elastic": {"replicas": 8, "min_replicas": 0.5, "batch": draw(st.sampled_from(["keep_global", "keep_micro"]))},
+        "elastic": {
+            "replicas": 8,
+            "min_replicas": 0.5,
+            "batch": draw(st.sampled_from(["keep_global", "keep_micro"])),
+        },
         "p_bad_copy": draw(st.sampled_from([0.0, 0.3])),
         "crash_loop": {"probability": draw(st.sampled_from([0.0, 0.2])), "max_no_progress": 50},
         "repair": {"reboot": "10 min", "replace": "6 h", "exclude_after": draw(st.sampled_from([None, 2]))},
@@ -101,7 +130,10 @@ def campaigns(draw: st.DrawFn) -> dict[str, Any]:
                 {},
                 {"fixed": "2 min", "silent": "2 h"},
                 {"straggler": {"threshold": 1.05, "action": "drain_at_checkpoint"}, "silent": "1 h"},
-                {"straggler": {"threshold": 1.05, "action": "evict"}, "watchdog": {"false_positive_per_ckpt": 0.05}},
+                {
+                    "straggler": {"threshold": 1.05, "action": "evict"},
+                    "watchdog": {"false_positive_per_ckpt": 0.05},
+                },
             ]
         )
     )

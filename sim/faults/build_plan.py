@@ -131,7 +131,10 @@ def build_plan(blocks: Blocks, step: SimulatedStep | None = None) -> Plan:
 
 
 def _processes(faults: Faults) -> list[Process]:
-    given = [process for name in faults.presets for process in get_preset(name)]
+    try:
+        given = [process for name in faults.presets for process in get_preset(name)]
+    except ValueError as error:
+        raise ValueError(f"faults.presets: {error}") from None
     return [*given, *faults.processes]
 
 
@@ -360,7 +363,7 @@ def _check(blocks: Blocks, plan: Plan) -> None:
     silent = any(get_kind(source.kind).effect == "silent" for source in plan.sources) or any(
         event.kind.effect == "silent" for event in plan.events
     )
-    if silent and storage and blocks.checkpoint.storage:
+    if silent and storage and blocks.checkpoint.storage and blocks.checkpoint.storage.keep is not None:
         held_s = blocks.checkpoint.storage.keep * storage.every * plan.step_s
         if held_s < plan.notice.silent.longest():
             raise ValueError(

@@ -260,7 +260,8 @@ class _Builder:
         node = nearest(self.tree, path)
         if mark is None:
             absent = isinstance(node.value, dict)
-            mark = (node.key_mark or Mark(file=node.mark.file)) if absent else node.mark
+            block = node.mark if node is not self.tree else Mark(file=node.mark.file)
+            mark = (node.key_mark or block) if absent else node.mark
         value = None if isinstance(node.value, dict | list) else node.value
         self.problems.append(Problem(mark=mark, path=dotted(path), message=message, value=value))
 

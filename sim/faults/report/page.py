@@ -159,10 +159,10 @@ def _waterfall(answers: Answers) -> str:
 def _log(answers: Answers) -> str:
     log = answers.study.outcomes[0].log
     rows = "".join(
-        f"<tr><td "
-        f"class=n>{entry.at_s / 86400:.3f}<td>{escape(entry.kind)}<td>{escape(entry.source)}<td>{escape(entry.target)}"
-        f"<td class=n>{lasting(entry.detected_s - entry.at_s)}<td class=n>{lasting(entry.lost_s)}<td "
-        f"class=n>{lasting(entry.resumed_s - entry.at_s)}<td>{entry.tier}"
+        f"<tr><td class=n>{entry.at_s / 86400:.3f}<td>{escape(entry.kind)}<td>{escape(entry.source)}"
+        f"<td>{escape(entry.target)}<td class=n>{lasting(entry.detected_s - entry.at_s)}"
+        f"<td class=n>{lasting(entry.lost_s)}<td class=n>{lasting(entry.resumed_s - entry.at_s)}"
+        f"<td>{entry.tier}"
         for entry in log[:MOST_ENTRIES]
     )
     more = (

@@ -20,10 +20,18 @@ from .words import lasting
 DAY_S = 86400.0
 BLUE, AMBER, GREEN, GREY = palette.RAMPS["F"][0], palette.RAMPS["B"][0], palette.RAMPS["W"][0], "#8d9096"
 COLOURS = {
-    "checkpoint": "#6f9fcd", "recompute": AMBER, "detection": "#9b3f7f", "reschedule": "#3fa9c9", "idle": "#9a8a1f",
-    "restart": GREEN, "load": "#7dbb8a", "failed_restart": "#55585c", "slow": "#d94f5c", "degraded": "#eeb15c",
+    "checkpoint": "#6f9fcd",
+    "recompute": AMBER,
+    "detection": "#9b3f7f",
+    "reschedule": "#3fa9c9",
+    "idle": "#9a8a1f",
+    "restart": GREEN,
+    "load": "#7dbb8a",
+    "failed_restart": "#55585c",
+    "slow": "#d94f5c",
+    "degraded": "#eeb15c",
     "maintenance": GREY,
-}  # fmt: skip
+}
 
 
 def _figure(height: int, **layout: Any) -> Any:

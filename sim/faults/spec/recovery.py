@@ -205,8 +205,10 @@ class StorageTier(Part):
     persist: FromBytes = Field(default="from_bytes", description="async: until durable, after the snapshot")
     load: FromBytes = "from_bytes"
     on_overlap: Literal["skip", "queue", "block"] | None = None
-    keep: Count = Field(
-        default=20, description="copies kept; corruption noticed later than that has no way back"
+    keep: Count | None = Field(
+        default=None,
+        description="copies kept: corruption noticed later than they reach back has no way out; default: "
+        "enough",
     )
     bytes: Size | None = Field(
         default=None, description="of a whole checkpoint; default: the model's, 14 a parameter"

@@ -5,6 +5,7 @@ Replication number n of a plan is the same whoever runs it, in which order and i
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
@@ -18,7 +19,6 @@ from ..campaign.plan import Plan
 from ..campaign.replicate import replicate
 from ..spec.recovery import Run
 from .statistics import Estimate, mean_of, quantile, ratio_of
-import itertools
 
 FIRST_BATCH = 16
 PARALLEL_ABOVE_S = 3.0
@@ -88,8 +88,9 @@ class Study:
         total: dict[str, float] = {}
         for one in self.outcomes:
             for name, number in getattr(one, field).items():
-                total[name] = total.get(name, 0.0) + number / len(self.outcomes)
-        return dict(sorted(total.items(), key=lambda pair: (-pair[1], pair[0])))
+                total[name] = total.get(name, 0.0) + number
+        ordered = sorted(total.items(), key=lambda pair: (-pair[1], pair[0]))
+        return {name: number / len(self.outcomes) for name, number in ordered}
 
     @cached_property
     def mtbf_s(self) -> float:
