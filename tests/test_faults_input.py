@@ -49,7 +49,8 @@ def test_every_kind_is_whole(name: str) -> None:
 
 def test_the_kinds_are_those_of_the_reference() -> None:
     assert set(kind_names()) == {
-        "gpu_fatal", "gpu_transient", "gpu_throttle", "sdc", "node_down", "nic_down", "link_degraded", "link_flap",
+        "gpu_fatal", "gpu_transient", "gpu_throttle", "sdc", "node_down", "nic_down", "link_degraded",
+        "link_flap",
         "leaf_switch_down", "rack_power", "storage_outage", "storage_slow", "hang", "software_crash",
         "planned_maintenance", "preemption",
     }  # fmt: skip
