@@ -19,20 +19,21 @@ from small_scenarios import (
     main_gradient_bytes,
     microbatches_of,
     parameters_of_ranks,
+    payloads,
     scenario,
 )
 
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.model.sizes import layer_attention_flops
+from stepsim.sim.program.program import Collective, Compute, Exchange, Program
 from stepsim.sim.report.document import result_document
 from stepsim.sim.report.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 from stepsim.sim.software import software_names
+from stepsim.sim.step.layers.shard import ELEMENT_BYTES
+from stepsim.sim.step.layers.stages import build_stages
 from stepsim.sim.step.lower import Lowered
-from stepsim.sim.step.program import Collective, Compute, Exchange, Program
-from stepsim.sim.step.shard import ELEMENT_BYTES
-from stepsim.sim.step.stages import build_stages
 
 law = settings(max_examples=60)
 
@@ -86,15 +87,6 @@ def test_every_stage_runs_every_microbatch_once_each_way(run: Scenario) -> None:
 # Bytes of data parallelism -------------------------------------------------------------------------
 
 
-def payloads(program: Program, category: str) -> Counter[str]:
-    """Payload bytes by kind of collective."""
-    found: Counter[str] = Counter()
-    for op, count in every_op(program):
-        if op.category == category and isinstance(op.work, Collective):
-            found[op.work.kind] += count * op.work.transfer.bytes
-    return found
-
-
 @law
 @given(layouts())
 def test_gradients_are_reduced_once_and_parameters_come_back_once(run: Scenario) -> None:
@@ -115,7 +107,7 @@ def test_gradients_are_reduced_once_and_parameters_come_back_once(run: Scenario)
 @law
 @given(layouts())
 def test_adam_reads_and_writes_its_state_once(run: Scenario) -> None:
-    """FP32 gradient, weight and two moments read, weight and moments written: 28 bytes per own parameter."""
+    """FP32 gradient and weight read, weight written, two moments read and written."""
     copies = 2 if run.schedule == "dualpipe" else 1
     shards = copies * run.parallelism.dp if run.parallelism.zero else 1
     updates = run.num_microbatches if run.schedule == "pipedream" else 1
@@ -123,7 +115,9 @@ def test_adam_reads_and_writes_its_state_once(run: Scenario) -> None:
         moved = [op.work.bytes for op in program.ops if op.name == "Adam" and isinstance(op.work, Compute)]
         assert len(moved) == updates
         passes = 1 if run.software.fused_optimizer else 3
-        assert moved == pytest.approx([28 * passes * held / shards] * updates)
+        assert moved == pytest.approx(
+            [(12 + 4 * run.software.moment_bytes) * passes * held / shards] * updates
+        )
 
 
 # Bytes of tensor parallelism -----------------------------------------------------------------------

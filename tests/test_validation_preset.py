@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from validation_cases import case_document
 
+from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.software import get_software, software_names
-from stepsim.sim.step.refusal import NotSupported
 from stepsim.sim.validation.case import Case
 from stepsim.sim.validation.preset import RULES, preset_of, reports_first_rank, software_document
 from stepsim.sim.validation.strict import build
@@ -27,7 +27,7 @@ SOFTWARE = build(Case, case_document()).software
         ("Megatron-LM core (TE 2.11, torch 2.10)", 2026, "megatron-core-2025"),
         ("Megatron-Core r0.8.0", 2024, "megatron-core-2024"),
         ("Megatron core (DeepEP dispatcher)", 2025, "megatron-core-2025"),
-        ("Megatron-Bridge / Megatron core 26.04.01", 2026, "nemo-2025"),
+        ("Megatron-Bridge / Megatron core 26.04.01", 2026, "megatron-bridge-2025"),
         ("NeMo / Megatron core", 2023, "megatron-core-2024"),
         ("NeMo / Megatron core", 2024, "megatron-core-2024"),
         ("NeMo / Megatron core", 2025, "nemo-2025"),

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..report.result import AXES, ActionSpan, Span
-from ..step.program import Collective, Compute, Exchange, Op, Segment
+from ...schedules.orders.action import parse_step, parts
+from ..program.program import Collective, Compute, Exchange, Op, Segment
+from ..report.result import AXES, IN_LAYER, ActionSpan, Span
 from .blocks import block_parts, total
 from .record import Piece, Record, Stretch
 
@@ -102,7 +103,7 @@ def _idle(record: Record, r: int, op: Op, i: int, free: float, start: float, tim
         exposed = sum(last - first for first, last in parts)
         axis = ops[dependency].category
         time.expose(axis if axis != "optimizer" else "dp", exposed)
-        if op.action and axis == "tp":
+        if op.action and axis in IN_LAYER:
             time.busy_s += exposed
         cursor = end
     if start > cursor:
@@ -122,9 +123,10 @@ def action_spans(record: Record) -> tuple[ActionSpan, ...]:
             spans[r, op.action] = (min(first, known[0]), max(end, known[1])) if known else (first, end)
     found = []
     for (r, name), (start, end) in spans.items():
-        letter = next(c for c in name if c.isalpha())
-        stage, _, microbatch = name.partition(letter)
-        found.append(ActionSpan(r, letter, int(stage), int(microbatch), start, end))
+        found += [
+            ActionSpan(r, action.kind.value, action.stage, action.microbatch, start, end)
+            for action in parts(parse_step(name))
+        ]
     return tuple(sorted(found, key=lambda a: (a.start_s, a.rank, a.stage)))
 
 

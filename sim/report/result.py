@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 AXES = ("tp", "cp", "ep", "pp", "dp")
 """Axes of parallelism, in the order in which tables show them."""
 
+IN_LAYER = ("tp", "cp", "ep")
+"""Those whose communication is part of a pipeline action, and so of its duration."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -93,6 +96,15 @@ class PathSegment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bound:
+    """Seconds of a step, averaged over ranks, in which ``link`` bound the communication of ``axis``."""
+
+    axis: str
+    link: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Assumption:
     """A fact that the prediction rests on. ``in_range`` is None where no range applies."""
 
@@ -137,6 +149,8 @@ class Result:
     timing: Mapping[str, float]
     events: int
     spans_source: Any = field(repr=False)  # Callable[[], Iterator[Span]]
+    bounds: tuple[Bound, ...] = ()
+    loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
 
     @property
     def gpus(self) -> int:

@@ -48,6 +48,8 @@ def findings(
         wrong_sizes += tensor_parallel_divides(model, parallelism)
         found += [*experts_fit(model, parallelism), *layers_fit_stages(model, parallelism)]
         found += recompute_fits(model, parallelism, training) if training else ()
+        found += routing_fits(model, training) if training else ()
+        found += heads_exchange(model, parallelism)
     if cluster and parallelism:
         wrong_sizes = wrong_sizes or list(world_size_matches(cluster, parallelism))
     if wrong_sizes:  # what follows from tp, dp or gpus would say nothing new
@@ -71,8 +73,17 @@ def findings(
     return found
 
 
+MOST_MICROBATCHES = 1_000_000
+"""Each is replayed on every stage; published steps have up to a few thousand."""
+
+MOST_GPUS = 10_000_000
+"""Of one job; the largest clusters that are built have some hundred thousand."""
+
+
 def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
     """Catalogue keys are known, and a job of several hosts has a network."""
+    if cluster.gpus > MOST_GPUS:
+        yield Finding(path=("cluster", "gpus"), message=f"{cluster.gpus} is more than {MOST_GPUS}")
     if cluster.gpu not in gpu_names():
         yield Finding(path=("cluster", "gpu"), message=str(unknown_name("GPU", cluster.gpu, gpu_names())))
     else:
@@ -182,6 +193,13 @@ def experts_fit(model: Model, par: Parallelism) -> Iterator[Finding]:
                 message = f"{size} needs experts, but the model is dense; set {field} to 1 or give model.moe"
                 yield Finding(path=("parallelism", field), message=message)
         return
+    if par.tp > 1 and not par.sequence_parallel:
+        message = "experts beside tensor parallelism need it, as in Megatron; set sequence_parallel: true"
+        yield Finding(path=("parallelism", "sequence_parallel"), message=message)
+    shared = model.moe.shared_expert_ffn_hidden_size
+    if shared % par.tp:
+        message = f"{par.tp} must divide shared_expert_ffn_hidden_size {shared}"
+        yield Finding(path=("parallelism", "tp"), message=message)
     experts, width = model.moe.num_experts, model.moe.expert_ffn_hidden_size
     if experts % par.ep:
         message = f"{par.ep} must divide num_experts {experts}; ep can be {choices(divisors(experts))}"
@@ -225,13 +243,31 @@ def shards_fit(model: Model | None, par: Parallelism) -> Iterator[Finding]:
         yield Finding(path=("parallelism", "ep"), message=message)
 
 
+def heads_exchange(model: Model, par: Parallelism) -> Iterator[Finding]:
+    """Ranks that exchange heads for tokens are a part of the cp group, and share a TP rank's heads."""
+    a2a, path = par.cp_a2a, ("parallelism", "cp_a2a")
+    if a2a is None:
+        return
+    heads = model.num_attention_heads // par.tp
+    if par.cp % a2a:
+        message = f"{a2a} must divide cp = {par.cp}; it can be {choices(divisors(par.cp))}"
+        yield Finding(path=path, message=message)
+    elif heads % a2a:
+        message = f"{a2a} must divide the {heads} heads of a TP rank; it can be {choices(divisors(heads))}"
+        yield Finding(path=path, message=message)
+
+
 def batch_divides(par: Parallelism, training: Training, *, grouped: bool) -> Iterator[Finding]:
     """global_batch = micro_batch * microbatches * dp; ``grouped``: interleaving in groups of pp."""
     batch, together = training.global_batch, training.micro_batch * par.dp
     product = f"micro_batch × dp = {training.micro_batch} × {par.dp} = {together}"
     group = par.pp if grouped else 1
     valid = f"global_batch can be {neighbours(batch, together * group)}"
-    if batch % together:
+    if batch // together > MOST_MICROBATCHES:
+        count = batch // together
+        message = f"{batch} is {count} microbatches of {product}; at most {MOST_MICROBATCHES} are replayed"
+        yield Finding(path=("training", "global_batch"), message=message)
+    elif batch % together:
         message = f"{batch} is not a multiple of {product}; {valid}"
         yield Finding(path=("training", "global_batch"), message=message)
     elif batch // together % group:
@@ -258,6 +294,13 @@ def sequence_divides(par: Parallelism, training: Training) -> Iterator[Finding]:
             message=f"{training.seq_length} is not a multiple of {meaning};"
             f" seq_length can be {neighbours(training.seq_length, parts)}",
         )
+
+
+def routing_fits(model: Model, training: Training) -> Iterator[Finding]:
+    """Only a router can be uneven."""
+    if model.moe is None and not isinstance(training.routing, str):
+        message = "the model is dense: there is no router; leave routing out, or give model.moe"
+        yield Finding(path=("training", "routing"), message=message)
 
 
 def recompute_fits(model: Model, par: Parallelism, training: Training) -> Iterator[Finding]:

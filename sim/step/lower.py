@@ -14,19 +14,24 @@ from ...hardware.profile import load_profile
 from ...kernels.cost import kernel_seconds
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.collectives import Seat, collective_transfer, message_transfer
+from ..network.token_exchange import Router, token_exchange
+from ..network.transfer import Transfer
+from ..program.program import Program, Programs
 from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
-from .activations import activation_bytes
 from .groups import Groups, build_groups
-from .parameters import stage_parameters
+from .layers.moe import TOKENS
+from .layers.routing import distinct_loads
+from .layers.shard import Shard, boundary_bytes, shard_of
+from .layers.stages import build_stages
+from .layers.tape import Costs, Kernel
+from .paired import paired
 from .pipeline import write_step
 from .plan import Plan
-from .program import Program, Programs
 from .refuse import refuse_unsupported
-from .shard import Shard, boundary_bytes, shard_of
-from .stages import build_stages
-from .tape import Costs, Kernel
-from .weighing import weighed_shape
+from .state.activations import activation_bytes
+from .state.parameters import stage_parameters
+from .weighing import overlaps, weighed_shape
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -36,10 +41,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Lowered:
-    """Programs, and the plan that they were written from."""
+    """Programs, and the plan that they were written from.
+
+    Where a router sets ranks apart there are programs for each of the ``loads``, those of the heaviest
+    first, one for each pipeline rank; the plan is that of the heaviest. Communicators and peers are named
+    as if there were one.
+    """
 
     programs: Programs
     plan: Plan
+    loads: tuple[float, ...] = (1.0,)
 
 
 def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None) -> Lowered:
@@ -48,15 +59,17 @@ def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = 
     Raises NotSupported naming the field that cannot be modelled.
     """
     plan = make_plan(scenario, cluster, profile or load_profile(cluster.gpu.name))
+    loads = distinct_loads(scenario)
+    written = [ops for load in loads for ops in write_step(plan.of_load(load))]
     programs = Programs(
-        classes=tuple(Program(ops=tuple(ops)) for ops in write_step(plan)),
+        classes=tuple(Program(ops=tuple(ops)) for ops in written),
         communicators=_communicators(plan),
-        links=(_links(cluster),) * plan.shape.ranks,
+        links=(_links(cluster),) * len(written),
         sms=cluster.gpu.sms,
         corun_slowdown=plan.profile.corun_slowdown,
         ends=plan.ends,
     )
-    return Lowered(programs=programs, plan=plan)
+    return Lowered(programs=programs, plan=plan, loads=loads)
 
 
 def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan:
@@ -68,11 +81,13 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     groups = build_groups(scenario, cluster, two_way=two_way)
     kernels: dict[Kernel, float] = {}
     costs = _costs(scenario, cluster, profile, groups, kernels)
-    recompute = _partial_recompute(scenario)
-    blocks = Blocks(shard=shard, software=scenario.software, costs=costs, recompute=recompute)
+    blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
     if schedule.weighs:
-        sizes = activation_bytes(shard, scenario.software, selective=recompute == "selective")
+        sizes = activation_bytes(shard, scenario.software)
         shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
+    orders = schedule.orders(shape)
+    if scenario.software.moe_a2a_overlap and scenario.parallelism.ep > 1 and not overlaps(orders):
+        orders = paired(orders)
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
     )
@@ -85,7 +100,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         schedule=schedule,
         shape=shape,
         ends_meet=ends_meet,
-        orders=schedule.orders(shape),
+        orders=orders,
         stages=stages,
         parameters=tuple(parameters),
         groups=groups,
@@ -102,11 +117,6 @@ def _message_s(scenario: Scenario, cluster: Cluster, shard: Shard, groups: Group
     return statistics.median(transfer.solo_s for transfer in transfers)
 
 
-def _partial_recompute(scenario: Scenario) -> str:
-    recompute = scenario.training.recompute
-    return "selective" if recompute == "selective" else "none"
-
-
 def _costs(
     scenario: Scenario, cluster: Cluster, profile: GpuProfile, groups: Groups, kernels: dict[Kernel, float]
 ) -> Costs:
@@ -117,13 +127,29 @@ def _costs(
             kernels[kernel] = kernel_seconds(kernel, cluster.gpu, profile)
         return kernels[kernel]
 
+    def transfer(axis: str, kind: str, size: float) -> Transfer:
+        if kind == TOKENS:
+            return token_exchange(size * busiest, router, groups.ep, cluster, software.moe_dispatcher)
+        return collective_transfer(kind, size, groups.along(axis), cluster, measured)
+
+    router = _router(scenario)
+    busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
     host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
     return Costs(
         seconds=seconds,
-        transfer=lambda kind, size: collective_transfer(kind, size, groups.tp, cluster, measured),
+        transfer=transfer,
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
     )
+
+
+def _router(scenario: Scenario) -> Router:
+    """Where tokens go; of a dense model, which exchanges none, whatever."""
+    moe = scenario.model.moe
+    if moe is None:
+        return Router(experts=1, topk=1, copies=1.0)
+    copies = moe.topk * (moe.capacity_factor or 1.0)
+    return Router(experts=moe.num_experts, topk=moe.topk, copies=copies, node_limit=moe.node_limit)
 
 
 def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -134,6 +160,8 @@ def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
         joined["embedding"] = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
     if plan.two_way:
         joined |= {plan.dp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
+        if plan.shard.experts:
+            joined |= {plan.edp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
     return joined
 
 

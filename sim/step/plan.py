@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import actions_of
 from ...schedules.orders.schedule import stage_to_rank
+from ..program.program import Ending
 from .actions import Blocks
 from .groups import Groups
-from .parameters import StageParameters
-from .program import Ending
-from .shard import Shard
-from .stages import Stage
-from .tape import Costs, Kernel
+from .layers.shard import Shard
+from .layers.stages import Stage
+from .layers.tape import Costs, Kernel
+from .state.parameters import NO_ELEMENTS, Elements, StageParameters
 from .weighing import overlaps, splits_backward
 
 if TYPE_CHECKING:
@@ -50,13 +50,39 @@ class Plan:
     costs: Costs
     kernels: Mapping[Kernel, float]
 
+    def of_load(self, load: float) -> Plan:
+        """The plan of ranks whose experts get ``load`` times the mean."""
+        experts = self.shard.experts
+        if experts is None or experts.load == load:
+            return self
+        shard = replace(self.shard, experts=replace(experts, load=load))
+        blocks = Blocks(shard=shard, software=self.blocks.software, costs=self.blocks.costs)
+        return replace(self, shard=shard, blocks=blocks)
+
     def held_stages(self, index: int) -> list[int]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""
         return list(dict.fromkeys(action.stage for action in actions_of(self.orders[index])))
 
     def held_parameters(self, index: int) -> float:
         """Parameters that a rank of that pipeline rank holds."""
-        return sum(self.parameters[s].total for s in self.held_stages(index))
+        return self.held_elements(index).total
+
+    def held_elements(self, index: int) -> Elements:
+        """The same by who reduces their gradients."""
+        held = (self.parameters[s].elements for s in self.held_stages(index))
+        return sum(held, start=NO_ELEMENTS)
+
+    def updated_parameters(self, index: int) -> float:
+        """Parameters that a rank updates: its share of what it holds under ZeRO."""
+        held = self.held_elements(index)
+        if self.scenario.parallelism.zero == 0:
+            return held.total
+        return held.shared / self.groups.shards.ranks + held.experts / self.groups.edp.ranks
+
+    def weights_bytes(self, parameters: StageParameters) -> float:
+        """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""
+        ends = (parameters.head + parameters.embedding) * self.shard.element_bytes
+        return ends + parameters.body * self.shard.weights.held
 
     @property
     def two_way(self) -> bool:
@@ -76,7 +102,8 @@ class Plan:
         """The rule by which messages are posted and awaited."""
         software = self.scenario.software
         if overlaps(self.orders):
-            return software.overlapped_point_to_point
+            own = overlaps(self.schedule.orders(self.shape))
+            return software.overlapped_point_to_point if own else "async"
         several = self.shape.chunks > 1 and self.schedule.name != "interleaved"
         if several or splits_backward(self.orders):
             return software.split_point_to_point
@@ -93,4 +120,11 @@ class Plan:
 
     def dp_communicator(self, index: int) -> str:
         """Name of the group that a rank reduces its gradients in; with two copies, both share it."""
-        return f"dp {min(index, self.shape.ranks - 1 - index)}" if self.two_way else "dp"
+        return f"dp {self._pair(index)}" if self.two_way else "dp"
+
+    def edp_communicator(self, index: int) -> str:
+        """The same for the gradients of experts."""
+        return f"edp {self._pair(index)}" if self.two_way else "edp"
+
+    def _pair(self, index: int) -> int:
+        return min(index, self.shape.ranks - 1 - index)

@@ -1,0 +1,196 @@
+"""Programs: what each class of ranks does, as data, before any time passes.
+
+A Program is a list of ops in the order in which the host issues them. Ops of one stream run in
+order; ``after`` names earlier ops (by index) that an op waits for besides, as CUDA events do.
+Knows no clock: ``sim/engine`` replays programs, ``program_file`` writes and reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import Literal, get_args
+
+from ..network.paths import NO_PATHS, Paths
+from ..network.transfer import Transfer
+
+UNORDERED = "free"
+"""Ops on this stream do not wait for one another (point-to-point messages without a rule of order)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """One kernel (or a run of like kernels): ``seconds`` on an idle GPU.
+
+    ``kind`` is gemm, attention or memory-bound. A math-bound kernel slows down as communication
+    holds SMs; all slow down by the profile's co-run slowdown while communication moves data.
+    """
+
+    seconds: float
+    kind: str
+    flops: float = 0.0
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective of ``communicator``: starts when every member has arrived, ends for all at once."""
+
+    kind: str
+    communicator: str
+    transfer: Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One end of a point-to-point message: ``tag`` (2F0: its output) pairs it with the other end."""
+
+    send: bool
+    peer: int  # class of the other end
+    tag: str
+    transfer: Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A group of sends and receives that is posted at once and ends when all its parts have."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A short program whose ops all run on one rank's own resources: a layer's forward, say.
+
+    Its ops' ``after`` count from the block's first op; it begins and ends with all its streams joined.
+    Blocks are compared by identity: each distinct one is built once, and used many times.
+    """
+
+    name: str
+    ops: tuple[Op, ...] = field(repr=False)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @cached_property
+    def issued_s(self) -> tuple[float, ...]:
+        """For each op, the host time from the issue of the first op on."""
+        times = list(accumulate(op.host_s for op in self.ops))
+        return tuple(at - times[0] for at in times)
+
+    @cached_property
+    def first_s(self) -> float:
+        """What issuing the first op costs the host."""
+        return self.ops[0].host_s if self.ops else 0.0
+
+    @cached_property
+    def host_s(self) -> float:
+        """What issuing all ops costs the host."""
+        return sum(op.host_s for op in self.ops)
+
+    @cached_property
+    def streams(self) -> Mapping[str, tuple[tuple[int, ...], ...]]:
+        """By stream, its ops in rows: one, or on the stream that orders nothing (UNORDERED) one for each."""
+        found: dict[str, list[int]] = {}
+        for i, op in enumerate(self.ops):
+            found.setdefault(op.stream, []).append(i)
+        return {
+            stream: tuple((i,) for i in ops) if stream == UNORDERED else (tuple(ops),)
+            for stream, ops in found.items()
+        }
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Blocks in a row, each so many times: what one pipeline action runs.
+
+    The same as its ops in their place (spell_out.py): replayed once, and taken as a whole wherever
+    nothing else begins or ends on the rank meanwhile.
+    """
+
+    blocks: tuple[tuple[Block, int], ...]
+
+    @cached_property
+    def row(self) -> tuple[Block, ...]:
+        """The blocks, one by one."""
+        return tuple(block for block, count in self.blocks for _ in range(count))
+
+    @cached_property
+    def host_s(self) -> float:
+        """What issuing all its ops costs the host."""
+        return sum(count * block.host_s for block, count in self.blocks)
+
+    @cached_property
+    def issued_s(self) -> tuple[float, ...]:
+        """For each of the row, the host time from the issue of the very first op to that of its own first."""
+        began = accumulate((block.host_s for block in self.row), initial=0.0)
+        first_s = self.row[0].first_s if self.row else 0.0
+        return tuple(at + block.first_s - first_s for at, block in zip(began, self.row, strict=False))
+
+    @cached_property
+    def last_on(self) -> Mapping[str, int]:
+        """Streams besides compute, each with the last of the row that uses it."""
+        return {s: k for k, block in enumerate(self.row) for s in block.streams if s != "compute"}
+
+    @cached_property
+    def links(self) -> frozenset[str]:
+        """Links of the rank that its collectives use."""
+        transfers = (
+            op.work.transfer for b, _ in self.blocks for op in b.ops if isinstance(op.work, Collective)
+        )
+        return frozenset(link for transfer in transfers for link in transfer.local_links)
+
+
+Ending = Literal["together", "skewed", "streaming"]
+"""How the next step follows: after all classes have ended (together); on each class as soon as that has
+ended itself, so that a step takes the longest span of a class (skewed: optimizer post-validation, Qi et
+al. 2024, section 4); or with no end at all, microbatch after microbatch (streaming: PipeDream)."""
+
+ENDINGS: tuple[Ending, ...] = get_args(Ending)
+
+Work = Compute | Collective | Exchange | Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One entry of a stream. ``host_s``: what issuing costs the host; ``host_sync``: it waits for the end."""
+
+    name: str
+    stream: str
+    category: str  # compute, optimizer, or the axis of its communication
+    work: Work
+    after: tuple[int, ...] = ()
+    action: str = ""
+    host_s: float = 0.0
+    host_sync: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What one class of ranks does in one step."""
+
+    ops: tuple[Op, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Programs:
+    """The programs of all classes, and what they share.
+
+    ``communicators`` maps a name to the classes that it joins; a name that is not there (tp, dp)
+    stands for a group of its own in every class, whose members are equal and so never wait for one
+    another. ``links`` maps a local link name to its capacity in bytes per second, by class; ``paths``
+    says which links of the fabric are crossed besides. ``ends`` says how the next step follows this one.
+    """
+
+    classes: tuple[Program, ...]
+    communicators: Mapping[str, tuple[int, ...]]
+    links: tuple[Mapping[str, float], ...]
+    sms: int
+    corun_slowdown: float
+    ends: Ending = "together"
+    paths: Paths = NO_PATHS

@@ -1,0 +1,232 @@
+"""The sizes of one rank's share of a transformer layer: what tensor and sequence parallelism leave of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ....hardware.gpus import get_gpu
+from ..zero.rule import sharding_rule
+from .experts import Experts, experts_of
+from .kinds import LayerKind
+from .precision import Recipe, WeightBytes, recipe_of, weight_bytes
+
+if TYPE_CHECKING:
+    from ...model.model import Mla
+    from ...scenario.models import Scenario
+    from ...software.software import Software
+
+ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2}
+"""Bytes per element of activations by precision; inputs of GEMMs may be narrower (precision.py)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Sizes of one rank's share, for one microbatch.
+
+    ``tokens`` is b*s/cp, the rows of every GEMM; ``sequence`` is whole, ``cp_a2a`` the ranks of the cp
+    group that exchange heads for tokens; ``norm_tokens`` the rows of norms, residuals and
+    dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
+    ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
+    input branches), else 1. ``dtype`` is the activations'; ``recipe`` says how products run in fewer
+    bits, ``quantised_weights`` exist in those only, and ``quantised_dispatch`` sends tokens to experts in
+    them. ``grad_bytes`` is the size of an element of the
+    gradient that is accumulated and reduced; ``accumulates``: fresh gradients are added to whole ones that
+    stay all step long, not to a shard once they are reduced. ``head_dim`` is that of queries and keys,
+    ``value_dim`` of values; ``latent`` are the ranks of latent attention, ``window`` the keys that a
+    query sees. ``experts`` are there in place of an MLP; a layer of multi-token ``prediction`` makes its
+    stream of two.
+    """
+
+    batch: int
+    sequence: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    gate: int
+    vocabulary: int
+    tp: int
+    cp: int
+    cp_a2a: int
+    sequence_parallel: bool
+    element_bytes: int
+    grad_bytes: int
+    dtype: str
+    recipe: Recipe | None
+    quantised_weights: bool
+    quantised_dispatch: bool
+    dropout: bool
+    biases: bool
+    rope: bool
+    rms_norm: bool
+    accumulates: bool = True
+    qkv_biases: bool = False
+    value_dim: int = 0
+    latent: Mla | None = None
+    window: int | None = None
+    experts: Experts | None = None
+    prediction: bool = False
+
+    def of(self, kind: LayerKind) -> Shard:
+        """The share of a layer of that kind."""
+        experts = self.experts if kind.experts else None
+        return replace(self, experts=experts, window=kind.window, prediction=kind.prediction)
+
+    @property
+    def here(self) -> Shard:
+        """What works on the rows of the residual stream alone, as if there were no other rank."""
+        return replace(self, batch=1, sequence=self.norm_tokens, tp=1, cp=1, sequence_parallel=False)
+
+    @property
+    def plain(self) -> Shard:
+        """The same without quantised products, as the ends of the model have it."""
+        return replace(self, recipe=None) if self.recipe else self
+
+    @property
+    def gemm_dtype(self) -> str:
+        """Type of the inputs of matrix products."""
+        return self.recipe.gemm_dtype if self.recipe else self.dtype
+
+    @property
+    def stored_bytes(self) -> float:
+        """Bytes per element of a matrix product's input that is kept for backward."""
+        return self.recipe.stored if self.recipe else self.element_bytes
+
+    @property
+    def weights(self) -> WeightBytes:
+        """Bytes per weight of a layer."""
+        return weight_bytes(self.element_bytes, self.recipe, quantised=self.quantised_weights)
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.sequence // self.cp
+
+    @property
+    def norm_tokens(self) -> int:
+        return self.tokens // self.tp if self.sequence_parallel else self.tokens
+
+    @property
+    def attention_width(self) -> int:
+        """Columns of the attention output held here."""
+        return self.heads * (self.value_dim or self.head_dim)
+
+    @property
+    def qkv_width(self) -> int:
+        """Columns of the fused QKV projection held here."""
+        values = self.kv_heads * (self.value_dim or self.head_dim)
+        return (self.heads + self.kv_heads) * self.head_dim + values
+
+    @property
+    def kv_bytes(self) -> float:
+        """Bytes of this rank's keys and values."""
+        width = self.head_dim + (self.value_dim or self.head_dim)
+        return float(self.tokens * self.kv_heads * width * self.element_bytes)
+
+    @property
+    def hidden_bytes(self) -> float:
+        """Bytes of a whole activation, tokens x hidden: the payload of every TP collective."""
+        return float(self.tokens * self.hidden * self.element_bytes)
+
+    @property
+    def norm_bytes(self) -> float:
+        """Bytes of the residual stream held here, norm_tokens x hidden."""
+        return float(self.norm_tokens * self.hidden * self.element_bytes)
+
+    @property
+    def score_elements(self) -> float:
+        """Elements of the score matrices of unfused attention, all local heads."""
+        return float(self.batch * self.heads * self.sequence * self.sequence)
+
+    @property
+    def layer_parameters(self) -> float:
+        """Parameters of one layer held here: sharded matrices, whole norms and row-parallel biases.
+
+        Routed experts are not among them: their gradients are reduced over other ranks.
+        """
+        h = self.hidden
+        ffn = self.experts.shared_ffn if self.experts else self.ffn
+        matrices = self._projections + self.attention_width * h + h * ffn * self.gate + ffn * h
+        norms = 2 * h if self.rms_norm else 4 * h
+        if self.latent:
+            norms += (self.latent.q_lora_rank or 0) + self.latent.kv_lora_rank
+        if self.experts:
+            matrices += h * self.experts.total
+        if self.prediction:
+            matrices += 2 * h * h // self.tp
+            norms += 3 * h if self.rms_norm else 6 * h
+        biases = (self.qkv_width + h + (0 if self.experts else ffn * self.gate + h)) if self.biases else 0
+        biases += self.qkv_width if self.qkv_biases else 0
+        return float(matrices + norms + biases)
+
+    @property
+    def _projections(self) -> int:
+        """Parameters that make queries, keys and values; the matrices down to the latents are whole."""
+        latent = self.latent
+        if latent is None:
+            return self.hidden * self.qkv_width
+        queries, rank = self.heads * self.head_dim, latent.q_lora_rank
+        down_up = self.hidden * queries if rank is None else rank * (self.hidden + queries)
+        keys = self.hidden * (latent.kv_lora_rank + latent.qk_rope_head_dim)
+        up = latent.kv_lora_rank * self.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+        return down_up + keys + up
+
+    @property
+    def expert_parameters(self) -> float:
+        """Parameters of the routed experts of one layer held here."""
+        if self.experts is None:
+            return 0.0
+        width = self.experts.ffn
+        biases = width * self.gate + self.hidden if self.biases else 0
+        return float(self.experts.held * (self.hidden * width * (self.gate + 1) + biases))
+
+
+def boundary_bytes(shard: Shard, software: Software) -> float:
+    """Bytes of one activation, or its gradient, that a rank hands to the next stage."""
+    split = shard.sequence_parallel or software.scatter_gather_p2p
+    return shard.hidden_bytes / (shard.tp if split else 1)
+
+
+def shard_of(scenario: Scenario) -> Shard:
+    """The layer share of one rank of ``scenario``."""
+    model, par, training = scenario.model, scenario.parallelism, scenario.training
+    rule = sharding_rule(scenario)
+    return Shard(
+        batch=training.micro_batch,
+        sequence=training.seq_length,
+        hidden=model.hidden_size,
+        heads=model.num_attention_heads // par.tp,
+        kv_heads=max(1, (model.num_attention_heads if model.mla else model.num_query_groups) // par.tp),
+        head_dim=model.mla.qk_head_dim if model.mla else model.kv_channels,
+        value_dim=model.mla.v_head_dim if model.mla else model.kv_channels,
+        latent=model.mla,
+        experts=experts_of(scenario),
+        ffn=model.ffn_hidden_size // par.tp,
+        gate=2 if model.mlp == "swiglu" else 1,
+        vocabulary=-(-model.vocab_size // par.tp),
+        tp=par.tp,
+        cp=par.cp,
+        cp_a2a=_a2a_ranks(scenario),
+        sequence_parallel=par.sequence_parallel and par.tp > 1,
+        element_bytes=ELEMENT_BYTES[training.precision],
+        grad_bytes=max(scenario.software.main_grad_bytes, ELEMENT_BYTES[training.precision]),
+        dtype=training.precision if training.precision in ("fp32", "fp16") else "bf16",
+        quantised_weights=scenario.software.fp8_parameters,
+        quantised_dispatch=scenario.software.fp8_dispatch,
+        recipe=recipe_of(scenario, get_gpu(scenario.cluster.gpu).architecture),
+        dropout=model.dropout > 0,
+        biases=model.biases,
+        rope=model.position == "rope",
+        rms_norm=model.norm == "rmsnorm",
+        accumulates=rule is None or not rule.reduces_each,
+        qkv_biases=model.qkv_biases and not model.biases,
+    )
+
+
+def _a2a_ranks(scenario: Scenario) -> int:
+    """Ranks of a cp group that exchange heads: as the layout says, or all of them where the software does."""
+    par = scenario.parallelism
+    if par.cp_a2a is not None:
+        return par.cp_a2a
+    return par.cp if scenario.software.cp_comm == "a2a" else 1

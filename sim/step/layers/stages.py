@@ -1,0 +1,162 @@
+"""Which layers each virtual stage holds.
+
+References:
+    Megatron-LM transformer_block.py, get_num_layers_to_build (embedding and loss counted as
+    layers). nanotron pipeline_parallel/block.py (cost-balanced blocks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ...scenario.schedules import schedule_named, shape_of
+from .kinds import LayerKind, LayerRun, joined, layer_kinds, prediction_kinds
+from .recompute import FULL, recomputed_parts
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A virtual stage: its transformer layers in forward order, and which ends of the model it has."""
+
+    index: int
+    runs: tuple[LayerRun, ...]
+    embedding: bool
+    head: bool
+    loss: bool
+
+    @property
+    def layers(self) -> int:
+        """Transformer layers."""
+        return sum(run.count for run in self.runs)
+
+    @property
+    def recomputed(self) -> int:
+        """Layers that are recomputed in full."""
+        return sum(run.count for run in self.runs if run.recompute == FULL)
+
+    @property
+    def heads(self) -> int:
+        """How often a microbatch passes the head: once for the model, and for each predicted token."""
+        return self.head * (1 + sum(kind.prediction for kind in self.kinds))
+
+    @property
+    def losses(self) -> int:
+        """How often it passes the loss."""
+        return self.loss * (1 + sum(kind.prediction for kind in self.kinds))
+
+    @property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """The kind of each layer, in forward order."""
+        return tuple(run.kind for run in self.runs for _ in range(run.count))
+
+
+def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
+    """The virtual stages in pipeline order, pp * vpp of them."""
+    par, model = scenario.parallelism, scenario.model
+    count = par.pp * par.vpp
+    split = par.stage_split
+    head = count - 1
+    if not isinstance(split, str):
+        layers = list(split)
+    elif split == "flops_balanced":
+        layers, head = _cost_balanced(scenario, count)
+    elif split == "embedding_and_loss_as_layers":
+        each = (model.num_layers + 2) // count
+        layers = [each] * count
+        layers[0] -= 1
+        layers[-1] -= 1
+    elif split == "uneven_unspecified" and model.mtp_layers:
+        layers = _beside_prediction(model.num_layers, model.mtp_layers, count)
+    else:  # uniform; where layers do not divide, Megatron-like remainders go to the middle stages
+        layers = _near_uniform(model.num_layers, count)
+    return tuple(
+        Stage(index=i, runs=runs, embedding=i == 0, head=i == head, loss=i == count - 1)
+        for i, runs in enumerate(_runs(scenario, layers, head))
+    )
+
+
+def _runs(scenario: Scenario, layers: list[int], head: int) -> Iterator[tuple[LayerRun, ...]]:
+    """The layers of each virtual stage; those that are recomputed in full are a stage's first.
+
+    Layers of multi-token prediction are where the head is, beyond the layers that the split places.
+    """
+    parts = recomputed_parts(scenario.training)
+    kinds = iter(layer_kinds(scenario.model))
+    for index, (held, full) in enumerate(zip(layers, _recomputed_layers(scenario, layers), strict=True)):
+        runs = [
+            LayerRun(kind=kind, recompute=FULL if i < full else parts)
+            for i, kind in enumerate(islice(kinds, held))
+        ]
+        if index == head:
+            again = FULL if held and full == held else parts
+            runs += [LayerRun(kind=kind, recompute=again) for kind in prediction_kinds(scenario.model)]
+        yield joined(runs)
+
+
+def _beside_prediction(num_layers: int, predictions: int, count: int) -> list[int]:
+    """The layers of multi-token prediction and each passage of the head count as layers of the last chunk.
+
+    Of DeepSeek-V3 on 16 chunks that leaves one layer there, as NVIDIA's layout has it (Megatron-Bridge
+    scripts/performance/configs/deepseek, ``pp_layout`` Et*4|(t*4|)*14tmL).
+    """
+    ends = 2 * predictions + 1
+    layers = _near_uniform(num_layers + ends, count)
+    layers[-1] -= ends
+    return layers if layers[-1] >= 0 else _near_uniform(num_layers, count)
+
+
+def _near_uniform(num_layers: int, count: int) -> list[int]:
+    base, rest = divmod(num_layers, count)
+    if not rest:
+        return [base] * count
+    first = (count - rest) // 2
+    return [base + (first <= i < first + rest) for i in range(count)]
+
+
+def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
+    """nanotron: blocks fill a stage until the running cost reaches its share; the crossing block stays.
+
+    An exact tie counts as reached: the published times of a model whose head costs exactly four
+    layers (16 layers, vocabulary 131,072) fit that split alone.
+    """
+    model = scenario.model
+    h = model.hidden_size
+    layer_cost = 4.0 * h * h + 3.0 * h * model.ffn_hidden_size
+    costs = [0.0, *([layer_cost] * model.num_layers), 0.0, float(model.vocab_size * h), 0.0]
+    total, running, stage = sum(costs), 0.0, 0
+    layers = [0] * count
+    head_stage = 0
+    for position, cost in enumerate(costs):
+        if 1 <= position <= model.num_layers:
+            layers[stage] += 1
+        elif position == model.num_layers + 2:
+            head_stage = stage
+        running += cost
+        while stage < count - 1 and running >= (stage + 1) / count * total:
+            stage += 1
+    return layers, head_stage
+
+
+def _recomputed_layers(scenario: Scenario, layers: list[int]) -> list[int]:
+    """Layers per virtual stage that are recomputed in full."""
+    recompute = scenario.training.recompute
+    if recompute == "full":
+        return layers
+    if isinstance(recompute, str) or recompute.layers is None:
+        return [0] * len(layers)
+    # The count is per pipeline stage (a rank), whose virtual stages are filled in order.
+    rank_of, shape = schedule_named(scenario.schedule).rank_of, shape_of(scenario)
+    left = [recompute.layers] * shape.ranks
+    recomputed = []
+    for index, held in enumerate(layers):
+        rank = rank_of(index, 0, shape)
+        taken = min(held, left[rank])
+        left[rank] -= taken
+        recomputed.append(taken)
+    return recomputed

@@ -1,0 +1,104 @@
+"""Writes blocks: appends kernels and collectives in issue order and keeps track of what they wait for.
+
+Knows streams and the cost of one kernel or collective; knows no transformer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ....kernels.kernel import Attention, Gemm, MemoryBound
+from ...network.transfer import Transfer
+from ...program.program import Block, Collective, Compute, Op
+
+Kernel = Gemm | Attention | MemoryBound
+
+KIND = {Gemm: "gemm", Attention: "attention", MemoryBound: "memory-bound"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What kernels and collectives inside a layer cost on this machine with this software.
+
+    ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...);
+    ``host_s`` per kernel launch and ``host_collective_s`` per collective call.
+    """
+
+    seconds: Callable[[Kernel], float]
+    transfer: Callable[[str, str, float], Transfer]
+    host_s: float
+    host_collective_s: float
+
+
+@dataclass
+class Tape:
+    """A block being written. ``wait`` holds the ops that the next kernel on the compute stream awaits."""
+
+    costs: Costs
+    ops: list[Op] = field(default_factory=list)
+    wait: tuple[int, ...] = ()
+
+    def kernel(self, name: str, kernel: Kernel, *, launches: int | None = None) -> int:
+        """Append a kernel to the compute stream, after all that ``wait`` names. Returns its index."""
+        count = launches if launches is not None else getattr(kernel, "launches", 1)
+        work = Compute(self.costs.seconds(kernel), KIND[type(kernel)], kernel.flops, kernel.hbm_bytes)
+        self.ops.append(Op(name, "compute", "compute", work, self.wait, host_s=count * self.costs.host_s))
+        self.wait = ()
+        return len(self.ops) - 1
+
+    def memory(self, name: str, hbm_bytes: float, *, launches: int = 1, flops: float = 0.0) -> int:
+        """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches."""
+        return self.kernel(name, MemoryBound(hbm_bytes=hbm_bytes, flops=flops, launches=launches))
+
+    def idle(self, name: str, seconds: float) -> int:
+        """Append time in which the compute stream has nothing to do: the host learns what comes next."""
+        self.ops.append(Op(name, "compute", "compute", Compute(seconds, "fixed"), self.wait))
+        self.wait = ()
+        return len(self.ops) - 1
+
+    def tp(
+        self, name: str, kind: str, payload_bytes: float, *, after: int | None = None, wait: bool = True
+    ) -> int:
+        """Append a TP collective; see ``collective``."""
+        return self.collective("tp", name, kind, payload_bytes, after=after, wait=wait)
+
+    def collective(
+        self,
+        axis: str,
+        name: str,
+        kind: str,
+        payload_bytes: float,
+        *,
+        after: int | None = None,
+        wait: bool = True,
+    ) -> int:
+        """Append a collective of the group along ``axis``, on that axis's stream. Returns its index.
+
+        It starts after op ``after`` (default: the last one on the compute stream) and what ``wait``
+        names. With ``wait`` the next kernel awaits it; without, the caller joins it later.
+        """
+        start = self.last_kernel() if after is None else after
+        work = Collective(kind, axis, self.costs.transfer(axis, kind, payload_bytes))
+        deps = tuple(sorted({*self.wait, *(() if start < 0 else (start,))}))
+        stream = axis.partition(".")[0]  # cp.ring and cp.heads are groups of the same stream
+        self.ops.append(Op(name, stream, stream, work, deps, host_s=self.costs.host_collective_s))
+        index = len(self.ops) - 1
+        if wait:
+            self.join(index)
+        return index
+
+    def join(self, *indices: int) -> None:
+        """Make the next kernel wait for these ops too."""
+        self.wait = tuple(sorted({*self.wait, *indices}))
+
+    def last_kernel(self) -> int:
+        """Index of the last op on the compute stream, -1 where there is none."""
+        for index in range(len(self.ops) - 1, -1, -1):
+            if self.ops[index].stream == "compute":
+                return index
+        return -1
+
+    def block(self, name: str) -> Block:
+        """The finished block. Its end joins all streams: whatever is still awaited is the block's own."""
+        return Block(name, tuple(self.ops))

@@ -1,0 +1,184 @@
+"""Activations: bytes that a microbatch holds between its forward and its backward, and their peak sum.
+
+Counted per layer from what backward needs, which reproduces ``s b h (34 + 5 a s / h)`` bytes and its
+forms under tensor and sequence parallelism (Korthikanti 2022, arXiv:2205.05198, section 4). They live
+from the start of a forward action to the end of its backward, on the simulated timeline. Where the
+weight gradient is put off, the input gradient lets all go but both operands of those matrix products:
+``32 s b h`` bytes of the plain transformer (Qi et al. 2024, arXiv:2401.10241, section 2.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...software.software import Software
+from ..layers.kinds import LayerKind, LayerRun
+from ..layers.latent import latent_elements
+from ..layers.loss import logits_bytes
+from ..layers.recompute import FULL, OPERATORS, Recompute
+from ..layers.shard import Shard
+from ..layers.stages import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBytes:
+    """Bytes of one layer and microbatch: ``kept`` for backward; ``working`` while it is recomputed.
+
+    ``operands`` is what waits for the weight gradient after the input gradient: the inputs of the
+    matrices, and the gradients of their outputs.
+    """
+
+    kept: float
+    working: float
+    operands: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationBytes:
+    """Bytes that one microbatch holds at the ends of the model; ``layer(run)`` those of a layer.
+
+    ``head_operands`` is what waits for the head's weight gradient after its input gradient.
+    """
+
+    shard: Shard
+    software: Software
+    embedding: float
+    head: float
+    logits: float
+    head_operands: float
+    known: dict[tuple[LayerKind, Recompute], LayerBytes] = field(default_factory=dict)
+
+    def layer(self, run: LayerRun) -> LayerBytes:
+        """What each layer of ``run`` holds."""
+        key = run.kind, run.recompute
+        if key not in self.known:
+            self.known[key] = layer_bytes(self.shard.of(run.kind), self.software, run.recompute)
+        return self.known[key]
+
+    def kept_by_forward(self, stage: Stage) -> float:
+        """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
+        layers = sum(run.count * self.layer(run).kept for run in stage.runs)
+        return layers + stage.embedding * self.embedding + stage.heads * self.head
+
+    def kept_by_input_grad(self, stage: Stage) -> float:
+        """Bytes of a microbatch on a stage between its input gradient and its weight gradient."""
+        layers = sum(run.count * self.layer(run).operands for run in stage.runs)
+        return layers + stage.heads * self.head_operands
+
+    def working(self, stage: Stage) -> float:
+        """What a backward on a stage holds besides while it recomputes one layer after the other."""
+        return max((self.layer(run).working for run in stage.runs), default=0.0)
+
+
+def activation_bytes(shard: Shard, software: Software) -> ActivationBytes:
+    """Bytes by place."""
+    gathered = _gathered(shard, software)
+    return ActivationBytes(
+        shard=shard,
+        software=software,
+        embedding=_mask(shard),
+        head=shard.norm_bytes + gathered,
+        logits=logits_bytes(shard, software),
+        head_operands=gathered + shard.tokens * shard.vocabulary * shard.element_bytes,
+    )
+
+
+def _gathered(shard: Shard, software: Software) -> float:
+    """Inputs of column-parallel layers."""
+    sharded = shard.sequence_parallel and software.sp_regathers_input
+    return shard.norm_bytes if sharded else shard.hidden_bytes
+
+
+def _mask(shard: Shard) -> float:
+    return float(shard.norm_tokens * shard.hidden) if shard.dropout else 0.0
+
+
+def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> LayerBytes:
+    """Bytes of a layer of which backward runs ``recompute`` again."""
+    e, tokens, stream = shard.element_bytes, shard.tokens, shard.norm_bytes
+    parts = _parts(shard, software)
+    whole = sum(parts.values())
+    inputs = sum(parts.get(name, 0.0) for name in _INPUTS)
+    gradients = tokens * (shard.qkv_width + shard.hidden) * e
+    operands = 2 * _gathered(shard, software) + inputs + gradients + _mlp_gradients(shard)
+    if recompute == FULL:
+        return LayerBytes(kept=stream, working=whole, operands=operands)
+    if recompute == OPERATORS:
+        # the layer's input, Q, V, attention, the first branch, the last product; what was reduced over TP
+        products = tokens * ((shard.heads + shard.kv_heads) * shard.head_dim + shard.ffn) * e
+        streams = (2 + (shard.tp > 1)) * stream
+        kept = streams + products + parts["attention"] + parts["log-sum-exp"]
+        return LayerBytes(kept=kept, working=whole - kept, operands=operands)
+    working = sum(parts.get(name, 0.0) for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
+    return LayerBytes(kept=whole - working, working=working, operands=operands)
+
+
+_DROPPED = {
+    "core_attn": frozenset({"scores"}),
+    "layernorm": frozenset({"norm outputs"}),
+    "mlp": frozenset({"branches", "product"}),
+    "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"}),
+    "moe_act": frozenset({"row product"}),
+    "shared_experts": frozenset({"shared branches", "shared product"}),
+    "mla_up_proj": frozenset({"qkv"}),
+}
+_INPUTS = ("latents", "attention", "product", "rows", "row product", "shared product")
+"""By what is run again, the parts of a layer that need not be kept."""
+
+
+def _parts(shard: Shard, software: Software) -> dict[str, float]:
+    """Bytes of what backward needs of a layer, by what it is."""
+    e, tokens, narrow = shard.element_bytes, shard.tokens, shard.stored_bytes / shard.element_bytes
+    # unfused: probabilities; under dropout their mask and its output too
+    scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
+    fused = software.attention != "unfused"
+    silu = 1 if shard.gate == 2 and not software.fused_activation else 0  # its output, where a kernel's own
+    ahead = _experts(shard, silu) if shard.experts else _mlp(shard, silu)
+    latents = latent_elements(shard) * e if shard.latent else 0.0
+    return ahead | {
+        # inputs of both; eager norms keep FP32 copies
+        "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
+        "norm outputs": 2 * _gathered(shard, software) * narrow,
+        "qkv": float(tokens * shard.qkv_width * e),
+        # attention's backward wants its output; a quantised projection its own copy
+        "attention": tokens * shard.attention_width * (e + (narrow * e if shard.recipe else 0)),
+        "scores": 0.0 if fused else scores,
+        "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
+        "latents": latents,
+        # multi-token prediction: both streams, as they come and normed
+        "joined streams": 4 * shard.norm_bytes if shard.prediction else 0.0,
+        "masks": 2 * _mask(shard),
+    }
+
+
+def _mlp(shard: Shard, silu: int) -> dict[str, float]:
+    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
+    narrow = shard.stored_bytes / shard.element_bytes
+    return {"branches": wide * (shard.gate + silu), "product": wide * narrow}
+
+
+def _experts(shard: Shard, silu: int) -> dict[str, float]:
+    """Rows as they enter the experts; router's logits and probabilities in FP32, and its map."""
+    experts, e = shard.experts, shard.element_bytes
+    assert experts is not None
+    narrow = shard.stored_bytes / e
+    rows = experts.rows(shard.norm_tokens) * e
+    shared = float(shard.tokens * experts.shared_ffn * e)
+    return {
+        "rows": rows * shard.hidden * narrow,
+        "row branches": rows * experts.ffn * (shard.gate + silu),
+        "row product": rows * experts.ffn * narrow,
+        "shared branches": shared * (shard.gate + silu),
+        "shared product": shared * narrow,
+        "router": 9.0 * shard.norm_tokens * experts.total,
+    }
+
+
+def _mlp_gradients(shard: Shard) -> float:
+    """Gradients of the outputs of the matrices of an MLP, or of experts."""
+    e, experts = shard.element_bytes, shard.experts
+    if experts is None:
+        return float(shard.tokens * shard.ffn * shard.gate * e + shard.hidden_bytes)
+    rows = experts.rows(shard.norm_tokens) * e
+    shared = shard.tokens * (experts.shared_ffn * shard.gate + shard.hidden) * e
+    return rows * (experts.ffn * shard.gate + shard.hidden) + shared

@@ -1,0 +1,91 @@
+"""Data parallelism: which gradients are reduced when, and how updated parameters come back.
+
+Without overlap, everything is reduced after the last backward. With it, Megatron's and DDP's
+bucket rules apply: buckets fill in the order in which gradients become ready during the last
+microbatch's backward, and each is reduced as soon as it is full. Pipeline ranks that Megatron
+aligns reduce a whole chunk at once, in the same slot on every rank.
+
+References:
+    Megatron-LM distributed_data_parallel.py, schedules.py (grad_sync_func, align_grad_reduce).
+    Rajbhandari et al. 2019, arXiv:1910.02054 (ZeRO).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ....kernels.kernel import MemoryBound
+from ...network.transfer import Transfer
+from ...program.program import Collective, Compute
+from ...program.script import Script
+from ..layers.tape import Costs
+
+
+@dataclass(kw_only=True)
+class Gradients:
+    """Reduces one rank's gradients over its data-parallel group.
+
+    ``transfer(kind, bytes)`` prices a collective of the group; ``sharded`` reduces with
+    reduce_scatter (ZeRO-1), else all_reduce. ``element_bytes`` is the gradient's size in memory,
+    ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction. Where the
+    ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
+    all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances).
+    """
+
+    communicator: str
+    transfer: Callable[[str, float], Transfer]
+    element_bytes: int
+    wire_bytes: int
+    bucket_elements: float
+    sharded: bool
+    costs: Costs
+    shards: int = 1
+    over_replicas: Callable[[float], Transfer] | None = None
+    ready: float = 0.0  # elements whose gradients are ready and not yet reduced
+    reductions: list[int] = field(default_factory=list)
+
+    def add(self, script: Script, elements: float) -> None:
+        """Gradients of ``elements`` parameters have become ready: reduce every full bucket."""
+        self.ready += elements
+        while self.ready >= self.bucket_elements:
+            self._reduce(script, self.bucket_elements)
+
+    def fills(self, elements: float) -> bool:
+        """Whether ``add`` of so many would reduce something."""
+        return self.ready + elements >= self.bucket_elements
+
+    def flush(self, script: Script) -> None:
+        """Reduce what is left."""
+        if self.ready > 0:
+            self._reduce(script, self.ready)
+
+    def _reduce(self, script: Script, elements: float) -> None:
+        kind = "reduce_scatter" if self.sharded else "all_reduce"
+        work = Collective(kind, self.communicator, self.transfer(kind, elements * self.wire_bytes))
+        index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=self.costs.host_collective_s)
+        if self.over_replicas:
+            own = elements * self.wire_bytes / self.shards
+            late = Collective("all_reduce", "hsdp", self.over_replicas(own))
+            host_s = self.costs.host_collective_s
+            index = script.beside("gradient all_reduce", "hsdp", "dp", late, after=(index,), host_s=host_s)
+        self.reductions.append(index)
+        self.ready -= elements
+
+    def finish(self, script: Script, held: float) -> None:
+        """Wait for every reduction, then scale the sum to a mean."""
+        self.flush(script)
+        script.wait(*self.reductions)
+        casts = 0 if self.wire_bytes == self.element_bytes else 2 * (self.wire_bytes + self.element_bytes)
+        scaling = MemoryBound(hbm_bytes=held * (2.0 * self.element_bytes + casts))
+        work = Compute(self.costs.seconds(scaling), "memory-bound", bytes=scaling.hbm_bytes)
+        script.compute("scale gradients", work, category="optimizer", host_s=self.costs.host_s)
+
+    def gather_parameters(
+        self, script: Script, size_bytes: float, *, after: tuple[int, ...] | None = None
+    ) -> int:
+        """All-gather updated parameters; returns the op to wait for."""
+        work = Collective("all_gather", self.communicator, self.transfer("all_gather", size_bytes))
+        return script.beside(
+            "parameter all_gather", "dp", "dp", work, after=after, host_s=self.costs.host_collective_s
+        )
