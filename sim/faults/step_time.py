@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..step.refusal import NotSupported
+from ..scenario.refusal import NotSupported
 from .campaign.plan import Effect
 
 if TYPE_CHECKING:
@@ -155,23 +155,21 @@ class SimulatedStep:
     def _slowdown(self, trouble: Trouble) -> float:
         from ..engine.collection import collection_paused
         from ..engine.replay import replay
-        from ..fold.programs import programs_of_classes
         from ..fold.ranks import Trouble as Wrong
-        from ..fold.ranks import classes_of, ranks_of
+        from ..fold.whole import folded
         from ..simulate import build_cluster
         from ..step.lower import lower
 
         with collection_paused():
             if self._lowered is None:
                 lowered = lower(self.scenario, build_cluster(self.scenario))
-                self._lowered = (lowered, ranks_of(lowered), replay(lowered.programs).makespan_s)
-            lowered, ranks, healthy = self._lowered
+                self._lowered = (lowered, replay(folded(lowered).programs).makespan_s)
+            lowered, healthy = self._lowered
             wrong = Wrong(
                 slow={rank: factor for rank, link, factor in trouble if not link},
                 link_share={(rank, link): factor for rank, link, factor in trouble if link},
             )
-            programs = programs_of_classes(lowered.programs, ranks, classes_of(ranks, wrong), wrong)
-            return float(replay(programs).makespan_s / healthy)
+            return float(replay(folded(lowered, wrong).programs).makespan_s / healthy)
 
     def prepare(self, effects: list[Effect]) -> None:
         """Replay what is known to be needed, before workers are given copies of this."""

@@ -48,7 +48,7 @@ class Law:
             case "lognormal":
                 return self.a * math.exp(self.b * stream.gauss(0.0, 1.0))
             case "weibull":
-                return float(self.a * stream.weibullvariate(1.0, self.b))
+                return self.a * stream.weibullvariate(1.0, self.b)
             case _:
                 return stream.uniform(self.a, self.b)
 
@@ -57,7 +57,7 @@ class Law:
         """Expectation."""
         match self.kind:
             case "lognormal":
-                return self.a * math.exp(self.b**2 / 2)
+                return self.a * math.exp(self.b * self.b / 2)
             case "weibull":
                 return self.a * math.gamma(1 + 1 / self.b)
             case "uniform":
@@ -73,7 +73,7 @@ class Law:
             case "lognormal":
                 return self.a * math.exp(2.326 * self.b)
             case "weibull":
-                return self.a * math.log(100) ** (1 / self.b)
+                return float(self.a * math.log(100) ** (1 / self.b))
             case "uniform":
                 return self.b
             case _:
