@@ -374,3 +374,24 @@ def test_bare_documents_may_name_their_hardware() -> None:
         document(cluster={"gpu": "H100-SXM5-80GB", "gpus": 64, "interconnect": "ib-ndr400-x8"}), "mine"
     )
     assert loaded.cluster.gpus == 64
+
+
+# Documents --------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_page_are_documents(root: Path, tmp_path: Path) -> None:
+    """Every YAML block of docs/faults.md loads; the short one is a campaign by itself."""
+    blocks = (root / "docs" / "faults.md").read_text().split("```yaml\n")[1:]
+    short, long = (block.partition("```")[0] for block in blocks)
+    path = tmp_path / "page.yaml"
+    path.write_text(short)
+    assert plan_from(load_campaign(path)).horizon_s == 54 * 86400.0
+    path.write_text(f"extends: llama3.1-405b-16k\n{long}")
+    loaded = load_campaign(path)
+    assert loaded.faults is not None
+    assert len(loaded.faults.processes) == 4
+
+
+def test_the_page_names_every_kind(root: Path) -> None:
+    text = (root / "docs" / "faults.md").read_text()
+    assert [name for name in kind_names() if f"`{name}`" not in text] == []

@@ -86,7 +86,7 @@ def where_time_goes(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
         )
 
 
-def daly(runs: int = 40) -> Iterator[Row]:
+def daly(runs: int = 20) -> Iterator[Row]:
     """Case 3: scan the interval; the optimum is flat."""
     for m, known, ettr in ((1440.0, 117.0, 0.9126), (360.0, 57.0, 0.8194), (15.0, 9.1, 0.1997)):
         hours = (
@@ -143,7 +143,7 @@ def asynchronous(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
         )
 
 
-def spread(runs: int = 400, short_runs: int = 4000) -> Iterator[Row]:
+def spread(runs: int = 400, short_runs: int = 2000) -> Iterator[Row]:
     """Case 5: how much single runs differ, and whether intervals cover."""
     m, tau, c, d = 166.9, 15.0, 1 / 3, 10.0
     var = segment_variance(tau=tau, c=c, m=m, d=d, r=0.0)

@@ -34,7 +34,7 @@ def spares_document(spares: int, repair: dict[str, Any] | str, days: float) -> d
     }
 
 
-def spares(days: float = 2000.0, runs: int = 8) -> Iterator[Row]:
+def spares(days: float = 500.0, runs: int = 8) -> Iterator[Row]:
     """Case 6: Erlang's loss formula, whatever the law of repairs."""
     for count, mean in ((4, 1.0), (8, 1.0), (12, 1.0), (16, 2.0)):
         want = erlang_b(count + 1, 2048 * 3.79e-3 * mean)
