@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from stepsim.sim.faults.kinds import get_kind, kind_names
 from stepsim.sim.faults.kinds.kind import ANYWHERE
+from stepsim.sim.faults.planning.traces import read_trace
 from stepsim.sim.faults.presets import get_preset, preset_names
 from stepsim.sim.faults.spec.faults import MAGNITUDES, parse_fault
 from stepsim.sim.faults.spec.targets import Target, parse_target
 from stepsim.sim.faults.study.sweep import parse_axis
-from stepsim.sim.faults.traces import read_trace
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import (
     campaign_from_document,
@@ -236,7 +236,8 @@ def test_scenarios_write_their_fault_blocks_back() -> None:
 
 
 def plan_from(scenario: Any) -> Any:
-    from stepsim.sim.faults.build_plan import blocks_of, build_plan
+    from stepsim.sim.faults.planning.blocks import blocks_of
+    from stepsim.sim.faults.planning.build_plan import build_plan
 
     return build_plan(blocks_of(scenario))
 

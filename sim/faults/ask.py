@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .build_plan import Blocks, blocks_of, build_plan
+from .planning.blocks import Blocks, blocks_of
+from .planning.build_plan import build_plan
 from .report.answers import Answers
 from .spec.faults import parse_fault
 from .study.optimum import find_optimum

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..build_plan import blocks_of, build_plan
+from ..planning.blocks import blocks_of
+from ..planning.build_plan import build_plan
 from ..study.statistics import Estimate
 from ..study.study import Study, study
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from ..build_plan import p99_spares
 from ..campaign.plan import Tier
 from ..campaign.recovering_rules import survives
+from ..planning.build_plan import p99_spares
 from ..study.closed_forms import erlang_b, peer_survival, slow_episodes
 from ..study.statistics import mean_of, ratio_of
 from .case import DAY, Row, deviations, run_case, verdict

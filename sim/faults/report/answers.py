@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..build_plan import DEFAULT_HORIZON_S, Blocks
+from ..planning.blocks import Blocks
+from ..planning.build_plan import DEFAULT_HORIZON_S
 from ..study.optimum import Optimum
 from ..study.study import Study
 from ..study.variants import Worth

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 from ..campaign.outcome import Outcome
-from ..traces import COLUMNS
+from ..planning.traces import COLUMNS
 
 MORE = ("source", "effect", "detected", "resumed", "lost", "restored_step", "tier", "note")
 

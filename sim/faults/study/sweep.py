@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ....hardware.quantities import parse_quantity
-from ..build_plan import Blocks, blocks_of, build_plan
-from ..step_time import SimulatedStep
+from ..planning.blocks import Blocks, blocks_of
+from ..planning.build_plan import build_plan
+from ..planning.step_time import SimulatedStep
 from .statistics import Estimate
 from .study import Progress, Study, study
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ...hardware.quantities import parse_quantity
-from .kinds import get_kind
-from .spec.faults import Event
+from ....hardware.quantities import parse_quantity
+from ..kinds import get_kind
+from ..spec.faults import Event
 
 COLUMNS = ("time", "kind", "target", "duration", "magnitude")
 FLOODED = 0.5

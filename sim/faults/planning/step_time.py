@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..scenario.refusal import NotSupported
-from .campaign.plan import Effect
+from ...scenario.refusal import NotSupported
+from ..campaign.plan import Effect
 
 if TYPE_CHECKING:
-    from ..scenario.models import Scenario
-    from .spec.machine import Machine
+    from ...scenario.models import Scenario
+    from ..spec.machine import Machine
 
 Trouble = frozenset[tuple[int, str, float]]
 """(rank, "" or the rank's own link, factor): kernels that take so many times as long, or the share of a
@@ -145,7 +145,7 @@ class SimulatedStep:
         """Makespans are compared: the time from step to step differs from them by what does not slow down."""
         if trouble not in self.simulated:
             if not trouble:
-                from ..simulate import simulate
+                from ...simulate import simulate
 
                 self.simulated[trouble] = float(simulate(self.scenario).step_time_s)
             else:
@@ -153,12 +153,12 @@ class SimulatedStep:
         return self.simulated[trouble]
 
     def _slowdown(self, trouble: Trouble) -> float:
-        from ..engine.collection import collection_paused
-        from ..engine.replay import replay
-        from ..fold.ranks import Trouble as Wrong
-        from ..fold.whole import folded
-        from ..simulate import build_cluster
-        from ..step.lower import lower
+        from ...engine.collection import collection_paused
+        from ...engine.replay import replay
+        from ...fold.ranks import Trouble as Wrong
+        from ...fold.whole import folded
+        from ...simulate import build_cluster
+        from ...step.lower import lower
 
         with collection_paused():
             if self._lowered is None:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .campaign.plan import Tier
+from ..campaign.plan import Tier
 
 if TYPE_CHECKING:
-    from ..scenario.models import Scenario
-    from .spec.recovery import Checkpoint, StorageTier
+    from ...scenario.models import Scenario
+    from ..spec.recovery import Checkpoint, StorageTier
 
 BYTES_PER_PARAMETER = 14.0
 COPY_SHARE = 0.8
@@ -48,9 +48,9 @@ def sizes_of(scenario: Scenario | None, spec: Checkpoint, nodes: int, gpus: int)
     """Sizes of a scenario's checkpoint; of a bare campaign what the document says."""
     total = copy = network = math.nan
     if scenario:
-        from ...hardware.gpus import get_gpu
-        from ...hardware.interconnect import get_interconnect
-        from ..model.sizes import parameters
+        from ....hardware.gpus import get_gpu
+        from ....hardware.interconnect import get_interconnect
+        from ...model.sizes import parameters
 
         if not (spec.storage and spec.storage.bytes):
             total = parameters(scenario.model).total * BYTES_PER_PARAMETER
