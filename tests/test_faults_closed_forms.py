@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from stepsim.sim.faults.cases import checkpoints, processes, published
+from stepsim.sim.faults.cases import checkpoints, explained, processes, published
 from stepsim.sim.faults.cases.case import Row
 from stepsim.sim.faults.cases.page import cases_page
 from stepsim.sim.faults.cases.run import CASES
@@ -35,7 +35,7 @@ QUICK: dict[str, Callable[[], Iterator[Row]]] = {
     "MegaScale": partial(published.megascale, 2),
     "FT-HSDP": partial(published.ft_hsdp, 2),
     "torchft": partial(published.torchft, 3),
-    "C4": partial(published.c4, 4),
+    "C4": partial(explained.c4, 4),
 }
 
 
@@ -48,7 +48,7 @@ def test_within_tolerance(name: str) -> None:
 
 def test_the_page_runs_every_case() -> None:
     """A case that nobody calls would not be on the page."""
-    modules = (checkpoints, processes, published)
+    modules = (checkpoints, explained, processes, published)
     public = {
         value
         for module in modules

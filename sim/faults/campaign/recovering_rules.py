@@ -12,7 +12,8 @@ from .plan import Notice, Tier
 if TYPE_CHECKING:
     from random import Random
 
-    from .state import Fault, State
+    from .fault import Fault
+    from .state import State
 
 Silent = list[tuple[float, int, Ledger, "Fault"]]
 
@@ -158,6 +159,12 @@ def roll_back(state: State, step: int, clean: Ledger) -> float:
     state.ledger.undo(clean)
     state.storage_step, state.storage_ledger = step, state.ledger.copy()
     return state.ledger.seconds["recompute"] - before
+
+
+def back_to_storage(state: State) -> None:
+    """What had counted since the checkpoint on storage counts no more."""
+    _take_back(state, state.ledger.seconds["useful"] - state.storage_ledger.seconds["useful"])
+    state.ledger.undo(state.storage_ledger)
 
 
 def _take_back(state: State, useful_s: float) -> None:

@@ -6,7 +6,7 @@ The job itself is stepping.py (while it runs) and recovering.py (while it does n
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from math import inf, nan
 
@@ -16,29 +16,13 @@ from ..kinds import get_kind
 from ..kinds.kind import Kind
 from ..spec.targets import Target
 from .chance import Law, Streams
+from .fault import Fault
 from .ledger import Ledger
 from .outcome import Entry, Outcome
 from .plan import Effect, Known, Plan
 from .pool import Events, Pool
 from .sources import Arrivals, Renewal, Source, arrivals
 from .timeline import Timeline
-
-STOPS = ("crash", "hang")
-
-
-@dataclass(slots=True, kw_only=True)
-class Fault:
-    """One fault as it strikes. ``nodes`` are the slots that it takes along."""
-
-    kind: Kind
-    name: str
-    target: Target
-    nodes: range
-    duration_s: float | None
-    repair: Law | None
-    effect: Effect
-    notice: float
-    entry: Entry | None = None
 
 
 class State:

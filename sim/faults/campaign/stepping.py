@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
+from .fault import STOPS, Fault
 from .recovering_rules import silent_rollback
-from .state import STOPS, Fault, State
+from .state import State
 from .timeline import Due, Place, Stretch, Timeline
 
 if TYPE_CHECKING:

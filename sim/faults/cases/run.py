@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..study.study import Progress
-from . import checkpoints, processes, published
+from . import checkpoints, explained, processes, published
 from .case import Row
 
 CASES: tuple[Callable[[], Iterator[Row]], ...] = (
@@ -23,11 +23,11 @@ CASES: tuple[Callable[[], Iterator[Row]], ...] = (
     processes.standbys,
     published.ft_hsdp,
     published.torchft,
-    published.traces,
+    explained.traces,
     processes.slow_hosts,
     processes.episodes,
-    published.opt,
-    published.c4,
+    explained.opt,
+    explained.c4,
     processes.guards,
     processes.identity,
     processes.peer_groups,
