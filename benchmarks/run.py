@@ -21,6 +21,7 @@ import simpy
 
 REPEATS = 3
 MAIN_JOB = "llama3.1-405b-16k"
+FIFTY_FOUR_DAYS = ("--set", "run.horizon=54d")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ BENCHMARKS = (
         "405B on 131,072 GPUs",
         ("run", MAIN_JOB, "--json", "--set", "cluster.gpus=131072", "--set", "training.global_batch=16384"),
         4.0,
+    ),
+    Benchmark(
+        "100 times 54 days of failures", ("faults", MAIN_JOB, "--json", "-n", "100", *FIFTY_FOUR_DAYS), 10.0
     ),
 )
 MEMORY_TARGET_BYTES = 1e9

@@ -16,17 +16,24 @@ from .tables import headline
 from .words import lasting
 
 MOST_ENTRIES = 60
-STYLE = """ body{font-family:Helvetica,Arial,'Liberation
-Sans',sans-serif;color:#222;max-width:1100px;margin:24px auto;padding:0 20px;line-height:1.45}
-h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:34px 0 4px}p.sub{color:#666;margin:0 0 14px}
-.fix{background:#eef5ee;border-left:5px solid #2f7d4f;padding:12px 18px;margin:18px 0;font-size:16px}
-.cards{display:flex;flex-wrap:wrap;gap:12px;margin:16px 0}.card{border:1px solid
-#d9d9d5;border-radius:6px;padding:10px 14px;min-width:150px;flex:1} .card b{display:block;font-size:20px}.card
-span{color:#666;font-size:12.5px}.card i{font-style:normal;font-size:13px}
-table{border-collapse:collapse;font-size:13px;width:100%}td,th{padding:4px 10px 4px
-0;text-align:left;border-bottom:1px solid #eee}
-td.n,th.n{text-align:right}.two{display:grid;grid-template-columns:1fr
-1fr;gap:24px}@media(max-width:900px){.two{grid-template-columns:1fr}}
+STYLE = """
+body { font-family: Helvetica, Arial, 'Liberation Sans', sans-serif; color: #222; max-width: 1100px;
+  margin: 24px auto; padding: 0 20px; line-height: 1.45 }
+h1 { font-size: 24px; margin: 0 0 4px }
+h2 { font-size: 18px; margin: 34px 0 4px }
+p.sub { color: #666; margin: 0 0 14px }
+.fix { background: #eef5ee; border-left: 5px solid #2f7d4f; padding: 12px 18px; margin: 18px 0;
+  font-size: 16px }
+.cards { display: flex; flex-wrap: wrap; gap: 12px; margin: 16px 0 }
+.card { border: 1px solid #d9d9d5; border-radius: 6px; padding: 10px 14px; min-width: 150px; flex: 1 }
+.card b { display: block; font-size: 20px }
+.card span { color: #666; font-size: 12.5px }
+.card i { font-style: normal; font-size: 13px }
+table { border-collapse: collapse; font-size: 13px; width: 100% }
+td, th { padding: 4px 10px 4px 0; text-align: left; border-bottom: 1px solid #eee }
+td.n, th.n { text-align: right }
+.two { display: grid; grid-template-columns: 1fr 1fr; gap: 24px }
+@media (max-width: 900px) { .two { grid-template-columns: 1fr } }
 """
 
 

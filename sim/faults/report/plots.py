@@ -80,7 +80,7 @@ def worth_plot(worths: Sequence[Worth], about: str) -> Any:
     figure.add_trace(
         go.Bar(
             x=[one.gain.mean * 100 for one in shown],
-            y=[one.name for one in shown],
+            y=[one.name.removeprefix("no ") if about == "fault" else one.name for one in shown],
             orientation="h",
             marker_color=GREEN if about == "mitigation" else AMBER,
             error_x={
@@ -95,7 +95,7 @@ def worth_plot(worths: Sequence[Worth], about: str) -> Any:
     figure.add_trace(
         go.Scatter(
             x=[max(one.gain.high, 0.0) * 100 for one in shown],
-            y=[one.name for one in shown],
+            y=[one.name.removeprefix("no ") if about == "fault" else one.name for one in shown],
             text=[f"  {one.gain.mean * 100:+.2f}  ({one.hours:+,.0f} h)" for one in shown],
             mode="text",
             textposition="middle right",
@@ -282,11 +282,17 @@ def repairs_plot(study: Study) -> Any | None:
         )
     )
     figure.add_hline(
-        y=rules.warm, line={"color": GREEN, "dash": "dot"}, annotation_text=f"{rules.warm} warm spares"
+        y=rules.warm,
+        line={"color": GREEN, "dash": "dot"},
+        annotation_text=f"{rules.warm} warm spares",
+        annotation_position="top left",
     )
     most = max(out for _, out in series)
     if rules.cold and rules.warm + rules.cold <= 1.6 * max(most, rules.warm):
         figure.add_hline(
-            y=rules.warm + rules.cold, line={"color": AMBER, "dash": "dot"}, annotation_text="all spares"
+            y=rules.warm + rules.cold,
+            line={"color": AMBER, "dash": "dot"},
+            annotation_text="all spares",
+            annotation_position="top left",
         )
     return figure

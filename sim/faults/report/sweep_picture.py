@@ -14,7 +14,7 @@ from ..study.sweep import Axis, Point
 from .sweep_table import best
 
 WIDTH, HEIGHT = 900.0, 460.0
-LEFT, RIGHT, TOP, BOTTOM = 130.0, 30.0, 70.0, 80.0
+LEFT, RIGHT, TOP, BOTTOM = 130.0, 30.0, 92.0, 80.0
 LOW, HIGH = (240, 246, 251), (43, 92, 143)
 
 
@@ -132,4 +132,4 @@ def _map(first: Axis, second: Axis, points: Sequence[Point]) -> Iterator[str]:
         text_anchor="middle",
         fill=palette.FAINT_INK,
     )
-    yield text(24, TOP - 8, first.field, font_size=13, fill=palette.FAINT_INK)
+    yield text(24, TOP - 10, first.field, font_size=13, fill=palette.FAINT_INK)
