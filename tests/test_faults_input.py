@@ -42,7 +42,8 @@ def test_every_kind_is_whole(name: str) -> None:
     assert kind.detectors
     scope = kind.scopes[0]
     target = scope if scope in ("job", "storage") else f"{scope}/0"
-    fault = parse_fault(f"{name} {target} duration=10s at=1h")
+    lasts = kind.effect not in ("crash", "hang") or kind.damage != "none"
+    fault = parse_fault(f"{name} {target} at=1h" + " duration=10s" * lasts)
     assert fault.where == Target(scope, None if scope in ("job", "storage") else 0)
     assert fault.at == 3600.0
 
@@ -84,6 +85,7 @@ def test_a_line_is_an_event() -> None:
         ("gpu_fatal gpu/3@leaf/2", "gpu lies inside node, not inside leaf"),
         ("gpu_fatal gpu/3 at=3", "3 has no unit"),
         ("gpu_fatal gpu/3 at=-3s", "out of range"),
+        ("software_crash job duration=3s", "takes no duration"),
     ],
 )
 def test_a_wrong_line_says_why(line: str, told: str) -> None:
@@ -180,6 +182,14 @@ def test_an_overlapping_checkpoint_needs_a_rule() -> None:
     assert (skip.every, skip.stall_s, skip.lag_s) == (30, 1.0, 300.0)
     assert (block.every, block.stall_s, block.lag_s) == (6, 240.0, 300.0)
     assert (queue.every, queue.stall_s, queue.lag_s) == (6, 240.0, 600.0)
+
+
+def test_loading_needs_a_size_only_where_it_counts() -> None:
+    """The example of the interface: a fixed restart says how long loading takes."""
+    checkpoint = {"storage": {"every": "30 min", "mode": "blocking", "stall": "1 min"}}
+    plan = plan_of(document(checkpoint=checkpoint, recovery={"restart_cost": "8 min"}, detection="2 min"))
+    assert plan.tiers[0].stall_s == 60.0
+    assert "checkpoint.storage.load" in refused(checkpoint=checkpoint)
 
 
 def test_corruption_needs_copies_that_reach_back() -> None:

@@ -289,6 +289,36 @@ def test_a_bad_copy_costs_one_failed_restart() -> None:
     assert out.log[0].tier == "storage"
 
 
+def test_the_earliest_way_of_noticing_wins() -> None:
+    def noticed(**detection: Any) -> float:
+        checks = {"health_check": {"host": "40 s", "period": "fixed"}, **detection}
+        event = {"kind": "node_down", "target": "node/5", "at": "2 h"}
+        return outcome_of(document(faults={"events": [event]}, detection=checks)).seconds["detection"]
+
+    assert noticed() == pytest.approx(40.0)
+    assert noticed(heartbeat="5 s") == pytest.approx(5.0)
+    assert noticed(heartbeat="5 s", order=["health_check", "watchdog"]) == pytest.approx(40.0)
+    assert noticed(order=["error", "watchdog"], watchdog={"timeout": "100 s"}) == pytest.approx(100.0)
+
+
+def test_false_alarms_come_with_checkpoints() -> None:
+    watchdog = {"watchdog": {"false_positive_per_ckpt": 0.02}}
+    plan = plan_of(document(detection=watchdog, run={"work": "100 d"}))
+    found = [replicate(plan, number) for number in range(3)]
+    checkpoints = 3 * 100 * 48
+    expected = checkpoints * 0.02 / 0.98  # the one that was taken for a hang is taken again
+    assert sum(one.interruptions for one in found) == pytest.approx(expected, rel=4 / math.sqrt(expected))
+    assert all(one.failures == {} for one in found)
+
+
+def test_a_lost_part_is_away_for_its_duration() -> None:
+    recovery = {"spares": {"warm": 0}, "restart_cost": "1 min"}
+    event = {"kind": "leaf_switch_down", "target": "leaf/1", "at": "2 h", "duration": "5 h"}
+    out = outcome_of(document(faults={"events": [event]}, recovery=recovery))
+    assert out.seconds["idle"] + out.seconds["detection"] == pytest.approx(5 * HOUR, abs=61.0)
+    assert out.most_repair == 16
+
+
 def test_elastic_jobs_go_on_with_fewer_replicas() -> None:
     base = {"spares": {"warm": 0}, "repair": {"replace": "1 d", "p_reboot_fixes": 0.0}}
     faults = {"events": [{"kind": "node_down", "target": "node/5", "at": "2 h"}]}

@@ -16,7 +16,7 @@ from ..kinds import get_kind
 from ..kinds.kind import Kind
 from ..spec.targets import Target
 from .chance import Law, Streams
-from .fault import Fault
+from .fault import STOPS, Fault
 from .ledger import Ledger
 from .outcome import Entry, Outcome
 from .plan import Effect, Known, Plan
@@ -142,7 +142,9 @@ class State:
         notice: float,
     ) -> Fault:
         nodes = self.plan.machine.nodes_of(target)
-        if repair is None and kind.repair_s is not None:
+        if repair is None and duration is not None and kind.damage != "none" and kind.effect in STOPS:
+            repair = Law("constant", duration)
+        elif repair is None and kind.repair_s is not None:
             repair = Law("constant", kind.repair_s)
         fault = Fault(
             kind=kind,

@@ -41,7 +41,9 @@ def build_plan(blocks: Blocks, step: SimulatedStep | None = None) -> Plan:
         step_time = step or SimulatedStep(blocks.scenario, blocks.machine, blocks.step_time)
         step_s = step_time.healthy_s
     sizes = sizes_of(blocks.scenario, blocks.checkpoint, blocks.machine.nodes, blocks.machine.gpus)
-    tiers = tuple(tiers_of(blocks.checkpoint, sizes, step_s))
+    cost = blocks.recovery.restart_cost
+    loads = cost.fixed is None and isinstance(cost.load, str)
+    tiers = tuple(tiers_of(blocks.checkpoint, sizes, step_s, loads=loads))
     sources = tuple(sources_of(blocks))
     events = tuple(known_events(blocks, step_s))
     plan = Plan(

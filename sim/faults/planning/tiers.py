@@ -63,14 +63,16 @@ def sizes_of(scenario: Scenario | None, spec: Checkpoint, nodes: int, gpus: int)
     )
 
 
-def tiers_of(spec: Checkpoint, sizes: Sizes, step_s: float) -> Iterator[Tier]:
-    """Every tier, those in memory first. ValueError for an overlap without a rule, or a size that nobody
+def tiers_of(spec: Checkpoint, sizes: Sizes, step_s: float, *, loads: bool) -> Iterator[Tier]:
+    """Every tier, those in memory first. ``loads``: whether anyone asks how long loading takes; else it is 0.
+
+    ValueError for an overlap without a rule, or a size that nobody
     knows.
     """
     if spec.peer_memory:
         peer = spec.peer_memory
         stall = _or(peer.stall, lambda: _copy(sizes, "checkpoint.peer_memory.stall"))
-        load = _or(peer.load, lambda: _over_network(sizes))
+        load = _or(peer.load, lambda: _over_network(sizes) if loads else 0.0)
         yield Tier(
             name="peer_memory",
             every=peer.every.in_steps(step_s),
@@ -88,20 +90,21 @@ def tiers_of(spec: Checkpoint, sizes: Sizes, step_s: float) -> Iterator[Tier]:
             return sizes.need(field) / sizes.nodes / disk.bandwidth
 
         stall = _or(disk.stall, lambda: own("checkpoint.local_disk.stall"))
-        load = _or(disk.load, lambda: own("checkpoint.local_disk.load"))
+        load = _or(disk.load, lambda: own("checkpoint.local_disk.load") if loads else 0.0)
         every = disk.every.in_steps(step_s)
         yield Tier(name="local_disk", every=every, stall_s=stall, lag_s=0.0, load_s=load, save_s=stall)
     if spec.storage:
-        yield _storage(spec.storage, sizes, step_s)
+        yield _storage(spec.storage, sizes, step_s, loads=loads)
 
 
-def _storage(spec: StorageTier, sizes: Sizes, step_s: float) -> Tier:
+def _storage(spec: StorageTier, sizes: Sizes, step_s: float, *, loads: bool) -> Tier:
     every = spec.every.in_steps(step_s)
 
     def write(field: str) -> float:
         return _written(spec, sizes, field, spec.bandwidth)
 
-    load = _or(spec.load, lambda: _written(spec, sizes, "checkpoint.storage.load", spec.read_bandwidth))
+    reading = spec.read_bandwidth
+    load = _or(spec.load, lambda: _written(spec, sizes, "checkpoint.storage.load", reading) if loads else 0.0)
     if spec.mode == "blocking":
         stall = _or(spec.stall, lambda: write("checkpoint.storage.stall"))
         return Tier(name="storage", every=every, stall_s=stall, lag_s=0.0, load_s=load, save_s=stall)

@@ -26,7 +26,7 @@ from .fields import (
     Text,
     Whole,
 )
-from .laws import EXPONENTIAL, Arrival, Duration
+from .laws import EXPONENTIAL, Arrival, Duration, Lasting
 from .targets import Target, parse_target
 
 MAGNITUDES = ("slow_factor", "bandwidth_factor", "latency_add", "notice")
@@ -52,6 +52,12 @@ def check_magnitudes(kind: Kind, given: Magnitude, where: str) -> None:
         raise ValueError(f"{where}{kind.name} takes no {wrong[0]}; it takes {known}")
 
 
+def check_duration(kind: Kind, duration: Lasting | None) -> None:
+    """ValueError for a duration of a fault that is over when the job restarts."""
+    if duration is not None and kind.effect in ("crash", "hang") and kind.damage == "none":
+        raise ValueError(f"{kind.name} takes no duration: it is over when the job restarts")
+
+
 class Event(Magnitude):
     """One fault at a known time, or a file of them. Without ``at`` and ``at_step`` it is there from the
     start.
@@ -64,7 +70,9 @@ class Event(Magnitude):
     at_step: Whole | None = Field(default=None, description="when that many steps are done")
     kind: Text | None = Field(default=None, examples=["gpu_fatal"])
     target: Text | None = Field(default=None, examples=["gpu/1037", "rail/3@node/12"])
-    duration: Duration | None = None
+    duration: Duration | None = Field(
+        default=None, description="how long it lasts; of a lost part: how long it is away"
+    )
 
     @model_validator(mode="after")
     def _sound(self) -> Event:
@@ -78,6 +86,7 @@ class Event(Magnitude):
             raise ValueError("give at or at_step, not both")
         kind = get_kind(self.kind)
         check_magnitudes(kind, self, "")
+        check_duration(kind, self.duration)
         where = self.where
         if where.scope not in kind.scopes:
             raise ValueError(f"{kind.name} strikes {' or '.join(kind.scopes)}, not {where.scope}")
@@ -113,7 +122,9 @@ class Process(Magnitude):
     on_repair: Literal["renew", "keep"] = Field(
         default="renew", description="whether a swapped-in unit starts at age zero"
     )
-    duration: Duration | None = None
+    duration: Duration | None = Field(
+        default=None, description="how long it lasts; of a lost part: how long it is away"
+    )
     repair: Duration | None = Field(default=None, description="how long the broken part is away")
     source: Text = ""
 
@@ -130,6 +141,7 @@ class Process(Magnitude):
         if self.prevalence is not None and kind.effect != "slow":
             raise ValueError(f"prevalence is a lasting state, and {kind.name} is an event; give a rate")
         check_magnitudes(kind, self, "")
+        check_duration(kind, self.duration)
         return self
 
     @property
