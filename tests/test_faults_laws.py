@@ -230,6 +230,34 @@ def test_a_slow_hour_costs_its_share() -> None:
     assert out.wall_s == pytest.approx(10 * DAY + HOUR / 3, rel=1e-9)
 
 
+def test_a_host_that_leaves_takes_its_slowness_along() -> None:
+    slow = {"kind": "gpu_throttle", "target": "node/5", "slow_factor": 1.5, "at": "1 h"}
+    dies = {"kind": "node_down", "target": "node/5", "at": "2 h"}
+    other = {"kind": "node_down", "target": "node/6", "at": "2 h"}
+
+    def slowed(*events: Any) -> float:
+        return outcome_of(document(faults={"events": events}, run={"work": "1 d"})).seconds["slow"]
+
+    assert slowed(slow, dies) < HOUR / 3 + 1.0
+    assert slowed(slow, other) > 6 * HOUR
+
+
+@pytest.mark.parametrize("action", ["drain_at_checkpoint", "evict"])
+def test_the_straggler_monitor_swaps_slow_hosts(action: str) -> None:
+    slow = {"kind": "gpu_throttle", "target": "node/5", "slow_factor": 1.5, "at": "1 h"}
+
+    def run(**straggler: Any) -> Any:
+        return outcome_of(document(faults={"events": [slow]}, detection={"straggler": straggler}))
+
+    tolerated, swapped = run(action="tolerate"), run(threshold=1.2, window=50, action=action)
+    unseen = run(threshold=1.6, window=50, action=action)
+    assert swapped.wall_s < tolerated.wall_s - 24 * HOUR
+    assert unseen.wall_s == tolerated.wall_s
+    watched = 50 * 15.0 / 3  # the excess of 50 steps
+    assert watched <= swapped.seconds["slow"] + swapped.seconds["recompute"] < watched + 1.5 * HOUR
+    assert (swapped.seconds["recompute"] > 0) == (action == "evict")
+
+
 def test_corruption_costs_everything_since_the_last_clean_checkpoint() -> None:
     event = {"kind": "sdc", "target": "gpu/9", "at": "5000 s"}
     doc = document(faults={"events": [event]}, detection={"silent": "2 h"}, recovery={"restart_cost": "0 s"})
