@@ -260,23 +260,20 @@ def test_a_blocked_scenario_still_is_a_scenario_to_run() -> None:
 
 
 def test_the_schema_documents_every_key() -> None:
-    definitions = json_schema()["$defs"]
-    blocks = (
-        "Faults",
-        "Event",
-        "Process",
-        "Detection",
-        "Recovery",
-        "RestartCost",
-        "StorageTier",
-        "PeerMemory",
-        "Run",
-    )
-    for name in blocks:
-        assert definitions[name]["properties"], name
-        assert definitions[name]["description"], name
-    properties = json_schema()["properties"]
-    assert {"step_time", "faults", "detection", "recovery", "checkpoint", "run"} <= set(properties)
+    schema = json_schema()
+    blocks = ("faults", "detection", "recovery", "checkpoint", "run")
+    assert {"step_time", *blocks} <= set(schema["properties"])
+    names, found = set(), {name.capitalize() for name in blocks}
+    while found:
+        name = found.pop()
+        names.add(name)
+        text = str(schema["$defs"][name])
+        found |= {part.split("'")[0] for part in text.split("#/$defs/")[1:]} - names
+    assert {"Process", "RestartCost", "StorageTier", "Lasting"} <= names
+    for name in names - {"Nothing", "Every"}:
+        assert schema["$defs"][name]["description"], name
+        fields = schema["$defs"][name]["properties"]
+        assert [key for key, field in fields.items() if not field.get("description")] == [], name
 
 
 # Presets ----------------------------------------------------------------------------------------------------

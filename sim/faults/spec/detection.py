@@ -19,17 +19,19 @@ class HealthCheck(Part):
     period, so half of it on average; ``fixed``: the whole of it.
     """
 
-    gpu: Seconds = 10.0
-    nic: Seconds = 30.0
-    switch: Seconds = 60.0
-    host: Seconds = 2.0
-    period: Literal["uniform_phase", "fixed"] = "uniform_phase"
+    gpu: Seconds = Field(default=10.0, description="of GPUs")
+    nic: Seconds = Field(default=30.0, description="of NICs and links")
+    switch: Seconds = Field(default=60.0, description="of switches")
+    host: Seconds = Field(default=2.0, description="of hosts")
+    period: Literal["uniform_phase", "fixed"] = Field(
+        default="uniform_phase", description="a fault falls anywhere into the period, or waits for all of it"
+    )
 
 
 class Watchdog(Part):
     """Ends a job that makes no progress. Default: PyTorch's NCCL timeout, 600 s (pytorch#110947)."""
 
-    timeout: Seconds = 600.0
+    timeout: Seconds = Field(default=600.0, description="without progress")
     false_positive_per_ckpt: Share = Field(
         default=0.0, description="chance that a checkpoint is taken for a hang (torchtune#2093)"
     )
@@ -40,9 +42,16 @@ class Straggler(Part):
     steps.
     """
 
-    threshold: Annotated[float, Field(gt=1)] = 1.2
-    window: Annotated[Count, BeforeValidator(lambda v: int(v.split()[0]) if _is_steps(v) else v)] = 50
-    action: Literal["tolerate", "drain_at_checkpoint", "evict"] = "drain_at_checkpoint"
+    threshold: Annotated[float, Field(gt=1)] = Field(
+        default=1.2, description="step time over the fault-free one"
+    )
+    window: Annotated[Count, BeforeValidator(lambda v: int(v.split()[0]) if _is_steps(v) else v)] = Field(
+        default=50, description="steps that must be slow"
+    )
+    action: Literal["tolerate", "drain_at_checkpoint", "evict"] = Field(
+        default="drain_at_checkpoint",
+        description="leave it, swap the host after the next checkpoint, or at once",
+    )
 
 
 def _is_steps(value: object) -> bool:
@@ -58,19 +67,24 @@ class Detection(Part):
     """
 
     fixed: Duration | None = Field(default=None, description="every fault that stops the job, hangs included")
-    order: tuple[Path, ...] = ("heartbeat", "health_check", "error", "watchdog")
+    order: tuple[Path, ...] = Field(
+        default=("heartbeat", "health_check", "error", "watchdog"),
+        description="ways of noticing that are there; the earliest applicable wins",
+    )
     heartbeat: Seconds | None = Field(default=None, description="missed by a dead host; none unless given")
-    health_check: HealthCheck = HealthCheck()
+    health_check: HealthCheck = Field(default=HealthCheck(), description="periods of checks")
     error: Seconds = Field(
         default=60.0, description="from a process's own error to its abort; ByteRobust section 2: about 60 s"
     )
-    watchdog: Watchdog = Watchdog()
+    watchdog: Watchdog = Field(default=Watchdog(), description="ends a job that hangs")
     silent: Duration = Field(
         default=Lasting(constant=8 * 3600.0),
         description="until corrupt data is noticed; ByteRobust: over 8 h",
     )
-    straggler: Straggler = Straggler(action="tolerate")
-    diagnosis: Duration = Lasting(constant=0.0)
+    straggler: Straggler = Field(default=Straggler(action="tolerate"), description="finds slow hosts")
+    diagnosis: Duration = Field(
+        default=Lasting(constant=0.0), description="after detection: to find the host"
+    )
     flap_budget: Seconds = Field(
         default=30.0,
         description="a link that is down for longer ends the job; NCCL_IB_TIMEOUT 20, 7 retries: about 30 s "

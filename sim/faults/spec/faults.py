@@ -68,8 +68,14 @@ class Event(Magnitude):
     )
     at: Seconds | None = Field(default=None, description="after the start of the run")
     at_step: Whole | None = Field(default=None, description="when that many steps are done")
-    kind: Text | None = Field(default=None, examples=["gpu_fatal"])
-    target: Text | None = Field(default=None, examples=["gpu/1037", "rail/3@node/12"])
+    kind: Text | None = Field(
+        default=None, examples=["gpu_fatal"], description="what strikes; stepsim list faults"
+    )
+    target: Text | None = Field(
+        default=None,
+        examples=["gpu/1037", "rail/3@node/12"],
+        description="where: scope/index, or scope/index@scope/index",
+    )
     duration: Duration | None = Field(
         default=None, description="how long it lasts; of a lost part: how long it is away"
     )
@@ -112,13 +118,19 @@ class Process(Magnitude):
     fault from the start: a state, not an event).
     """
 
-    kind: Text
+    kind: Text = Field(description="what strikes; stepsim list faults")
     scope: Text | None = Field(default=None, description="default: the kind's usual one")
     name: Text | None = Field(default=None, description="in reports; default: the kind's name")
-    rate_per_unit_day: Number | None = None
-    mtbf: SecondsAboveZero | None = None
-    prevalence: Share | None = None
-    dist: Arrival = EXPONENTIAL
+    rate_per_unit_day: Number | None = Field(
+        default=None, description="failures of one unit of the scope per day"
+    )
+    mtbf: SecondsAboveZero | None = Field(
+        default=None, description="mean time between failures of one unit of the scope"
+    )
+    prevalence: Share | None = Field(
+        default=None, description="share of units that have the fault from the start, and of hosts swapped in"
+    )
+    dist: Arrival = Field(default=EXPONENTIAL, description="law of the time between failures of one unit")
     on_repair: Literal["renew", "keep"] = Field(
         default="renew", description="whether a swapped-in unit starts at age zero"
     )
@@ -126,7 +138,7 @@ class Process(Magnitude):
         default=None, description="how long it lasts; of a lost part: how long it is away"
     )
     repair: Duration | None = Field(default=None, description="how long the broken part is away")
-    source: Text = ""
+    source: Text = Field(default="", description="where the rate comes from")
 
     @model_validator(mode="after")
     def _sound(self) -> Process:
@@ -165,13 +177,13 @@ class Process(Magnitude):
 class Frailty(Part):
     """Hosts differ: each one's rate is multiplied by a gamma variate of mean 1 and this deviation."""
 
-    gamma_cv: Positive
+    gamma_cv: Positive = Field(description="standard deviation over mean")
 
 
 class Heterogeneity(Part):
     """How hosts differ. Applies to processes of scope node and gpu."""
 
-    node_frailty: Frailty | None = None
+    node_frailty: Frailty | None = Field(default=None, description="a factor on each host's failure rate")
 
 
 class Domains(Part):
@@ -179,7 +191,9 @@ class Domains(Part):
     can.
     """
 
-    nodes_per_leaf: Count | None = None
+    nodes_per_leaf: Count | None = Field(
+        default=None, description="hosts under a leaf switch; default: the fabric's, else 16"
+    )
     nodes_per_rack: Count = Field(default=2, description="RSC-1: 2 servers a rack (arXiv:2410.21680)")
     racks_per_power: Count = Field(default=10, description="RSC-1: pods of 10 racks")
 
@@ -191,21 +205,25 @@ def _list(value: Any) -> Any:
 class Faults(Part):
     """What strikes. ``clock: exposure``: failures arrive only while the job runs; ``wall``: always."""
 
-    seed: Whole = 7
-    clock: Literal["exposure", "wall"] = "exposure"
+    seed: Whole = Field(default=7, description="of all random numbers")
+    clock: Literal["exposure", "wall"] = Field(
+        default="exposure", description="when failures arrive: while the job runs, or always"
+    )
     restore_exposed: Flag = Field(
         default=True,
         description="exposure clock: whether failures arrive while the job initialises and loads",
     )
-    presets: Annotated[tuple[Text, ...], BeforeValidator(_list)] = ()
+    presets: Annotated[tuple[Text, ...], BeforeValidator(_list)] = Field(
+        default=(), description="published rates by name; stepsim list fault-presets"
+    )
     scale: Positive = Field(default=1.0, description="multiplies every rate, of presets and processes")
     off: Annotated[tuple[Text, ...], BeforeValidator(_list)] = Field(
         default=(), description="kinds that are switched off; the others stay as they were drawn"
     )
-    events: tuple[Event, ...] = ()
-    processes: tuple[Process, ...] = ()
-    heterogeneity: Heterogeneity = Heterogeneity()
-    domains: Domains = Domains()
+    events: tuple[Event, ...] = Field(default=(), description="faults at known times, and files of them")
+    processes: tuple[Process, ...] = Field(default=(), description="faults by chance")
+    heterogeneity: Heterogeneity = Field(default=Heterogeneity(), description="how hosts differ")
+    domains: Domains = Field(default=Domains(), description="how many hosts share what")
 
     @model_validator(mode="after")
     def _known(self) -> Faults:

@@ -12,28 +12,28 @@ from .fields import Part, Positive, PositiveShare, Seconds, SecondsAboveZero
 class Exponential(Part):
     """Exponential with this mean."""
 
-    mean: SecondsAboveZero
+    mean: SecondsAboveZero = Field(description="mean")
 
 
 class Lognormal(Part):
     """Lognormal: half of all below ``median``, ``sigma`` the deviation of the logarithm."""
 
-    median: SecondsAboveZero
-    sigma: Positive
+    median: SecondsAboveZero = Field(description="half of all lie below")
+    sigma: Positive = Field(description="deviation of the logarithm")
 
 
 class Weibull(Part):
     """Weibull with this shape and mean."""
 
-    shape: Positive
-    mean: SecondsAboveZero
+    shape: Positive = Field(description="below 1: many short ones")
+    mean: SecondsAboveZero = Field(description="mean")
 
 
 class Uniform(Part):
     """Even between two bounds."""
 
-    low: Seconds
-    high: Seconds
+    low: Seconds = Field(description="shortest")
+    high: Seconds = Field(description="longest")
 
     @model_validator(mode="after")
     def _ordered(self) -> Uniform:
@@ -45,11 +45,11 @@ class Uniform(Part):
 class Lasting(Part):
     """How long something lasts: one law. Text such as ``40min`` is a constant."""
 
-    constant: Seconds | None = None
-    exponential: Exponential | None = None
-    lognormal: Lognormal | None = None
-    weibull: Weibull | None = None
-    uniform: Uniform | None = None
+    constant: Seconds | None = Field(default=None, description="always the same")
+    exponential: Exponential | None = Field(default=None, description="exponential")
+    lognormal: Lognormal | None = Field(default=None, description="lognormal")
+    weibull: Weibull | None = Field(default=None, description="Weibull")
+    uniform: Uniform | None = Field(default=None, description="even between bounds")
 
     @model_validator(mode="after")
     def _one(self) -> Lasting:
@@ -64,25 +64,27 @@ def _lasting(value: Any) -> Any:
     return {"constant": value} if isinstance(value, str | int | float) else value
 
 
-Duration = Annotated[Lasting, BeforeValidator(_lasting), Field(examples=["4h"])]
+Duration = Annotated[
+    Lasting, BeforeValidator(_lasting, json_schema_input_type=str | Lasting), Field(examples=["4h"])
+]
 
 
 class WeibullShape(Part):
     """Shape below 1: early failures; 1: exponential; above: wear."""
 
-    shape: Positive
+    shape: Positive = Field(description="below 1: early failures")
 
 
 class LognormalShape(Part):
     """Deviation of the logarithm."""
 
-    sigma: Positive
+    sigma: Positive = Field(description="of the logarithm")
 
 
 class UniformShape(Part):
     """Even within this share of the mean on both sides: 1 is from zero to twice the mean."""
 
-    spread: PositiveShare = 1.0
+    spread: PositiveShare = Field(default=1.0, description="share of the mean on both sides")
 
 
 class Nothing(Part):
@@ -92,11 +94,11 @@ class Nothing(Part):
 class Gaps(Part):
     """The law of the time between failures of one unit; its mean is the process's own."""
 
-    exponential: Nothing | None = None
-    constant: Nothing | None = None
-    weibull: WeibullShape | None = None
-    lognormal: LognormalShape | None = None
-    uniform: UniformShape | None = None
+    exponential: Nothing | None = Field(default=None, description="memoryless")
+    constant: Nothing | None = Field(default=None, description="at regular times")
+    weibull: WeibullShape | None = Field(default=None, description="Weibull")
+    lognormal: LognormalShape | None = Field(default=None, description="lognormal")
+    uniform: UniformShape | None = Field(default=None, description="even around the mean")
 
     @model_validator(mode="after")
     def _one(self) -> Gaps:
@@ -115,6 +117,8 @@ def _gaps(value: Any) -> Any:
 
 
 Arrival = Annotated[
-    Gaps, BeforeValidator(_gaps), Field(examples=["exponential", {"weibull": {"shape": 0.78}}])
+    Gaps,
+    BeforeValidator(_gaps, json_schema_input_type=str | Gaps),
+    Field(examples=["exponential", {"weibull": {"shape": 0.78}}]),
 ]
 EXPONENTIAL = Gaps(exponential=Nothing())

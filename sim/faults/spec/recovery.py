@@ -52,8 +52,8 @@ class Requeue(Part):
     Fitted to ByteRobust (arXiv:2509.16293): 454, 545, 635, 768 s at 128, 256, 512, 1,024 machines.
     """
 
-    base: Seconds = 454.0
-    per_doubling_over_128: Seconds = 100.0
+    base: Seconds = Field(default=454.0, description="up to 128 hosts")
+    per_doubling_over_128: Seconds = Field(default=100.0, description="more for every doubling")
 
 
 class Schedule(Part):
@@ -62,7 +62,7 @@ class Schedule(Part):
     standby: Seconds = Field(
         default=60.0, description="ByteRobust: hot update and standby 46 to 70 s, at any size"
     )
-    requeue: Requeue = Requeue()
+    requeue: Requeue = Field(default=Requeue(), description="with a cold spare, or after preemption")
 
 
 Point = tuple[
@@ -99,12 +99,16 @@ class RestartCost(Part):
     init, load, compile and warm-up are the restore.
     """
 
-    fixed: Duration | None = None
+    fixed: Duration | None = Field(default=None, description="all of it, as one restore")
     kill: Seconds = Field(default=15.0, description="ft_launcher: workers stop within 15 s")
-    schedule: Schedule = Schedule()
-    init: Annotated[Init, BeforeValidator(_init)] = Init()
-    load: FromStorage = "from_storage"
-    compile: Seconds = 60.0
+    schedule: Schedule = Field(default=Schedule(), description="until hosts are there")
+    init: Annotated[Init, BeforeValidator(_init, json_schema_input_type=str | Init)] = Field(
+        default=Init(), description="communicators, by number of GPUs"
+    )
+    load: FromStorage = Field(
+        default="from_storage", description="the checkpoint; from_storage: as its tier says"
+    )
+    compile: Seconds = Field(default=60.0, description="and warm caches; an assumption")
     warmup_steps: Whole = Field(default=3, description="steps that take twice as long")
 
     @model_validator(mode="after")
@@ -118,7 +122,7 @@ class RestartCost(Part):
 class SpareRule(Part):
     """Spares by rule: the 99th percentile of the hosts that fail in a day (ByteRobust)."""
 
-    p99_binomial: Literal["daily"]
+    p99_binomial: Literal["daily"] = Field(description="of the hosts that fail in a day")
 
 
 class Spares(Part):
@@ -126,9 +130,9 @@ class Spares(Part):
     ones.
     """
 
-    warm: Whole | None = None
-    cold: Whole = 0
-    rule: SpareRule | None = None
+    warm: Whole | None = Field(default=None, description="standing by; none given: always enough")
+    cold: Whole = Field(default=0, description="out of the queue")
+    rule: SpareRule | None = Field(default=None, description="the number of warm spares by rule")
     promote: Seconds = Field(default=600.0, description="to make a cold spare a warm one; an assumption")
 
 
@@ -138,9 +142,12 @@ class Repair(Part):
     Times are assumptions without a public source; GB200 trays 1 to 4 h and backplanes 8 to 24 h bound them.
     """
 
-    reboot: Duration = Lasting(constant=600.0)
-    replace: Duration = Lasting(lognormal=Lognormal(median=86400.0, sigma=1.0))
-    p_reboot_fixes: Share = 0.25
+    reboot: Duration = Field(default=Lasting(constant=600.0), description="tried first")
+    replace: Duration = Field(
+        default=Lasting(lognormal=Lognormal(median=86400.0, sigma=1.0)),
+        description="if a reboot does not help",
+    )
+    p_reboot_fixes: Share = Field(default=0.25, description="chance that a reboot helps")
     exclude_after: Count | None = Field(
         default=None, description="failures of one host after which another takes its place for good"
     )
@@ -150,13 +157,17 @@ class Elastic(Part):
     """Going on with fewer data-parallel replicas."""
 
     replicas: Count | None = Field(default=None, description="default: parallelism.dp")
-    min_replicas: PositiveShare = 0.9
+    min_replicas: PositiveShare = Field(
+        default=0.9, description="share of replicas below which the job waits"
+    )
     batch: Literal["keep_global", "keep_micro", "refuse"] = Field(
         default="keep_global",
         description="keep_global: more accumulation on fewer replicas, steps take longer; keep_micro: "
         "smaller steps",
     )
-    regrow_at: Literal["next_step", "checkpoint"] = "next_step"
+    regrow_at: Literal["next_step", "checkpoint"] = Field(
+        default="next_step", description="when replicas whose hosts are back join"
+    )
     rejoin: Duration | None = Field(default=None, description="per_step_ft: until a lost replica is back")
 
 
@@ -173,17 +184,20 @@ class CrashLoop(Part):
 class Recovery(Part):
     """What the job does after a fault."""
 
-    policy: Policy = "restart"
-    fallback: tuple[TierName, ...] = ("peer_memory", "local_disk", "storage")
+    policy: Policy = Field(default="restart", description="what a restart is")
+    fallback: tuple[TierName, ...] = Field(
+        default=("peer_memory", "local_disk", "storage"),
+        description="tiers in the order in which they are tried",
+    )
     p_bad_copy: Share = Field(
         default=0.0,
         description="chance that a copy in memory or on disk is bad: one failed restart, then the next tier",
     )
-    spares: Spares = Spares()
-    repair: Repair = Repair()
-    restart_cost: RestartCost = RestartCost()
-    elastic: Elastic = Elastic()
-    crash_loop: CrashLoop = CrashLoop()
+    spares: Spares = Field(default=Spares(), description="hosts in reserve")
+    repair: Repair = Field(default=Repair(), description="how hosts come back")
+    restart_cost: RestartCost = Field(default=RestartCost(), description="part by part, or fixed")
+    elastic: Elastic = Field(default=Elastic(), description="going on with fewer replicas")
+    crash_loop: CrashLoop = Field(default=CrashLoop(), description="restarts that lead nowhere")
     in_process: Seconds = Field(
         default=30.0,
         description="in_process: abort, barrier and re-entry; NVRx: 0.5 s + 10 ms a kernel, grace 5 s, "
@@ -198,13 +212,17 @@ class StorageTier(Part):
     ``persist`` later. A new one that comes while the last is still being written follows ``on_overlap``.
     """
 
-    every: Interval
-    mode: Literal["blocking", "async"] = "blocking"
+    every: Interval = Field(description="fault-free time or steps between checkpoints")
+    mode: Literal["blocking", "async"] = Field(
+        default="blocking", description="whether steps wait for the whole write"
+    )
     stall: FromBytes = Field(default="from_bytes", description="blocking: the whole write")
     snapshot_stall: FromBytes = Field(default="from_bytes", description="async: copy to host memory")
     persist: FromBytes = Field(default="from_bytes", description="async: until durable, after the snapshot")
-    load: FromBytes = "from_bytes"
-    on_overlap: Literal["skip", "queue", "block"] | None = None
+    load: FromBytes = Field(default="from_bytes", description="reading it back")
+    on_overlap: Literal["skip", "queue", "block"] | None = Field(
+        default=None, description="what to do when the last one is still being written"
+    )
     keep: Count | None = Field(
         default=None,
         description="copies kept: corruption noticed later than they reach back has no way out; default: "
@@ -235,9 +253,9 @@ class StorageTier(Part):
 class LocalDisk(Part):
     """Checkpoints on each host's own disk: there unless the host is lost."""
 
-    every: Interval
-    stall: FromBytes = "from_bytes"
-    load: FromBytes = "from_bytes"
+    every: Interval = Field(description="fault-free time or steps between checkpoints")
+    stall: FromBytes = Field(default="from_bytes", description="steps wait for the write")
+    load: FromBytes = Field(default="from_bytes", description="reading it back")
     bandwidth: Rate = Field(default=6e9, description="of one host's NVMe; an assumption")
 
 
@@ -246,19 +264,23 @@ class PeerMemory(Part):
     lost.
     """
 
-    every: Interval
-    replicas: Annotated[int, Field(ge=2)] = 2
-    placement: Literal["cross_failure_domain", "neighbours"] = "cross_failure_domain"
+    every: Interval = Field(description="fault-free time or steps between copies")
+    replicas: Annotated[int, Field(ge=2)] = Field(
+        default=2, description="hosts of a group that hold each other's copy"
+    )
+    placement: Literal["cross_failure_domain", "neighbours"] = Field(
+        default="cross_failure_domain", description="members of a group far apart, or side by side"
+    )
     stall: FromBytes = Field(default=0.04, description="ByteRobust: 0.01 to 0.04 s when saving every step")
-    load: FromBytes = "from_bytes"
+    load: FromBytes = Field(default="from_bytes", description="a lost host's part from its peers")
 
 
 class Checkpoint(Part):
     """Where copies of the training state go, and how often."""
 
-    storage: StorageTier | None = None
-    local_disk: LocalDisk | None = None
-    peer_memory: PeerMemory | None = None
+    storage: StorageTier | None = Field(default=None, description="shared storage")
+    local_disk: LocalDisk | None = Field(default=None, description="each host's own disk")
+    peer_memory: PeerMemory | None = Field(default=None, description="memory of other hosts")
 
 
 class Run(Part):
@@ -269,13 +291,15 @@ class Run(Part):
     may have a horizon besides.
     """
 
-    horizon: SecondsAboveZero | None = None
-    work: SecondsAboveZero | None = None
-    steps: Count | None = None
-    replications: Count | Literal["auto"] = "auto"
-    ci_half_width: Positive = 0.001
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    max_replications: Count = 1000
+    horizon: SecondsAboveZero | None = Field(default=None, description="wall clock")
+    work: SecondsAboveZero | None = Field(default=None, description="fault-free time of the steps to be done")
+    steps: Count | None = Field(default=None, description="steps to be done")
+    replications: Count | Literal["auto"] = Field(
+        default="auto", description="a number, or auto: until the interval is narrow enough"
+    )
+    ci_half_width: Positive = Field(default=0.001, description="of the ETTR's interval, for auto")
+    confidence: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.95, description="of all intervals")
+    max_replications: Count = Field(default=1000, description="for auto")
 
     @model_validator(mode="after")
     def _one_goal(self) -> Run:
