@@ -362,6 +362,45 @@ def test_elastic_jobs_go_on_with_fewer_replicas() -> None:
     assert run(policy="elastic_dp", elastic={**elastic, "batch": "refuse"}).seconds["idle"] > DAY
 
 
+@pytest.mark.parametrize("clock", ["wall", "exposure"])
+@pytest.mark.parametrize("dist", ["exponential", {"weibull": {"shape": 1.0000001}}])
+def test_hosts_that_differ_fail_as_often_as_their_sum_says(clock: str, dist: Any) -> None:
+    """With few hosts and no swaps of fortune: the mean of gamma variates is 1 over many replications."""
+    faults = {
+        "clock": clock,
+        "processes": [{"kind": "node_down", "rate_per_unit_day": 0.02, "dist": dist}],
+        "heterogeneity": {"node_frailty": {"gamma_cv": 0.5}},
+    }
+    recovery = {
+        "restart_cost": "0 s",
+        "spares": {"warm": 64},
+        "repair": {"reboot": "1 s", "p_reboot_fixes": 1.0},
+    }
+    doc = document(faults=faults, detection="0 s", recovery=recovery, run={"horizon": "40 d"})
+    plan = plan_of(doc)
+    counts = [replicate(plan, number).failures["node_down"] for number in range(40)]
+    mean = 64 * 0.02 * 40
+    # Poisson, and 64 gammas of deviation 0.5 (spares of their own come and go)
+    spread = math.sqrt((mean + (mean * 0.5) ** 2 / 64) / 40)
+    assert abs(sum(counts) / 40 - mean) < 3.5 * spread
+
+
+def test_bad_hosts_are_worth_excluding() -> None:
+    def ettr(exclude: int | None) -> float:
+        doc = document(
+            faults={
+                "processes": [{"kind": "node_down", "rate_per_unit_day": 0.05}],
+                "heterogeneity": {"node_frailty": {"gamma_cv": 3.0}},
+            },
+            recovery={"spares": {"warm": 8}, "repair": {"replace": "2 h", "exclude_after": exclude}},
+            run={"horizon": "90 d"},
+        )
+        plan = plan_of(doc)
+        return sum(replicate(plan, number).ettr for number in range(6))
+
+    assert ettr(1) > ettr(3) > ettr(None)
+
+
 def test_a_run_that_gets_nowhere_stops() -> None:
     doc = document(
         faults=crashes("5 min"), recovery={"restart_cost": "1 h", "crash_loop": {"max_no_progress": 3}}

@@ -34,7 +34,7 @@ MEANING: Final[Mapping[str, str]] = {
     "detection": "from the fault until someone knows",
     "reschedule": "diagnosis, ending processes, getting hosts",
     "idle": "waiting for a spare host, or for the storage",
-    "restart": "starting processes, communicators, compiling, warming up",
+    "restart": "processes, communicators, compiling, warming up",
     "load": "loading the checkpoint",
     "failed_restart": "restarts that another fault ended",
     "slow": "steps longer than fault-free ones, and pauses",

@@ -1,13 +1,15 @@
 """Sources of faults: when the next one comes, by a clock that its owner reads, and where it strikes.
 
 ``Poisson`` draws the earliest of all units at once (two draws a failure, whatever the number of units);
-``Renewal`` keeps an age for every unit. Knows no job.
+``Frail`` does so for hosts that differ, ``Renewal`` keeps an age for every unit. Knows no job.
 """
 
 from __future__ import annotations
 
+import bisect
 import heapq
-from collections.abc import Callable
+import itertools
+import math
 from dataclasses import dataclass
 from math import inf
 from random import Random
@@ -80,19 +82,65 @@ class Poisson:
         """Units have no age and are alike."""
 
 
+class Weights:
+    """The frailty of the host in each slot, shared by all sources of a replication."""
+
+    def __init__(self, factors: list[float]) -> None:
+        self.factors = factors
+        self.total = math.fsum(factors)
+        self._sums: list[float] = []
+
+    def change(self, node: int, factor: float) -> None:
+        """Another host sits in that slot."""
+        self.total += factor - self.factors[node]
+        self.factors[node] = factor
+        self._sums = []
+
+    def choose(self, share: float) -> int:
+        """The slot at ``share`` of all frailty."""
+        self._sums = self._sums or list(itertools.accumulate(self.factors))
+        return min(bisect.bisect_right(self._sums, share * self._sums[-1]), len(self._sums) - 1)
+
+
+class Frail:
+    """Memoryless units on hosts that differ: the rate of all is that of one times the sum of frailties."""
+
+    def __init__(self, source: Source, streams: Streams, weights: Weights) -> None:
+        assert source.gap is not None
+        self.stream = streams.get(f"{source.name}/arrivals")
+        self.per_node, self.weights = source.units_per_node, weights
+        self.mean_s = source.gap.mean / source.units_per_node
+        self.total = weights.total
+        self.next = self._gap()
+
+    def _gap(self) -> float:
+        return self.stream.expovariate(1.0) * self.mean_s / self.weights.total
+
+    def pop(self) -> int:
+        node = self.weights.choose(self.stream.random())
+        unit = node * self.per_node + int(self.stream.random() * self.per_node)
+        self.next += self._gap()
+        return unit
+
+    def swapped(self, node: int, now: float, factor: float) -> None:
+        """What is left of an exponential gap scales with the rate."""
+        self.next = now + max(0.0, self.next - now) * self.total / self.weights.total
+        self.total = self.weights.total
+
+
 class Renewal:
     """A unit fails after a gap of the law, divided by the frailty of its host; its age starts at zero
     then.
     """
 
-    def __init__(self, source: Source, streams: Streams, frailty: Callable[[int], float] | None) -> None:
+    def __init__(self, source: Source, streams: Streams, weights: Weights | None) -> None:
         assert source.gap is not None
         self.stream: Random = streams.get(f"{source.name}/arrivals")
         self.law, self.keep_age = source.gap, source.keep_age
         self.per_node = source.units_per_node
         self.factor = [1.0] * source.units
-        if frailty and self.per_node:
-            self.factor = [frailty(unit // self.per_node) for unit in range(source.units)]
+        if weights and self.per_node:
+            self.factor = [weights.factors[unit // self.per_node] for unit in range(source.units)]
         self.at = [self.law.draw(self.stream) / factor for factor in self.factor]
         self.heap = [(at, unit) for unit, at in enumerate(self.at)]
         heapq.heapify(self.heap)
@@ -122,13 +170,10 @@ class Renewal:
         self._settle()
 
 
-def arrivals(source: Source, streams: Streams, frailty: Callable[[int], float] | None) -> Arrivals:
-    """The arrivals of a source; the short way where units are alike and have no age."""
+def arrivals(source: Source, streams: Streams, weights: Weights | None) -> Arrivals:
+    """The arrivals of a source: the short way where units have no age. ``weights`` where hosts differ."""
     if source.gap is None or source.rate_per_s == 0.0:
         return Poisson(source, streams)
-    hosts_differ = frailty is not None and source.units_per_node > 0
-    return (
-        Poisson(source, streams)
-        if source.memoryless and not hosts_differ
-        else Renewal(source, streams, frailty)
-    )
+    if not source.memoryless:
+        return Renewal(source, streams, weights)
+    return Frail(source, streams, weights) if weights and source.units_per_node else Poisson(source, streams)

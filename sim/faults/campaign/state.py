@@ -21,7 +21,7 @@ from .ledger import Ledger
 from .outcome import Entry, Outcome
 from .plan import Effect, Known, Plan
 from .pool import Events, Pool
-from .sources import Arrivals, Renewal, Source, arrivals
+from .sources import Arrivals, Source, Weights, arrivals
 from .timeline import Timeline
 
 
@@ -42,10 +42,13 @@ class State:
         self.exposure = 0.0
         self.broken: list[int] = []  # slots whose host must be swapped before the job goes on
         self.job: simpy.Process | None = None
-        frailty = (lambda slot: self.pool.frailty(slot)) if plan.frailty_cv else None
+        self.waiting: list[simpy.Process] = []  # for arrivals on the wall clock
+        self.weights: Weights | None = None
+        if plan.frailty_cv:
+            self.weights = Weights([self.pool.frailty(slot) for slot in range(plan.machine.nodes)])
         live = [source for source in plan.sources if source.kind not in plan.off]
         self.arrivals: list[tuple[Arrivals, Source]] = [
-            (arrivals(source, self.streams, frailty), source) for source in live if not source.prevalence
+            (arrivals(source, self.streams, self.weights), source) for source in live if not source.prevalence
         ]
         self.effects: dict[int, tuple[Effect, range]] = {}
         self.effect_numbers = count()
@@ -91,20 +94,21 @@ class State:
         self.now = until_s
         return True
 
-    # Arrivals -----------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Processes that run on the wall clock."""
         if self.plan.on_wall:
             for source in self.arrivals:
-                self.env.process(self._on_wall(*source))
+                self.waiting.append(self.env.process(self._on_wall(*source)))
         for event in self.known:
             if event.at_step is None:
                 self.env.process(self._at(event))
 
     def _on_wall(self, arriving: Arrivals, source: Source) -> Events:
         while arriving.next < inf:
-            yield self.env.timeout(max(0.0, arriving.next - self.env.now))
+            try:
+                yield self.env.timeout(max(0.0, arriving.next - self.env.now))
+            except simpy.Interrupt:  # another host, another time
+                continue
             self.deliver(self.fault_of(source, arriving.pop()))
 
     def _at(self, event: Known) -> Events:
@@ -263,10 +267,14 @@ class State:
                 if stream.random() < source.prevalence:
                     self._set_effect(source, unit)
         factor = self.pool.frailty(host)
+        if self.weights:
+            self.weights.change(slot, factor)
         now = self.env.now if self.plan.on_wall else self.exposure
-        for arriving, _ in self.arrivals:
-            if isinstance(arriving, Renewal):
-                arriving.swapped(slot, now, factor)
+        for number, (arriving, _) in enumerate(self.arrivals):
+            before = arriving.next
+            arriving.swapped(slot, now, factor)
+            if self.plan.on_wall and arriving.next != before and self.waiting[number].is_alive:
+                self.waiting[number].interrupt()
         return warm
 
     def next_false(self) -> float:

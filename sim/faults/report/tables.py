@@ -116,8 +116,8 @@ def _waterfall(answers: Answers) -> Table:
 
     study = answers.study
     table = Table.grid(padding=(0, 2))
-    for justify in ("left", "right", "right", "left", "left"):
-        table.add_column(justify=justify, no_wrap=justify == "right" or len(table.columns) != 4)
+    for justify in ("left", "right", "right", "right", "left", "left"):
+        table.add_column(justify=justify, no_wrap=justify == "right" or len(table.columns) != 5)
     hours = study.wall.mean / 3600
     rest = max((share for name, share in study.waterfall.items() if name != "useful"), default=0.0)
     for name, share in study.waterfall.items():
@@ -127,6 +127,7 @@ def _waterfall(answers: Answers) -> Table:
         table.add_row(
             f"  {name}",
             percent(share, 2),
+            f"+- {study.share(name).half_width * 100:.2f}",
             f"{share * hours:,.1f} h",
             bar(min(length, BAR), False),
             MEANING[name],
@@ -140,8 +141,10 @@ def _failures(answers: Answers) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
     for name, number in answers.study.counts("failures").items():
-        table.add_row(f"  {name}", f"{number:,.1f}")
+        half = answers.study.count(name).half_width
+        table.add_row(f"  {name}", f"{number:,.1f}", f"+- {half:.1f}")
     if not answers.study.counts("failures"):
         table.add_row("  nothing", "")
     return table

@@ -58,6 +58,14 @@ class Study:
             return {name: float(name == "useful") for name in CATEGORIES}
         return {name: math.fsum(self.category(name)) / total for name in CATEGORIES}
 
+    def share(self, name: str) -> Estimate:
+        """A category's share with its interval."""
+        return ratio_of(self.category(name), self.walls, self.confidence)
+
+    def count(self, name: str) -> Estimate:
+        """Faults of a kind in a run."""
+        return mean_of([float(one.failures.get(name, 0)) for one in self.outcomes], self.confidence)
+
     @property
     def badput(self) -> dict[str, float]:
         """The same by the names of ml-goodput."""
