@@ -16,6 +16,7 @@ from .collective import collective
 from .compare import compare
 from .faults import faults
 from .list import list_names
+from .memory import memory
 from .mistakes import reported
 from .replay import replay
 from .run import run
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command("run")(reported(run))
 app.command("replay")(reported(replay))
 app.command("compare")(reported(compare))
+app.command("memory")(reported(memory))
 app.command("cluster")(reported(cluster))
 app.command("faults")(reported(faults))
 app.command("validate")(reported(validate))
