@@ -180,5 +180,9 @@ def _optimum(answers: Answers) -> Iterator[tuple[str, str, str]]:
         lasting(found.formula_s),
         f"for a stall of {lasting(found.stall_s)} and {lasting(found.mtbf_s)} between interruptions",
     )
-    edge = "; no optimum between the intervals tried" if found.at_edge else ""
-    yield "simulated", lasting(found.simulated_s), f"the optimum is flat{edge}"
+    remark = "the optimum is flat"
+    if found.at_edge and storage.lag_s and found.simulated_s == found.points[0][0]:
+        remark = "the shortest that can be written in time"
+    elif found.at_edge:
+        remark = "no optimum between the intervals tried"
+    yield "simulated", lasting(found.simulated_s), remark

@@ -8,8 +8,8 @@ import math
 def lasting(seconds: float) -> str:
     """Three digits with the unit that suits.
 
-    >>> lasting(42), lasting(600), lasting(9000), lasting(54 * 86400), lasting(float("inf"))
-    ('42.0 s', '10.0 min', '2.50 h', '54.0 d', 'never')
+    >>> lasting(0.007), lasting(42), lasting(600), lasting(9000), lasting(54 * 86400), lasting(float("inf"))
+    ('7 ms', '42.0 s', '10.0 min', '2.50 h', '54.0 d', 'never')
     """
     if math.isnan(seconds):
         return "-"
@@ -19,4 +19,4 @@ def lasting(seconds: float) -> str:
         if abs(seconds) >= size:
             value = seconds / size
             return f"{value:,.{max(0, 2 - int(math.log10(abs(value))))}f} {unit}"
-    return f"{seconds:.1f} s"
+    return f"{seconds:.1f} s" if abs(seconds) >= 1 or seconds == 0 else f"{seconds * 1e3:.3g} ms"

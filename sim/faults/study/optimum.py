@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from .closed_forms import optimal_interval
 from .statistics import Estimate, ratio_of
-from .study import Progress, Study, outcomes
-from .variants import REPLICATIONS, _parts, _with_tier
+from .study import Progress, Study, many
+from .variants import REPLICATIONS, parts_of, with_tier
 
 FACTORS = (0.25, 0.35, 0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0)
 
@@ -41,12 +41,12 @@ def find_optimum(study: Study, *, progress: Progress | None = None) -> Optimum |
     shortest = storage.lag_s / plan.step_s
     numbers = [number for number in numbers if number >= shortest] or [max(1, math.ceil(shortest))]
     count = min(REPLICATIONS, len(study.outcomes))
-    points = []
-    for number in numbers:
-        say(f"a checkpoint every {number * plan.step_s / 60:.1f} min")
-        done = outcomes(_with_tier(plan, replace(storage, every=number)), range(count))
-        useful, walls = _parts(done)
-        points.append((number * plan.step_s, ratio_of(useful, walls, study.confidence)))
+    say(f"{len(numbers)} intervals between checkpoints")
+    plans = [with_tier(plan, replace(storage, every=number)) for number in numbers]
+    points = [
+        (number * plan.step_s, ratio_of(*parts_of(done), study.confidence))
+        for number, done in zip(numbers, many(plans, count), strict=True)
+    ]
     simulated, at_edge = _highest(points)
     return Optimum(best, simulated, tuple(points), at_edge, study.mtbf_s, storage.stall_s)
 

@@ -183,5 +183,21 @@ def outcomes(plan: Plan, numbers: range) -> list[Outcome]:
     return [first, *sorted((one for several in done for one in several), key=lambda one: one.number)]
 
 
+def many(plans: Sequence[Plan], count: int) -> list[list[Outcome]]:
+    """The first ``count`` replications of several plans, side by side where that is worth it."""
+    if not plans:
+        return []
+    began = time.perf_counter()
+    first = _several(plans[0], range(count))
+    left = plans[1:]
+    workers = min(os.cpu_count() or 1, len(left))
+    if workers < 2 or (time.perf_counter() - began) * len(left) < PARALLEL_ABOVE_S:
+        return [first, *(_several(plan, range(count)) for plan in left)]
+    import joblib
+
+    jobs = (joblib.delayed(_several)(plan, range(count)) for plan in left)
+    return [first, *joblib.Parallel(n_jobs=workers)(jobs)]
+
+
 def _several(plan: Plan, numbers: range) -> list[Outcome]:
     return [replicate(plan, number) for number in numbers]

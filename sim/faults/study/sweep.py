@@ -18,7 +18,7 @@ from ..planning.blocks import Blocks, blocks_of
 from ..planning.build_plan import build_plan
 from ..planning.step_time import SimulatedStep
 from .statistics import Estimate
-from .study import Progress, Study, study
+from .study import Progress, Study, many
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
@@ -125,15 +125,20 @@ def sweep(
         raise ValueError(f"--sweep: more than {MOST_POINTS} points; give fewer values")
     say = progress or (lambda _: None)
     models: list[tuple[Scenario, SimulatedStep]] = []
-    found = []
-    for values in itertools.product(*(axis.values for axis in axes)):
+    points = list(itertools.product(*(axis.values for axis in axes)))
+    plans, runs = [], []
+    for values in points:
         changes = [f"{axis.field}={value}" for axis, value in zip(axes, values, strict=True)]
         say(", ".join(changes))
         blocks = blocks_of(load_campaign(source, [*overrides, *changes]))
-        plan = build_plan(blocks, _model(blocks, models))
-        count = replications or (REPLICATIONS if blocks.run.replications == "auto" else None)
-        found.append(Point(values, study(plan, blocks.run, replications=count)))
-    return found
+        plans.append(build_plan(blocks, _model(blocks, models)))
+        runs.append(blocks.run)
+    count = replications or (REPLICATIONS if runs[0].replications == "auto" else runs[0].replications)
+    say(f"{count} replications of {len(points)} points")
+    return [
+        Point(values, Study(plan, tuple(done), run.confidence))
+        for values, plan, done, run in zip(points, plans, many(plans, int(count)), runs, strict=True)
+    ]
 
 
 def _model(blocks: Blocks, known: list[tuple[Scenario, SimulatedStep]]) -> SimulatedStep | None:

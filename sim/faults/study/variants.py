@@ -16,7 +16,7 @@ from ..campaign.plan import Notice, Plan, Recovering, Tier
 from ..kinds import get_kind
 from .closed_forms import optimal_interval
 from .statistics import Estimate, ratio_difference
-from .study import Progress, Study, outcomes
+from .study import Progress, Study, many
 
 REPLICATIONS = 32
 """Of each variant: enough under common random numbers, and quick."""
@@ -90,12 +90,12 @@ def _checkpoint_variants(study: Study, storage: Tier) -> Iterator[Variant]:
     if storage.lag_s == 0 and storage.stall_s > 2:
         later = replace(storage, stall_s=1.0, lag_s=storage.stall_s)
         if later.lag_s <= later.every * plan.step_s:
-            yield Variant("checkpoints asynchronous, 1 s of stall", "mitigation", _with_tier(plan, later))
+            yield Variant("checkpoints asynchronous, 1 s of stall", "mitigation", with_tier(plan, later))
     best = optimal_interval(storage.stall_s, study.mtbf_s) if storage.stall_s and study.mtbf_s < 1e12 else 0.0
     steps = max(1, round(best / plan.step_s))
     if best and storage.lag_s <= steps * plan.step_s and abs(steps / storage.every - 1) > 0.1:
         name = f"a checkpoint every {best / 60:.3g} min"
-        yield Variant(name, "mitigation", _with_tier(plan, replace(storage, every=steps)))
+        yield Variant(name, "mitigation", with_tier(plan, replace(storage, every=steps)))
     if not any(tier.name == "peer_memory" for tier in plan.tiers) and plan.machine.nodes >= 2:
         peer = Tier(
             name="peer_memory",
@@ -117,7 +117,8 @@ def _of(plan: Plan, name: str, **changes: object) -> Variant:
     return Variant(name, "mitigation", replace(plan, **changes))  # type: ignore[arg-type]
 
 
-def _with_tier(plan: Plan, tier: Tier) -> Plan:
+def with_tier(plan: Plan, tier: Tier) -> Plan:
+    """The plan with another tier of that name."""
     return replace(plan, tiers=tuple(tier if one.name == tier.name else one for one in plan.tiers))
 
 
@@ -140,29 +141,31 @@ def _twice_as_fast(plan: Plan) -> Recovering:
     )
 
 
-def worth(study: Study, variant: Variant, replications: int = REPLICATIONS) -> Worth:
-    """What a variant gains over the original."""
-    count = min(replications, len(study.outcomes))
+def worth(study: Study, variant: Variant, after: Sequence[Outcome]) -> Worth:
+    """What a variant gains over the original, by as many replications of it as there are."""
+    count = len(after)
     before = study.outcomes[:count]
-    after = outcomes(variant.plan, range(count))
-    gain = ratio_difference(_parts(before), _parts(after), study.confidence)
+    gain = ratio_difference(parts_of(before), parts_of(after), study.confidence)
     wall = study.wall.mean
     if study.plan.goal_steps < float("inf"):
-        saved = wall - sum(one.wall_s for one in after) / count
+        saved = sum(one.wall_s for one in before) / count - sum(one.wall_s for one in after) / count
     else:
         saved = gain.mean * wall
     return Worth(variant.name, variant.about, gain, saved / 3600)
 
 
-def _parts(done: Sequence[Outcome]) -> tuple[list[float], list[float]]:
+def parts_of(done: Sequence[Outcome]) -> tuple[list[float], list[float]]:
+    """Useful and wall seconds."""
     return [one.seconds["useful"] for one in done], [one.wall_s for one in done]
 
 
 def all_worths(study: Study, progress: Progress | None = None) -> list[Worth]:
     """Every kind of fault and every mitigation, each by what it gains."""
-    say = progress or (lambda _: None)
-    found = []
-    for variant in (*fault_variants(study.plan, list(study.counts("failures"))), *mitigation_variants(study)):
-        say(f"what if: {variant.name}")
-        found.append(worth(study, variant))
+    faults = fault_variants(study.plan, list(study.counts("failures")))
+    variants = [*faults, *mitigation_variants(study)]
+    if progress:
+        progress(f"what if: {len(variants)} variants")
+    count = min(REPLICATIONS, len(study.outcomes))
+    done = many([variant.plan for variant in variants], count)
+    found = [worth(study, variant, after) for variant, after in zip(variants, done, strict=True)]
     return sorted(found, key=lambda one: -one.gain.mean)
