@@ -65,6 +65,10 @@ def test_processes_beside_one_another_give_the_same(monkeypatch: pytest.MonkeyPa
     beside = studies.outcomes(plan, range(6))
     assert [one.number for one in beside] == list(range(6))
     assert [one.seconds for one in beside] == [one.seconds for one in serial]
+    plans = [plan, replace(plan, off=frozenset({"software_crash"})), replace(plan, seed=3)]
+    several = studies.many(plans, 2)
+    alone = [[replicate(one, number).seconds for number in range(2)] for one in plans]
+    assert [[one.seconds for one in done] for done in several] == alone
 
 
 @given(st.integers(1, 400), st.integers(1, 60), st.floats(0, 100))

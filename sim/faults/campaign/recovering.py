@@ -24,6 +24,7 @@ def recovering(state: State, stop: Stop) -> Steps:
     """From the stop until the job steps again."""
     state.mode = "down"
     began, fault = state.now, stop.fault
+    state.handled = [fault] if fault else []
     _count_false(state)
     detect, copy = 0.0, None
     if stop.why in ("fault", "false_positive", "evict", "silent"):
@@ -49,8 +50,9 @@ def recovering(state: State, stop: Stop) -> Steps:
     done = yield from _restart(state, stop, fault, detect, copy)
     if done == "ok":
         state.outcome.recover_s.append(state.now - began)
-        if fault and fault.entry:
-            fault.entry.resumed_s = state.now
+        for handled in state.handled:
+            if handled.entry:
+                handled.entry.resumed_s = state.now
         repeats = fault is not None and fault.kind.name == "software_crash" and _repeats(state)
         state.repeat_at = state.now + state.plan.recovering.repeat_after_s if repeats else inf
     return done
@@ -158,6 +160,7 @@ def _restart(state: State, stop: Stop, fault: Fault | None, detect: float, copy:
         if done != "fault":
             return done
         fault = state.inbox.pop(0)
+        state.handled.append(fault)
         state.outcome.interruptions += 1
         mark_broken(state, fault)
         if copy:

@@ -6,17 +6,15 @@ The job itself is stepping.py (while it runs) and recovering.py (while it does n
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from itertools import count
 from math import inf, nan
 
 import simpy
 
 from ..kinds import get_kind
-from ..kinds.kind import Kind
 from ..spec.targets import Target
-from .chance import Law, Streams
-from .fault import STOPS, Fault
+from .chance import Streams
+from .fault import Fault, strike
 from .ledger import Ledger
 from .outcome import Entry, Outcome
 from .plan import Effect, Known, Plan
@@ -41,6 +39,7 @@ class State:
         self.poked = False
         self.exposure = 0.0
         self.broken: list[int] = []  # slots whose host must be swapped before the job goes on
+        self.handled: list[Fault] = []  # of the recovery under way
         self.job: simpy.Process | None = None
         self.waiting: list[simpy.Process] = []  # for arrivals on the wall clock
         self.weights: Weights | None = None
@@ -123,7 +122,7 @@ class State:
         if source.duration:
             duration = source.duration.draw(self.streams.get(f"{source.name}/duration"))
         effect = Effect(kind.name, target, source.slow_factor, source.bandwidth_factor, source.latency_add)
-        return self._fault(kind, source.name, target, duration, source.repair, effect, source.notice)
+        return strike(self.plan, kind, source.name, effect, duration, source.repair, source.notice)
 
     def fault_at(self, event: Known) -> Fault:
         """A fault at a known time."""
@@ -133,45 +132,12 @@ class State:
         effect = Effect(
             event.kind.name, event.target, event.slow_factor, event.bandwidth_factor, event.latency_add
         )
-        return self._fault(event.kind, "event", event.target, duration, None, effect, event.notice)
-
-    def _fault(
-        self,
-        kind: Kind,
-        name: str,
-        target: Target,
-        duration: float | None,
-        repair: Law | None,
-        effect: Effect,
-        notice: float,
-    ) -> Fault:
-        nodes = self.plan.machine.nodes_of(target)
-        if repair is None and duration is not None and kind.damage != "none" and kind.effect in STOPS:
-            repair = Law("constant", duration)
-        elif repair is None and kind.repair_s is not None:
-            repair = Law("constant", kind.repair_s)
-        fault = Fault(
-            kind=kind,
-            name=name,
-            target=target,
-            nodes=nodes,
-            duration_s=duration,
-            repair=repair,
-            effect=effect,
-            notice=notice,
-        )
-        if kind.effect == "crash" and effect.bandwidth_factor is not None:  # fails over or is routed around
-            fault.kind = replace(kind, effect="slow")
-        if kind.effect == "pause" and (duration or 0.0) > self.plan.notice.flap_budget_s:
-            fault.kind = replace(kind, effect="crash")
-        return fault
+        return strike(self.plan, event.kind, "event", effect, duration, None, event.notice)
 
     def again(self) -> Fault:
         """The software crash that comes again after a restart."""
         kind = get_kind("software_crash")
-        fault = self._fault(
-            kind, "crash_loop", Target("job"), None, None, Effect(kind.name, Target("job")), 0.0
-        )
+        fault = strike(self.plan, kind, "crash_loop", Effect(kind.name, Target("job")))
         self._count(fault)
         return fault
 
