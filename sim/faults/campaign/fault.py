@@ -37,7 +37,7 @@ def strike(
     repair: Law | None = None,
     notice: float = 0.0,
 ) -> Fault:
-    """A fault of that kind at the target of ``effect``; what it does may depend on its strength and length."""
+    """A fault of that kind at the target of ``effect``; what it does may depend on strength and length."""
     if repair is None and duration_s is not None and kind.damage != "none" and kind.effect in STOPS:
         repair = Law("constant", duration_s)
     elif repair is None and kind.repair_s is not None:
