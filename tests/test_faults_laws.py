@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults_campaigns import DAY, HOUR, campaigns, crashes, document, outcome_of, plan_of
+from faults_campaigns import DAY, HOUR, campaigns, crashes, document, outcome_of, plan_of, processes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,6 +82,14 @@ def test_without_faults_a_run_takes_its_fault_free_time_exactly(steps: int, ever
     assert out.wall_s == pytest.approx(steps * 10.0 + steps // every * stall, rel=1e-12)
     assert out.seconds["useful"] == pytest.approx(steps * 10.0, rel=1e-12)
     assert out.interruptions == 0
+
+
+@given(processes())
+@settings(max_examples=15)
+def test_a_scale_of_zero_is_no_faults(drawn: list[dict[str, Any]]) -> None:
+    out = outcome_of(document(faults={"processes": drawn, "scale": 0}))
+    assert out.wall_s == outcome_of(document(faults={})).wall_s
+    assert out.failures == {}
 
 
 def walls(doc: dict[str, Any], count: int = 6) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..campaign.chance import gap_law, law_of
+from ..campaign.chance import Law, gap_law, law_of
 from ..campaign.plan import Known
 from ..campaign.sources import Source
 from ..kinds import get_kind
@@ -44,9 +44,7 @@ def sources_of(blocks: Blocks) -> list[Source]:
                 kind=kind.name,
                 scope=process.unit,
                 units=machine.units(process.unit),
-                gap=None
-                if process.prevalence is not None
-                else gap_law(process.dist, 1 / rate if rate else math.inf),
+                gap=_gap(process, rate),
                 memoryless=process.dist.memoryless,
                 keep_age=process.on_repair == "keep",
                 prevalence=process.prevalence or 0.0,
@@ -60,6 +58,13 @@ def sources_of(blocks: Blocks) -> list[Source]:
             )
         )
     return found
+
+
+def _gap(process: Process, rate_per_s: float) -> Law | None:
+    """The law of one unit; none for a state, and never for a rate of zero."""
+    if process.prevalence is not None:
+        return None
+    return gap_law(process.dist, 1 / rate_per_s) if rate_per_s else Law("exponential", math.inf)
 
 
 def known_events(blocks: Blocks, step_s: float) -> list[Known]:

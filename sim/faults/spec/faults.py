@@ -216,7 +216,7 @@ class Faults(Part):
     presets: Annotated[tuple[Text, ...], BeforeValidator(_list)] = Field(
         default=(), description="published rates by name; stepsim list fault-presets"
     )
-    scale: Positive = Field(default=1.0, description="multiplies every rate, of presets and processes")
+    scale: Number = Field(default=1.0, description="multiplies every rate, of presets and processes")
     off: Annotated[tuple[Text, ...], BeforeValidator(_list)] = Field(
         default=(), description="kinds that are switched off; the others stay as they were drawn"
     )
