@@ -142,7 +142,8 @@ def history_plot(study: Study) -> Any:
 
     one = study.outcomes[0]
     figure = _figure(360, xaxis_title="days", yaxis_title="ETTR", hovermode="closest")
-    figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.08, "x": 0})
+    figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
+    figure.update_layout(margin={"t": 60})
     count = min(600, max(2, int(one.wall_s // WINDOW_S)))
     times = [one.wall_s * (number + 1) / count for number in range(count)]
     total = useful_by(one, times)
@@ -246,7 +247,9 @@ def optimum_plot(answers: Answers) -> Any:
         now = storage.every * answers.study.plan.step_s / 60
         _mark(figure, now, "now", AMBER, span)
     _mark(figure, found.formula_s / 60, "optimum by formula", GREEN, span)
-    figure.update_xaxes(type="log")
+    ticks = [digit * 10.0**power for power in range(-3, 6) for digit in (1, 2, 5)]
+    shown = [tick for tick in ticks if minutes[0] * 0.8 <= tick <= minutes[-1] * 1.25]
+    figure.update_xaxes(type="log", tickvals=shown, ticktext=[f"{tick:g}" for tick in shown])
     figure.update_yaxes(tickformat=".1%")
     figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.12, "x": 0})
     return figure
@@ -281,18 +284,22 @@ def repairs_plot(study: Study) -> Any | None:
             line={"color": BLUE, "shape": "hv"},
         )
     )
-    figure.add_hline(
-        y=rules.warm,
-        line={"color": GREEN, "dash": "dot"},
-        annotation_text=f"{rules.warm} warm spares",
-        annotation_position="top left",
-    )
+    levels = [(rules.warm, f"{rules.warm} warm spares", GREEN)]
     most = max(out for _, out in series)
     if rules.cold and rules.warm + rules.cold <= 1.6 * max(most, rules.warm):
-        figure.add_hline(
-            y=rules.warm + rules.cold,
-            line={"color": AMBER, "dash": "dot"},
-            annotation_text="all spares",
-            annotation_position="top left",
+        levels.append((rules.warm + rules.cold, "all spares", AMBER))
+    figure.update_yaxes(range=[0, 1.2 * max(most, *(level for level, _, _ in levels))])
+    for level, words, colour in levels:
+        figure.add_trace(
+            go.Scatter(
+                x=[0.0, series[-1][0] / DAY_S],
+                y=[level, level],
+                mode="lines+text",
+                text=[words, ""],
+                textposition="top right",
+                line={"color": colour, "dash": "dot", "width": 2},
+                textfont={"color": colour},
+                hoverinfo="skip",
+            )
         )
     return figure
