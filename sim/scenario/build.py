@@ -86,6 +86,7 @@ _UNCHECKED: Final = {
     ("price_per_gpu_hour",),
     ("cpu_offload",),
     ("nvme_offload",),
+    ("activation_offload",),
     ("tokens",),
 }
 """Optional fields that no check between blocks reads."""
