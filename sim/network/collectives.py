@@ -1,23 +1,24 @@
 """What one collective costs on the cluster: latency, ceiling, and the weight it puts on each link.
 
-Chooses among NCCL's algorithms and protocols, whose costs are in ``algorithms``, and knows
-point-to-point messages. Payload and bus bandwidth are nccl-tests': a collective on ``n`` ranks
+Takes the algorithm and protocol that NCCL chooses (``choosing``), whose costs are in ``algorithms`` and
+``planned``, and knows point-to-point messages. Payload and bus bandwidth are nccl-tests': a collective on ``n`` ranks
 moves 2(n-1)/n bytes per payload byte for all_reduce, (n-1)/n for all_gather and reduce_scatter
 (payload: the whole buffer).
 
 References:
-    nccl-tests doc/PERFORMANCE.md (bus bandwidth). NCCL src/graph/tuning.cc (the quickest by its
-    own estimate runs; here the quickest by ours).
+    nccl-tests doc/PERFORMANCE.md (bus bandwidth).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from ...hardware.collectives import CollectiveConstants, collective_constants
-from .algorithms import ALGORITHMS, Curve, curves, on_network, share_above_the_leaf
+from .algorithms import ALGORITHMS
+from .choosing import UNTUNED, Tuning, named, quickest, runs
+from .curve import Curve
+from .place import on_network, place_of, share_above_the_leaf
 from .seat import KINDS, Seat, payload_factor
 from .transfer import Transfer
 
@@ -33,39 +34,28 @@ REFERENCE_BYTES = float(1 << 30)
 
 
 def collective_transfer(
-    kind: str, payload_bytes: float, seat: Seat, cluster: Cluster, measured: MeasuredNetwork | None = None
+    kind: str,
+    payload_bytes: float,
+    seat: Seat,
+    cluster: Cluster,
+    measured: MeasuredNetwork | None = None,
+    tuning: Tuning = UNTUNED,
 ) -> Transfer:
-    """``kind`` is all_reduce, all_gather, reduce_scatter or ring_step (one neighbour to the next)."""
+    """``kind`` is all_reduce, all_gather, reduce_scatter or ring_step (one neighbour to the next).
+
+    ValueError where ``tuning`` leaves NCCL nothing that the group can run.
+    """
     if seat.ranks == 1:
         return Transfer(0.0, 0.0, math.inf)
     if kind == "ring_step":
         return ring_step_transfer(payload_bytes, cluster)
     ratio = _measured_ratio(kind, seat, cluster, measured)
-    curve = chosen(curves(kind, seat, cluster, collective_constants(), ratio), payload_bytes)
+    place = place_of(seat, cluster, collective_constants(), ratio)
+    (curve,) = runs(kind, [payload_bytes], place, tuning=tuning)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
     return Transfer(
         curve.latency_s, payload_bytes, ceiling, _weights(curve), _sms(curve.algorithm, seat, cluster)
     )
-
-
-def chosen(
-    ways: Iterable[Curve], payload_bytes: float, algorithm: str | None = None, protocol: str | None = None
-) -> Curve:
-    """The curve that runs: the quickest, of those with the ``algorithm`` and ``protocol`` that a user forces.
-
-    ValueError when the collective has none of these on this group.
-    """
-    ways = tuple(ways)
-    allowed = [
-        way
-        for way in ways
-        if algorithm in (None, way.algorithm) and (protocol is None or protocol == way.protocol)
-    ]
-    if not allowed:
-        wanted = " with ".join(filter(None, (algorithm, protocol)))
-        has = ", ".join(f"{way.algorithm} with {way.protocol}" for way in ways)
-        raise ValueError(f"no {wanted} for this collective and group; there are: {has}")
-    return min(allowed, key=lambda way: way.solo_s(payload_bytes))
 
 
 def collective_curve(
@@ -77,12 +67,14 @@ def collective_curve(
     algorithm: str | None = None,
     protocol: str | None = None,
     constants: CollectiveConstants | None = None,
+    tuning: Tuning = UNTUNED,
 ) -> Curve:
-    """What runs for one of KINDS on an idle network. ValueError for a kind or forced choice that is not."""
+    """What runs for one of KINDS on an idle network; see ``choosing`` for names and errors."""
     if kind == "sendrecv":
-        return chosen([_neighbours(payload_bytes, seat, cluster)], payload_bytes, algorithm, protocol)
-    ways = curves(kind, seat, cluster, constants or collective_constants())
-    return chosen(ways, payload_bytes, algorithm, protocol)
+        name = None if algorithm is None else named(algorithm)
+        return quickest([_neighbours(payload_bytes, seat, cluster)], payload_bytes, name, protocol)
+    place = place_of(seat, cluster, constants or collective_constants())
+    return runs(kind, [payload_bytes], place, algorithm=algorithm, protocol=protocol, tuning=tuning)[0]
 
 
 def _neighbours(payload_bytes: float, seat: Seat, cluster: Cluster) -> Curve:
@@ -93,7 +85,9 @@ def _neighbours(payload_bytes: float, seat: Seat, cluster: Cluster) -> Curve:
     sent = message_transfer(payload_bytes, reach, cluster)
     link = {"domain": "nvlink", "host": "pcie"}.get(reach, "nic")
     nvlink, nic = float(link == "nvlink"), float(link == "nic")
-    return Curve("pairs", "Simple", sent.latency_s, 1 / sent.ceiling_bytes_per_s, 0.0, nvlink, nic, link)
+    return Curve(
+        "pairs", "Simple", sent.latency_s, 1 / sent.ceiling_bytes_per_s, 0.0, nvlink, nic, link, 1, int(nic)
+    )
 
 
 def ring_step_transfer(payload_bytes: float, cluster: Cluster) -> Transfer:
@@ -166,7 +160,7 @@ __all__ = [
     "CollectiveConstants",
     "Reach",
     "Seat",
-    "chosen",
+    "Tuning",
     "collective_transfer",
     "message_transfer",
     "payload_factor",

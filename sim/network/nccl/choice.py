@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from ...schedules.transfers.collective import Collective
-from .nccl_constants import BYTES_PER_THREAD, NVLS_CHANNELS, THREADS, NcclAlgorithm, NcclProtocol
-from .nccl_model import TUNED, combinations, seconds
-from .nccl_paths import Communicator
+from ....schedules.transfers.collective import Collective
+from .constants import BYTES_PER_THREAD, NVLS_CHANNELS, THREADS, NcclAlgorithm, NcclProtocol
+from .model import TUNED, combinations, seconds
+from .paths import Communicator
 
 FUNCTIONS = {kind.replace("_", ""): kind for kind in TUNED}
 """NCCL's names of the collectives, in lower case, as NCCL_ALGO takes them."""
