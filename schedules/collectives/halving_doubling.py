@@ -87,7 +87,7 @@ def _doubling(collective: Collective, group: Group, pieces: int) -> Plan:
 
 
 def loads(collective: Collective, group: Group) -> Loads:
-    """The steps at distance d stay within nodes whose size 2d divides; folded ranks may sit on other nodes."""
+    """Steps at distance d stay within nodes whose size 2d divides; folded ranks may sit on other nodes."""
     n, p, local = group.ranks, unfolded(group.ranks), group.local
     rounds = 2 if collective is Collective.ALL_REDUCE else 1
     distances = [1 << bit for bit in range(p.bit_length() - 1)]

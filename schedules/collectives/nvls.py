@@ -18,8 +18,8 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
-from ..transfers.loads import Loads
 from ..transfers.in_network import from_network, network_flow, own_to_network, rail_shares
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan, in_sequence, mirrored
 from ..transfers.transfer import Flow, Transfer
 

@@ -14,8 +14,8 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
-from ..transfers.loads import Loads
 from ..transfers.in_network import rail_shares
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan, in_sequence, mirrored
 from ..transfers.transfer import Flow, Transfer
 from ..transfers.trees import down, down_flows, height, two_trees, two_trees_edge

@@ -59,7 +59,7 @@ def reduce_scatter(group: Group) -> Plan:
 
 
 def loads(collective: Collective, group: Group) -> Loads:
-    """See the plans. On nodes of several ranks, by what each exchanges: no shorter form, and NCCL has none."""
+    """See the plans. On nodes of several ranks, where NCCL has none, by what each rank exchanges."""
     n, local = group.ranks, group.local
     distances = [1 << bit for bit in range((n - 1).bit_length())]
     crossing = len(distances) if group.nodes > 1 else 0

@@ -11,7 +11,6 @@ docs/decisions/0004.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -26,22 +25,11 @@ from .nccl.paths import Communicator, communicator_on
 from .nccl.versions import USUAL, Version
 from .place import Place
 from .planned import OF_NCCL, PLANNED, planned
+from .tuning import UNTUNED, Tuning
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
-    """``algo`` and ``proto`` as NCCL_ALGO and NCCL_PROTO; ``version`` of NCCL, by default that of the logs of
-    the architecture."""
-
-    algo: str | None = None
-    proto: str | None = None
-    version: Version | None = None
-
-
-UNTUNED = Tuning()
 
 NAMES = {
     NcclAlgorithm.RING: "ring",
@@ -86,7 +74,7 @@ def runs(
     protocol: str | None = None,
     tuning: Tuning = UNTUNED,
 ) -> list[Curve]:
-    """The curve that runs for each payload; ``algorithm`` and ``protocol`` are names of ours that a user forces.
+    """The curve that runs for each payload; ``algorithm`` and ``protocol`` are our names of what is forced.
 
     ValueError for a kind that is no collective, and for what cannot run here, with what can.
     """

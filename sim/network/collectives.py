@@ -1,9 +1,9 @@
 """What one collective costs on the cluster: latency, ceiling, and the weight it puts on each link.
 
 Takes the algorithm and protocol that NCCL chooses (``choosing``), whose costs are in ``algorithms`` and
-``planned``, and knows point-to-point messages. Payload and bus bandwidth are nccl-tests': a collective on ``n`` ranks
-moves 2(n-1)/n bytes per payload byte for all_reduce, (n-1)/n for all_gather and reduce_scatter
-(payload: the whole buffer).
+``planned``, and knows point-to-point messages. Payload and bus bandwidth are nccl-tests': a collective
+on ``n`` ranks moves 2(n-1)/n bytes per payload byte for all_reduce, (n-1)/n for all_gather and
+reduce_scatter (payload: the whole buffer).
 
 References:
     nccl-tests doc/PERFORMANCE.md (bus bandwidth).
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Literal
 
 from ...hardware.collectives import CollectiveConstants, collective_constants
 from .algorithms import ALGORITHMS
-from .choosing import UNTUNED, Tuning, named, quickest, runs
+from .choosing import named, quickest, runs
 from .curve import Curve
 from .place import on_network, place_of, share_above_the_leaf
 from .seat import KINDS, Seat, payload_factor
 from .transfer import Transfer
+from .tuning import UNTUNED, Tuning
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...hardware.collectives import ArchitectureCollectives, CollectiveConstants
@@ -51,7 +52,7 @@ class Place:
 
     def loads(self, algorithm: str, kind: str) -> Loads:
         """Closed forms of an algorithm's plan here. ValueError where it does not do that here."""
-        return schedules.get(algorithm).loads(SCHEDULED.get(kind, kind), self.group)
+        return _loads(algorithm, SCHEDULED.get(kind, kind), self.group)
 
     def on_nvlink(self, weight: Fraction) -> float:
         """Weight that falls on NVLink: none of a GPU alone in its domain, which has only PCIe."""
@@ -67,6 +68,11 @@ def group_of(seat: Seat, *, on_network: bool) -> Group:
     nodes = seat.domains if on_network else 1
     local = seat.per_domain if on_network else seat.ranks
     return Group(local=local, nodes=nodes)
+
+
+@lru_cache(maxsize=1024)
+def _loads(algorithm: str, kind: str, group: Group) -> Loads:
+    return schedules.get(algorithm).loads(kind, group)
 
 
 def on_network(seat: Seat, cluster: Cluster) -> bool:
@@ -115,5 +121,5 @@ def place_of(seat: Seat, cluster: Cluster, constants: CollectiveConstants, ratio
 
 
 def over(rate: float, weight: float | Fraction) -> float:
-    """Payload rate over a link of ``rate`` that carries ``weight`` payloads; no bound where it carries none."""
+    """Payload rate over a link of ``rate`` that carries ``weight`` payloads; infinite where none."""
     return rate / float(weight) if weight else math.inf

@@ -64,7 +64,7 @@ def _check_hardware(algorithm: str, kind: str, place: Place) -> None:
     cluster = place.cluster
     if algorithm == "nvls" and not cluster.gpu.nvls:
         raise ValueError(
-            f"nvls reduces in the NVSwitches, which {cluster.gpu.name} does not have (Hopper and Blackwell do)"
+            f"nvls reduces in the NVSwitches, as Hopper's and Blackwell's do; {cluster.gpu.name} has none"
         )
     reduces_outside = algorithm.startswith("collnet") or (algorithm == "nvls" and place.on_network)
     if reduces_outside and not has_sharp(place):

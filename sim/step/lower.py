@@ -120,7 +120,9 @@ def _costs(
     host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
     return Costs(
         seconds=seconds,
-        transfer=lambda kind, size: collective_transfer(kind, size, groups.tp, cluster, measured),
+        transfer=lambda kind, size: collective_transfer(
+            kind, size, groups.tp, cluster, measured, software.nccl
+        ),
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
     )

@@ -94,7 +94,7 @@ class _StepWriter:
         self.gradients = Gradients(
             communicator=plan.dp_communicator(self.index),
             transfer=lambda kind, size: collective_transfer(
-                kind, size, plan.groups.dp, plan.cluster, measured
+                kind, size, plan.groups.dp, plan.cluster, measured, software.nccl
             ),
             element_bytes=plan.shard.grad_bytes,
             wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
@@ -272,7 +272,9 @@ class _StepWriter:
     def _update(self, held: float) -> None:
         """The optimizer, over ``held`` parameters or this rank's share of them."""
         plan = self.plan
-        norm = collective_transfer("all_reduce", 8.0, plan.groups.world, plan.cluster)
+        norm = collective_transfer(
+            "all_reduce", 8.0, plan.groups.world, plan.cluster, tuning=plan.scenario.software.nccl
+        )
         write_optimizer(
             self.script,
             OptimizerShare(updated=held / plan.groups.dp.ranks if self.sharded else held, held=held),
@@ -288,7 +290,9 @@ class _StepWriter:
         if not plan.scenario.model.tied_embeddings or plan.ends_meet or self.index not in ends:
             return
         size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
-        transfer = collective_transfer("all_reduce", size, plan.groups.embedding, plan.cluster)
+        transfer = collective_transfer(
+            "all_reduce", size, plan.groups.embedding, plan.cluster, tuning=plan.scenario.software.nccl
+        )
         work = Collective("all_reduce", "embedding", transfer)
         self.script.wait(
             self.script.beside(

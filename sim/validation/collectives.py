@@ -12,10 +12,11 @@ from typing import Any
 
 from ...hardware.cluster import Cluster
 from ...hardware.collectives import CollectiveConstants, collective_constants
-from ..network.choosing import UNTUNED, Tuning, runs
+from ..network.choosing import runs
 from ..network.collectives import collective_curve
 from ..network.place import place_of
 from ..network.seat import Seat
+from ..network.tuning import UNTUNED, Tuning
 from .summary import quantile
 
 LARGE_BYTES = 1 << 20

@@ -1,1 +1,1 @@
-"""NCCL, as its own tuning model sees a communicator: paths, predicted times, and the choice of algorithm and protocol."""
+"""NCCL as its own tuning model sees it: paths of a communicator, predicted times, and what it chooses."""

@@ -36,9 +36,9 @@ class Paths:
 class Communicator:
     """``ranks`` over ``nodes`` (NVLink domains), equally, and what NCCL found out about the machine.
 
-    ``tree`` is None where it is as ``ring``. ``nvls`` is None where the GPUs or switches cannot multicast. ``sharp`` says whether the network
-    reduces (NCCL_COLLNET_ENABLE, off by default); ``ll128`` whether 128-byte stores arrive whole
-    everywhere, as they do over NVLink and NICs behind the GPU's own PCIe switch. ``same_channels``:
+    ``tree`` is None where it is as ``ring``; ``nvls`` where the GPUs or switches cannot multicast.
+    ``sharp`` says whether the network reduces (NCCL_COLLNET_ENABLE, off by default); ``ll128``
+    whether 128-byte stores arrive whole everywhere, as they do over NVLink and NICs behind the GPU's own PCIe switch. ``same_channels``:
     all channels take the same way through a node, as behind NVSwitches.
 
     Raises:
