@@ -23,9 +23,9 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     from ..hardware.fabric import default_fabric
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
+    from ..sim.network.nccl.tuning import UNTUNED, Tuning
     from ..sim.network.nccl.versions import parse_version
     from ..sim.network.seat import Seat
-    from ..sim.network.tuning import UNTUNED, Tuning
     from ..sim.validation.collectives import CollectiveCase
 
     system = system_of(log, gpu, interconnect)

@@ -22,10 +22,10 @@ from .nccl.choice import table
 from .nccl.constants import ARCHITECTURES, NcclAlgorithm, NcclProtocol
 from .nccl.model import TUNED
 from .nccl.paths import Communicator, communicator_on
+from .nccl.tuning import UNTUNED, Tuning
 from .nccl.versions import USUAL, Version
 from .place import Place
 from .planned import OF_NCCL, PLANNED, planned
-from .tuning import UNTUNED, Tuning
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster

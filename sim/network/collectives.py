@@ -18,10 +18,10 @@ from ...hardware.collectives import CollectiveConstants, collective_constants
 from .algorithms import ALGORITHMS
 from .choosing import named, quickest, runs
 from .curve import Curve
+from .nccl.tuning import UNTUNED, Tuning
 from .place import on_network, place_of, share_above_the_leaf
 from .seat import KINDS, Seat, payload_factor
 from .transfer import Transfer
-from .tuning import UNTUNED, Tuning
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster

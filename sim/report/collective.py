@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ...hardware.cluster import Cluster
 from ..network.collectives import collective_curve
+from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.seat import KINDS, Seat, payload_factor
-from ..network.tuning import UNTUNED, Tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from ..network.nccl.choice import check_variable
+from ..network.nccl.tuning import Tuning
 from ..network.nccl.versions import parse_version
-from ..network.tuning import Tuning
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
 PointToPoint = Literal["async", "blocking", "prefetch", "torch"]

@@ -14,9 +14,9 @@ from ...hardware.cluster import Cluster
 from ...hardware.collectives import CollectiveConstants, collective_constants
 from ..network.choosing import runs
 from ..network.collectives import collective_curve
+from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.place import place_of
 from ..network.seat import Seat
-from ..network.tuning import UNTUNED, Tuning
 from .summary import quantile
 
 LARGE_BYTES = 1 << 20

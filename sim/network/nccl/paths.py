@@ -37,9 +37,9 @@ class Communicator:
     """``ranks`` over ``nodes`` (NVLink domains), equally, and what NCCL found out about the machine.
 
     ``tree`` is None where it is as ``ring``; ``nvls`` where the GPUs or switches cannot multicast.
-    ``sharp`` says whether the network reduces (NCCL_COLLNET_ENABLE, off by default); ``ll128``
-    whether 128-byte stores arrive whole everywhere, as they do over NVLink and NICs behind the GPU's own PCIe switch. ``same_channels``:
-    all channels take the same way through a node, as behind NVSwitches.
+    ``sharp`` says whether the network reduces (NCCL_COLLNET_ENABLE, off by default); ``ll128`` whether
+    128-byte stores arrive whole everywhere, as they do over NVLink and NICs behind the GPU's own PCIe
+    switch. ``same_channels``: all channels take the same way through a node, as behind NVSwitches.
 
     Raises:
         ValueError: an architecture that NCCL's tables lack, or ranks that the nodes do not divide.

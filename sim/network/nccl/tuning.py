@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .nccl.versions import Version
+from .versions import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
