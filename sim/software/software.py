@@ -7,6 +7,7 @@ step times, once per preset; every other field is a fact about the software, wit
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -21,7 +22,12 @@ SplitPointToPoint = Literal["async", "torch"]
 OverlappedPointToPoint = Literal["async", "batched", "torch"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered"]
 HostSync = Literal["never", "receive", "always"]
+ContextComm = Literal["p2p", "all_gather", "a2a"]
+MoeDispatcher = Literal["alltoall", "deepep"]
+GroupedGemm = Literal["streams", "one-kernel"]
 TpOverlap = Literal["userbuffers", "local-shard"]
+Sharding = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
+Reshard = Literal["default", "always", "never"]
 
 
 class Software(BaseModel):
@@ -69,6 +75,15 @@ class Software(BaseModel):
         True  # backward gathers the input of a column-parallel layer again (Korthikanti 2022)
     )
     tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
+    cp_comm: ContextComm = "p2p"  # how context parallelism brings queries and keys together
+    moe_dispatcher: MoeDispatcher = "alltoall"  # how tokens reach experts: grouped sends, or DeepEP's kernels
+    moe_shared_expert_overlap: bool = False  # shared experts run while tokens travel
+    moe_a2a_overlap: bool = False  # exchanges of one microbatch beside the layers of another
+    moe_router_fusion: bool = False  # router and permutation maps in a few kernels
+    moe_host_sync_s: float = Field(
+        default=0.0, ge=0
+    )  # what a rank stands still for while its host reads the counts of a dropless dispatch
+    grouped_gemm: GroupedGemm = "streams"  # a GEMM per expert on four streams, or one kernel
     point_to_point: PointToPoint = "blocking"
     split_point_to_point: SplitPointToPoint = (
         "async"  # of schedules with runtimes of their own: split backwards, several chunks not interleaved
@@ -89,6 +104,14 @@ class Software(BaseModel):
     launches_per_collective: float = Field(
         default=4.0, ge=0
     )  # host cost of a collective call, in kernel launches
+    sharding: Sharding = "fsdp2"  # whose ZeRO-2 and ZeRO-3 (sim/step/sharding/rule.py)
+    reshard_after_forward: Reshard = (
+        "default"  # torch: parameters are let go after forward; by default where there is no pipeline
+    )
+    prefetch_elements: float = Field(default=0.0, ge=0)  # layers up to so many parameters are gathered as one
+    max_live_elements: float = Field(default=math.inf, ge=0)  # no prefetch beyond so many gathered parameters
+    persistent_elements: float = Field(default=0.0, ge=0)  # smaller parameters are never sharded
+    gather_bytes: Literal[0, 1, 2, 4] = 0  # bytes per gathered parameter; 0: those of the matrix products
     extra_launches_per_layer: int = Field(
         default=0, ge=0
     )  # small kernels per layer and direction that move little

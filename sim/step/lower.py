@@ -14,10 +14,13 @@ from ...hardware.profile import load_profile
 from ...kernels.cost import kernel_seconds
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.collectives import Seat, collective_transfer, message_transfer
+from ..network.token_exchange import Router, token_exchange
+from ..network.transfer import Transfer
 from ..program.program import Program, Programs
 from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
 from .groups import Groups, build_groups
+from .layers.moe import TOKENS
 from .layers.shard import Shard, boundary_bytes, shard_of
 from .layers.stages import build_stages
 from .layers.tape import Costs, Kernel
@@ -68,10 +71,9 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     groups = build_groups(scenario, cluster, two_way=two_way)
     kernels: dict[Kernel, float] = {}
     costs = _costs(scenario, cluster, profile, groups, kernels)
-    recompute = _partial_recompute(scenario)
-    blocks = Blocks(shard=shard, software=scenario.software, costs=costs, recompute=recompute)
+    blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
     if schedule.weighs:
-        sizes = activation_bytes(shard, scenario.software, selective=recompute == "selective")
+        sizes = activation_bytes(shard, scenario.software)
         shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
@@ -102,11 +104,6 @@ def _message_s(scenario: Scenario, cluster: Cluster, shard: Shard, groups: Group
     return statistics.median(transfer.solo_s for transfer in transfers)
 
 
-def _partial_recompute(scenario: Scenario) -> str:
-    recompute = scenario.training.recompute
-    return "selective" if recompute == "selective" else "none"
-
-
 def _costs(
     scenario: Scenario, cluster: Cluster, profile: GpuProfile, groups: Groups, kernels: dict[Kernel, float]
 ) -> Costs:
@@ -117,15 +114,28 @@ def _costs(
             kernels[kernel] = kernel_seconds(kernel, cluster.gpu, profile)
         return kernels[kernel]
 
+    def transfer(axis: str, kind: str, size: float) -> Transfer:
+        if kind == TOKENS:
+            return token_exchange(size, router, groups.ep, cluster, software.moe_dispatcher)
+        return collective_transfer(kind, size, groups.along(axis), cluster, measured, software.nccl)
+
+    router = _router(scenario)
     host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
     return Costs(
         seconds=seconds,
-        transfer=lambda kind, size: collective_transfer(
-            kind, size, groups.tp, cluster, measured, software.nccl
-        ),
+        transfer=transfer,
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
     )
+
+
+def _router(scenario: Scenario) -> Router:
+    """Where tokens go; of a dense model, which exchanges none, whatever."""
+    moe = scenario.model.moe
+    if moe is None:
+        return Router(experts=1, topk=1, copies=1.0)
+    copies = moe.topk * (moe.capacity_factor or 1.0)
+    return Router(experts=moe.num_experts, topk=moe.topk, copies=copies, node_limit=moe.node_limit)
 
 
 def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -136,6 +146,8 @@ def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
         joined["embedding"] = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
     if plan.two_way:
         joined |= {plan.dp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
+        if plan.shard.experts:
+            joined |= {plan.edp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
     return joined
 
 

@@ -30,9 +30,12 @@ from .actions import action_blocks, gradients_ready
 from .layers.shard import boundary_bytes
 from .messages import Messages
 from .plan import Plan
+from .reductions import expert_gradients_of, gradients_of
 from .seats import reach
-from .updates.gradients import Gradients
+from .sharded import Sharding, sharding_of
+from .state.parameters import NO_ELEMENTS, Elements
 from .updates.optimizer import OptimizerShare, write_optimizer
+from .zero.rule import sharding_rule
 
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 """Actions after which a stage's gradients of a microbatch are there."""
@@ -50,7 +53,7 @@ def write_step(plan: Plan) -> list[list[Op]]:
         instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, rule)
     except ValueError as refusal:
         raise NotSupported("software.point_to_point", str(refusal)) from None
-    shared = _Shared()
+    shared = _Shared(sharding=sharding_of(plan, sharding_rule(plan.scenario)))
     return [
         _StepWriter(plan, index, rule, shared).write(instructions[index]) for index in range(plan.shape.ranks)
     ]
@@ -60,6 +63,7 @@ def write_step(plan: Plan) -> list[list[Op]]:
 class _Shared:
     """What all ranks of a step have in common, each thing once."""
 
+    sharding: Sharding | None = None
     segments: dict[Row, Segment] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
 
@@ -71,15 +75,18 @@ class _StepWriter:
     rule: str
     shared: _Shared
     script: Script = field(default_factory=Script)
-    gathers: dict[int, list[int]] = field(default_factory=dict)  # per virtual stage, by layer unit
+    gathers: dict[int, list[tuple[int, ...]]] = field(
+        default_factory=dict
+    )  # per virtual stage, by layer unit
     rows: dict[tuple[int, Kind], Row] = field(default_factory=dict)  # by stage
     transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
+    begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
     backwards: int = 0
 
     def __post_init__(self) -> None:
         plan, software = self.plan, self.plan.scenario.software
-        par, measured = plan.scenario.parallelism, plan.scenario.cluster.measured_network
+        par = plan.scenario.parallelism
         self.messages = Messages(
             script=self.script,
             rule=self.rule,
@@ -89,19 +96,15 @@ class _StepWriter:
         )
         self.reduces = plan.groups.dp.ranks > 1
         self.sharded = par.zero >= 1
+        self.returns_parameters = self.sharded and plan.groups.shards.ranks > 1
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
-        self.overlaps = self.reduces and software.overlap_grad_reduce and not plan.two_way
-        self.gradients = Gradients(
-            communicator=plan.dp_communicator(self.index),
-            transfer=lambda kind, size: collective_transfer(
-                kind, size, plan.groups.dp, plan.cluster, measured, software.nccl
-            ),
-            element_bytes=plan.shard.grad_bytes,
-            wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-            bucket_elements=software.bucket_elements,
-            sharded=self.sharded and software.zero1_reduce_scatters,
-            costs=plan.costs,
-        )
+        self.sharding = self.shared.sharding
+        if self.sharding and self.sharding.rule.gathers != "never":
+            self.returns_parameters = False
+        whole = self.reduces and self.sharding is None
+        self.overlaps = whole and software.overlap_grad_reduce and not plan.two_way
+        self.gradients = gradients_of(plan, self.index)
+        self.expert_gradients = expert_gradients_of(plan, self.index)
         # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
         self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or self.index > 0))
         self.backward_order = [a for a in actions_of(plan.orders[self.index]) if a.kind in GIVES_GRADIENT]
@@ -133,18 +136,24 @@ class _StepWriter:
         if (action.stage, action.kind) not in self.rows:
             self.rows[action.stage, action.kind] = action_blocks(action, stage, plan.blocks)
         blocks = self.rows[action.stage, action.kind]
+        if self.sharding:
+            first = action.kind is Kind.FORWARD and action.stage not in self.begun
+            self.begun.add(action.stage)
+            blocks = self.sharding.row(action, blocks, first=first)
         if gathers or reduces:
             if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
                 self.gradients.add(script, parameters.embedding)
             ready = gradients_ready(action, stage, parameters)
-            self._in_pieces(action, blocks, gathers, ready if reduces else repeat(0.0))
+            self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
         else:
             self._run(action, blocks)
         self.messages.done[action] = script.frontier()
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
 
-    def _in_pieces(self, action: Action, blocks: Row, gathers: list[int], ready: Iterable[float]) -> None:
+    def _in_pieces(
+        self, action: Action, blocks: Row, gathers: list[tuple[int, ...]], ready: Iterable[Elements]
+    ) -> None:
         """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
         together: list[tuple[Block, int]] = []
         for (block, count), elements in zip(blocks, ready, strict=False):
@@ -152,12 +161,14 @@ class _StepWriter:
                 if gathers:
                     self._run(action, together)
                     together = []
-                    self.script.wait(gathers.pop(0))
+                    self.script.wait(*gathers.pop(0))
                 together.append((block, 1))
-                if self.gradients.fills(elements):
+                shared, experts = elements.shared, elements.experts
+                if self.gradients.fills(shared) or self.expert_gradients.fills(experts):
                     self._run(action, together)
                     together = []
-                self.gradients.add(self.script, elements)
+                self.gradients.add(self.script, shared)
+                self.expert_gradients.add(self.script, experts)
         self._run(action, together)
 
     def _run(self, action: Action, blocks: Iterable[tuple[Block, int]]) -> None:
@@ -172,8 +183,11 @@ class _StepWriter:
         """Megatron's aligned reduction: after its j-th backward, rank r reduces what ends at j - r."""
         plan = self.plan
         if plan.ends == "streaming":
-            self._update(plan.parameters[action.stage].total)
+            whole = plan.parameters[action.stage].total
+            self._update(self._share(whole, whole))
             return
+        if self.sharding and not self.sharding.rule.reduces_each and action == self.final[action.stage]:
+            self._run(action, self.sharding.last_reduction(action.stage))
         slot = self.backwards - self.index
         self.backwards += 1
         if not self.overlaps or self.buckets or plan.shape.chunks == 1:
@@ -185,8 +199,11 @@ class _StepWriter:
 
     def _reduce_stage(self, stage: int) -> None:
         self.reduced.add(stage)
-        self.gradients.ready += self.plan.parameters[stage].total
+        elements = self.plan.parameters[stage].elements
+        self.gradients.ready += elements.shared
         self.gradients.flush(self.script)
+        self.expert_gradients.ready += elements.experts
+        self.expert_gradients.flush(self.script)
 
     # Messages ----------------------------------------------------------------------------------
 
@@ -221,7 +238,7 @@ class _StepWriter:
         received = [part for part in exchange.parts if isinstance(part, Recv)]
         if not (software.scatter_gather_p2p and received and shard.tp > 1) or shard.sequence_parallel:
             return
-        transfer = plan.costs.transfer("all_gather", shard.hidden_bytes)
+        transfer = plan.costs.transfer("tp", "all_gather", shard.hidden_bytes)
         for _ in received:
             index = self.script.beside(
                 "message all_gather",
@@ -238,56 +255,74 @@ class _StepWriter:
     def _prefetch_parameters(self) -> None:
         """Overlapped parameter all-gathers of the distributed optimizer, in forward order."""
         plan = self.plan
-        if not (self.reduces and self.sharded and plan.scenario.software.overlap_param_gather):
+        if not (self.returns_parameters and plan.scenario.software.overlap_param_gather):
             return
         held = plan.held_stages(self.index)
         for s in sorted(held) if plan.two_way else held:
             parameters = plan.parameters[s]
-            units = [parameters.embedding] * bool(parameters.embedding) + [
-                parameters.layer
-            ] * parameters.layers
-            units += [parameters.head] * (plan.stages[s].head)
-            self.gathers[s] = [
-                self.gradients.gather_parameters(self.script, size, plan.shard.element_bytes, after=())
-                for size in units
-            ]
+            units = [Elements(shared=parameters.embedding)] * bool(plan.stages[s].embedding)
+            units += [parameters.layer(kind) for kind in plan.stages[s].kinds]
+            if plan.stages[s].heads:
+                table = 0.0 if plan.stages[s].embedding else parameters.embedding
+                units.append(Elements(shared=parameters.head + table))
+            self.gathers[s] = [self._gather(unit, after=()) for unit in units]
+
+    def _gather(self, elements: Elements, *, after: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """Gather updated parameters, those of experts in their own group; the ops to wait for."""
+        gathers = ((self.gradients, elements.shared), (self.expert_gradients, elements.experts))
+        return tuple(
+            group.gather_parameters(self.script, count, self.plan.shard.element_bytes, after=after)
+            for group, count in gathers
+            if count
+        )
 
     def _finish(self) -> None:
         plan, script = self.plan, self.script
-        held = plan.held_parameters(self.index)
-        dp = plan.groups.dp.ranks
-        if self.reduces:
+        held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
+        if self.reduces and self.sharding is None:
             if not self.buckets:
                 left = [s for s in plan.held_stages(self.index) if s not in self.reduced]
-                self.gradients.ready = sum(plan.parameters[s].total for s in left)
-            self.gradients.finish(script, held / dp if self.sharded else held)
-        self._reduce_tied_embedding()
+                elements = sum((plan.parameters[s].elements for s in left), start=NO_ELEMENTS)
+                self.gradients.ready, self.expert_gradients.ready = elements.shared, elements.experts
+            self.expert_gradients.flush(script)
+            script.wait(*self.expert_gradients.reductions)
+            self.gradients.finish(script, updated)
+        self._reduce_shared_table()
         if plan.ends != "streaming":
-            self._update(held)
-        if self.reduces and self.sharded and not plan.scenario.software.overlap_param_gather:
-            script.wait(self.gradients.gather_parameters(script, held, plan.shard.element_bytes))
+            self._update(self._share(held.total, updated))
+        if self.returns_parameters and not plan.scenario.software.overlap_param_gather:
+            script.wait(*self._gather(held))
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
 
-    def _update(self, held: float) -> None:
-        """The optimizer, over ``held`` parameters or this rank's share of them."""
+    def _update(self, share: OptimizerShare) -> None:
+        """The optimizer."""
         plan = self.plan
         norm = collective_transfer(
             "all_reduce", 8.0, plan.groups.world, plan.cluster, tuning=plan.scenario.software.nccl
         )
         write_optimizer(
             self.script,
-            OptimizerShare(updated=held / plan.groups.dp.ranks if self.sharded else held, held=held),
+            share,
             plan.scenario.software,
             plan.costs,
             plan.shard,
             norm=norm if plan.ends == "together" else None,
         )
 
-    def _reduce_tied_embedding(self) -> None:
+    def _share(self, held: float, updated: float) -> OptimizerShare:
+        """What this rank updates, and what of it and of the ``held`` parameters it casts and clears."""
+        if self.sharding is None:
+            return OptimizerShare(updated=updated, cast=updated, cleared=held)
+        rule = self.sharding.rule
+        return OptimizerShare(updated=updated, cast=0.0 if rule.master_only else updated, cleared=0.0)
+
+    def _reduce_shared_table(self) -> None:
+        """A table that both ends hold: tied to the head's, or used by multi-token prediction."""
         plan = self.plan
         ends = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
-        if not plan.scenario.model.tied_embeddings or plan.ends_meet or self.index not in ends:
+        model = plan.scenario.model
+        if not (model.tied_embeddings or model.mtp_layers) or plan.ends_meet or self.index not in ends:
             return
         size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
         transfer = collective_transfer(

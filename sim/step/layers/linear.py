@@ -41,7 +41,7 @@ class Linear:
 
     def weight_grad(self, shard: Shard, software: Software) -> Gemm:
         """dW = X^T dY, added into the main gradient where the software's GEMM can."""
-        fused = software.fused_wgrad_accumulation
+        fused = software.fused_wgrad_accumulation and shard.accumulates
         return Gemm(
             m=self.outputs,
             n=self.inputs,
@@ -200,5 +200,5 @@ def _weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -
 
 def accumulate_gradient(tape: Tape, parameters: float, shard: Shard, software: Software) -> None:
     """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one."""
-    if not software.fused_wgrad_accumulation:
+    if shard.accumulates and not software.fused_wgrad_accumulation:
         tape.memory("accumulate gradient", parameters * (shard.element_bytes + 2 * shard.grad_bytes))

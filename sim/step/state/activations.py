@@ -9,149 +9,173 @@ weight gradient is put off, the input gradient lets all go but both operands of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...report.result import ActionSpan
 from ...software.software import Software
+from ..layers.kinds import LayerKind, LayerRun
+from ..layers.latent import latent_elements
 from ..layers.loss import logits_bytes
+from ..layers.recompute import FULL, OPERATORS, Recompute
 from ..layers.shard import Shard
 from ..layers.stages import Stage
 
 
-@dataclass(frozen=True, kw_only=True)
-class ActivationBytes:
-    """Bytes that one microbatch holds: per layer, and at the ends of the model.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBytes:
+    """Bytes of one layer and microbatch: ``kept`` for backward; ``working`` while it is recomputed.
 
-    ``recomputed_layer`` is what a layer recomputed in full keeps; ``working`` what it holds while it
-    is being recomputed; ``core`` is the same of an attention core that alone is recomputed.
-    ``layer_operands`` and ``head_operands`` are what waits for the weight gradient after the input
-    gradient: the inputs of the matrices, and the gradients of their outputs.
+    ``operands`` is what waits for the weight gradient after the input gradient: the inputs of the
+    matrices, and the gradients of their outputs.
     """
 
-    layer: float
-    recomputed_layer: float
+    kept: float
     working: float
-    core: float
+    operands: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationBytes:
+    """Bytes that one microbatch holds at the ends of the model; ``layer(run)`` those of a layer.
+
+    ``head_operands`` is what waits for the head's weight gradient after its input gradient.
+    """
+
+    shard: Shard
+    software: Software
     embedding: float
     head: float
     logits: float
-    layer_operands: float
     head_operands: float
+    known: dict[tuple[LayerKind, Recompute], LayerBytes] = field(default_factory=dict)
+
+    def layer(self, run: LayerRun) -> LayerBytes:
+        """What each layer of ``run`` holds."""
+        key = run.kind, run.recompute
+        if key not in self.known:
+            self.known[key] = layer_bytes(self.shard.of(run.kind), self.software, run.recompute)
+        return self.known[key]
 
     def kept_by_forward(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
-        layers = stage.plain * self.layer + stage.recomputed * self.recomputed_layer
-        return layers + stage.embedding * self.embedding + stage.head * self.head
+        layers = sum(run.count * self.layer(run).kept for run in stage.runs)
+        return layers + stage.embedding * self.embedding + stage.heads * self.head
 
     def kept_by_input_grad(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage between its input gradient and its weight gradient."""
-        return stage.layers * self.layer_operands + stage.head * self.head_operands
+        layers = sum(run.count * self.layer(run).operands for run in stage.runs)
+        return layers + stage.heads * self.head_operands
+
+    def working(self, stage: Stage) -> float:
+        """What a backward on a stage holds besides while it recomputes one layer after the other."""
+        return max((self.layer(run).working for run in stage.runs), default=0.0)
 
 
-@dataclass(kw_only=True)
-class Peak:
-    """The largest sum held: its parts in bytes, when, during which action; and every change of the sum."""
-
-    body: float = 0.0
-    logits: float = 0.0
-    gradients: float = 0.0
-    at_s: float = 0.0
-    action: str = ""
-    timeline: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def total(self) -> float:
-        return self.body + self.logits + self.gradients
-
-
-def activation_bytes(shard: Shard, software: Software, *, selective: bool) -> ActivationBytes:
-    """Bytes by place. ``selective`` recomputes the attention core of layers not recomputed in full."""
-    e, tokens, stream = shard.element_bytes, shard.tokens, shard.norm_bytes
-    sharded = shard.sequence_parallel and software.sp_regathers_input
-    gathered = stream if sharded else shard.hidden_bytes  # inputs of column-parallel layers
-    mask = shard.norm_tokens * shard.hidden if shard.dropout else 0.0
-    norms = 2 * stream * (1 if software.fused_norm else 3)  # inputs of both; eager norms keep FP32 copies
-    attention = float(tokens * (shard.qkv_width + shard.attention_width) * e)
-    core = 0.0
-    if software.attention == "unfused":
-        # probabilities; under dropout its mask and its output too
-        core = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
-        attention += 0 if selective else core
-    else:
-        attention += 4.0 * tokens * shard.heads  # log-sum-exp
-    # Every input branch and the product; SiLU's own output where it is a kernel of its own.
-    branches = shard.gate + 1 + (1 if shard.gate == 2 and not software.fused_activation else 0)
-    layer = norms + 2 * gathered + attention + tokens * shard.ffn * e * branches + 2 * mask
+def activation_bytes(shard: Shard, software: Software) -> ActivationBytes:
+    """Bytes by place."""
+    gathered = _gathered(shard, software)
     return ActivationBytes(
-        layer=layer,
-        recomputed_layer=stream,
-        working=layer,
-        core=core if selective else 0.0,
-        embedding=mask,
-        head=stream + gathered,
+        shard=shard,
+        software=software,
+        embedding=_mask(shard),
+        head=shard.norm_bytes + gathered,
         logits=logits_bytes(shard, software),
-        layer_operands=2 * gathered
-        + tokens * (shard.qkv_width + shard.attention_width + shard.ffn * (shard.gate + 1)) * e
-        + 2 * shard.hidden_bytes,
-        head_operands=gathered + tokens * shard.vocabulary * e,
+        head_operands=gathered + shard.tokens * shard.vocabulary * shard.element_bytes,
     )
 
 
-def peak_activations(
-    actions: Sequence[ActionSpan],
-    stages: Sequence[Stage],
-    sizes: ActivationBytes,
-    lazy_gradients: dict[int, float],
-) -> Peak:
-    """Walk one rank's actions in time. ``lazy_gradients``: bytes that a stage's first backward allocates."""
-    held, peak = Peak(), Peak()
-    pending = dict(lazy_gradients)
-    for at_s, ends, span in sorted(_moments(actions), key=lambda m: (m[0], not m[1])):
-        stage = stages[span.stage]
-        if ends:
-            _release(held, span, stage, sizes)
-        else:
-            _keep(held, span, stage, sizes, pending)
-        peak.timeline.append((at_s, held.total))
-        if held.total > peak.total * (1 + 1e-12):
-            peak.body, peak.logits, peak.gradients = held.body, held.logits, held.gradients
-            peak.at_s, peak.action = at_s, f"{span.stage}{span.kind}{span.microbatch}"
-    return peak
+def _gathered(shard: Shard, software: Software) -> float:
+    """Inputs of column-parallel layers."""
+    sharded = shard.sequence_parallel and software.sp_regathers_input
+    return shard.norm_bytes if sharded else shard.hidden_bytes
 
 
-def _moments(actions: Sequence[ActionSpan]) -> Iterator[tuple[float, bool, ActionSpan]]:
-    """When something changes, and whether an action ends: what it frees is free for what starts then."""
-    for span in actions:
-        if span.kind != "W":
-            yield span.start_s, False, span
-        if span.kind != "F":
-            yield span.end_s, True, span
+def _mask(shard: Shard) -> float:
+    return float(shard.norm_tokens * shard.hidden) if shard.dropout else 0.0
 
 
-def _keep(
-    held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes, pending: dict[int, float]
-) -> None:
-    """What an action takes as it starts."""
-    if span.kind == "F":
-        held.body += sizes.kept_by_forward(stage)
-        held.logits += stage.loss * sizes.logits
-    else:
-        held.body += _working(stage, sizes)
-        held.gradients += pending.pop(span.stage, 0.0)
+def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> LayerBytes:
+    """Bytes of a layer of which backward runs ``recompute`` again."""
+    e, tokens, stream = shard.element_bytes, shard.tokens, shard.norm_bytes
+    parts = _parts(shard, software)
+    whole = sum(parts.values())
+    inputs = sum(parts.get(name, 0.0) for name in _INPUTS)
+    gradients = tokens * (shard.qkv_width + shard.hidden) * e
+    operands = 2 * _gathered(shard, software) + inputs + gradients + _mlp_gradients(shard)
+    if recompute == FULL:
+        return LayerBytes(kept=stream, working=whole, operands=operands)
+    if recompute == OPERATORS:
+        # the layer's input, Q, V, attention, the first branch, the last product; what was reduced over TP
+        products = tokens * ((shard.heads + shard.kv_heads) * shard.head_dim + shard.ffn) * e
+        streams = (2 + (shard.tp > 1)) * stream
+        kept = streams + products + parts["attention"] + parts["log-sum-exp"]
+        return LayerBytes(kept=kept, working=whole - kept, operands=operands)
+    working = sum(parts[name] for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
+    return LayerBytes(kept=whole - working, working=working, operands=operands)
 
 
-def _release(held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes) -> None:
-    """What an action lets go as it ends."""
-    if span.kind == "W":
-        held.body -= sizes.kept_by_input_grad(stage)
-        return
-    held.body -= sizes.kept_by_forward(stage) + _working(stage, sizes)
-    held.logits -= stage.loss * sizes.logits
-    if span.kind == "I":
-        held.body += sizes.kept_by_input_grad(stage)
+_DROPPED = {
+    "core_attn": frozenset({"scores"}),
+    "layernorm": frozenset({"norm outputs"}),
+    "mlp": frozenset({"branches", "product"}),
+    "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"}),
+    "moe_act": frozenset({"row product"}),
+    "shared_experts": frozenset({"shared branches", "shared product"}),
+    "mla_up_proj": frozenset({"qkv"}),
+}
+_INPUTS = ("latents", "attention", "product", "rows", "row product", "shared product")
+"""By what is run again, the parts of a layer that need not be kept."""
 
 
-def _working(stage: Stage, sizes: ActivationBytes) -> float:
-    """What a backward holds while it recomputes."""
-    return sizes.working if stage.recomputed else sizes.core
+def _parts(shard: Shard, software: Software) -> dict[str, float]:
+    """Bytes of what backward needs of a layer, by what it is."""
+    e, tokens = shard.element_bytes, shard.tokens
+    # unfused: probabilities; under dropout their mask and its output too
+    scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
+    fused = software.attention != "unfused"
+    silu = 1 if shard.gate == 2 and not software.fused_activation else 0  # its output, where a kernel's own
+    ahead = _experts(shard, silu) if shard.experts else _mlp(shard, silu)
+    latents = latent_elements(shard) * e if shard.latent else 0.0
+    return ahead | {
+        # inputs of both; eager norms keep FP32 copies
+        "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
+        "norm outputs": 2 * _gathered(shard, software),
+        "qkv": float(tokens * shard.qkv_width * e),
+        "attention": float(tokens * shard.attention_width * e),
+        "scores": 0.0 if fused else scores,
+        "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
+        "latents": latents,
+        # multi-token prediction: both streams, as they come and normed
+        "joined streams": 4 * shard.norm_bytes if shard.prediction else 0.0,
+        "masks": 2 * _mask(shard),
+    }
+
+
+def _mlp(shard: Shard, silu: int) -> dict[str, float]:
+    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
+    return {"branches": wide * (shard.gate + silu), "product": wide}
+
+
+def _experts(shard: Shard, silu: int) -> dict[str, float]:
+    """Rows as they enter the experts; router's logits and probabilities in FP32, and its map."""
+    experts, e = shard.experts, shard.element_bytes
+    assert experts is not None
+    rows = experts.rows(shard.norm_tokens) * e
+    shared = float(shard.tokens * experts.shared_ffn * e)
+    return {
+        "rows": rows * shard.hidden,
+        "row branches": rows * experts.ffn * (shard.gate + silu),
+        "row product": rows * experts.ffn,
+        "shared branches": shared * (shard.gate + silu),
+        "shared product": shared,
+        "router": 9.0 * shard.norm_tokens * experts.total,
+    }
+
+
+def _mlp_gradients(shard: Shard) -> float:
+    """Gradients of the outputs of the matrices of an MLP, or of experts."""
+    e, experts = shard.element_bytes, shard.experts
+    if experts is None:
+        return float(shard.tokens * shard.ffn * shard.gate * e + shard.hidden_bytes)
+    rows = experts.rows(shard.norm_tokens) * e
+    shared = shard.tokens * (experts.shared_ffn * shard.gate + shard.hidden) * e
+    return rows * (experts.ffn * shard.gate + shard.hidden) + shared

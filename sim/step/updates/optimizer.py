@@ -21,10 +21,12 @@ ADAM_BYTES = 28  # gradient, weight, two moments read; weight, two moments writt
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerShare:
-    """Parameters that this rank updates, and those that it holds."""
+    """Parameters that this rank updates, those of them that it casts to 16 bit afterwards, and those whose
+    gradients it sets to zero (none where they are let go)."""
 
     updated: float
-    held: float
+    cast: float
+    cleared: float
 
 
 def write_optimizer(
@@ -63,9 +65,10 @@ def write_optimizer(
     launches = 2 if software.fused_optimizer else 12
     traffic = ADAM_BYTES if software.fused_optimizer else 3 * ADAM_BYTES
     after.append(("Adam", share.updated * traffic, launches))
-    if shard.dtype != "fp32":
-        after.append(("copy parameters", share.updated * 6, 2))  # read FP32, write 16 bit
-    after.append(("zero gradients", share.held * grad, 1))
+    if shard.dtype != "fp32" and share.cast:
+        after.append(("copy parameters", share.cast * 6, 2))  # read FP32, write 16 bit
+    if share.cleared:
+        after.append(("zero gradients", share.cleared * grad, 1))
     _kernels(script, after, costs)
 
 
