@@ -10,7 +10,7 @@ docs/decisions/0004.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -79,37 +79,37 @@ def runs(
     ValueError for a kind that is no collective, and for what cannot run here, with what can.
     """
     ways, name = logged(kind, place), None if algorithm is None else named(algorithm)
+    if algorithm is protocol is None:
+        return [run(kind, size, place, ways, tuning) for size in sizes]
     if name in PLANNED and name not in {way.algorithm for way in ways}:
         ways = planned(name, kind, place)
         return [quickest(ways, size, name, protocol) for size in sizes]
     if kind not in TUNED or place.cluster.gpu.architecture not in ARCHITECTURES:
         return [quickest(ways, size, name, protocol) for size in sizes]
     quickest(ways, 1.0, name, protocol)
-    comm = communicator(place, tuning.version)
     algo = tuning.algo if name is None else _OF_NCCL[name].value
-    has = {(way.algorithm, way.protocol): way for way in ways}
-    return [_run(kind, size, place, comm, has, algo, protocol or tuning.proto) for size in sizes]
+    asked = Tuning(algo=algo, proto=protocol or tuning.proto, version=tuning.version)
+    return [run(kind, size, place, ways, asked) for size in sizes]
 
 
-def _run(
-    kind: str,
-    size: float,
-    place: Place,
-    comm: Communicator,
-    has: Mapping[tuple[str, str], Curve],
-    algo: str | None,
-    proto: str | None,
-) -> Curve:
-    """The first in NCCL's order that there is a curve for."""
-    for algorithm, protocol in ranked(kind, size, comm, algo, proto):
+def run(kind: str, size: float, place: Place, ways: Sequence[Curve], tuning: Tuning = UNTUNED) -> Curve:
+    """The first in NCCL's order of ``ways`` and what is planned; without its tables the quickest.
+
+    ValueError where NCCL_ALGO and NCCL_PROTO leave nothing.
+    """
+    if kind not in TUNED or place.cluster.gpu.architecture not in ARCHITECTURES:
+        return quickest(ways, size)
+    comm = communicator(place, tuning.version)
+    for algorithm, protocol in ranked(kind, size, comm, tuning.algo, tuning.proto):
         name = NAMES[algorithm]
-        if (name, protocol.value) in has:
-            return has[name, protocol.value]
+        for way in ways:
+            if (way.algorithm, way.protocol) == (name, protocol):
+                return way
         if name in PLANNED:
             return planned(name, kind, place)[0]
     raise ValueError(
-        f"NCCL_ALGO={algo or 'unset'}, NCCL_PROTO={proto or 'unset'} leave nothing that runs {kind} here; "
-        f"there are: {_listed(has.values())}"
+        f"NCCL_ALGO={tuning.algo or 'unset'}, NCCL_PROTO={tuning.proto or 'unset'} leave nothing that runs "
+        f"{kind} here; there are: {_listed(ways)}"
     )
 
 

@@ -12,14 +12,15 @@ References:
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from ...hardware.collectives import CollectiveConstants, collective_constants
-from .algorithms import ALGORITHMS
-from .choosing import named, quickest, runs
+from .algorithms import ALGORITHMS, logged
+from .choosing import named, quickest, run, runs
 from .curve import Curve
 from .nccl.tuning import UNTUNED, Tuning
-from .place import on_network, place_of, share_above_the_leaf
+from .place import Place, on_network, place_of, share_above_the_leaf
 from .seat import KINDS, Seat, payload_factor
 from .transfer import Transfer
 
@@ -54,12 +55,19 @@ def collective_transfer(
     if kind == "neighbours":
         return neighbour_transfer(payload_bytes, seat, cluster)
     ratio = _measured_ratio(kind, seat, cluster, measured)
-    place = place_of(seat, cluster, collective_constants(), ratio)
-    (curve,) = runs(kind, [payload_bytes], place, tuning=tuning)
+    place, ways = _surveyed(kind, seat, cluster, ratio)
+    curve = run(kind, payload_bytes, place, ways, tuning)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
     return Transfer(
         curve.latency_s, payload_bytes, ceiling, _weights(curve), _sms(curve.algorithm, seat, cluster)
     )
+
+
+@lru_cache(maxsize=256)
+def _surveyed(kind: str, seat: Seat, cluster: Cluster, ratio: float) -> tuple[Place, tuple[Curve, ...]]:
+    """A step asks for many sizes of few groups."""
+    place = place_of(seat, cluster, collective_constants(), ratio)
+    return place, logged(kind, place)
 
 
 def collective_curve(

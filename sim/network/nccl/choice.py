@@ -16,7 +16,7 @@ from difflib import get_close_matches
 
 from ....schedules.transfers.collective import Collective
 from .constants import BYTES_PER_THREAD, NVLS_CHANNELS, THREADS, NcclAlgorithm, NcclProtocol
-from .model import TUNED, combinations, seconds
+from .model import TUNED, lines, seconds_on
 from .paths import Communicator
 from .versions import parse_version
 
@@ -67,16 +67,16 @@ def table(
     if comm.version < (2, 24) and kind is not Collective.ALL_REDUCE:
         algorithms.add(NcclAlgorithm.RING)  # never forbidden where there is nothing else
     protocols = allowed("NCCL_PROTO", nccl_proto, kind, list(NcclProtocol))
-    legal = list(combinations(kind, comm))
+    legal = lines(kind, comm)
     found = [
         Choice(
-            algorithm=algorithm,
-            protocol=protocol,
-            predicted_s=seconds(algorithm, protocol, kind, payload_bytes, comm),
-            channels=channels(algorithm, protocol, payload_bytes, comm),
+            algorithm=line.algorithm,
+            protocol=line.protocol,
+            predicted_s=seconds_on(line, kind, payload_bytes, comm),
+            channels=channels(line.algorithm, line.protocol, payload_bytes, comm),
         )
-        for algorithm, protocol in legal
-        if algorithm in algorithms and protocol in protocols
+        for line in legal
+        if line.algorithm in algorithms and line.protocol in protocols
     ]
     if not found:
         asked = (
@@ -85,7 +85,7 @@ def table(
         )
         raise ValueError(
             f"{asked} leave nothing for {kind} on {comm.ranks} ranks over {comm.nodes} nodes; it can run "
-            + ", ".join(f"{algorithm}/{protocol}" for algorithm, protocol in legal)
+            + ", ".join(f"{line.algorithm}/{line.protocol}" for line in legal)
         )
     return sorted(found, key=lambda choice: choice.predicted_s)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 
 from ....schedules.transfers.collective import Collective
 from .constants import (
@@ -210,8 +212,42 @@ def seconds(
     comm: Communicator,
 ) -> float:
     """NCCL's predicted time; infinite where it predicts no bandwidth at all."""
-    rate = bytes_per_s(algorithm, protocol, kind, comm)
-    latency = latency_us(algorithm, protocol, kind, comm)
+    line = Line(
+        algorithm=algorithm,
+        protocol=protocol,
+        bytes_per_s=bytes_per_s(algorithm, protocol, kind, comm),
+        latency_us=latency_us(algorithm, protocol, kind, comm),
+    )
+    return seconds_on(line, kind, payload_bytes, comm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What NCCL works out once for a communicator: latency and bandwidth of one combination."""
+
+    algorithm: NcclAlgorithm
+    protocol: NcclProtocol
+    bytes_per_s: float
+    latency_us: float
+
+
+@lru_cache(maxsize=512)
+def lines(kind: Collective, comm: Communicator) -> tuple[Line, ...]:
+    """The combinations that are legal, in NCCL's order."""
+    return tuple(
+        Line(
+            algorithm=algorithm,
+            protocol=protocol,
+            bytes_per_s=bytes_per_s(algorithm, protocol, kind, comm),
+            latency_us=latency_us(algorithm, protocol, kind, comm),
+        )
+        for algorithm, protocol in combinations(kind, comm)
+    )
+
+
+def seconds_on(line: Line, kind: Collective, payload_bytes: float, comm: Communicator) -> float:
+    """Latency and bandwidth with NCCL's corrections by size."""
+    algorithm, protocol, rate, latency = line.algorithm, line.protocol, line.bytes_per_s, line.latency_us
     if not rate:
         return math.inf
     place = (int(payload_bytes) >> 6).bit_length() - 1
