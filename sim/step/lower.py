@@ -21,15 +21,17 @@ from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
 from .groups import Groups, build_groups
 from .layers.moe import TOKENS
+from .layers.routing import distinct_loads
 from .layers.shard import Shard, boundary_bytes, shard_of
 from .layers.stages import build_stages
 from .layers.tape import Costs, Kernel
+from .paired import paired
 from .pipeline import write_step
 from .plan import Plan
 from .refuse import refuse_unsupported
 from .state.activations import activation_bytes
 from .state.parameters import stage_parameters
-from .weighing import weighed_shape
+from .weighing import overlaps, weighed_shape
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -39,10 +41,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Lowered:
-    """Programs, and the plan that they were written from."""
+    """Programs, and the plan that they were written from.
+
+    Where a router sets ranks apart there are programs for each of the ``loads``, those of the heaviest
+    first, one for each pipeline rank; the plan is that of the heaviest. Communicators and peers are named
+    as if there were one.
+    """
 
     programs: Programs
     plan: Plan
+    loads: tuple[float, ...] = (1.0,)
 
 
 def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None) -> Lowered:
@@ -51,15 +59,17 @@ def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = 
     Raises NotSupported naming the field that cannot be modelled.
     """
     plan = make_plan(scenario, cluster, profile or load_profile(cluster.gpu.name))
+    loads = distinct_loads(scenario)
+    written = [ops for load in loads for ops in write_step(plan.of_load(load))]
     programs = Programs(
-        classes=tuple(Program(ops=tuple(ops)) for ops in write_step(plan)),
+        classes=tuple(Program(ops=tuple(ops)) for ops in written),
         communicators=_communicators(plan),
-        links=(_links(cluster),) * plan.shape.ranks,
+        links=(_links(cluster),) * len(written),
         sms=cluster.gpu.sms,
         corun_slowdown=plan.profile.corun_slowdown,
         ends=plan.ends,
     )
-    return Lowered(programs=programs, plan=plan)
+    return Lowered(programs=programs, plan=plan, loads=loads)
 
 
 def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan:
@@ -75,6 +85,9 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     if schedule.weighs:
         sizes = activation_bytes(shard, scenario.software)
         shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
+    orders = schedule.orders(shape)
+    if scenario.software.moe_a2a_overlap and scenario.parallelism.ep > 1 and not overlaps(orders):
+        orders = paired(orders)
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
     )
@@ -87,7 +100,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         schedule=schedule,
         shape=shape,
         ends_meet=ends_meet,
-        orders=schedule.orders(shape),
+        orders=orders,
         stages=stages,
         parameters=tuple(parameters),
         groups=groups,
@@ -116,10 +129,11 @@ def _costs(
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
-            return token_exchange(size, router, groups.ep, cluster, software.moe_dispatcher)
+            return token_exchange(size * busiest, router, groups.ep, cluster, software.moe_dispatcher)
         return collective_transfer(kind, size, groups.along(axis), cluster, measured, software.nccl)
 
     router = _router(scenario)
+    busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
     host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
     return Costs(
         seconds=seconds,

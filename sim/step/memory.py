@@ -88,20 +88,21 @@ def static_terms(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, flo
 def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
     software, e, held = plan.scenario.software, plan.shard.element_bytes, plan.held_parameters(r)
-    master = 4.0 if e != 4 else 0.0
+    state = (4.0 if e != 4 else 0.0) + 2 * software.moment_bytes
     own = plan.updated_parameters(r)
     if sharding is None:
+        weights = sum(plan.weights_bytes(plan.parameters[s]) for s in plan.held_stages(r))
         return {
-            "weights": held * e * plan.weight_versions(r),
+            "weights": weights * plan.weight_versions(r),
             "gradients": held * gradient_bytes(plan) if software.persistent_gradients else 0.0,
-            "optimizer": own * (master + 8.0),
+            "optimizer": own * state,
         }
     rule = sharding.rule
     parameter, gradient = (4.0, 4.0) if rule.master_only else (float(e), float(plan.shard.grad_bytes))
     return {
         "weights": held * e if rule.gathers == "never" else own * parameter,
         "gradients": own * gradient,
-        "optimizer": own * (8.0 if rule.master_only else master + 8.0),
+        "optimizer": own * (2 * software.moment_bytes if rule.master_only else state),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import actions_of
@@ -50,6 +50,15 @@ class Plan:
     costs: Costs
     kernels: Mapping[Kernel, float]
 
+    def of_load(self, load: float) -> Plan:
+        """The plan of ranks whose experts get ``load`` times the mean."""
+        experts = self.shard.experts
+        if experts is None or experts.load == load:
+            return self
+        shard = replace(self.shard, experts=replace(experts, load=load))
+        blocks = Blocks(shard=shard, software=self.blocks.software, costs=self.blocks.costs)
+        return replace(self, shard=shard, blocks=blocks)
+
     def held_stages(self, index: int) -> list[int]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""
         return list(dict.fromkeys(action.stage for action in actions_of(self.orders[index])))
@@ -70,6 +79,11 @@ class Plan:
             return held.total
         return held.shared / self.groups.shards.ranks + held.experts / self.groups.edp.ranks
 
+    def weights_bytes(self, parameters: StageParameters) -> float:
+        """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""
+        ends = (parameters.head + parameters.embedding) * self.shard.element_bytes
+        return ends + parameters.body * self.shard.weights.held
+
     @property
     def two_way(self) -> bool:
         """Whether microbatches travel both ways, so that every stage is there twice (DualPipe)."""
@@ -88,7 +102,8 @@ class Plan:
         """The rule by which messages are posted and awaited."""
         software = self.scenario.software
         if overlaps(self.orders):
-            return software.overlapped_point_to_point
+            own = overlaps(self.schedule.orders(self.shape))
+            return software.overlapped_point_to_point if own else "async"
         several = self.shape.chunks > 1 and self.schedule.name != "interleaved"
         if several or splits_backward(self.orders):
             return software.split_point_to_point

@@ -30,7 +30,7 @@ def gradients_of(plan: Plan, index: int) -> Gradients:
         transfer=lambda kind, size: collective_transfer(kind, size, group, cluster, measured, software.nccl),
         element_bytes=plan.shard.grad_bytes,
         wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-        bucket_elements=software.bucket_elements,
+        bucket_elements=max(software.bucket_elements, software.bucket_elements_per_replica * groups.dp.ranks),
         sharded=hybrid or (sharded and software.zero1_reduce_scatters),
         costs=plan.costs,
         shards=groups.shards.ranks,

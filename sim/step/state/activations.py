@@ -109,7 +109,7 @@ def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> Layer
         streams = (2 + (shard.tp > 1)) * stream
         kept = streams + products + parts["attention"] + parts["log-sum-exp"]
         return LayerBytes(kept=kept, working=whole - kept, operands=operands)
-    working = sum(parts[name] for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
+    working = sum(parts.get(name, 0.0) for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
     return LayerBytes(kept=whole - working, working=working, operands=operands)
 
 
@@ -128,7 +128,7 @@ _INPUTS = ("latents", "attention", "product", "rows", "row product", "shared pro
 
 def _parts(shard: Shard, software: Software) -> dict[str, float]:
     """Bytes of what backward needs of a layer, by what it is."""
-    e, tokens = shard.element_bytes, shard.tokens
+    e, tokens, narrow = shard.element_bytes, shard.tokens, shard.stored_bytes / shard.element_bytes
     # unfused: probabilities; under dropout their mask and its output too
     scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
     fused = software.attention != "unfused"
@@ -138,9 +138,10 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
     return ahead | {
         # inputs of both; eager norms keep FP32 copies
         "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
-        "norm outputs": 2 * _gathered(shard, software),
+        "norm outputs": 2 * _gathered(shard, software) * narrow,
         "qkv": float(tokens * shard.qkv_width * e),
-        "attention": float(tokens * shard.attention_width * e),
+        # attention's backward wants its output; a quantised projection its own copy
+        "attention": tokens * shard.attention_width * (e + (narrow * e if shard.recipe else 0)),
         "scores": 0.0 if fused else scores,
         "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
         "latents": latents,
@@ -152,21 +153,23 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
 
 def _mlp(shard: Shard, silu: int) -> dict[str, float]:
     wide = float(shard.tokens * shard.ffn * shard.element_bytes)
-    return {"branches": wide * (shard.gate + silu), "product": wide}
+    narrow = shard.stored_bytes / shard.element_bytes
+    return {"branches": wide * (shard.gate + silu), "product": wide * narrow}
 
 
 def _experts(shard: Shard, silu: int) -> dict[str, float]:
     """Rows as they enter the experts; router's logits and probabilities in FP32, and its map."""
     experts, e = shard.experts, shard.element_bytes
     assert experts is not None
+    narrow = shard.stored_bytes / e
     rows = experts.rows(shard.norm_tokens) * e
     shared = float(shard.tokens * experts.shared_ffn * e)
     return {
-        "rows": rows * shard.hidden,
+        "rows": rows * shard.hidden * narrow,
         "row branches": rows * experts.ffn * (shard.gate + silu),
-        "row product": rows * experts.ffn,
+        "row product": rows * experts.ffn * narrow,
         "shared branches": shared * (shard.gate + silu),
-        "shared product": shared,
+        "shared product": shared * narrow,
         "router": 9.0 * shard.norm_tokens * experts.total,
     }
 

@@ -82,12 +82,10 @@ class Gradients:
         script.compute("scale gradients", work, category="optimizer", host_s=self.costs.host_s)
 
     def gather_parameters(
-        self, script: Script, elements: float, parameter_bytes: int, *, after: tuple[int, ...] | None = None
+        self, script: Script, size_bytes: float, *, after: tuple[int, ...] | None = None
     ) -> int:
         """All-gather updated parameters; returns the op to wait for."""
-        work = Collective(
-            "all_gather", self.communicator, self.transfer("all_gather", elements * parameter_bytes)
-        )
+        work = Collective("all_gather", self.communicator, self.transfer("all_gather", size_bytes))
         return script.beside(
             "parameter all_gather", "dp", "dp", work, after=after, host_s=self.costs.host_collective_s
         )
