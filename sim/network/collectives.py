@@ -32,8 +32,8 @@ Reach = Literal["domain", "host", "unit", "fabric"]
 """How far a message goes: one NVLink domain, one host, hosts on the same leaf switches, beyond."""
 
 _PATTERNS = {"ring": "ring", "tree": "tree", "nvls_tree": "tree", "pairs": "pairs"}
-"""Who sends to whom over the network, by algorithm (patterns.py). Others as a ring: nvls stays inside a domain,
-and pat sends half of its bytes to the next, a quarter two on, ever less farther."""
+"""Who sends to whom over the network, by algorithm (patterns.py). Others as a ring: nvls stays inside a
+domain, and pat sends half of its bytes to the next, a quarter two on, ever less farther."""
 
 REFERENCE_BYTES = float(1 << 30)
 """Payload of the job-wide measurements that a scenario may carry (1 GiB of FP32)."""
