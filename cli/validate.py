@@ -22,6 +22,10 @@ def validate(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")
     ] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE.svg", help="Draw predicted over measured times of each source."),
+    ] = None,
     nccl: Annotated[bool, typer.Option("--nccl", help="The files are logs of nccl-tests.")] = False,
     leave_out: Annotated[
         bool,
@@ -34,6 +38,9 @@ def validate(
     the time of every size in logs of nccl-tests.
     """
     output_file("--markdown", markdown, (".md",), files)
+    output_file("--svg", svg, (".svg",), files)
+    if svg and nccl:
+        raise ValueError("--svg draws step times; stepsim collective --log draws a collective beside a log")
     if leave_out and not nccl:
         raise ValueError("--leave-out needs --nccl: only logs of nccl-tests can be left out of a fit")
     if nccl:
@@ -50,6 +57,10 @@ def validate(
         from ..sim.validation.accuracy_page import accuracy_markdown
 
         markdown.write_text(accuracy_markdown(report), encoding="utf-8")
+    if svg:
+        from ..sim.validation.scatter import scatter_svg
+
+        svg.write_text(scatter_svg(report), encoding="utf-8")
     clear_status()
     if as_json:
         echo_json(report_document(report))
@@ -59,6 +70,8 @@ def validate(
         print_report(report, console())
     if markdown:
         wrote("page", markdown)
+    if svg:
+        wrote("picture", svg)
 
 
 def _show_progress(done: int, total: int) -> None:
