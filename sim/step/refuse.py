@@ -17,17 +17,8 @@ if TYPE_CHECKING:
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     """Raise NotSupported for the first field that names something not modelled."""
     model, par, training = scenario.model, scenario.parallelism, scenario.training
-    if scenario.software.moe_a2a_overlap and par.ep > 1 and par.zero > 1:
-        raise NotSupported(
-            "software.moe_a2a_overlap",
-            f"exchanges beside other layers are not modelled with ZeRO-{par.zero}; set it to false",
-        )
-    if model.sliding_window and scenario.software.attention == "unfused":
-        raise NotSupported(
-            "model.sliding_window", "windows need a fused attention kernel; this one is unfused"
-        )
-    if model.sliding_window and par.cp > 1:
-        raise NotSupported("model.sliding_window", f"windows are not modelled with cp {par.cp}; set cp to 1")
+    _refuse_layers(scenario)
+    _refuse_recomputation(scenario)
     heads = model.num_attention_heads // par.tp
     if par.cp_a2a is None and scenario.software.cp_comm == "a2a" and heads % par.cp:
         raise NotSupported(
@@ -47,15 +38,6 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "calibration",
             "profiles of your own are not read yet; leave it out (each GPU has a shipped one)",
-        )
-    there = {"core_attn", "layernorm", "mlp"}
-    there |= {"moe", "moe_act"} if model.moe else set()
-    there |= {"shared_experts"} if model.moe and model.moe.shared_expert_ffn_hidden_size else set()
-    there |= {"mla_up_proj"} if model.mla else set()
-    if parts := recomputed_parts(training) - there - OPERATORS - FULL:
-        wrong, known = ", ".join(sorted(parts)), ", ".join(sorted(there))
-        raise NotSupported(
-            "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
         )
     gpu = get_gpu(scenario.cluster.gpu)
     recipe = recipe_of(scenario, gpu.architecture)
@@ -78,4 +60,37 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
             "schedule",
             f"pipedream updates after every microbatch; replicas of its stages (dp {par.dp}) are not "
             "modelled; set dp to 1",
+        )
+
+
+def _refuse_layers(scenario: Scenario) -> None:
+    """Kinds of layer in layouts that they are not modelled in."""
+    model, par = scenario.model, scenario.parallelism
+    if scenario.software.moe_a2a_overlap and par.ep > 1 and par.zero > 1:
+        raise NotSupported(
+            "software.moe_a2a_overlap",
+            f"exchanges beside other layers are not modelled with ZeRO-{par.zero}; set it to false",
+        )
+    if model.sliding_window and scenario.software.attention == "unfused":
+        raise NotSupported(
+            "model.sliding_window", "windows need a fused attention kernel; this one is unfused"
+        )
+    if model.sliding_window and par.cp > 1:
+        raise NotSupported("model.sliding_window", f"windows are not modelled with cp {par.cp}; set cp to 1")
+
+
+def _refuse_recomputation(scenario: Scenario) -> None:
+    """Modules that the model has not, and rules that are about plain layers."""
+    model, parts = scenario.model, recomputed_parts(scenario.training)
+    if parts == OPERATORS and (model.moe or model.mla):
+        what = "experts" if model.moe else "latent attention"
+        raise NotSupported("training.recompute", f"op_selective is not modelled for layers with {what}")
+    there = {"core_attn", "layernorm", "mlp"}
+    there |= {"moe", "moe_act"} if model.moe else set()
+    there |= {"shared_experts"} if model.moe and model.moe.shared_expert_ffn_hidden_size else set()
+    there |= {"mla_up_proj"} if model.mla else set()
+    if absent := parts - there - OPERATORS - FULL:
+        wrong, known = ", ".join(sorted(absent)), ", ".join(sorted(there))
+        raise NotSupported(
+            "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
         )
