@@ -46,8 +46,10 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "training.precision", f"{gpu.name} has no {recipe.gemm_dtype} products; it has {has}"
         )
-    if training.cpu_offload:
-        raise NotSupported("training.cpu_offload", "offload to the host is not modelled yet")
+    offloads = training.cpu_offload or training.nvme_offload
+    if offloads and (scenario.schedule in ("pipedream", "dualpipe") or model.moe):
+        what = "experts" if model.moe else str(scenario.schedule)
+        raise NotSupported("training.cpu_offload", f"offload under {what} is not modelled yet")
     kernels = {curve.implementation for curve in profile.attention}
     attention = scenario.software.attention
     if attention != "unfused" and attention not in kernels:
