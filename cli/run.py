@@ -36,6 +36,14 @@ def run(
             "--topology", metavar="FILE.svg", help="Write the network as a picture, links coloured by load."
         ),
     ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="'KIND TARGET KEY=VALUE ...'",
+            help="What is wrong all step long, as in 'gpu_throttle gpu/37 slow_factor=1.3'. Repeatable.",
+        ),
+    ] = None,
     fold: Annotated[
         bool,
         typer.Option("--fold/--no-fold", help="Replay one rank for all that do the same, or every rank."),
@@ -62,11 +70,16 @@ def run(
     output_file("--topology", topology, (".svg",), [scenario, *([timeline] if timeline else [])])
     output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
 
+    from ..sim.faults.inside.trouble import standing
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
 
     loaded = load_scenario(scenario, overrides or ())
-    result = simulate(loaded, fold=fold, max_classes=max_classes, progress=status_line())
+    events = (*standing(loaded.faults), *(fault or ()))
+    for option, value in (("--topology", topology), ("--save-program", save_program)):
+        if events and value:
+            raise ValueError(f"{option} knows the healthy step alone, and there are faults; leave one out")
+    result = simulate(loaded, fold=fold, max_classes=max_classes, faults=events, progress=status_line())
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
     if topology:

@@ -105,7 +105,7 @@ def read_record(
             axis: _mean(share, (t.exposed.get(axis, 0.0) for t in times)) for axis in AXES
         },
         memory=memory,
-        critical_path=_path(record),
+        critical_path=path_of(record),
         assumptions=assumptions,
         timing=timing,
         events=record.events,
@@ -119,7 +119,7 @@ def _mean(share: Iterable[float], values: Iterable[float]) -> float:
     return sum(part * value for part, value in zip(share, values, strict=True))
 
 
-def _path(record: Record) -> tuple[PathSegment, ...]:
+def path_of(record: Record) -> tuple[PathSegment, ...]:
     """The critical path; its sum is the step time, also where the next step begins before this one ends."""
     from .engine.critical_path import critical_path
 

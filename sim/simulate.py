@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ..hardware.cluster import Cluster
     from ..hardware.profile import GpuProfile
     from .engine.record import Record
+    from .faults.spec.faults import Event
+    from .faults.spec.machine import Machine
+    from .fold.ranks import Trouble
     from .fold.whole import Folded
     from .scenario.models import Scenario
     from .step.lower import Lowered
@@ -25,19 +28,22 @@ def simulate(
     profile: GpuProfile | None = None,
     fold: bool = True,
     max_classes: int | None = None,
+    faults: Iterable[str | Event] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Result:
     """Predict one training step, with ``profile`` in place of the shipped one of the GPU where given.
 
     ``fold=False`` replays every rank by itself, which shows that folding changes nothing. ``max_classes``
-    is how many different ranks are replayed at most.
+    is how many different ranks are replayed at most. ``faults`` are what is wrong all step long, as lines
+    (``gpu_throttle gpu/37 slow_factor=1.3``) or events; None: those of the scenario that have no time.
 
     Raises:
         NotSupported: a legal scenario that the simulator cannot express; names the field.
-        ValueError: more ranks, or classes of them, than can sensibly be replayed one by one.
+        ValueError: more ranks, or classes of them, than can sensibly be replayed one by one; a fault on what
+            is not there, or that the job cannot go on with.
     """
     with collection_paused():
-        return _simulated(scenario, profile, fold, max_classes, progress)
+        return _simulated(scenario, profile, fold, max_classes, faults, progress)
 
 
 def _simulated(
@@ -45,9 +51,11 @@ def _simulated(
     profile: GpuProfile | None,
     fold: bool,
     max_classes: int | None,
+    faults: Iterable[str | Event] | None,
     progress: Callable[[str], None] | None,
 ) -> Result:
     from .engine.replay import replay
+    from .fold.ranks import HEALTHY
     from .fold.whole import MOST_CLASSES, folded, unfolded
     from .step.lower import lower
 
@@ -58,18 +66,80 @@ def _simulated(
         clock.append(time.perf_counter())
         return clock[-1] - clock[-2]
 
+    def fold_with(trouble: Trouble) -> Folded:
+        if fold:
+            return folded(lowered, trouble, max_classes=max_classes or MOST_CLASSES)
+        return unfolded(lowered, trouble)
+
     say("building the cluster")
+    events = _faults_of(scenario, faults)
     cluster = build_cluster(scenario)
     timing = {"build_s": lap()}
     say("lowering")
     lowered = lower(scenario, cluster, profile=profile)
     timing["lower_s"] = lap()
-    ready = folded(lowered, max_classes=max_classes or MOST_CLASSES) if fold else unfolded(lowered)
+    ready = fold_with(HEALTHY)
     timing["fold_s"] = lap()
     say(f"replaying {len(ready.programs.classes)} classes of {scenario.cluster.gpus:,} ranks")
     record = replay(ready.programs)
     timing["replay_s"] = lap()
-    return read_result(lowered, ready, record, timing, clock[0])
+    if not events:
+        return read_result(lowered, ready, record, timing, clock[0])
+    trouble = _trouble(lowered, events)
+    struck = fold_with(trouble)
+    timing["fold_s"] += lap()
+    say(f"replaying {len(struck.programs.classes)} classes of {scenario.cluster.gpus:,} ranks with faults")
+    with_faults = replay(struck.programs)
+    timing["replay_s"] += lap()
+    result = read_result(lowered, struck, with_faults, timing, clock[0])
+    return _compared(result, lowered, events, trouble, (ready, record), (struck, with_faults))
+
+
+def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:
+    """What is wrong during the step: what is given, else what the scenario has from the start."""
+    if faults is None and (scenario.faults is None or not scenario.faults.events):
+        return ()
+    from .faults.inside.trouble import given, standing
+
+    wanted = standing(scenario.faults) if faults is None else tuple(faults)
+    return given(wanted, _machine(scenario)) if wanted else ()
+
+
+def _machine(scenario: Scenario) -> Machine:
+    from .faults.spec.faults import Domains
+    from .scenario.checks_faults import machine_of
+
+    domains = scenario.faults.domains if scenario.faults else Domains()
+    return machine_of(scenario.cluster, scenario.parallelism, domains)
+
+
+def _trouble(lowered: Lowered, events: tuple[Event, ...]) -> Trouble:
+    from .faults.inside.trouble import Job, trouble_of
+
+    plan = lowered.plan
+    job = Job(cluster=plan.cluster, gpu=plan.groups.gpu, machine=_machine(plan.scenario))
+    return trouble_of(events, job)
+
+
+def _compared(
+    result: Result,
+    lowered: Lowered,
+    events: tuple[Event, ...],
+    trouble: Trouble,
+    healthy: tuple[Folded, Record],
+    struck: tuple[Folded, Record],
+) -> Result:
+    """The result of a step with faults, with what they cost it."""
+    from .faults.inside.effect import Replayed, effect
+    from .faults.inside.trouble import check_duration, line_of
+    from .read_record import path_of
+
+    check_duration(events, result.step_time_s)
+    before, after = (
+        Replayed(folded=ready, record=record, path=path_of(record)) for ready, record in (healthy, struck)
+    )
+    lines = tuple(line_of(event) for event in events)
+    return replace(result, faults=effect(lines, trouble, lowered.plan.scenario.parallelism, before, after))
 
 
 def build_cluster(scenario: Scenario) -> Cluster:

@@ -55,6 +55,7 @@ PER_UNIT = {
     "leaf": 0.5,
     "rack": 0.1,
     "power": 0.5,
+    "spine": 0.5,
 }
 
 

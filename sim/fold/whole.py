@@ -35,12 +35,13 @@ MOST_CLASSES = 4096
 @dataclass(frozen=True, kw_only=True)
 class Folded:
     """``ranks`` says what each class of ``programs`` stands for; ``first_of_stage`` is the first class of
-    each pipeline rank.
+    each pipeline rank. ``of_rank`` is the class of every rank; None: its pipeline rank.
     """
 
     programs: Programs
     ranks: tuple[RankClass, ...]
     first_of_stage: Mapping[int, int]
+    of_rank: NDArray[np.int64] | None = None
 
 
 def folded(lowered: Lowered, trouble: Trouble = HEALTHY, *, max_classes: int = MOST_CLASSES) -> Folded:
@@ -99,6 +100,7 @@ def _of_classes(ranks: Ranks, classes: NDArray[np.int64], programs: Programs) ->
         programs=programs,
         ranks=named,
         first_of_stage={stages[number]: number for number in reversed(heaviest)},
+        of_rank=classes,
     )
 
 

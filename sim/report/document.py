@@ -11,6 +11,7 @@ from typing import Any
 
 from .outlook import outlook
 from .result import AXES, Result, StageMemory
+from .step_faults import step_faults_document
 
 
 def result_document(result: Result) -> dict[str, Any]:
@@ -51,6 +52,7 @@ def result_document(result: Result) -> dict[str, Any]:
         "assumptions": [
             {"text": a.text, "source": a.source, "in_range": a.in_range} for a in result.assumptions
         ],
+        "faults": step_faults_document(result.faults) if result.faults else None,
     }
 
 

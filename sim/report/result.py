@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..scenario.models import Scenario
+    from .step_faults import StepFaults
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
 """Axes of parallelism, in the order in which tables show them."""
@@ -142,6 +143,7 @@ class Result:
     A replayed program may come without a ``scenario``: what only that can tell (tokens, FLOPs and all
     that follows from them) is nan then. ``memory`` is empty where programs are replayed from a file,
     which say nothing of it; ``bubble_fraction`` is nan where no op belongs to a pipeline action.
+    ``faults`` compares a step with faults to the healthy one.
     """
 
     scenario: Scenario | None
@@ -165,6 +167,7 @@ class Result:
     spans_source: Any = field(repr=False)  # Callable[[], Iterator[Span]]
     bounds: tuple[Bound, ...] = ()
     loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
+    faults: StepFaults | None = None
 
     @property
     def gpus(self) -> int:

@@ -13,6 +13,7 @@ from .bounds_table import bounds_table
 from .figures import count, gigabytes, large, percent, seconds, signed_percent
 from .outlook import outlook
 from .result import AXES, Result
+from .step_faults_table import print_step_faults
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +34,8 @@ def print_result(result: Result, console: Console) -> None:
         console.print(line)
     console.print()
     console.print(_grid(headline(result)))
+    if result.faults:
+        print_step_faults(result.faults, console)
     _section(console, "Where the time goes")
     console.print(_path_table(result, console))
     if any(result.exposed_communication_s.get(axis, 0.0) > 0 for axis in AXES):

@@ -65,6 +65,9 @@ SHORT_FORMS: dict[str, str] = {
 }
 """A block that is text stands for a block with this one key."""
 
+SHORT_LISTS: dict[str, str] = {"faults": "events"}
+"""A block that is a list stands for a block with this one key."""
+
 HINTS = {
     "num_microbatches": "it follows from global_batch / (micro_batch × dp); set those",
     "gradient_accumulation_steps": "it follows from global_batch / (micro_batch × dp); set those",
@@ -79,6 +82,8 @@ def canonical(node: Node, block: str = "") -> tuple[Node, list[Problem]]:
     """The tree with canonical names and without short forms; a field given under two names is a problem."""
     if isinstance(node.value, str) and block in SHORT_FORMS:
         return node.with_entries({SHORT_FORMS[block]: node}), []
+    if isinstance(node.value, list) and block in SHORT_LISTS:
+        return node.with_entries({SHORT_LISTS[block]: node}), []
     entries: dict[str, Node] = {}
     problems: list[Problem] = []
     for key, entry in node.entries.items():

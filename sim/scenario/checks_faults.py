@@ -54,21 +54,35 @@ def machine_of(cluster: ClusterSpec, layout: Parallelism | None, domains: Domain
         replicas=layout.dp if layout else 1,
         replica_gpus=layout.tp * layout.cp if layout else cluster.gpus,
         stages=layout.pp if layout else 1,
+        spines=_spines(cluster),
     )
+
+
+def _spines(cluster: ClusterSpec) -> int:
+    """Spine switches of the fabric; 0 where it has no such tier, or is a graph of one's own."""
+    if cluster.fabric.kind == "custom":
+        return 0
+    from ...hardware.topology import RegularTopology
+
+    topology = cluster_of(cluster).topology
+    network = topology.network if isinstance(topology, RegularTopology) else None
+    return dict(network.tiers).get("spine", 0) if network else 0
 
 
 def bare_machine(cluster: BareCluster, domains: Domains, replicas: int | None) -> Machine:
     """The cluster of a campaign without a model: replicas, if it has any, are even shares of the GPUs in a
-    row.
+    row. Of spines there may be as many as leaves, which is the most that two tiers need.
     """
     per_node = min(cluster.gpus, cluster.gpus_per_node)
+    per_leaf = domains.nodes_per_leaf or NODES_PER_LEAF
     return Machine(
         gpus=cluster.gpus,
         gpus_per_node=per_node,
         nics_per_node=per_node,
-        nodes_per_leaf=domains.nodes_per_leaf or NODES_PER_LEAF,
+        nodes_per_leaf=per_leaf,
         nodes_per_rack=domains.nodes_per_rack,
         racks_per_power=domains.racks_per_power,
         replicas=replicas or 1,
         replica_gpus=max(1, cluster.gpus // (replicas or 1)),
+        spines=-(-cluster.gpus // (per_node * per_leaf)),
     )

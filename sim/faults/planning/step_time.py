@@ -147,7 +147,7 @@ class SimulatedStep:
             if not trouble:
                 from ...simulate import simulate
 
-                self.simulated[trouble] = float(simulate(self.scenario).step_time_s)
+                self.simulated[trouble] = float(simulate(self.scenario, faults=()).step_time_s)
             else:
                 self.simulated[trouble] = self._simulated(frozenset()) * self._slowdown(trouble)
         return self.simulated[trouble]

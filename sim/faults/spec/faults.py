@@ -58,6 +58,28 @@ def check_duration(kind: Kind, duration: Lasting | None) -> None:
         raise ValueError(f"{kind.name} takes no duration: it is over when the job restarts")
 
 
+def fields_of_line(text: str) -> dict[str, Any]:
+    """The fields of an event as text. ValueError for an unknown key, two targets, or nothing at all."""
+    words = text.split()
+    if not words:
+        raise ValueError("a fault is kind target key=value ..., such as gpu_throttle gpu/37 slow_factor=1.3")
+    fields: dict[str, Any] = {"kind": words[0]}
+    for word in words[1:]:
+        key, equals, value = word.partition("=")
+        if not equals:
+            if "target" in fields:
+                raise ValueError(f"{text!r}: {fields['target']} and {word} are two targets; give one")
+            fields["target"] = word
+            continue
+        known = ("at", "at_step", "duration", *MAGNITUDES)
+        if key not in known:
+            raise ValueError(f"{text!r}: no key is called {key!r}; known: {', '.join(known)}")
+        if key in fields:
+            raise ValueError(f"{text!r}: {key} is given twice")
+        fields[key] = value
+    return fields
+
+
 class Event(Magnitude):
     """One fault at a known time, or a file of them. Without ``at`` and ``at_step`` it is there from the
     start.
@@ -79,6 +101,11 @@ class Event(Magnitude):
     duration: Duration | None = Field(
         default=None, description="how long it lasts; of a lost part: how long it is away"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_line(cls, value: Any) -> Any:
+        return fields_of_line(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _sound(self) -> Event:
@@ -245,21 +272,7 @@ def parse_fault(text: str) -> Event:
     """
     from pydantic import ValidationError
 
-    words = text.split()
-    if not words:
-        raise ValueError("a fault is kind target key=value ..., such as gpu_throttle gpu/37 slow_factor=1.3")
-    fields: dict[str, Any] = {"kind": words[0]}
-    for word in words[1:]:
-        key, equals, value = word.partition("=")
-        if not equals:
-            if "target" in fields:
-                raise ValueError(f"{text!r}: {fields['target']} and {word} are two targets; give one")
-            fields["target"] = word
-            continue
-        known = ("at", "at_step", "duration", *MAGNITUDES)
-        if key not in known:
-            raise ValueError(f"{text!r}: no key is called {key!r}; known: {', '.join(known)}")
-        fields[key] = value
+    fields = fields_of_line(text)
     try:
         return Event.model_validate(fields, context={"document": True})
     except ValidationError as failure:

@@ -13,7 +13,8 @@ from .targets import Counts, Target
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """``replica_gpus`` are the GPUs of one data-parallel replica that lie together (tp * cp), ``replicas``
-    the dp size: the replica of a GPU is ``gpu // replica_gpus % replicas``.
+    the dp size: the replica of a GPU is ``gpu // replica_gpus % replicas``. ``spines`` is 0 where there
+    are none that are known by number.
     """
 
     gpus: int
@@ -25,6 +26,7 @@ class Machine:
     replicas: int
     replica_gpus: int
     stages: int = 1
+    spines: int = 0
 
     @property
     def nodes(self) -> int:
@@ -43,7 +45,9 @@ class Machine:
                 return self.nodes * self.nics_per_node
             case "rail":
                 return self.nics_per_node
-            case "leaf" | "spine":
+            case "spine":
+                return self.spines
+            case "leaf":
                 return -(-self.nodes // self.nodes_per_leaf)
             case "rack":
                 return -(-self.nodes // self.nodes_per_rack)
@@ -63,6 +67,7 @@ class Machine:
                 ("link", "node"): self.nics_per_node,
                 ("rail", "node"): self.nics_per_node,
                 ("rail", "leaf"): self.nics_per_node,
+                ("spine", "leaf"): self.spines,
                 ("node", "rack"): self.nodes_per_rack,
                 ("node", "leaf"): self.nodes_per_leaf,
             },

@@ -26,13 +26,15 @@ _INSIDE = {
     "rail": ("node", "leaf"),
     "link": ("node",),
     "node": ("rack", "leaf"),
+    "spine": ("leaf",),
 }
 
 
 @dataclass(frozen=True)
 class Target:
     """``index`` counts from 0; None only for what there is one of. ``inside``: within that other target,
-    where the index counts from its first; a rail inside a node is the node's own link to that rail.
+    where the index counts from its first; a rail inside a node is the node's own link to that rail, a spine
+    inside a leaf the ports between both.
     """
 
     scope: str

@@ -1,0 +1,240 @@
+"""What a fault in the shared words does to a step: which ranks are slow, which links are weak or gone.
+
+A fault is there all step long: the replay of a class knows no moment at which its kernels change speed. Knows
+targets, hosts and switches; knows no time.
+
+A slow GPU stretches its kernels; its host's launches and its links stay. A lost NIC without
+``bandwidth_factor`` fails over to the other NICs of its host, a lost leaf to the other leaves of its hosts, a
+lost spine to those beside it (fold/outages.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....hardware.topology import RegularTopology
+from ...fold.outages import PORTS, lost_nic, lost_switch, together, weak_link, weak_nic, weak_rail
+from ...fold.ranks import Trouble
+from ...scenario.refusal import NotSupported
+from ..kinds import get_kind
+from ..spec.faults import MAGNITUDES, Event, parse_fault
+from ..spec.targets import Target
+
+if TYPE_CHECKING:
+    from ....hardware.cluster import Cluster
+    from ..spec.faults import Faults
+    from ..spec.machine import Machine
+
+    Ids = np.typing.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The cluster, the GPU of every rank, and the cluster as targets see it."""
+
+    cluster: Cluster
+    gpu: Ids
+    machine: Machine
+
+    def ranks(self, target: Target) -> list[int]:
+        """The ranks on a GPU or a host."""
+        index, per_node = target.index or 0, self.cluster.gpus_per_node
+        if target.scope == "rank":
+            return [index]
+        if target.scope == "gpu":
+            first = self.machine.nodes_of(target).start * per_node if target.inside else 0
+            return np.flatnonzero(self.gpu == first + index).tolist()
+        return self.on_hosts(self.machine.nodes_of(target))
+
+    def on_hosts(self, hosts: Iterable[int]) -> list[int]:
+        """The ranks of some hosts."""
+        return np.flatnonzero(np.isin(self.gpu // self.cluster.gpus_per_node, list(hosts))).tolist()
+
+    def leaves(self, hosts: Iterable[int], field: str) -> list[str]:
+        """The leaf switches of some hosts by name, in order. NotSupported where the fabric has none."""
+        topology = self.cluster.topology
+        network = topology.network if isinstance(topology, RegularTopology) else None
+        if network is None or not network.tiers:
+            raise NotSupported(field, "the fabric has no leaf switches by number")
+        links = self.cluster.interconnect.links_per_host
+        node, nic = (grid.ravel() for grid in np.meshgrid(list(hosts), np.arange(links), indexing="ij"))
+        return [f"{network.tiers[0][0]} {leaf}" for leaf in np.unique(network.leaf(node, nic))]
+
+
+def standing(faults: Faults | None) -> tuple[Event, ...]:
+    """The faults of a scenario that are there from the start: events without a time. Others come later, and
+    processes by chance: they are for weeks.
+    """
+    events = faults.events if faults else ()
+    return tuple(e for e in events if e.trace is None and e.at is None and e.at_step is None)
+
+
+def given(faults: Iterable[str | Event], machine: Machine) -> tuple[Event, ...]:
+    """Faults as lines or events. ValueError for a target that is not there; NotSupported for a time."""
+    found = []
+    for fault in faults:
+        event = parse_fault(fault) if isinstance(fault, str) else fault
+        if event.trace is not None:
+            raise NotSupported("faults: trace", "a step has no use for a trace; it is for stepsim faults")
+        for key in ("at", "at_step"):
+            if getattr(event, key) is not None:
+                raise NotSupported(
+                    f"faults: {named(event)}: {key}",
+                    "inside a step a fault is there all step long; leave it out",
+                )
+        try:
+            machine.counts.check(event.where)
+        except ValueError as error:
+            raise ValueError(f"fault {named(event)}: {error}") from None
+        found.append(event)
+    return tuple(found)
+
+
+def named(event: Event) -> str:
+    """``gpu_throttle gpu/37``."""
+    return f"{event.kind} {event.where}"
+
+
+def line_of(event: Event) -> str:
+    """The event as ``--fault`` takes it."""
+    keys = (key for key in MAGNITUDES if getattr(event, key) is not None)
+    return " ".join((named(event), *(f"{key}={getattr(event, key):g}" for key in keys)))
+
+
+def check_duration(events: Iterable[Event], step_s: float) -> None:
+    """NotSupported for a fault that ends before the step does, or when chance says."""
+    for event in events:
+        lasting = event.duration
+        if lasting is not None and (lasting.constant is None or lasting.constant < step_s):
+            raise NotSupported(
+                f"faults: {named(event)}: duration",
+                f"inside a step a fault is there all step long ({step_s:.3g} s here); leave it out",
+            )
+
+
+def trouble_of(events: Iterable[Event], job: Job) -> Trouble:
+    """All faults together: slowness multiplies, and so do shares of what is left.
+
+    Raises:
+        NotSupported: a kind, or a key of it, that a step does not know.
+        ValueError: what the job cannot go on without.
+    """
+    found = together(_one(event, job) for event in events)
+    return Trouble(
+        slow={rank: factor for rank, factor in found.slow.items() if factor != 1.0},
+        link_share={port: share for port, share in found.link_share.items() if share != 1.0},
+        fabric_share={link: share for link, share in found.fabric_share.items() if share != 1.0},
+    )
+
+
+def _one(event: Event, job: Job) -> Trouble:
+    assert event.kind is not None
+    if event.kind not in KNOWN:
+        why = "it ends the job" if get_kind(event.kind).effect in ("crash", "hang") else "no step feels it"
+        raise NotSupported(
+            f"faults: {named(event)}",
+            f"a step does not know {event.kind} ({why}); it knows {', '.join(KNOWN)}; the others are for "
+            "stepsim faults",
+        )
+    return KNOWN[event.kind](event, job, f"faults: {named(event)}")
+
+
+def _throttled(event: Event, job: Job, field: str) -> Trouble:
+    factor = event.slow_factor or get_kind("gpu_throttle").keys["slow_factor"]
+    assert factor is not None
+    ranks = job.ranks(event.where)
+    if not ranks:
+        raise ValueError(f"{field}: no rank of the job runs there")
+    return Trouble(slow=dict.fromkeys(ranks, factor))
+
+
+def _weak(event: Event, job: Job, field: str) -> Trouble:
+    _without(event, field, "latency_add", "slow_factor")
+    _has_network(job, field)
+    share = event.bandwidth_factor or get_kind("link_degraded").keys["bandwidth_factor"]
+    assert share is not None
+    where = event.where
+    if where.scope == "rail" and where.inside is None:
+        return weak_rail(job.cluster, job.gpu, where.index or 0, share)
+    if where.scope == "rail" and where.inside and where.inside.scope == "leaf":
+        hosts = job.machine.nodes_of(where.inside)
+        return together(weak_nic(job.cluster, job.gpu, host, where.index or 0, share) for host in hosts)
+    return weak_nic(job.cluster, job.gpu, *_nic(where, job), share)
+
+
+def _nic_lost(event: Event, job: Job, field: str) -> Trouble:
+    _has_network(job, field)
+    if event.where.scope != "nic":
+        raise ValueError(
+            f"{field}: every NIC of the host is lost: the job stops; name one, as in nic/0@node/0"
+        )
+    host, nic = _nic(event.where, job)
+    if event.bandwidth_factor is not None:
+        return _ports(job, [host], event.bandwidth_factor)
+    return _saying(field, lambda: lost_nic(job.cluster, job.gpu, host, nic))
+
+
+def _leaf_lost(event: Event, job: Job, field: str) -> Trouble:
+    """One leaf switch of the unit: where a host has several leaves, which of them makes no difference."""
+    _without(event, field, "slow_factor")
+    _has_network(job, field)
+    hosts = job.machine.nodes_of(event.where)
+    if event.bandwidth_factor is not None:
+        return _ports(job, hosts, event.bandwidth_factor)
+    leaf = job.leaves(hosts[:1], field)[0]
+    return _saying(field, lambda: lost_switch(job.cluster, job.gpu, leaf))
+
+
+def _spine_lost(event: Event, job: Job, field: str) -> Trouble:
+    _without(event, field, "slow_factor")
+    spine = f"spine {event.where.index}"
+    if event.where.inside is None:
+        return _saying(field, lambda: lost_switch(job.cluster, job.gpu, spine))
+    leaves = job.leaves(job.machine.nodes_of(event.where.inside), field)
+    return _saying(
+        field, lambda: together(weak_link(job.cluster, f"{leaf} -> {spine}", 0.0) for leaf in leaves)
+    )
+
+
+KNOWN: dict[str, Callable[[Event, Job, str], Trouble]] = {
+    "gpu_throttle": _throttled,
+    "link_degraded": _weak,
+    "nic_down": _nic_lost,
+    "leaf_switch_down": _leaf_lost,
+    "spine_switch_down": _spine_lost,
+}
+"""What each kind that a step knows does."""
+
+
+def _nic(where: Target, job: Job) -> tuple[int, int]:
+    """(host, NIC of it) of a NIC, a host's link, or a rail inside a host."""
+    index = where.index or 0
+    if where.inside:
+        return job.machine.nodes_of(where.inside).start, index
+    return divmod(index, job.machine.nics_per_node)
+
+
+def _ports(job: Job, hosts: Iterable[int], share: float) -> Trouble:
+    return Trouble(link_share={(rank, port): share for rank in job.on_hosts(hosts) for port in PORTS})
+
+
+def _without(event: Event, field: str, *keys: str) -> None:
+    for key in keys:
+        if getattr(event, key):
+            raise NotSupported(f"{field}: {key}", "a step does not know it; give bandwidth_factor or nothing")
+
+
+def _has_network(job: Job, field: str) -> None:
+    if not job.cluster.interconnect.links_per_host:
+        raise ValueError(f"{field}: the cluster has no network")
+
+
+def _saying(field: str, find: Callable[[], Trouble]) -> Trouble:
+    try:
+        return find()
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
