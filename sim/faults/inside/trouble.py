@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ....hardware.fabrics.tiers import Tiers
 from ....hardware.topology import RegularTopology
 from ...fold.outages import PORTS, lost_nic, lost_switch, together, weak_link, weak_nic, weak_rail
 from ...fold.ranks import Trouble
@@ -195,9 +196,18 @@ def _spine_lost(event: Event, job: Job, field: str) -> Trouble:
     if event.where.inside is None:
         return _saying(field, lambda: lost_switch(job.cluster, job.gpu, spine))
     leaves = job.leaves(job.machine.nodes_of(event.where.inside), field)
-    return _saying(
-        field, lambda: together(weak_link(job.cluster, f"{leaf} -> {spine}", 0.0) for leaf in leaves)
-    )
+    return _saying(field, lambda: together(_ports_lost(job, leaf, event.where.index or 0) for leaf in leaves))
+
+
+def _ports_lost(job: Job, leaf: str, number: int) -> Trouble:
+    """Between a leaf and the spine of that number among those it reaches."""
+    topology = job.cluster.topology
+    network = topology.network if isinstance(topology, RegularTopology) else None
+    if not isinstance(network, Tiers) or number >= network.spines_per_pod:
+        held = network.spines_per_pod if isinstance(network, Tiers) else 0
+        raise ValueError(f"{leaf} reaches {held} spines")
+    pod = int(leaf.split(" ")[1]) // network.leaves_per_pod
+    return weak_link(job.cluster, f"{leaf} -> spine {pod * network.spines_per_pod + number}", 0.0)
 
 
 KNOWN: dict[str, Callable[[Event, Job, str], Trouble]] = {

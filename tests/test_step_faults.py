@@ -1,0 +1,344 @@
+"""Faults inside a step: what they cost against closed forms, who waits, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_scenarios import changed, layouts, main_gradient_bytes, parameters_of_ranks, scenario
+from typer.testing import CliRunner
+
+from stepsim.cli.main import app
+from stepsim.sim.faults.inside.trouble import KNOWN, standing
+from stepsim.sim.faults.kinds import kind_names
+from stepsim.sim.report.document import result_document
+from stepsim.sim.report.step_faults import WAITING, StepFaults
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.load import load_scenario, scenario_from_document
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.simulate import build_cluster, simulate
+
+TWIN: dict[str, Any] = {
+    "tp": 2,
+    "pp": 4,
+    "dp": 4,
+    "vpp": 2,
+    "zero": 1,
+    "schedule": "interleaved",
+    "microbatches": 8,
+    "sequence_parallel": True,
+    "hidden_size": 4096,
+    "ffn_hidden_size": 16384,
+    "num_attention_heads": 32,
+    "seq_length": 2048,
+    "gpu": "H100-SXM5-80GB",
+    "interconnect": "roce-400-x8",
+    "software": "llama3-meta-2024",
+}
+"""Llama 3.1 405B on 16,384 GPUs in small: the same axes, schedule and sharding."""
+
+LINKED: dict[str, Any] = {
+    "hidden_size": 4096,
+    "ffn_hidden_size": 16384,
+    "num_attention_heads": 32,
+    "num_layers": 4,
+    "interconnect": "ib-ndr400-x8",
+    "microbatches": 1,
+    "tp": 8,
+    "dp": 4,
+}
+"""One rank for each NIC, hosts joined by data parallelism alone, and nothing beside its all-reduce."""
+
+
+def cost(run: Scenario, *lines: str, fold: bool = True) -> StepFaults:
+    found = simulate(run, faults=lines, fold=fold).faults
+    assert found is not None
+    return found
+
+
+def relation(found: StepFaults, name: str) -> float:
+    """More waiting of the ranks of that name."""
+    one = next(r for r in found.relations if r.name == name)
+    return one.after.total_waiting_s - one.before.total_waiting_s
+
+
+# A slow GPU ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(data=st.data(), factor=st.sampled_from([1.05, 1.3, 3.0]))
+def test_a_folded_step_with_a_slow_gpu_is_the_unfolded_one(data: st.DataObject, factor: float) -> None:
+    run = data.draw(layouts())
+    scope = data.draw(st.sampled_from(["gpu", "rank"]))
+    line = f"gpu_throttle {scope}/{data.draw(st.integers(0, run.world_size - 1))} slow_factor={factor}"
+    assert_same(cost(run, line), cost(run, line, fold=False))
+
+
+@pytest.mark.parametrize(
+    "line", ["gpu_throttle gpu/9 slow_factor=1.3", "gpu_throttle node/1 slow_factor=1.1"]
+)
+def test_a_small_twin_of_a_large_run(line: str) -> None:
+    run = scenario(**TWIN)
+    few, each = cost(run, line), cost(run, line, fold=False)
+    assert few.classes_after < each.classes_after == run.world_size
+    assert_same(few, each)
+    assert few.slowdown > 1.0
+
+
+def assert_same(a: StepFaults, b: StepFaults) -> None:
+    """All figures but the number of classes."""
+    assert a.step_time_s == pytest.approx(b.step_time_s, rel=1e-9)
+    assert a.healthy_step_time_s == pytest.approx(b.healthy_step_time_s, rel=1e-9)
+    close = 1e-7 * a.step_time_s
+    for one, other in zip(a.relations, b.relations, strict=True):
+        assert (one.name, one.ranks) == (other.name, other.ranks)
+        for side, same in ((one.before, other.before), (one.after, other.after)):
+            assert side.work_s == pytest.approx(same.work_s, rel=1e-7)
+            assert side.waiting_s == pytest.approx(same.waiting_s, abs=close)
+    for path, same_path in (
+        (a.critical_path_before, b.critical_path_before),
+        (a.critical_path_after, b.critical_path_after),
+    ):
+        assert sum(part.seconds for part in path) == pytest.approx(
+            sum(p.seconds for p in same_path), rel=1e-9
+        )
+
+
+def test_every_rank_is_told_once_and_the_struck_one_works_longer() -> None:
+    run = scenario(**TWIN)
+    found = cost(run, "gpu_throttle gpu/9 slow_factor=1.5")
+    assert {r.name: r.ranks for r in found.relations} == {
+        "struck": 1,
+        "same TP group": 1,
+        "same replica, other stages": 6,
+        "same stage, other replicas": 6,
+        "other replicas and stages": 18,
+    }
+    struck = found.relations[0]
+    assert struck.after.work_s == pytest.approx(1.5 * struck.before.work_s, rel=0.05)
+    assert relation(found, "struck") < 0 < relation(found, "same TP group")
+    total = sum(r.ranks * r.after.total_waiting_s for r in found.relations)
+    assert total == pytest.approx(run.world_size * found.after.total_waiting_s, rel=1e-12)
+
+
+def test_without_anything_wrong_nothing_changes() -> None:
+    run = scenario(**TWIN)
+    found = cost(run, "gpu_throttle gpu/9 slow_factor=1", "link_degraded rail/1 bandwidth_factor=1")
+    assert found.slowdown == 1.0
+    assert found.before == found.after
+    assert found.critical_path_before == found.critical_path_after
+    assert found.classes_before == found.classes_after
+    assert simulate(run, faults=()).faults is None
+
+
+def test_only_touched_classes_unfold() -> None:
+    """Their number follows the layout of one replica, not the number of replicas."""
+    few, many = (
+        cost(scenario(**{**TWIN, "dp": dp}), "gpu_throttle gpu/9 slow_factor=1.3").classes_after
+        for dp in (8, 64)
+    )
+    assert few == many
+
+
+def test_kernels_of_one_slow_rank_alone_are_the_whole_slowdown() -> None:
+    """One GPU: the step is its kernels, and what its host adds stays."""
+    run = scenario(software={"preset": "megatron-2022-sp", "host_s_per_kernel": 0.0})
+    found = cost(run, "gpu_throttle gpu/0 slow_factor=2")
+    assert found.after.work_s == pytest.approx(2 * found.before.work_s, rel=1e-9)
+
+
+# Links, NICs and switches ----------------------------------------------------------------------------------
+
+
+def transfer_s(run: Scenario, hosts: int) -> float:
+    """A ring's bytes of one rank's gradients over the usable rate of its NIC."""
+    gradients = parameters_of_ranks(run)[0] * main_gradient_bytes(run)
+    return 2 * (hosts - 1) / hosts * gradients / build_cluster(run).nic_bytes_per_s_per_gpu
+
+
+def dp_s(found: StepFaults) -> float:
+    """Waiting for data parallelism, of the ranks that are struck or else of all."""
+    side = found.relations[0].after if found.relations else found.after
+    return side.waiting_s["dp"]
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("link_degraded rail/3 bandwidth_factor=0.5", 1 / 2),
+        ("link_degraded rail/3", 1 / 2),
+        ("link_degraded rail/3 bandwidth_factor=0.125", 1 / 8),
+        ("link_degraded rail/3@node/2 bandwidth_factor=0.5", 1 / 2),
+        ("link_degraded rail/3@leaf/0 bandwidth_factor=0.5", 1 / 2),
+        ("link_degraded nic/3@node/2 bandwidth_factor=0.5", 1 / 2),
+        ("link_degraded link/19 bandwidth_factor=0.5", 1 / 2),
+        ("nic_down nic/3@node/2", 7 / 8),
+        ("nic_down nic/19", 7 / 8),
+        ("nic_down nic/19 bandwidth_factor=0.75", 3 / 4),
+        ("leaf_switch_down leaf/0", 7 / 8),
+        ("leaf_switch_down leaf/0 bandwidth_factor=0.5", 1 / 2),
+    ],
+)
+def test_a_ring_goes_at_the_pace_of_its_weakest_link(line: str, left: float) -> None:
+    """Latencies stay, bytes take 1/left as long: reference section 3, slow links. The rail model's failover
+    gives each GPU of R NICs (R - 1)/R of its rate.
+    """
+    run = scenario(**LINKED)
+    quarter, found = cost(run, "link_degraded rail/3 bandwidth_factor=0.25"), cost(run, line)
+    line_s = transfer_s(run, 4)
+    latency_s = dp_s(quarter) - 4 * line_s
+    assert 0 < latency_s < line_s / 20
+    assert dp_s(found) == pytest.approx(latency_s + line_s / left, rel=2e-3)
+    healthy = found.before.waiting_s["dp"]
+    more = dp_s(found) - healthy
+    assert found.slowdown == pytest.approx(1 + more / found.healthy_step_time_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("oversubscription", [1, 2])
+def test_a_lost_spine_leaves_its_share_to_the_others(oversubscription: int) -> None:
+    fabric = {"kind": "fat-tree", "nodes_per_leaf": 1, "oversubscription": oversubscription}
+    run = scenario(**{**LINKED, "dp": 32, "fabric": fabric})
+    spines = 32 * 8 // oversubscription // 64
+    whole, port = cost(run, "spine_switch_down spine/0"), cost(run, "spine_switch_down spine/0@leaf/5")
+    with pytest.raises(ValueError, match=f"the last is spine/{spines - 1}"):
+        cost(run, f"spine_switch_down spine/{spines}")
+    quarter = cost(run, "link_degraded rail/3 bandwidth_factor=0.125")
+    latency_s = dp_s(quarter) - 8 * transfer_s(run, 32)
+    expected = latency_s + transfer_s(run, 32) * oversubscription * spines / (spines - 1)
+    assert dp_s(whole) == pytest.approx(expected, rel=2e-3)
+    assert dp_s(port) == pytest.approx(expected, rel=2e-3)  # a ring waits for its weakest leaf
+    assert whole.relations == ()  # no rank is struck
+
+
+def test_faults_at_once_multiply() -> None:
+    run = scenario(**LINKED)
+    two = cost(run, *["link_degraded rail/3 bandwidth_factor=0.5"] * 2)
+    one = cost(run, "link_degraded rail/3 bandwidth_factor=0.25")
+    assert two.step_time_s == one.step_time_s
+    assert two.relations == one.relations
+
+
+# What is refused -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("gpu_throttle gpu/32", "gpu/32 does not exist: the cluster has 32 of them"),
+        (
+            "gpu_throttle node/0 at=2s",
+            "gpu_throttle node/0: at: inside a step a fault is there all step long",
+        ),
+        ("gpu_throttle node/0 at_step=2", "gpu_throttle node/0: at_step: inside a step"),
+        ("gpu_throttle node/0 duration=1us", "gpu_throttle node/0: duration: inside a step"),
+        ("gpu_throttle node/0 slow_factor=0.9", "greater than or equal to 1"),
+        ("link_degraded nic/0 bandwidth_factor=0", "greater than 0"),
+        ("link_degraded nic/0 latency_add=2us", "link_degraded nic/0: latency_add: a step does not know it"),
+        ("link_degraded nic/0 slow_factor=2", "link_degraded nic/0: slow_factor: a step does not know it"),
+        ("nic_down node/0", "every NIC of the host is lost: the job stops"),
+        ("host_jitter node/0", "no kind of fault is called 'host_jitter'"),
+        ("spine_switch_down spine/0@node/1", "spine lies inside leaf, not inside node"),
+        ("", "a fault is kind target"),
+    ],
+)
+def test_nonsense_is_told(line: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told.replace("(", r"\(")):
+        simulate(scenario(**LINKED), faults=[line])
+
+
+@pytest.mark.parametrize("kind", sorted(set(kind_names()) - set(KNOWN)))
+def test_kinds_that_no_step_feels_are_refused_with_those_that_it_does(kind: str) -> None:
+    run = scenario(**LINKED)
+    event = next(
+        line
+        for scope in ("job", "storage", "rack/0", "node/0", "rank/0", "link/0")
+        if kind_takes(line := f"{kind} {scope}")
+    )
+    with pytest.raises(NotSupported, match=f"{kind} .* it knows gpu_throttle, link_degraded, nic_down"):
+        simulate(run, faults=[event])
+
+
+def kind_takes(line: str) -> bool:
+    from stepsim.sim.faults.spec.faults import parse_fault
+
+    try:
+        parse_fault(line)
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_fat_tree_cannot_do_without_a_leaf() -> None:
+    run = scenario(**{**LINKED, "fabric": {"kind": "fat-tree", "nodes_per_leaf": 2}})
+    with pytest.raises(ValueError, match=r"leaf_switch_down leaf/1: leaf 1 is lost, and host 2 has no other"):
+        simulate(run, faults=["leaf_switch_down leaf/1"])
+
+
+# The scenario file, the command, the document ---------------------------------------------------------------
+
+
+def with_faults(faults: Any) -> Scenario:
+    document = scenario(**TWIN).to_document()
+    return scenario_from_document({**document, "faults": faults}, "small")
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ["gpu_throttle gpu/9 slow_factor=1.3"],
+        [{"kind": "gpu_throttle", "target": "gpu/9", "slow_factor": 1.3}],
+        {"events": ["gpu_throttle gpu/9 slow_factor=1.3"]},
+        {"events": ["gpu_throttle gpu/9 slow_factor=1.3 duration=1h", "node_down node/0 at=3h"]},
+    ],
+)
+def test_faults_of_a_file_are_those_without_a_time(faults: Any) -> None:
+    run = with_faults(faults)
+    assert len(standing(run.faults)) == 1
+    found = simulate(run).faults
+    assert found is not None
+    assert found.faults == ("gpu_throttle gpu/9 slow_factor=1.3",)
+    assert found.step_time_s == cost(scenario(**TWIN), *found.faults).step_time_s
+    assert simulate(run, faults=()).step_time_s == found.healthy_step_time_s
+    again = changed(run, training={})
+    assert standing(again.faults) == standing(run.faults)
+
+
+def test_a_wrong_line_of_a_file_is_told_with_its_place() -> None:
+    with pytest.raises(ScenarioError, match=r"faults\.events\[0\].*gpu/99 does not exist"):
+        with_faults(["gpu_throttle gpu/99"])
+    with pytest.raises(ScenarioError, match=r"faults\.events.*Did you mean gpu_throttle"):
+        with_faults(["gpu_throtle gpu/9"])
+
+
+def test_the_command_and_its_document(tmp_path: Path) -> None:
+    line = "gpu_throttle node/0 slow_factor=1.5"
+    words = ["run", "llama3-8b-h100", "--fault", line]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    run = load_scenario("llama3-8b-h100", ())
+    same = result_document(simulate(run, faults=[line]))
+    assert found["faults"] == json.loads(json.dumps(same["faults"]))
+    faults = found["faults"]
+    assert faults["faults"] == [line]
+    assert faults["slowdown"] == faults["step_time_s"]["after"] / faults["step_time_s"]["before"] > 1
+    assert faults["step_time_s"]["after"] == found["step_time_s"]
+    assert list(faults["waiting_s"]) == list(WAITING)
+    assert sum(one["ranks"] for one in faults["who_waits"]) == found["ranks"]
+    assert faults["critical_path"]["after"] == found["critical_path"]
+    assert faults["classes"]["after"] == found["classes"]
+
+    text = CliRunner().invoke(app, words).output
+    for shown in (f"Faults: {line}", "times as long", "who waits", "struck", "critical path"):
+        assert shown in text
+    plain = CliRunner().invoke(app, ["run", "llama3-8b-h100", "--json"])
+    assert json.loads(plain.stdout)["faults"] is None
+    for option, name in (("--topology", "net.svg"), ("--save-program", "program.json")):
+        refused = CliRunner().invoke(app, [*words, option, str(tmp_path / name)])
+        assert refused.exit_code == 2
+        assert not (tmp_path / name).exists()
