@@ -85,8 +85,8 @@ class _Graph:
         self._join(member, self.first[name] + instance[member])
 
     def peers(self, peer: Ids) -> None:
-        everyone = np.arange(self.ranks.world)
-        self.edges.append(_edges(everyone, peer, np.full(len(peer), self._labels(1))))
+        who = np.flatnonzero(peer >= 0)
+        self.edges.append(_edges(who, peer[who], np.full(len(who), self._labels(1))))
 
     def fabric(self, fabric: Fabric) -> None:
         """Links by their capacity; communicators and messages on them by weight."""
