@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .calibrate_collectives import collectives
+from .calibrate_kernels import kernels
+from .calibrate_layer import layer
 from .mistakes import reported
 from .output import clear_status, echo_json, output_file, status_line, wrote
 from .validate import CORES
@@ -75,6 +77,8 @@ def steps(
 
 calibrate.command("steps")(reported(steps))
 calibrate.command("collectives")(reported(collectives))
+calibrate.command("kernels")(reported(kernels))
+calibrate.command("layer")(reported(layer))
 
 
 @calibrate.callback()

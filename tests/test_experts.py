@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.layers.routing import distinct_loads, dropped_share, rank_loads
+from stepsim.sim.step.layers.routing import LEVELS, distinct_loads, dropped_share, expert_shares, rank_loads
 from stepsim.sim.step.seats import expert_grid, rank_grid
 
 ZIPF = {"kind": "zipf", "exponent": 0.8}
@@ -127,6 +128,16 @@ def test_loads_have_the_mean_of_a_balanced_router(tmp_path: Path) -> None:
     assert rank_loads(with_experts(routing={"kind": "zipf", "exponent": 0.0})) == pytest.approx((1.0,) * 8)
 
 
+def test_large_groups_have_few_levels_of_load_and_the_same_sum() -> None:
+    few = {"num_experts": 64, "ep": 64, "gpus": 64}
+    run = with_experts(routing=ZIPF, **few)
+    loads, shares = rank_loads(run), expert_shares(run)
+    assert len(distinct_loads(run)) == LEVELS
+    assert max(loads) == max(shares)
+    assert sum(loads) == pytest.approx(sum(shares))
+    assert all(a >= b for a, b in pairwise(loads))
+
+
 def test_a_capacity_makes_ranks_equal_and_drops_tokens() -> None:
     run = with_experts(routing=ZIPF, capacity_factor=1.0)
     assert distinct_loads(run) == (1.0,)
@@ -144,7 +155,9 @@ def test_unequal_ranks_unfold_and_equal_ones_stay_folded(fields: dict[str, int])
 
 
 def test_an_uneven_router_costs_time_and_memory() -> None:
-    even, uneven = (simulate(with_experts(routing=r, seq_length=2048)) for r in ("balanced", ZIPF))
+    even, uneven = (
+        simulate(with_experts(routing=r, seq_length=2048, host_s_per_kernel=0.0)) for r in ("balanced", ZIPF)
+    )
     assert uneven.step_time_s > even.step_time_s
     assert uneven.memory[0].terms["activations"] > even.memory[0].terms["activations"]
 
@@ -164,6 +177,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         with_experts(tp=2, sequence_parallel=False)
     with pytest.raises(NotSupported, match=r"moe_a2a_overlap"):
         lowered(with_experts(zero=3, moe_a2a_overlap=True))
+    with pytest.raises(NotSupported, match=r"op_selective is not modelled for layers with experts"):
+        lowered(with_experts(recompute="op_selective"))
 
 
 # Steps ---------------------------------------------------------------------------------------------------

@@ -70,6 +70,8 @@ _UNCHECKED: Final = {
     ("placement",),
     ("price_per_gpu_hour",),
     ("cpu_offload",),
+    ("nvme_offload",),
+    ("activation_offload",),
     ("tokens",),
 }
 """Optional fields that no check between blocks reads."""

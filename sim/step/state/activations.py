@@ -46,6 +46,7 @@ class ActivationBytes:
     head: float
     logits: float
     head_operands: float
+    offloaded: bool = False
     known: dict[tuple[LayerKind, Recompute], LayerBytes] = field(default_factory=dict)
 
     def layer(self, run: LayerRun) -> LayerBytes:
@@ -58,6 +59,8 @@ class ActivationBytes:
     def kept_by_forward(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
         layers = sum(run.count * self.layer(run).kept for run in stage.runs)
+        if self.offloaded and stage.runs:
+            layers = self.layer(stage.runs[-1]).kept
         return layers + stage.embedding * self.embedding + stage.heads * self.head
 
     def kept_by_input_grad(self, stage: Stage) -> float:
@@ -67,15 +70,19 @@ class ActivationBytes:
 
     def working(self, stage: Stage) -> float:
         """What a backward on a stage holds besides while it recomputes one layer after the other."""
-        return max((self.layer(run).working for run in stage.runs), default=0.0)
+        copies = 2 if self.offloaded and stage.layers > 1 else 0
+        return max(
+            (self.layer(run).working + copies * self.layer(run).kept for run in stage.runs), default=0.0
+        )
 
 
-def activation_bytes(shard: Shard, software: Software) -> ActivationBytes:
-    """Bytes by place."""
+def activation_bytes(shard: Shard, software: Software, *, offloaded: bool = False) -> ActivationBytes:
+    """Bytes by place. ``offloaded``: layers' are on the host, but for a stage's last and two on their way."""
     gathered = _gathered(shard, software)
     return ActivationBytes(
         shard=shard,
         software=software,
+        offloaded=offloaded,
         embedding=_mask(shard),
         head=shard.norm_bytes + gathered,
         logits=logits_bytes(shard, software),
@@ -133,7 +140,7 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
     # unfused: probabilities; under dropout their mask and its output too
     scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
     fused = software.attention != "unfused"
-    silu = 1 if shard.gate == 2 and not software.fused_activation else 0  # its output, where a kernel's own
+    silu = 1 if shard.gate == 2 and not (software.fused_activation or software.torch_compile) else 0
     small = software.fp8_activations and shard.recipe is not None
     ahead = _experts(shard, silu, small) if shard.experts else _mlp(shard, silu, small)
     # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of
@@ -142,7 +149,7 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
     latents = latent_elements(shard) * e if shard.latent else 0.0
     return ahead | {
         # inputs of both; eager norms keep FP32 copies
-        "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
+        "norms": 2 * shard.norm_bytes * (1 if software.fused_norm or software.torch_compile else 3),
         "norm outputs": 2 * _gathered(shard, software) * narrow,
         "qkv": float(tokens * shard.qkv_width * e),
         "attention": tokens * shard.attention_width * outputs,
