@@ -63,6 +63,8 @@ class Flows:
         self._count = 0
         self._settling = False
         self.slowed = Slowed()
+        self.begins: Begins = self.start
+        """Begins a flow after its latency: whoever has more to do then than ``start``."""
         self.delayed: Callable[[Demand], None] | None = None
         """Told the demand of a flow in progress that will end later than was to be expected."""
         self.watch: Callable[[Any, float, float], None] | None = None
@@ -132,7 +134,7 @@ class Flows:
         shares = False
         for link, _ in demand.weights:
             if link in self._alone:
-                self._joined(self._alone[link], self.start)
+                self._joined(self._alone[link], self.begins)
             on_link = self._on_link.setdefault(link, {})
             shares = shares or bool(on_link)
             on_link[number] = None
