@@ -27,6 +27,7 @@ import simpy
 REPEATS = 3
 STEP = str(Path(__file__).with_name("step.py"))
 MAIN_JOB = "llama3.1-405b-16k"
+FIFTY_FOUR_DAYS = ("--set", "run.horizon=54d")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ BENCHMARKS = (
         "131,072, one slow GPU, one half-rate link",
         (STEP, "--gpus", "131072", "--slow", "1", "--weak", "1"),
         8.0,
+    ),
+    Benchmark(
+        "100 times 54 days of failures", ("faults", MAIN_JOB, "--json", "-n", "100", *FIFTY_FOUR_DAYS), 10.0
     ),
 )
 GROWTH = tuple(
