@@ -40,8 +40,8 @@ validate: $(VENV)/.installed ## predict every measured case and collective; rewr
 gallery: $(VENV)/.installed ## rewrite docs/schedules.md and its pictures
 	$(BIN)/stepsim schedule gallery docs/schedules.md
 
-benchmarks: $(VENV)/.installed ## time the program on this machine
-	$(BIN)/python benchmarks/run.py
+benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs/speed.md
+	$(BIN)/python benchmarks/run.py --markdown docs/speed.md
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
