@@ -27,6 +27,7 @@ import simpy
 REPEATS = 3
 STEP = str(Path(__file__).with_name("step.py"))
 MAIN_JOB = "llama3.1-405b-16k"
+FIFTY_FOUR_DAYS = ("--set", "run.horizon=54d")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ BENCHMARKS = (
         (STEP, "--gpus", "131072", "--slow", "1", "--weak", "1"),
         8.0,
     ),
+    Benchmark(
+        "100 times 54 days of failures", ("faults", MAIN_JOB, "--json", "-n", "100", *FIFTY_FOUR_DAYS), 10.0
+    ),
 )
 GROWTH = tuple(
     Benchmark(f"{gpus:,} GPUs", (STEP, "--gpus", str(gpus))) for gpus in (64, 512, 4096, 16384, 131072)
@@ -61,8 +65,8 @@ GROWTH = tuple(
 FAULTS = (1, 4)
 MANY_FAULTS = (16, 64)
 NOTE = (
-    "Processor time is what a process takes by the clock where nothing else runs, at most: caches and cores are "
-    "shared."
+    "Processor time is what a process takes by the clock where nothing else runs, at most: caches and cores "
+    "are shared."
 )
 ALL_REDUCE_TARGET_S = 0.01
 MEMORY_TARGET_BYTES = 1e9

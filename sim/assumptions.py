@@ -54,8 +54,8 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
     found += _router(plan)
     found.append(
         Assumption(
-            text="ranks that differ only in their tp or dp coordinate do the same at the same time",
-            source="structural folding",
+            text="ranks with equal programs, groups and links do the same at the same time",
+            source="folding is exact: --no-fold replays every rank",
         )
     )
     return tuple(found)

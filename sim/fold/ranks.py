@@ -134,10 +134,13 @@ def classes_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> 
 
 def partition_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> Partition:
     """The classes of ranks, communicators and links."""
-    return partition(ranks, _start_colours(ranks, trouble), fabric)
+    # Healthy ranks of one stage are alike by construction, unless their experts' loads differ.
+    alike = bool((ranks.signature == ranks.stage).all())
+    start = start_colours(ranks, trouble)
+    return partition(ranks, start, fabric, healthy=ranks.stage if alike else None)
 
 
-def _start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
+def start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
     """What a rank's own behaviour depends on: its program, how slow it is, and its links."""
     wrong: dict[int, list[tuple[str, float]]] = {}
     for rank, factor in trouble.slow.items():

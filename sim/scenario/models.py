@@ -21,6 +21,10 @@ from pydantic import (
 )
 
 from ...hardware.quantities import Dimension, parse_quantity
+from ..faults.spec.detection import Detection
+from ..faults.spec.faults import Faults
+from ..faults.spec.fields import SecondsAboveZero
+from ..faults.spec.recovery import Checkpoint, Recovery, Run
 from ..model.model import Count, CountOrZero, Model
 from ..model.whole import WholeNumber
 from ..software.software import Software
@@ -266,6 +270,14 @@ class Scenario(_Part):
     schedule_options: ScheduleOptions = ScheduleOptions()
     software: Software
     calibration: tuple[Text, ...] = ()
+    step_time: SecondsAboveZero | None = Field(
+        default=None, description="stepsim faults: take this step time in place of the predicted one"
+    )
+    faults: Faults | None = None
+    detection: Detection | None = None
+    recovery: Recovery | None = None
+    checkpoint: Checkpoint | None = None
+    run: Run | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:
@@ -276,6 +288,7 @@ class Scenario(_Part):
             training=self.training,
             schedule=self.schedule,
             options=self.schedule_options,
+            faults=self.faults,
         )
         if wrong:
             raise ValueError("; ".join(str(finding) for finding in wrong))

@@ -130,7 +130,7 @@ def _costs(
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
             return token_exchange(size * busiest, router, groups.ep, cluster, software.moe_dispatcher)
-        return collective_transfer(kind, size, groups.along(axis), cluster, measured)
+        return collective_transfer(kind, size, groups.along(axis), cluster, measured, software.nccl)
 
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own

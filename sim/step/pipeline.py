@@ -359,7 +359,9 @@ class _StepWriter:
     def _update(self, share: OptimizerShare) -> None:
         """The optimizer."""
         plan = self.plan
-        norm = collective_transfer("all_reduce", 8.0, plan.groups.world, plan.cluster)
+        norm = collective_transfer(
+            "all_reduce", 8.0, plan.groups.world, plan.cluster, tuning=plan.scenario.software.nccl
+        )
         write_optimizer(
             self.script,
             share,
@@ -388,7 +390,9 @@ class _StepWriter:
         if not (model.tied_embeddings or model.mtp_layers) or plan.ends_meet or self.index not in ends:
             return
         size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
-        transfer = collective_transfer("all_reduce", size, plan.groups.embedding, plan.cluster)
+        transfer = collective_transfer(
+            "all_reduce", size, plan.groups.embedding, plan.cluster, tuning=plan.scenario.software.nccl
+        )
         work = Collective("all_reduce", "embedding", transfer)
         self.script.wait(
             self.script.beside(

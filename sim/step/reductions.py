@@ -25,11 +25,11 @@ def gradients_of(plan: Plan, index: int) -> Gradients:
     group = groups.shards if hybrid else groups.dp
 
     def over_replicas(size: float) -> Transfer:
-        return collective_transfer("all_reduce", size, groups.replicas, cluster, measured)
+        return collective_transfer("all_reduce", size, groups.replicas, cluster, measured, software.nccl)
 
     return Gradients(
         communicator=SHARDS if hybrid else plan.dp_communicator(index),
-        transfer=lambda kind, size: collective_transfer(kind, size, group, cluster, measured),
+        transfer=lambda kind, size: collective_transfer(kind, size, group, cluster, measured, software.nccl),
         element_bytes=plan.shard.grad_bytes,
         wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
         bucket_elements=max(software.bucket_elements, software.bucket_elements_per_replica * groups.dp.ranks),
@@ -45,10 +45,11 @@ def expert_gradients_of(plan: Plan, index: int) -> Gradients:
     """The reductions of experts: over the ranks that hold the same ones."""
     shared, group = gradients_of(plan, index), plan.groups.edp
     cluster, measured = plan.cluster, plan.scenario.cluster.measured_network
+    nccl = plan.scenario.software.nccl
     return replace(
         shared,
         communicator=plan.edp_communicator(index),
-        transfer=lambda kind, size: collective_transfer(kind, size, group, cluster, measured),
+        transfer=lambda kind, size: collective_transfer(kind, size, group, cluster, measured, nccl),
         over_replicas=None,
         reductions=[],
     )

@@ -173,20 +173,22 @@ def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:
             communicator="dp" if whole else SHARDS,
             ranks=groups.shards.ranks,
             transfer=lambda kind, size: collective_transfer(
-                kind, size, groups.shards, plan.cluster, measured
+                kind, size, groups.shards, plan.cluster, measured, software.nccl
             ),
         ),
         replicas=Group(
             communicator=REPLICAS,
             ranks=groups.replicas.ranks,
             transfer=lambda kind, size: collective_transfer(
-                kind, size, groups.replicas, plan.cluster, measured
+                kind, size, groups.replicas, plan.cluster, measured, software.nccl
             ),
         ),
         experts=Group(
             communicator="edp",
             ranks=groups.edp.ranks,
-            transfer=lambda kind, size: collective_transfer(kind, size, groups.edp, plan.cluster, measured),
+            transfer=lambda kind, size: collective_transfer(
+                kind, size, groups.edp, plan.cluster, measured, software.nccl
+            ),
         ),
         gather_bytes=software.gather_bytes or shard.element_bytes,
         reduce_bytes=software.reduce_grad_bytes or shard.grad_bytes,
