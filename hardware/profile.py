@@ -15,29 +15,8 @@ from typing import Any
 import yaml
 
 from .catalogue import unknown_name
-
-
-@dataclass(frozen=True, kw_only=True)
-class Provenance:
-    """Where a constant or a curve comes from.
-
-    ``median_residual`` and ``p90_residual`` are of |predicted / measured - 1| over ``points``
-    measurements; None where nothing was measured. ``ranges`` holds (quantity, lowest, highest) of
-    those measurements. ``carried`` marks what was taken from another GPU or from a document.
-    """
-
-    source: str
-    points: int = 0
-    median_residual: float | None = None
-    p90_residual: float | None = None
-    ranges: tuple[tuple[str, float, float], ...] = ()
-    carried: bool = False
-    note: str = ""
-
-    def covers(self, **quantities: float) -> bool:
-        """Whether every quantity named here lies in its measured range; False where none was measured."""
-        inside = [low <= quantities[name] <= high for name, low, high in self.ranges if name in quantities]
-        return bool(inside) and all(inside)
+from .collective_curve import CollectiveCurve
+from .provenance import Provenance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +99,7 @@ class GpuProfile:
     ``measured_clock_fraction`` and 0; ``step_time_fit`` says how they came about); all else is
     fitted on kernels. ``measured_clock_fraction`` is the clock at which this GPU's own sweeps ran,
     in the same unit: 1 but where a sweep sustained less than the best measured shape.
+    ``collectives`` are groups measured on a user's own cluster; shipped profiles have none.
     """
 
     gpu: str
@@ -131,6 +111,7 @@ class GpuProfile:
     memory: MemoryCurve
     gemm: GemmCurve
     attention: tuple[AttentionCurve, ...]
+    collectives: tuple[CollectiveCurve, ...] = ()
 
     def __hash__(self) -> int:
         # Profiles are part of memo keys; hashing every constant each time would cost more than the lookup.
@@ -188,3 +169,18 @@ def _with_provenance(item: Mapping[str, Any]) -> dict[str, Any]:
     ranges = provenance.pop("ranges", {})
     flat = tuple((name, float(low), float(high)) for name, (low, high) in ranges.items())
     return {**item, "provenance": Provenance(**provenance, ranges=flat)}
+
+
+__all__ = [
+    "AttentionCurve",
+    "CollectiveCurve",
+    "GemmCurve",
+    "GpuProfile",
+    "MemoryCurve",
+    "Provenance",
+    "Rate",
+    "Tile",
+    "load_profile",
+    "profile_from_document",
+    "profile_names",
+]

@@ -237,7 +237,11 @@ class Scenario(_Part):
     schedule: ScheduleChoice
     schedule_options: ScheduleOptions = ScheduleOptions()
     software: Software
-    calibration: tuple[Text, ...] = ()
+    calibration: tuple[Text, ...] = Field(
+        default=(),
+        description="shipped profiles by name, and profile files; a later one overrides an earlier one",
+        examples=[["h100-sxm", "my.profile.yaml"]],
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:

@@ -10,13 +10,14 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...hardware.profile import load_profile
+from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
 from ...schedules.orders.schedule import holders, stage_to_rank
-from ..network.collectives import Seat, collective_transfer, message_transfer
+from ..network.collectives import Seat
 from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
 from .activations import activation_bytes
+from .communication import Communication
 from .groups import Groups, build_groups
 from .parameters import stage_parameters
 from .pipeline import write_step
@@ -43,11 +44,11 @@ class Lowered:
 
 
 def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None) -> Lowered:
-    """Programs of every class of ranks, with the shipped profile of the GPU unless one is given.
+    """Programs of every class of ranks, by the profile that the scenario names unless one is given.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    plan = make_plan(scenario, cluster, profile or load_profile(cluster.gpu.name))
+    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in write_step(plan)),
         communicators=_communicators(plan),
@@ -67,12 +68,17 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     shard, stages = shard_of(scenario), build_stages(scenario)
     groups = build_groups(scenario, cluster, two_way=two_way)
     kernels: dict[Kernel, float] = {}
-    costs = _costs(scenario, cluster, profile, groups, kernels)
+    communication = Communication(
+        cluster=cluster, curves=profile.collectives, measured=scenario.cluster.measured_network
+    )
+    costs = _costs(scenario, cluster, profile, groups, kernels, communication)
     recompute = _partial_recompute(scenario)
     blocks = Blocks(shard=shard, software=scenario.software, costs=costs, recompute=recompute)
     if schedule.weighs:
         sizes = activation_bytes(shard, scenario.software, selective=recompute == "selective")
-        shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
+        shape = weighed_shape(
+            shape, stages, blocks, sizes, _message_s(scenario, communication, shard, groups)
+        )
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
     )
@@ -92,13 +98,14 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         blocks=blocks,
         costs=costs,
         kernels=kernels,
+        communication=communication,
     )
 
 
-def _message_s(scenario: Scenario, cluster: Cluster, shard: Shard, groups: Groups) -> float:
+def _message_s(scenario: Scenario, communication: Communication, shard: Shard, groups: Groups) -> float:
     """A message between neighbouring pipeline ranks, the median of them."""
     size = boundary_bytes(shard, scenario.software)
-    transfers = (message_transfer(size, reach, cluster) for reach in groups.reach)
+    transfers = (communication.message(size, reach) for reach in groups.reach)
     return statistics.median(transfer.solo_s for transfer in transfers)
 
 
@@ -108,9 +115,14 @@ def _partial_recompute(scenario: Scenario) -> str:
 
 
 def _costs(
-    scenario: Scenario, cluster: Cluster, profile: GpuProfile, groups: Groups, kernels: dict[Kernel, float]
+    scenario: Scenario,
+    cluster: Cluster,
+    profile: GpuProfile,
+    groups: Groups,
+    kernels: dict[Kernel, float],
+    communication: Communication,
 ) -> Costs:
-    software, measured = scenario.software, scenario.cluster.measured_network
+    software = scenario.software
 
     def seconds(kernel: Kernel) -> float:
         if kernel not in kernels:
@@ -120,7 +132,7 @@ def _costs(
     host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
     return Costs(
         seconds=seconds,
-        transfer=lambda kind, size: collective_transfer(kind, size, groups.tp, cluster, measured),
+        transfer=lambda kind, size: communication.collective(kind, size, groups.tp),
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
     )

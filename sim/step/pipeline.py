@@ -20,7 +20,6 @@ from ...schedules.messages.point_to_point import (
     point_to_point,
 )
 from ...schedules.orders.action import Action, Kind, actions_of, parts
-from ..network.collectives import collective_transfer, message_transfer
 from ..network.transfer import Transfer
 from . import program
 from .actions import action_blocks, gradients_ready
@@ -79,7 +78,7 @@ class _StepWriter:
 
     def __post_init__(self) -> None:
         plan, software = self.plan, self.plan.scenario.software
-        par, measured = plan.scenario.parallelism, plan.scenario.cluster.measured_network
+        par = plan.scenario.parallelism
         self.messages = Messages(
             script=self.script,
             rule=self.rule,
@@ -93,9 +92,7 @@ class _StepWriter:
         self.overlaps = self.reduces and software.overlap_grad_reduce and not plan.two_way
         self.gradients = Gradients(
             communicator=plan.dp_communicator(self.index),
-            transfer=lambda kind, size: collective_transfer(
-                kind, size, plan.groups.dp, plan.cluster, measured
-            ),
+            transfer=lambda kind, size: plan.communication.collective(kind, size, plan.groups.dp),
             element_bytes=plan.shard.grad_bytes,
             wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
             bucket_elements=software.bucket_elements,
@@ -202,7 +199,7 @@ class _StepWriter:
             mine, other = (plan.groups.first_rank[index] for index in (self.index, part.peer))
             count, size = plan.scenario.software.p2p_messages, self._message_bytes(action)
             distance = reach(mine, other, plan.cluster)
-            transfer = message_transfer(size, distance, plan.cluster, messages=count)
+            transfer = plan.communication.message(size, distance, messages=count)
             self.transfers[key] = self.shared.transfers.setdefault(transfer, transfer)
         return self.transfers[key]
 
@@ -272,7 +269,7 @@ class _StepWriter:
     def _update(self, held: float) -> None:
         """The optimizer, over ``held`` parameters or this rank's share of them."""
         plan = self.plan
-        norm = collective_transfer("all_reduce", 8.0, plan.groups.world, plan.cluster)
+        norm = plan.communication.collective("all_reduce", 8.0, plan.groups.world, scaled=False)
         write_optimizer(
             self.script,
             OptimizerShare(updated=held / plan.groups.dp.ranks if self.sharded else held, held=held),
@@ -288,7 +285,7 @@ class _StepWriter:
         if not plan.scenario.model.tied_embeddings or plan.ends_meet or self.index not in ends:
             return
         size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
-        transfer = collective_transfer("all_reduce", size, plan.groups.embedding, plan.cluster)
+        transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
         work = Collective("all_reduce", "embedding", transfer)
         self.script.wait(
             self.script.beside(

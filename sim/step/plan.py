@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...schedules.orders.action import actions_of
 from ...schedules.orders.schedule import stage_to_rank
 from .actions import Blocks
+from .communication import Communication
 from .groups import Groups
 from .parameters import StageParameters
 from .program import Ending
@@ -31,7 +32,7 @@ class Plan:
     """One step of one scenario: ``stages`` and ``parameters`` by virtual stage, ``orders`` by pipeline rank.
 
     ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the seconds of
-    the distinct kernels of the blocks that have been built.
+    the distinct kernels of the blocks that have been built; ``communication`` knows what was asked of it.
     """
 
     schedule: Schedule
@@ -49,6 +50,7 @@ class Plan:
     blocks: Blocks
     costs: Costs
     kernels: Mapping[Kernel, float]
+    communication: Communication
 
     def held_stages(self, index: int) -> list[int]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""

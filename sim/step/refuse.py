@@ -29,11 +29,6 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} is not modelled yet; known: 0, 1")
     if par.fsdp_shard_size is not None:
         raise NotSupported("parallelism.fsdp_shard_size", "sharding over some ranks is not modelled yet")
-    if scenario.calibration:
-        raise NotSupported(
-            "calibration",
-            "profiles of your own are not read yet; leave it out (each GPU has a shipped one)",
-        )
     _refuse_machine(scenario.cluster)
     if training.precision not in ELEMENT_BYTES:
         known = ", ".join(ELEMENT_BYTES)
