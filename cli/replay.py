@@ -29,8 +29,8 @@ def replay(
     views = ViewFiles(timeline=timeline, trace=trace, spans=spans)
     views.check([program])
 
+    from ..sim.program.check import BrokenProgram
     from ..sim.replay import replay_program
-    from ..sim.step.check_program import BrokenProgram
 
     try:
         result = replay_program(program, progress=status_line())

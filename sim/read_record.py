@@ -33,7 +33,7 @@ def step_work(scenario: Scenario) -> StepWork:
     """Tokens and FLOPs of a step of ``scenario``, all GPUs together."""
     from ..hardware.gpus import get_gpu
     from .model.sizes import model_flops, recomputed_flops
-    from .step.stages import build_stages
+    from .step.layers.stages import build_stages
 
     model, training = scenario.model, scenario.training
     batch, length = training.global_batch, training.seq_length

@@ -1,6 +1,6 @@
 """Programs as data, from end to end: saves what a scenario lowers to, checks and replays what a file holds.
 
-Knows files and scenarios; the format is in step/program_file.py, the checks in step/check_program.py.
+Knows files and scenarios; the format is in program/file.py, the checks in program/check.py.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from .report.result import Assumption, Result
 
 if TYPE_CHECKING:
+    from .program.file import SavedProgram
     from .scenario.models import Scenario
     from .step.lower import Lowered
-    from .step.program_file import SavedProgram
 
 
 def save_program(path: str | Path, scenario: Scenario) -> None:
@@ -34,7 +34,7 @@ def save_program(path: str | Path, scenario: Scenario) -> None:
 def save_lowered(path: str | Path, lowered: Lowered) -> None:
     """Write programs that are at hand already."""
     from .fold.whole import folded
-    from .step.program_file import write_program
+    from .program.file import write_program
 
     document = lowered.plan.scenario.to_document()
     write_program(lowered.programs, path, ranks=folded(lowered).ranks, scenario=document)
@@ -51,9 +51,9 @@ def replay_program(path: str | Path, *, progress: Callable[[str], None] | None =
         ValueError: the file holds no program, or its scenario is not the program's.
         OSError: the file cannot be read.
     """
+    from .program.check import BrokenProgram, check_program
+    from .program.file import read_program
     from .read_record import read_record
-    from .step.check_program import BrokenProgram, check_program
-    from .step.program_file import read_program
 
     say = progress or (lambda _: None)
     clock = [time.perf_counter()]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.sharing import Demand, max_min_rates
 from stepsim.sim.network.transfer import Transfer
-from stepsim.sim.step.program import (
+from stepsim.sim.program.program import (
     Block,
     Collective,
     Compute,

@@ -16,9 +16,9 @@ from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
 from stepsim.sim.fold.refine import Edges, is_equitable, refine
+from stepsim.sim.program.check import program_problems
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.check_program import program_problems
 
 LINKS = ("nvlink.out", "nvlink.in", "nic.out", "nic.in")
 

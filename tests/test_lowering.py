@@ -24,15 +24,15 @@ from small_scenarios import (
 
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.model.sizes import layer_attention_flops
+from stepsim.sim.program.program import Collective, Compute, Exchange, Program
 from stepsim.sim.report.document import result_document
 from stepsim.sim.report.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 from stepsim.sim.software import software_names
+from stepsim.sim.step.layers.shard import ELEMENT_BYTES
+from stepsim.sim.step.layers.stages import build_stages
 from stepsim.sim.step.lower import Lowered
-from stepsim.sim.step.program import Collective, Compute, Exchange, Program
-from stepsim.sim.step.shard import ELEMENT_BYTES
-from stepsim.sim.step.stages import build_stages
 
 law = settings(max_examples=60)
 

@@ -16,7 +16,7 @@ from small_scenarios import layouts, main_gradient_bytes, parameters_of_ranks, s
 from stepsim.sim.report.result import StageMemory
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.shard import ELEMENT_BYTES
+from stepsim.sim.step.layers.shard import ELEMENT_BYTES
 
 STATE = ("weights", "gradients", "optimizer")
 

@@ -24,8 +24,8 @@ from stepsim.schedules.orders.schedule import (
 )
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.program.check import program_problems
 from stepsim.sim.step.bare import ActionTimes, bare_programs
-from stepsim.sim.step.check_program import program_problems
 
 TIMES = Times(forward=5, input_grad=4, weight_grad=3, latency=2)
 

@@ -38,8 +38,8 @@ from stepsim.schedules.orders.schedule import (
 from stepsim.schedules.pipeline import get
 from stepsim.schedules.pipeline.interleaved import overlapped_orders
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.program.check import program_problems
 from stepsim.sim.step.bare import ActionTimes, bare_programs
-from stepsim.sim.step.check_program import program_problems
 
 
 @st.composite

@@ -16,11 +16,11 @@ from small_programs import two_stages, written
 from small_scenarios import layouts, lowered
 
 from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.program.file import SavedProgram, read_program, write_program
+from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, Segment
 from stepsim.sim.replay import save_program
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.step.program import Block, Collective, Compute, Op, Program, Programs, Segment
-from stepsim.sim.step.program_file import SavedProgram, read_program, write_program
 
 AMOUNTS = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 

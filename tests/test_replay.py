@@ -22,14 +22,14 @@ from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.program.check import BrokenProgram, program_problems
+from stepsim.sim.program.program import Collective, Compute, Exchange, Op, Part, Program, Programs
 from stepsim.sim.replay import replay_program, save_program
 from stepsim.sim.report.compare import comparison
 from stepsim.sim.report.document import result_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 from stepsim.sim.step.bare import ActionTimes, bare_programs
-from stepsim.sim.step.check_program import BrokenProgram, program_problems
-from stepsim.sim.step.program import Collective, Compute, Exchange, Op, Part, Program, Programs
 
 NO_MEMORY = {"fits", "peak_memory_bytes", "memory_bytes_per_stage", "memory", "assumptions", "timing"}
 """Keys of the document that a replay cannot know or that tell how the result came about."""

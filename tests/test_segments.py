@@ -12,9 +12,8 @@ from small_scenarios import changed, layouts, lowered
 from stepsim.sim.engine.accounting import iter_spans, rank_time
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
-from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.step.check_program import program_problems
-from stepsim.sim.step.program import (
+from stepsim.sim.program.check import program_problems
+from stepsim.sim.program.program import (
     Block,
     Collective,
     Compute,
@@ -25,7 +24,8 @@ from stepsim.sim.step.program import (
     Programs,
     Segment,
 )
-from stepsim.sim.step.spell_out import spelled_out
+from stepsim.sim.program.spell_out import spelled_out
+from stepsim.sim.scenario.models import Scenario
 
 LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
 SMS = 400  # more than all the collectives of a class together can hold

@@ -13,10 +13,10 @@ from stepsim.sim.engine.critical_path import critical_path
 from stepsim.sim.engine.record import Record, Stretch
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.program.check import program_problems
+from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, Segment
+from stepsim.sim.program.spell_out import spelled_out
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.step.check_program import program_problems
-from stepsim.sim.step.program import Block, Collective, Compute, Op, Program, Programs, Segment
-from stepsim.sim.step.spell_out import spelled_out
 
 NVLINK = (("nvlink.out", 1.0),)
 

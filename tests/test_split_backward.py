@@ -17,15 +17,15 @@ from stepsim.schedules.orders.table_file import write_table
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 from stepsim.sim.step.actions import action_blocks
-from stepsim.sim.step.activations import activation_bytes
 from stepsim.sim.step.bare import ActionTimes, bare_programs
-from stepsim.sim.step.program import Collective, Compute
-from stepsim.sim.step.refusal import NotSupported
+from stepsim.sim.step.state.activations import activation_bytes
 
 SPLIT = ("zb-h1", "zb-h2", "zb", "zb-1p", "zb-2p")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from validation_cases import case_document
 
+from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.software import get_software, software_names
-from stepsim.sim.step.refusal import NotSupported
 from stepsim.sim.validation.case import Case
 from stepsim.sim.validation.preset import RULES, preset_of, reports_first_rank, software_document
 from stepsim.sim.validation.strict import build

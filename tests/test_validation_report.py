@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from validation_cases import case_document, stage_memory, write_cases
 
 from stepsim.sim.report.result import StageMemory
-from stepsim.sim.step.refusal import NotSupported
+from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.validation import predict as prediction
 from stepsim.sim.validation.accuracy_page import accuracy_markdown
 from stepsim.sim.validation.baselines import baselines

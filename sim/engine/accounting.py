@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..report.result import AXES, ActionSpan, Span
-from ..step.program import Collective, Compute, Exchange, Op, Segment
+from ..program.program import Collective, Compute, Exchange, Op, Segment
+from ..report.result import AXES, IN_LAYER, ActionSpan, Span
 from .blocks import block_parts, total
 from .record import Piece, Record, Stretch
 
@@ -102,7 +102,7 @@ def _idle(record: Record, r: int, op: Op, i: int, free: float, start: float, tim
         exposed = sum(last - first for first, last in parts)
         axis = ops[dependency].category
         time.expose(axis if axis != "optimizer" else "dp", exposed)
-        if op.action and axis == "tp":
+        if op.action and axis in IN_LAYER:
             time.busy_s += exposed
         cursor = end
     if start > cursor:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..step.program import Block, Compute, Op, Program, Programs, Segment
+from ..program.program import Block, Compute, Op, Program, Programs, Segment
 from .scope import Left
 
 Beside = tuple[int, int]

@@ -6,7 +6,7 @@ path's parts is the step time.
 
 from __future__ import annotations
 
-from ..step.program import Compute, Op, Segment
+from ..program.program import Compute, Op, Segment
 from .accounting import segment_parts
 from .record import Record
 

@@ -14,7 +14,7 @@ import simpy
 
 from ..network.sharing import Demand, Link
 from ..network.transfer import Transfer, link_names
-from ..step.program import Part, Programs
+from ..program.program import Part, Programs
 from .flows import Flows, call_at_end
 from .ranks import Rank
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import simpy
 
-from ..step.program import Compute
+from ..program.program import Compute
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..step.program import Programs
+from ..program.program import Programs
 from .blocks import SegmentRun
 from .period import step_seconds
 from .scope import Scope, Times

@@ -14,7 +14,7 @@ from typing import Any
 import simpy
 
 from ..network.sharing import Link
-from ..step.program import UNORDERED, Collective, Compute, Exchange, Programs, Segment
+from ..program.program import UNORDERED, Collective, Compute, Exchange, Programs, Segment
 from .blocks import Beside, Rates, Runs
 from .collection import collection_paused
 from .flows import Flows

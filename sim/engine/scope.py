@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
-from ..step.program import UNORDERED, Block, Op, Program, Segment
+from ..program.program import UNORDERED, Block, Op, Program, Segment
 
 if TYPE_CHECKING:
     from .blocks import BlockRun

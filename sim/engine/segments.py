@@ -14,7 +14,7 @@ from typing import Any
 
 import simpy
 
-from ..step.program import Segment
+from ..program.program import Segment
 from .blocks import Runs
 from .flows import Flows
 from .ranks import Rank

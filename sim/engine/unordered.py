@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import simpy
 
-from ..step.program import Exchange
+from ..program.program import Exchange
 from .flows import call_at_end
 from .scope import Scope
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..step.program import Block, Collective, Compute, Exchange, Program, Programs, Segment, Work
-from ..step.spell_out import spell_out
+from ..program.program import Block, Collective, Compute, Exchange, Program, Programs, Segment, Work
+from ..program.spell_out import spell_out
 from .ranks import Ranks, Trouble
 
 if TYPE_CHECKING:

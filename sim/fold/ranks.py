@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..step.program import Exchange, Programs
+from ..program.program import Exchange, Programs
 from ..step.seats import rank_grid
 from .refine import Edges, refine
 
@@ -63,6 +63,7 @@ def ranks_of(lowered: Lowered) -> Ranks:
     _, dp, cp, tp = grid.shape
     instance = {
         "tp": (stage * dp + replica) * cp + part,
+        "cp": (stage * dp + replica) * tp + shard,
         "dp": stage * tp + shard,
         "world": np.zeros(world, dtype=np.int64),
     }

@@ -18,8 +18,8 @@ from .programs import programs_of_classes
 from .ranks import Trouble, ranks_of
 
 if TYPE_CHECKING:
+    from ..program.program import Programs
     from ..step.lower import Lowered
-    from ..step.program import Programs
 
 MOST_RANKS = 4096
 """Ranks that are replayed one by one: a few hundred thousand events and a minute."""

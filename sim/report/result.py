@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 AXES = ("tp", "cp", "ep", "pp", "dp")
 """Axes of parallelism, in the order in which tables show them."""
 
+IN_LAYER = ("tp", "cp", "ep")
+"""Those whose communication is part of a pipeline action, and so of its duration."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -13,15 +13,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, Kind
-from . import ends, layer, loss
-from .parameters import StageParameters
-from .program import Block
-from .stages import Stage
+from ..program.program import Block
+from .layers import layer, loss
+from .layers.stages import Stage
+from .state.parameters import StageParameters
+from .updates import ends
 
 if TYPE_CHECKING:
     from ..software.software import Software
-    from .shard import Shard
-    from .tape import Costs
+    from .layers.shard import Shard
+    from .layers.tape import Costs
 
 
 @dataclass(frozen=True, kw_only=True)

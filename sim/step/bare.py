@@ -9,10 +9,10 @@ from ...schedules.messages.point_to_point import Compute, Exchange, Wait, point_
 from ...schedules.orders.action import Kind, Orders, parts
 from ...schedules.orders.schedule import Placement, Schedule, Shape
 from ..network.transfer import Transfer
-from . import program
+from ..program import program
+from ..program.program import Program, Programs
+from ..program.script import Script
 from .messages import Messages
-from .program import Program, Programs
-from .script import Script
 
 
 @dataclass(frozen=True, kw_only=True)

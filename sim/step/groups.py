@@ -23,12 +23,17 @@ class Groups:
     """
 
     tp: Seat
+    cp: Seat
     dp: Seat
     world: Seat
     embedding: Seat
     reach: tuple[Reach, ...]
     first_rank: tuple[int, ...]
     ranks_per_stage: int
+
+    def along(self, axis: str) -> Seat:
+        """The group whose collectives run inside a layer: tp or cp."""
+        return {"tp": self.tp, "cp": self.cp}[axis]
 
 
 def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False) -> Groups:
@@ -38,6 +43,7 @@ def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False)
     firsts = [int(grid[r, 0, 0, 0]) for r in range(pp)]
     return Groups(
         tp=seat(grid[0, 0, 0, :], cluster),
+        cp=seat(grid[0, 0, :, 0], cluster),
         dp=seat(grid[[0, pp - 1] if two_way else [0], :, :, 0].ravel(), cluster),
         world=seat(grid.ravel(), cluster),
         embedding=seat(grid[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),

@@ -14,19 +14,19 @@ from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.collectives import Seat
+from ..program.program import Program, Programs
 from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
-from .activations import activation_bytes
 from .communication import Communication
 from .groups import Groups, build_groups
-from .parameters import stage_parameters
+from .layers.shard import Shard, boundary_bytes, shard_of
+from .layers.stages import build_stages
+from .layers.tape import Costs, Kernel
 from .pipeline import write_step
 from .plan import Plan
-from .program import Program, Programs
 from .refuse import refuse_unsupported
-from .shard import Shard, boundary_bytes, shard_of
-from .stages import build_stages
-from .tape import Costs, Kernel
+from .state.activations import activation_bytes
+from .state.parameters import stage_parameters
 from .weighing import weighed_shape
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _costs(
     host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
     return Costs(
         seconds=seconds,
-        transfer=lambda kind, size: communication.collective(kind, size, groups.tp),
+        transfer=lambda axis, kind, size: communication.collective(kind, size, groups.along(axis)),
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
     )

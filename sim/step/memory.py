@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..report.result import ActionSpan, StageMemory
-from .activations import activation_bytes, peak_activations
-from .shard import Shard
+from .layers.shard import Shard
+from .state.activations import activation_bytes, peak_activations
 
 if TYPE_CHECKING:
     from .plan import Plan

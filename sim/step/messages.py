@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from ...schedules.messages.point_to_point import Exchange, Recv, Send
 from ...schedules.orders.action import Action
 from ..network.transfer import Transfer
+from ..program import program
+from ..program.program import UNORDERED, Part
+from ..program.script import Script
 from ..software.software import HostSync
-from . import program
-from .program import UNORDERED, Part
-from .script import Script
 
 
 @dataclass(kw_only=True)

@@ -21,17 +21,17 @@ from ...schedules.messages.point_to_point import (
 )
 from ...schedules.orders.action import Action, Kind, actions_of, parts
 from ..network.transfer import Transfer
-from . import program
+from ..program import program
+from ..program.program import Block, Collective, Op, Segment
+from ..program.script import Script
+from ..scenario.refusal import NotSupported
 from .actions import action_blocks, gradients_ready
-from .gradients import Gradients
+from .layers.shard import boundary_bytes
 from .messages import Messages
-from .optimizer import OptimizerShare, write_optimizer
 from .plan import Plan
-from .program import Block, Collective, Op, Segment
-from .refusal import NotSupported
-from .script import Script
 from .seats import reach
-from .shard import boundary_bytes
+from .updates.gradients import Gradients
+from .updates.optimizer import OptimizerShare, write_optimizer
 
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 """Actions after which a stage's gradients of a microbatch are there."""
@@ -218,7 +218,7 @@ class _StepWriter:
         received = [part for part in exchange.parts if isinstance(part, Recv)]
         if not (software.scatter_gather_p2p and received and shard.tp > 1) or shard.sequence_parallel:
             return
-        transfer = plan.costs.transfer("all_gather", shard.hidden_bytes)
+        transfer = plan.costs.transfer("tp", "all_gather", shard.hidden_bytes)
         for _ in received:
             index = self.script.beside(
                 "message all_gather",

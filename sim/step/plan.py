@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import actions_of
 from ...schedules.orders.schedule import stage_to_rank
+from ..program.program import Ending
 from .actions import Blocks
 from .communication import Communication
 from .groups import Groups
-from .parameters import StageParameters
-from .program import Ending
-from .shard import Shard
-from .stages import Stage
-from .tape import Costs, Kernel
+from .layers.shard import Shard
+from .layers.stages import Stage
+from .layers.tape import Costs, Kernel
+from .state.parameters import StageParameters
 from .weighing import overlaps, splits_backward
 
 if TYPE_CHECKING:

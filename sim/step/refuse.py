@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .refusal import NotSupported
-from .shard import ELEMENT_BYTES
+from ..scenario.refusal import NotSupported
+from .layers.shard import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from ...schedules.orders.action import Action, Kind, Orders, Overlap, actions_of
 from ...schedules.orders.schedule import Costs, Memory, Shape
+from ..program.solo import solo_seconds
 from .actions import Blocks, action_blocks
-from .activations import ActivationBytes
-from .solo import solo_seconds
-from .stages import Stage
+from .layers.stages import Stage
+from .state.activations import ActivationBytes
 
 MICROSECOND = 1e-6
 

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ..scenario.refusal import NotSupported
 from ..software import get_software
-from ..step.refusal import NotSupported
 from .case import CaseSoftware
 
 

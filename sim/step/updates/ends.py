@@ -6,12 +6,12 @@ loss is in loss.py.
 
 from __future__ import annotations
 
-from ..software.software import Software
-from .layer import norm, norm_backward
-from .linear import Linear, column_backward, column_forward, column_input_grad, column_weight_grad
-from .program import Block
-from .shard import Shard
-from .tape import Costs, Tape
+from ...program.program import Block
+from ...software.software import Software
+from ..layers.layer import norm, norm_backward
+from ..layers.linear import Linear, column_backward, column_forward, column_input_grad, column_weight_grad
+from ..layers.shard import Shard
+from ..layers.tape import Costs, Tape
 
 
 def embedding_forward(shard: Shard, software: Software, costs: Costs) -> Block:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ...hardware.catalogue import unknown_name
 from ..network.transfer import Transfer
 from ..report.result import RankClass
+from .fields import Entry, Malformed
 from .program import (
     ENDINGS,
     Block,
@@ -29,7 +30,6 @@ from .program import (
     Segment,
     Work,
 )
-from .program_fields import Entry, Malformed
 
 T = TypeVar("T")
 

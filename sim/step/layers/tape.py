@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...kernels.kernel import Attention, Gemm, MemoryBound
-from ..network.transfer import Transfer
-from .program import Block, Collective, Compute, Op
+from ....kernels.kernel import Attention, Gemm, MemoryBound
+from ...network.transfer import Transfer
+from ...program.program import Block, Collective, Compute, Op
 
 Kernel = Gemm | Attention | MemoryBound
 
@@ -19,17 +19,16 @@ KIND = {Gemm: "gemm", Attention: "attention", MemoryBound: "memory-bound"}
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What kernels and tensor-parallel collectives cost on this machine with this software.
+    """What kernels and collectives inside a layer cost on this machine with this software.
 
-    ``seconds(kernel)``; ``transfer(kind, bytes)`` of the TP group; ``host_s`` per kernel launch and
-    ``host_collective_s`` per collective call.
+    ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...);
+    ``host_s`` per kernel launch and ``host_collective_s`` per collective call.
     """
 
     seconds: Callable[[Kernel], float]
-    transfer: Callable[[str, float], Transfer]
+    transfer: Callable[[str, str, float], Transfer]
     host_s: float
     host_collective_s: float
-    tp_communicator: str = "tp"
 
 
 @dataclass
@@ -55,14 +54,28 @@ class Tape:
     def tp(
         self, name: str, kind: str, payload_bytes: float, *, after: int | None = None, wait: bool = True
     ) -> int:
-        """Append a TP collective after kernel ``after`` (default: the last op on the compute stream).
+        """Append a TP collective; see ``collective``."""
+        return self.collective("tp", name, kind, payload_bytes, after=after, wait=wait)
 
-        With ``wait`` the next kernel awaits it; without, the caller joins it later through ``join``.
+    def collective(
+        self,
+        axis: str,
+        name: str,
+        kind: str,
+        payload_bytes: float,
+        *,
+        after: int | None = None,
+        wait: bool = True,
+    ) -> int:
+        """Append a collective of the group along ``axis``, on that axis's stream. Returns its index.
+
+        It starts after op ``after`` (default: the last one on the compute stream) and what ``wait``
+        names. With ``wait`` the next kernel awaits it; without, the caller joins it later.
         """
         start = self.last_kernel() if after is None else after
-        work = Collective(kind, self.costs.tp_communicator, self.costs.transfer(kind, payload_bytes))
+        work = Collective(kind, axis, self.costs.transfer(axis, kind, payload_bytes))
         deps = tuple(sorted({*self.wait, *(() if start < 0 else (start,))}))
-        self.ops.append(Op(name, "tp", "tp", work, deps, host_s=self.costs.host_collective_s))
+        self.ops.append(Op(name, axis, axis, work, deps, host_s=self.costs.host_collective_s))
         index = len(self.ops) - 1
         if wait:
             self.join(index)

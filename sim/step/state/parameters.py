@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .shard import Shard
-from .stages import Stage
+from ..layers.shard import Shard
+from ..layers.stages import Stage
 
 if TYPE_CHECKING:
-    from ..scenario.models import Scenario
+    from ...scenario.models import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)

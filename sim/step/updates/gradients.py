@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...kernels.kernel import MemoryBound
-from ..network.transfer import Transfer
-from .program import Collective, Compute
-from .script import Script
-from .tape import Costs
+from ....kernels.kernel import MemoryBound
+from ...network.transfer import Transfer
+from ...program.program import Collective, Compute
+from ...program.script import Script
+from ..layers.tape import Costs
 
 
 @dataclass(kw_only=True)

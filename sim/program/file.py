@@ -35,10 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from ..report.result import RankClass
+from .fields import Malformed
 from .program import Programs
-from .program_fields import Malformed
-from .program_reader import Reader
-from .program_writer import document_lines
+from .reader import Reader
+from .writer import document_lines
 
 FORMAT = "stepsim-program"
 VERSION = 1

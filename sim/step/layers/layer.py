@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..software.software import Software
+from ...program.program import Block
+from ...software.software import Software
 from .attention_core import attention_backward, attention_forward
 from .linear import (
     Linear,
@@ -22,7 +23,6 @@ from .linear import (
     row_input_grad,
     row_weight_grad,
 )
-from .program import Block
 from .shard import Shard
 from .tape import Costs, Tape
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..scenario.schedules import schedule_named, shape_of
-from .refusal import NotSupported
+from ...scenario.refusal import NotSupported
+from ...scenario.schedules import schedule_named, shape_of
 
 if TYPE_CHECKING:
-    from ..scenario.models import Scenario
+    from ...scenario.models import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...kernels.kernel import Gemm
-from ..software.software import Software
+from ....kernels.kernel import Gemm
+from ...software.software import Software
 from .shard import Shard
 from .tape import Tape
 

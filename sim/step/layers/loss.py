@@ -8,8 +8,8 @@ Bytes count reads (r) and writes (w) at HBM per logit.
 
 from __future__ import annotations
 
-from ..software.software import Software
-from .program import Block
+from ...program.program import Block
+from ...software.software import Software
 from .shard import Shard
 from .tape import Costs, Tape
 

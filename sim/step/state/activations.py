@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..report.result import ActionSpan
-from ..software.software import Software
-from .loss import logits_bytes
-from .shard import Shard
-from .stages import Stage
+from ...report.result import ActionSpan
+from ...software.software import Software
+from ..layers.loss import logits_bytes
+from ..layers.shard import Shard
+from ..layers.stages import Stage
 
 
 @dataclass(frozen=True, kw_only=True)

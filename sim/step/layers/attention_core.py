@@ -5,8 +5,8 @@ Knows which kernels run; their costs are the kernel models'. The projections aro
 
 from __future__ import annotations
 
-from ...kernels.kernel import Attention, Direction, Gemm
-from ..software.software import Software
+from ....kernels.kernel import Attention, Direction, Gemm
+from ...software.software import Software
 from .shard import Shard
 from .tape import Tape
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...kernels.kernel import MemoryBound
-from ..network.transfer import Transfer
-from ..software.software import Software
-from .program import Collective, Compute
-from .script import Script
-from .shard import Shard
-from .tape import Costs
+from ....kernels.kernel import MemoryBound
+from ...network.transfer import Transfer
+from ...program.program import Collective, Compute
+from ...program.script import Script
+from ...software.software import Software
+from ..layers.shard import Shard
+from ..layers.tape import Costs
 
 ADAM_BYTES = 28  # gradient, weight, two moments read; weight, two moments written (FP32)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..scenario.models import Scenario
-    from ..software.software import Software
+    from ...scenario.models import Scenario
+    from ...software.software import Software
 
 ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 """Bytes per element of activations and GEMM inputs, by precision."""

@@ -1,0 +1,1 @@
+"""One transformer layer as kernels and collectives, on one rank's shard."""

@@ -1,0 +1,1 @@
+"""What a rank holds: parameters with their states, and activations."""

@@ -1,0 +1,1 @@
+"""What follows the backward passes: gradient reduction, the optimizer, the end of the step."""
