@@ -47,6 +47,7 @@ def profile_document(profile: GpuProfile) -> dict[str, Any]:
         "corun_slowdown": profile.corun_slowdown,
         "step_time_fit": profile.step_time_fit,
         "measured_clock_fraction": profile.measured_clock_fraction,
+        **({"measured_boost": profile.measured_boost} if profile.measured_boost else {}),
         "kernel_latency_s": profile.kernel_latency_s,
         "memory": {
             "stream_efficiency": memory.stream_efficiency,

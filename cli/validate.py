@@ -23,19 +23,32 @@ def validate(
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")
     ] = None,
     nccl: Annotated[bool, typer.Option("--nccl", help="The files are logs of nccl-tests.")] = False,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="The files are of measured kernels (kind: kernels).")
+    ] = False,
     leave_out: Annotated[
         bool,
-        typer.Option("--leave-out", help="With --nccl: predict each log by a fit on the others alone."),
+        typer.Option(
+            "--leave-out",
+            help="With --nccl or --kernels: predict each log, or family of shapes, by a fit without it.",
+        ),
     ] = False,
 ) -> None:
     """Predict measured cases and show the errors, by source and regime.
 
     Cases that the simulator cannot express are counted as refused, with the reason. With --nccl, predict
-    the time of every size in logs of nccl-tests.
+    the time of every size in logs of nccl-tests; with --kernels, of every measured kernel.
     """
     output_file("--markdown", markdown, (".md",), files)
-    if leave_out and not nccl:
-        raise ValueError("--leave-out needs --nccl: only logs of nccl-tests can be left out of a fit")
+    if nccl and kernels:
+        raise ValueError("--nccl and --kernels: the files are of one kind; give one of both")
+    if leave_out and not (nccl or kernels):
+        raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
+    if kernels:
+        from .validate_kernels import validate_kernels
+
+        validate_kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
+        return
     if nccl:
         from .validate_collectives import validate_logs
 

@@ -18,6 +18,7 @@ and columns, whose operands are read about once per 1,000 FLOPs a byte; L2 holds
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ..hardware.gpu import Gpu
 from ..hardware.profile import GemmCurve, GpuProfile
@@ -29,6 +30,10 @@ _PARTIAL_BYTES = 8.0
 _SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 # Splitting K pays while tiles leave SMs idle; beyond this many waves libraries do not offer it.
 _SPLIT_WAVES = 4
+
+# Streams on which separate products of a batch run (Transformer Engine 2, common/include/transformer_engine/
+# multi_stream.h: num_streams).
+_STREAMS = 4
 
 # Math rate where a row starts off the 16-byte boundary that vector loads need, by the boundary in
 # bytes. That smaller is slower: NVIDIA's guide, section 2.2; the values are unverified.
@@ -44,6 +49,10 @@ _LIKE = {"fp16": "bf16", "tf32": "bf16", "fp4": "fp8"}
 
 def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
     """On-GPU seconds of ``gemm``. Raises ValueError for a dtype that the GPU lacks."""
+    if gemm.separate and gemm.batch > 1:
+        side_by_side = min(_STREAMS, gemm.batch)
+        some_s = gemm_seconds(replace(gemm, batch=side_by_side, separate=False), gpu, profile)
+        return gemm.batch * (some_s / side_by_side + profile.gemm.dispatch_s)
     math_s = _math_seconds(gemm, gpu, profile)
     memory_s = stream_seconds(gemm.hbm_bytes, gpu, profile)
     joined_s: float = math_s * (1.0 + (memory_s / math_s) ** _BLEND) ** (1.0 / _BLEND)

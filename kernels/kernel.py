@@ -25,7 +25,9 @@ class Gemm:
     """``batch`` independent products of an m x k by a k x n matrix.
 
     ``out_bytes`` is the size of one output element; ``accumulate`` adds into an output that is
-    already there and so reads it (the FP32 main gradient of a weight-gradient GEMM).
+    already there and so reads it (the FP32 main gradient of a weight-gradient GEMM). ``separate``:
+    each product is a kernel of its own, as Transformer Engine's grouped GEMM calls cuBLAS once a group,
+    on four streams; else all tiles of the batch share the waves of one kernel.
 
     >>> Gemm(m=4096, n=512, k=2048).flops
     8589934592.0
@@ -38,6 +40,7 @@ class Gemm:
     batch: int = 1
     out_bytes: int = 2
     accumulate: bool = False
+    separate: bool = False
 
     @property
     def flops(self) -> float:
