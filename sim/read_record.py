@@ -33,14 +33,23 @@ def step_work(scenario: Scenario) -> StepWork:
     """Tokens and FLOPs of a step of ``scenario``, all GPUs together."""
     from ..hardware.gpus import get_gpu
     from .model.sizes import model_flops, recomputed_flops
+    from .step.layers.recompute import OPERATORS, recomputed_parts
     from .step.layers.stages import build_stages
 
     model, training = scenario.model, scenario.training
     batch, length = training.global_batch, training.seq_length
     full = sum(stage.recomputed for stage in build_stages(scenario))
-    attention = model.num_layers - full if training.recompute == "selective" else 0
+    rest, parts = model.num_layers - full, recomputed_parts(training)
     needed = model_flops(model, batch, length)
-    again = recomputed_flops(model, batch, length, full_layers=full, attention_layers=attention)
+    again = recomputed_flops(
+        model,
+        batch,
+        length,
+        full_layers=full,
+        attention_layers=rest if "core_attn" in parts else 0,
+        mlp_layers=rest if "mlp" in parts else 0,
+        operator_layers=rest if parts == OPERATORS else 0,
+    )
     peak = get_gpu(scenario.cluster.gpu).peak_flops
     return StepWork(
         tokens_per_step=float(batch * length),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.model.model import Model
-from stepsim.sim.program.program import Op, Program, Segment
+from stepsim.sim.program.program import Collective, Op, Program, Segment
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import ClusterSpec, Parallelism, Scenario, Training
 from stepsim.sim.scenario.schedules import schedule_named, shape_of
@@ -59,7 +59,7 @@ def scenario(**fields: Any) -> Scenario:
             continue
         document[next(b for b, kind in BLOCKS.items() if name in kind.model_fields)][name] = value
     par, training = document["parallelism"], document["training"]
-    document["cluster"].setdefault("gpus", par["tp"] * par["pp"] * par["dp"])
+    document["cluster"].setdefault("gpus", par["tp"] * par["pp"] * par["dp"] * par.get("cp", 1))
     training["global_batch"] = training["micro_batch"] * par["dp"] * microbatches
     return scenario_from_document(document, "small")
 
@@ -149,6 +149,15 @@ def every_op(program: Program) -> Iterator[tuple[Op, int]]:
                     yield inner, count
         else:
             yield op, 1
+
+
+def payloads(program: Program, category: str) -> Counter[str]:
+    """Payload bytes by kind of collective."""
+    found: Counter[str] = Counter()
+    for op, count in every_op(program):
+        if op.category == category and isinstance(op.work, Collective):
+            found[op.work.kind] += count * op.work.transfer.bytes
+    return found
 
 
 def layer_parameters(model: Model, tp: int) -> float:

@@ -176,7 +176,7 @@ def test_what_is_carried_does_not_depend_on_the_own_points(shared: Path) -> None
 
 
 def test_public_timings_left_out(shared: Path) -> None:
-    """Whole families left out: A100 and all attention within 8 % in the median and 20 % at the 90th percentile."""
+    """With whole families left out: A100 and all attention within 8 and 20 %."""
     files = [shared / "data" / "kernels.yaml"]
     asked = [m for m in read_measurements(files) if m.operation == "attention" or m.gpu.startswith("A100")]
     rows = left_out_rows(asked, all_measurements(files))

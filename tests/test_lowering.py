@@ -19,6 +19,7 @@ from small_scenarios import (
     main_gradient_bytes,
     microbatches_of,
     parameters_of_ranks,
+    payloads,
     scenario,
 )
 
@@ -84,15 +85,6 @@ def test_every_stage_runs_every_microbatch_once_each_way(run: Scenario) -> None:
 
 
 # Bytes of data parallelism -------------------------------------------------------------------------
-
-
-def payloads(program: Program, category: str) -> Counter[str]:
-    """Payload bytes by kind of collective."""
-    found: Counter[str] = Counter()
-    for op, count in every_op(program):
-        if op.category == category and isinstance(op.work, Collective):
-            found[op.work.kind] += count * op.work.transfer.bytes
-    return found
 
 
 @law

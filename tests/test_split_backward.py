@@ -25,7 +25,8 @@ from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 from stepsim.sim.step.actions import action_blocks
 from stepsim.sim.step.bare import ActionTimes, bare_programs
-from stepsim.sim.step.state.activations import activation_bytes
+from stepsim.sim.step.layers.recompute import NOTHING
+from stepsim.sim.step.state.activations import activation_bytes, layer_bytes
 
 SPLIT = ("zb-h1", "zb-h2", "zb", "zb-1p", "zb-2p")
 
@@ -83,8 +84,8 @@ def test_between_the_halves_only_operands_are_held(heads: int, batch: int, lengt
         seq_length=length,
     )
     plan = lowered(run).plan
-    held = activation_bytes(plan.shard, run.software, selective=False)
-    assert held.layer_operands == 32 * length * batch * h
+    held = layer_bytes(plan.shard, run.software, NOTHING)
+    assert held.operands == 32 * length * batch * h
 
 
 @settings(max_examples=60)
@@ -243,7 +244,7 @@ def test_a_search_is_told_of_the_median_stage() -> None:
     """Whole microseconds and bytes of the kernel model; I lets go of what W does not need."""
     run = a_pipeline("zb", num_layers=14, stage_split=(2, 4, 4, 4), software="nanotron-2024", seq_length=1024)
     plan = lowered(run).plan
-    middle, sizes = plan.stages[1], activation_bytes(plan.shard, run.software, selective=False)
+    middle, sizes = plan.stages[1], activation_bytes(plan.shard, run.software)
     shape = plan.shape
     blocks = action_blocks(Action(0, Kind.FORWARD, 0), middle, plan.blocks)
     seconds = sum(count * op.work.seconds for block, count in blocks for op in block.ops)  # type: ignore[union-attr]
@@ -258,7 +259,7 @@ def test_a_search_is_told_of_the_median_stage() -> None:
 
 def test_the_head_keeps_its_input_and_the_gradient_of_its_logits() -> None:
     plan = lowered(a_pipeline("zb")).plan
-    held = activation_bytes(plan.shard, plan.scenario.software, selective=False)
+    held = activation_bytes(plan.shard, plan.scenario.software)
     tokens = plan.shard.tokens
     assert held.head_operands == 2 * tokens * (plan.shard.hidden + plan.shard.vocabulary)
 

@@ -61,9 +61,12 @@ def ranks_of(lowered: Lowered) -> Ranks:
     place[grid.ravel()] = np.indices(grid.shape).reshape(4, world).T
     stage, replica, part, shard = place.T
     _, dp, cp, tp = grid.shape
+    heads = lowered.plan.shard.cp_a2a
     instance = {
         "tp": (stage * dp + replica) * cp + part,
         "cp": (stage * dp + replica) * tp + shard,
+        "cp.heads": ((stage * dp + replica) * cp + part // heads) * tp + shard,
+        "cp.ring": ((stage * dp + replica) * cp + part % heads) * tp + shard,
         "dp": stage * tp + shard,
         "world": np.zeros(world, dtype=np.int64),
     }

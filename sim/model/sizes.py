@@ -111,15 +111,28 @@ def recomputed_flops(
     *,
     full_layers: int = 0,
     attention_layers: int = 0,
+    mlp_layers: int = 0,
+    operator_layers: int = 0,
     causal: bool = False,
 ) -> float:
     """FLOPs of running layers again in the backward pass: what HFU counts besides ``model_flops``.
 
-    ``full_layers`` run whole, ``attention_layers`` only their scores and weighted sum (selective).
+    ``full_layers`` run whole, ``attention_layers`` only their scores and weighted sum (selective),
+    ``mlp_layers`` only their MLP, ``operator_layers`` every second of their matrices (K, the projection
+    and a second branch).
     """
     tokens = float(global_batch * seq_length)
+    branches = MLP_INPUT_BRANCHES[model.mlp]
+    mlp = 2.0 * tokens * model.hidden_size * (branches + 1) * model.ffn_hidden_size
+    keys = model.num_query_groups * model.kv_channels
+    second = keys + attention_width(model) + (branches - 1) * model.ffn_hidden_size
     attention = layer_attention_flops(model, tokens, seq_length, causal=causal)
-    return full_layers * (layer_matrix_flops(model, tokens) + attention) + attention_layers * attention
+    return (
+        full_layers * (layer_matrix_flops(model, tokens) + attention)
+        + attention_layers * attention
+        + mlp_layers * mlp
+        + operator_layers * 2.0 * tokens * model.hidden_size * second
+    )
 
 
 def _require_dense(model: Model) -> None:

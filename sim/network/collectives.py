@@ -35,11 +35,15 @@ REFERENCE_BYTES = float(1 << 30)
 def collective_transfer(
     kind: str, payload_bytes: float, seat: Seat, cluster: Cluster, measured: MeasuredNetwork | None = None
 ) -> Transfer:
-    """``kind`` is all_reduce, all_gather, reduce_scatter or ring_step (one neighbour to the next)."""
+    """``kind`` is all_reduce, all_gather, reduce_scatter, all_to_all, or one neighbour to the next: ring_step
+    (userbuffers in an NVLink domain), neighbours (NCCL's send and receive, over whatever lies between).
+    """
     if seat.ranks == 1:
         return Transfer(0.0, 0.0, math.inf)
     if kind == "ring_step":
         return ring_step_transfer(payload_bytes, cluster)
+    if kind == "neighbours":
+        return neighbour_transfer(payload_bytes, seat, cluster)
     ratio = _measured_ratio(kind, seat, cluster, measured)
     curve = chosen(curves(kind, seat, cluster, collective_constants(), ratio), payload_bytes)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
@@ -87,13 +91,24 @@ def collective_curve(
 
 def _neighbours(payload_bytes: float, seat: Seat, cluster: Cluster) -> Curve:
     """nccl-tests' sendrecv: each rank sends to the next; where some cross to another domain, those decide."""
-    reach: Reach = "fabric" if seat.units > 1 else "unit"
-    if not on_network(seat, cluster):
-        reach = "domain" if seat.domains == 1 else "host"
+    reach = _farthest(seat, cluster)
     sent = message_transfer(payload_bytes, reach, cluster)
     link = {"domain": "nvlink", "host": "pcie"}.get(reach, "nic")
     nvlink, nic = float(link == "nvlink"), float(link == "nic")
     return Curve("pairs", "Simple", sent.latency_s, 1 / sent.ceiling_bytes_per_s, 0.0, nvlink, nic, link)
+
+
+def _farthest(seat: Seat, cluster: Cluster) -> Reach:
+    if not on_network(seat, cluster):
+        return "domain" if seat.domains == 1 else "host"
+    return "fabric" if seat.units > 1 else "unit"
+
+
+def neighbour_transfer(payload_bytes: float, seat: Seat, cluster: Cluster) -> Transfer:
+    """Every rank of a ring sends to the next and receives from the one before; the farthest hop decides."""
+    sent = message_transfer(payload_bytes, _farthest(seat, cluster), cluster)
+    weights = tuple((f"{link}.{way}", share) for link, share in sent.weights for way in ("out", "in"))
+    return Transfer(sent.latency_s, payload_bytes, sent.ceiling_bytes_per_s, weights, sent.sms)
 
 
 def ring_step_transfer(payload_bytes: float, cluster: Cluster) -> Transfer:

@@ -45,6 +45,7 @@ def findings(
         wrong_sizes += tensor_parallel_divides(model, parallelism)
         found += [*experts_fit(model, parallelism), *layers_fit_stages(model, parallelism)]
         found += recompute_fits(model, parallelism, training) if training else ()
+        found += heads_exchange(model, parallelism)
     if cluster and parallelism:
         wrong_sizes = wrong_sizes or list(world_size_matches(cluster, parallelism))
     if wrong_sizes:  # what follows from tp, dp or gpus would say nothing new
@@ -218,6 +219,20 @@ def shards_fit(model: Model | None, par: Parallelism) -> Iterator[Finding]:
     if model and model.moe and (ranks * par.tp) % experts:
         message = f"ep × etp = {experts} must divide tp × cp × dp = {ranks * par.tp}"
         yield Finding(path=("parallelism", "ep"), message=message)
+
+
+def heads_exchange(model: Model, par: Parallelism) -> Iterator[Finding]:
+    """Ranks that exchange heads for tokens are a part of the cp group, and share a TP rank's heads."""
+    a2a, path = par.cp_a2a, ("parallelism", "cp_a2a")
+    if a2a is None:
+        return
+    heads = model.num_attention_heads // par.tp
+    if par.cp % a2a:
+        message = f"{a2a} must divide cp = {par.cp}; it can be {choices(divisors(par.cp))}"
+        yield Finding(path=path, message=message)
+    elif heads % a2a:
+        message = f"{a2a} must divide the {heads} heads of a TP rank; it can be {choices(divisors(heads))}"
+        yield Finding(path=path, message=message)
 
 
 def batch_divides(par: Parallelism, training: Training, *, grouped: bool) -> Iterator[Finding]:

@@ -153,6 +153,10 @@ class Parallelism(_Part):
     pp: Count = Field(default=1, description="pipeline stages")
     vpp: Count = Field(default=1, description="model chunks per pipeline stage")
     cp: Count = Field(default=1, description="context parallel size")
+    cp_a2a: Count | None = Field(
+        default=None,
+        description="ranks of a cp group that exchange heads (Ulysses); default: as the software does",
+    )
     ep: Count = Field(default=1, description="expert parallel size")
     etp: Count = Field(default=1, description="tensor parallel size of the experts")
     dp: Count = Field(description="data parallel size; default: gpus / (tp * pp * cp)")

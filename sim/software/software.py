@@ -17,6 +17,7 @@ SplitPointToPoint = Literal["async", "torch"]
 OverlappedPointToPoint = Literal["async", "batched", "torch"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered"]
 HostSync = Literal["never", "receive", "always"]
+ContextComm = Literal["p2p", "all_gather", "a2a"]
 TpOverlap = Literal["userbuffers", "local-shard"]
 
 
@@ -65,6 +66,7 @@ class Software(BaseModel):
         True  # backward gathers the input of a column-parallel layer again (Korthikanti 2022)
     )
     tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
+    cp_comm: ContextComm = "p2p"  # how context parallelism brings queries and keys together
     point_to_point: PointToPoint = "blocking"
     split_point_to_point: SplitPointToPoint = (
         "async"  # of schedules with runtimes of their own: split backwards, several chunks not interleaved

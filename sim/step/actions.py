@@ -7,14 +7,15 @@ them (layer.py, ends.py, loss.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, Kind
 from ..program.program import Block
 from .layers import layer, loss
+from .layers.kinds import LayerKind, LayerRun
+from .layers.recompute import Recompute
 from .layers.stages import Stage
 from .state.parameters import StageParameters
 from .updates import ends
@@ -24,118 +25,117 @@ if TYPE_CHECKING:
     from .layers.shard import Shard
     from .layers.tape import Costs
 
+BuildEnd = Callable[["Shard", "Software", "Costs"], Block]
+BuildLayer = Callable[["Shard", "Software", "Costs", Recompute], Block]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
     """The distinct blocks of a model on this machine, each built when it is first asked for.
 
-    ``recompute`` of the layers that are not recomputed in full: none or selective.
+    ``shard`` is that of all layers; a kind of layer has its own (Shard.of).
     """
 
     shard: Shard
     software: Software
     costs: Costs
-    recompute: str
+    ends: dict[BuildEnd, Block] = field(default_factory=dict)
+    layers: dict[tuple[BuildLayer, LayerKind, Recompute], Block] = field(default_factory=dict)
 
-    @cached_property
-    def embedding_forward(self) -> Block:
-        return ends.embedding_forward(self.shard, self.software, self.costs)
+    def end(self, build: BuildEnd) -> Block:
+        """A block of an end of the model: embedding, head or loss."""
+        if build not in self.ends:
+            self.ends[build] = build(self.shard, self.software, self.costs)
+        return self.ends[build]
 
-    @cached_property
-    def embedding_backward(self) -> Block:
-        return ends.embedding_backward(self.shard, self.software, self.costs)
-
-    @cached_property
-    def layer_forward(self) -> Block:
-        return layer.forward_block(self.shard, self.software, self.costs)
-
-    @cached_property
-    def layer_backward(self) -> Block:
-        return layer.backward_block(self.shard, self.software, self.costs, self.recompute)
-
-    @cached_property
-    def layer_backward_recomputed(self) -> Block:
-        return layer.backward_block(self.shard, self.software, self.costs, "full")
-
-    @cached_property
-    def layer_input_grad(self) -> Block:
-        return layer.input_grad_block(self.shard, self.software, self.costs, self.recompute)
-
-    @cached_property
-    def layer_input_grad_recomputed(self) -> Block:
-        return layer.input_grad_block(self.shard, self.software, self.costs, "full")
-
-    @cached_property
-    def layer_weight_grad(self) -> Block:
-        return layer.weight_grad_block(self.shard, self.software, self.costs)
-
-    @cached_property
-    def head_forward(self) -> Block:
-        return ends.head_forward(self.shard, self.software, self.costs)
-
-    @cached_property
-    def head_backward(self) -> Block:
-        return ends.head_backward(self.shard, self.software, self.costs)
-
-    @cached_property
-    def head_input_grad(self) -> Block:
-        return ends.head_input_grad(self.shard, self.software, self.costs)
-
-    @cached_property
-    def head_weight_grad(self) -> Block:
-        return ends.head_weight_grad(self.shard, self.software, self.costs)
-
-    @cached_property
-    def loss_forward(self) -> Block:
-        return loss.loss_forward(self.shard, self.software, self.costs)
-
-    @cached_property
-    def loss_backward(self) -> Block:
-        return loss.loss_backward(self.shard, self.software, self.costs)
+    def layer(self, build: BuildLayer, run: LayerRun) -> Block:
+        """A block of each layer of ``run``."""
+        key = build, run.kind, run.recompute
+        if key not in self.layers:
+            self.layers[key] = build(self.shard.of(run.kind), self.software, self.costs, run.recompute)
+        return self.layers[key]
 
 
-# The layers recomputed in full are a stage's first, so backward reaches them last. The table's gradient
-# comes with the input gradient: autograd does not put it off.
-_PARTS = {
-    Kind.FORWARD: (
-        ("embedding_forward", "embedding", ""),
-        ("layer_forward", "layers", ""),
-        ("head_forward", "head", ""),
-        ("loss_forward", "loss", ""),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """Blocks at an end of the model: how often a stage runs one (``part``), whose gradients it ``gives``."""
+
+    build: BuildEnd
+    part: str
+    gives: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """What a kind of action runs: ends, layers (last first in ``reverse``), ends."""
+
+    layer: BuildLayer
+    before: tuple[_Ends, ...] = ()
+    after: tuple[_Ends, ...] = ()
+    reverse: bool = True
+    gives: bool = False
+
+
+# The table's gradient comes with the input gradient: autograd does not put it off.
+_PASSES = {
+    Kind.FORWARD: _Pass(
+        before=(_Ends(build=ends.embedding_forward, part="embedding"),),
+        layer=layer.forward_block,
+        after=(
+            _Ends(build=ends.head_forward, part="head"),
+            _Ends(build=loss.loss_forward, part="loss"),
+        ),
+        reverse=False,
     ),
-    Kind.BACKWARD: (
-        ("loss_backward", "loss", ""),
-        ("head_backward", "head", "head"),
-        ("layer_backward", "plain", "layer"),
-        ("layer_backward_recomputed", "recomputed", "layer"),
-        ("embedding_backward", "embedding", "embedding"),
+    Kind.BACKWARD: _Pass(
+        before=(
+            _Ends(build=loss.loss_backward, part="loss"),
+            _Ends(build=ends.head_backward, part="head", gives="head"),
+        ),
+        layer=layer.backward_block,
+        after=(_Ends(build=ends.embedding_backward, part="embedding", gives="embedding"),),
+        gives=True,
     ),
-    Kind.INPUT_GRAD: (
-        ("loss_backward", "loss", ""),
-        ("head_input_grad", "head", ""),
-        ("layer_input_grad", "plain", ""),
-        ("layer_input_grad_recomputed", "recomputed", ""),
-        ("embedding_backward", "embedding", ""),
+    Kind.INPUT_GRAD: _Pass(
+        before=(
+            _Ends(build=loss.loss_backward, part="loss"),
+            _Ends(build=ends.head_input_grad, part="head"),
+        ),
+        layer=layer.input_grad_block,
+        after=(_Ends(build=ends.embedding_backward, part="embedding"),),
     ),
-    Kind.WEIGHT_GRAD: (
-        ("head_weight_grad", "head", "head"),
-        ("layer_weight_grad", "layers", "layer"),
+    Kind.WEIGHT_GRAD: _Pass(
+        before=(_Ends(build=ends.head_weight_grad, part="head", gives="head"),),
+        layer=layer.weight_grad_block,
+        gives=True,
     ),
 }
-"""By kind of action, what runs: the block, how often a stage runs it, whose gradients are ready then."""
 
 
 def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[Block, int], ...]:
     """Blocks of ``action`` in the order in which they run, each with its count."""
+    step = _PASSES[action.kind]
     return tuple(
-        (getattr(blocks, block), count)
-        for block, part, _ in _PARTS[action.kind]
-        if (count := int(getattr(stage, part)))
+        (blocks.end(part.build), count)
+        if isinstance(part, _Ends)
+        else (blocks.layer(step.layer, part), count)
+        for part, count in _parts(step, stage)
     )
 
 
 def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -> Iterator[float]:
     """Parameters whose gradients each block of ``action_blocks`` completes, where the action is the last."""
-    for _, part, gives in _PARTS[action.kind]:
-        if getattr(stage, part):
-            yield getattr(parameters, gives) if gives else 0.0
+    step = _PASSES[action.kind]
+    for part, _ in _parts(step, stage):
+        if isinstance(part, _Ends):
+            yield getattr(parameters, part.gives) if part.gives else 0.0
+        else:
+            yield parameters.layer(part.kind) if step.gives else 0.0
+
+
+def _parts(step: _Pass, stage: Stage) -> Iterator[tuple[_Ends | LayerRun, int]]:
+    """What of ``step`` a stage has, each with its count."""
+    runs = reversed(stage.runs) if step.reverse else stage.runs
+    for part in (*step.before, *runs, *step.after):
+        if count := int(getattr(stage, part.part)) if isinstance(part, _Ends) else part.count:
+            yield part, count

@@ -24,6 +24,8 @@ class Groups:
 
     tp: Seat
     cp: Seat
+    cp_heads: Seat
+    cp_ring: Seat
     dp: Seat
     world: Seat
     embedding: Seat
@@ -32,18 +34,21 @@ class Groups:
     ranks_per_stage: int
 
     def along(self, axis: str) -> Seat:
-        """The group whose collectives run inside a layer: tp or cp."""
-        return {"tp": self.tp, "cp": self.cp}[axis]
+        """A group whose collectives run inside a layer; a cp group may be cut in two ways at once."""
+        return {"tp": self.tp, "cp": self.cp, "cp.heads": self.cp_heads, "cp.ring": self.cp_ring}[axis]
 
 
 def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False) -> Groups:
     """Slice the rank grid along each axis and seat the groups."""
+    heads = scenario.parallelism.cp_a2a or 1
     grid = rank_grid(scenario.parallelism)
     pp = grid.shape[0]
     firsts = [int(grid[r, 0, 0, 0]) for r in range(pp)]
     return Groups(
         tp=seat(grid[0, 0, 0, :], cluster),
         cp=seat(grid[0, 0, :, 0], cluster),
+        cp_heads=seat(grid[0, 0, :heads, 0], cluster),
+        cp_ring=seat(grid[0, 0, ::heads, 0], cluster),
         dp=seat(grid[[0, pp - 1] if two_way else [0], :, :, 0].ravel(), cluster),
         world=seat(grid.ravel(), cluster),
         embedding=seat(grid[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),

@@ -72,13 +72,11 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         cluster=cluster, curves=profile.collectives, measured=scenario.cluster.measured_network
     )
     costs = _costs(scenario, cluster, profile, groups, kernels, communication)
-    recompute = _partial_recompute(scenario)
-    blocks = Blocks(shard=shard, software=scenario.software, costs=costs, recompute=recompute)
+    blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
     if schedule.weighs:
-        sizes = activation_bytes(shard, scenario.software, selective=recompute == "selective")
-        shape = weighed_shape(
-            shape, stages, blocks, sizes, _message_s(scenario, communication, shard, groups)
-        )
+        sizes = activation_bytes(shard, scenario.software)
+        message_s = _message_s(scenario, communication, shard, groups)
+        shape = weighed_shape(shape, stages, blocks, sizes, message_s)
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
     )
@@ -107,11 +105,6 @@ def _message_s(scenario: Scenario, communication: Communication, shard: Shard, g
     size = boundary_bytes(shard, scenario.software)
     transfers = (communication.message(size, reach) for reach in groups.reach)
     return statistics.median(transfer.solo_s for transfer in transfers)
-
-
-def _partial_recompute(scenario: Scenario) -> str:
-    recompute = scenario.training.recompute
-    return "selective" if recompute == "selective" else "none"
 
 
 def _costs(

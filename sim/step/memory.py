@@ -32,8 +32,7 @@ def memory_of(plan: Plan, actions: Sequence[ActionSpan]) -> tuple[StageMemory, .
 
 def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan]) -> StageMemory:
     software = plan.scenario.software
-    selective = plan.scenario.training.recompute == "selective"
-    sizes = activation_bytes(plan.shard, software, selective=selective)
+    sizes = activation_bytes(plan.shard, software)
     static, lazy = static_terms(plan, r), {}
     if not software.persistent_gradients:
         lazy = {s: plan.parameters[s].total * gradient_bytes(plan) for s in plan.held_stages(r)}

@@ -240,9 +240,8 @@ class _StepWriter:
         held = plan.held_stages(self.index)
         for s in sorted(held) if plan.two_way else held:
             parameters = plan.parameters[s]
-            units = [parameters.embedding] * bool(parameters.embedding) + [
-                parameters.layer
-            ] * parameters.layers
+            units = [parameters.embedding] * bool(parameters.embedding)
+            units += [parameters.layer(kind) for kind in plan.stages[s].kinds]
             units += [parameters.head] * (plan.stages[s].head)
             self.gathers[s] = [
                 self.gradients.gather_parameters(self.script, size, plan.shard.element_bytes, after=())

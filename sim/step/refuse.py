@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..scenario.refusal import NotSupported
+from .layers.recompute import FULL, OPERATORS, recomputed_parts
 from .layers.shard import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -21,14 +22,28 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported("model.mla", "latent attention is not modelled yet")
     if model.mtp_layers:
         raise NotSupported("model.mtp_layers", "multi-token prediction is not modelled yet")
-    if par.cp > 1:
-        raise NotSupported("parallelism.cp", f"context parallelism (cp {par.cp}) is not modelled yet")
+    heads = model.num_attention_heads // par.tp
+    if par.cp_a2a is None and scenario.software.cp_comm == "a2a" and heads % par.cp:
+        raise NotSupported(
+            "parallelism.cp",
+            f"cp {par.cp} does not divide the {heads} heads of a TP rank, which a2a exchanges",
+        )
+    if par.cp > 1 and scenario.software.attention == "unfused":
+        raise NotSupported(
+            "parallelism.cp", f"cp {par.cp} needs a fused attention kernel; this one is unfused"
+        )
     if par.ep > 1 or par.etp > 1:
         raise NotSupported("parallelism.ep", "expert parallelism is not modelled yet")
     if par.zero > 1:
         raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} is not modelled yet; known: 0, 1")
     if par.fsdp_shard_size is not None:
         raise NotSupported("parallelism.fsdp_shard_size", "sharding over some ranks is not modelled yet")
+    dense = {"core_attn", "layernorm", "mlp"}
+    if parts := recomputed_parts(training) - dense - OPERATORS - FULL:
+        wrong, known = ", ".join(sorted(parts)), ", ".join(sorted(dense))
+        raise NotSupported(
+            "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
+        )
     _refuse_machine(scenario.cluster)
     if training.precision not in ELEMENT_BYTES:
         known = ", ".join(ELEMENT_BYTES)

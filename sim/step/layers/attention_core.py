@@ -7,36 +7,52 @@ from __future__ import annotations
 
 from ....kernels.kernel import Attention, Direction, Gemm
 from ...software.software import Software
+from .context import AttentionKernel, Tile, context_backward, context_forward
 from .shard import Shard
 from .tape import Tape
 
 
 def attention_forward(tape: Tape, shard: Shard, software: Software) -> None:
     """Scores, softmax (and dropout), weighted sum."""
-    if software.attention == "unfused":
+    if shard.cp > 1:
+        context_forward(tape, shard, software, _tiled("attention", software, "forward"))
+    elif software.attention == "unfused":
         _unfused_forward(tape, shard, software)
     else:
-        tape.kernel("attention", _fused(shard, software, "forward"))
+        tape.kernel("attention", _fused(shard, software, "forward", _whole(shard)))
 
 
 def attention_backward(tape: Tape, shard: Shard, software: Software) -> None:
     """Gradients of Q, K and V; a fused kernel recomputes the scores itself."""
-    if software.attention == "unfused":
+    if shard.cp > 1:
+        context_backward(tape, shard, software, _tiled("attention backward", software, "backward"))
+    elif software.attention == "unfused":
         _unfused_backward(tape, shard, software)
     else:
-        tape.kernel("attention backward", _fused(shard, software, "backward"))
+        tape.kernel("attention backward", _fused(shard, software, "backward", _whole(shard)))
 
 
-def _fused(shard: Shard, software: Software, direction: Direction) -> Attention:
+def _whole(shard: Shard) -> Tile:
+    return Tile(queries=shard.sequence, keys=shard.sequence, causal=True)
+
+
+def _tiled(name: str, software: Software, direction: Direction) -> AttentionKernel:
+    def attend(tape: Tape, shard: Shard, tile: Tile) -> None:
+        tape.kernel(name, _fused(shard, software, direction, tile))
+
+    return attend
+
+
+def _fused(shard: Shard, software: Software, direction: Direction, tile: Tile) -> Attention:
     assert software.attention != "unfused"
     return Attention(
         batch=shard.batch,
-        seq_q=shard.sequence,
-        seq_kv=shard.sequence,
+        seq_q=tile.queries,
+        seq_kv=tile.keys,
         heads=shard.heads,
         kv_heads=shard.kv_heads,
         head_dim=shard.head_dim,
-        causal=True,
+        causal=tile.causal,
         dtype="bf16" if shard.dtype == "fp32" else shard.dtype,
         implementation=software.attention,
         direction=direction,

@@ -23,6 +23,7 @@ from .linear import (
     row_input_grad,
     row_weight_grad,
 )
+from .recompute import FULL, NOTHING, OPERATORS, Recompute, title
 from .shard import Shard
 from .tape import Costs, Tape
 
@@ -49,24 +50,24 @@ def linears(shard: Shard, software: Software) -> Linears:
     )
 
 
-def forward_block(shard: Shard, software: Software, costs: Costs) -> Block:
-    """The layer's forward pass."""
+def forward_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
+    """The layer's forward pass: the same whatever of it ``recompute`` runs again later."""
     tape = Tape(costs)
     write_forward(tape, shard, software)
     return tape.block("layer forward")
 
 
-def backward_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
-    """The layer's backward pass; ``recompute`` is none, selective or full."""
+def backward_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
+    """The layer's backward pass, with what of the forward pass it runs again."""
     return _backward(shard, software, costs, recompute, name="backward", split=False)
 
 
-def input_grad_block(shard: Shard, software: Software, costs: Costs, recompute: str) -> Block:
+def input_grad_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
     """The layer's backward pass without the weight gradients, which are put off."""
     return _backward(shard, software, costs, recompute, name="input gradient", split=True)
 
 
-def weight_grad_block(shard: Shard, software: Software, costs: Costs) -> Block:
+def weight_grad_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
     """The weight gradients of the layer's matrices. Attention has none; norms and biases have theirs in I."""
     tape, weights = Tape(costs), linears(shard, software)
     row_weight_grad(tape, weights.second, shard, software)
@@ -77,13 +78,15 @@ def weight_grad_block(shard: Shard, software: Software, costs: Costs) -> Block:
 
 
 def _backward(
-    shard: Shard, software: Software, costs: Costs, recompute: str, *, name: str, split: bool
+    shard: Shard, software: Software, costs: Costs, recompute: Recompute, *, name: str, split: bool
 ) -> Block:
     tape = Tape(costs)
-    if recompute == "full":
+    if recompute == FULL:
         write_forward(tape, shard, software)
-    write_backward(tape, shard, software, recompute_attention=recompute == "selective", split=split)
-    return tape.block(f"layer {name} ({recompute} recompute)")
+    elif recompute == OPERATORS:
+        _operators_again(tape, shard, software)
+    write_backward(tape, shard, software, recompute=recompute, split=split)
+    return tape.block(f"layer {name} ({title(recompute)} recompute)")
 
 
 def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
@@ -104,24 +107,50 @@ def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
     _small_kernels(tape, software)
 
 
+def _operators_again(tape: Tape, shard: Shard, software: Software) -> None:
+    """torchtitan's rule: K, the projection and the second branch are multiplied again.
+
+    Reduced outputs are kept, gathered inputs are not.
+    """
+    weights, h, branch = linears(shard, software), shard.hidden, shard.ffn
+    keys = Linear(name="k again", inputs=h, outputs=shard.kv_heads * shard.head_dim)
+    norm(tape, shard, software)
+    column_forward(tape, (keys,), shard, software)
+    _rope(tape, shard, software)
+    tape.kernel("proj again", weights.proj.forward(shard))
+    _residual(tape, shard, software)
+    norm(tape, shard, software)
+    if shard.gate == 2:
+        column_forward(tape, (Linear(name="fc1 again", inputs=h, outputs=branch),), shard, software)
+    _activation(tape, shard, software)
+
+
 def write_backward(
-    tape: Tape, shard: Shard, software: Software, *, recompute_attention: bool, split: bool = False
+    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute = NOTHING, split: bool = False
 ) -> None:
     """Append the backward pass, last operator first; ``split`` leaves out the matrices' weight gradients."""
     weights = linears(shard, software)
     row, column = (row_input_grad, column_input_grad) if split else (row_backward, column_backward)
     _residual_backward(tape, shard, software)
+    if "mlp" in recompute:  # all of it, as a checkpoint does: the last product too
+        column_forward(tape, weights.first, shard, software)
+        _activation(tape, shard, software)
+        row_forward(tape, weights.second, shard, software)
     row(tape, weights.second, shard, software)
     _activation_backward(tape, shard, software)
+    if "layernorm" in recompute:
+        norm(tape, shard, software)
     column(tape, weights.first, shard, software)
     norm_backward(tape, shard, software)
     _residual_backward(tape, shard, software)
     row(tape, weights.proj, shard, software)
-    if recompute_attention:
+    if "core_attn" in recompute:
         attention_forward(tape, shard, software)
     attention_backward(tape, shard, software)
     _rope(tape, shard, software)
     _rearrange(tape, shard, software)
+    if "layernorm" in recompute:
+        norm(tape, shard, software)
     column(tape, (weights.qkv,), shard, software)
     norm_backward(tape, shard, software)
     _small_kernels(tape, software)

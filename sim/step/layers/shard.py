@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .kinds import LayerKind
+
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
     from ...software.software import Software
@@ -17,7 +19,8 @@ ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 class Shard:
     """Sizes of one rank's share, for one microbatch.
 
-    ``tokens`` is b*s, the rows of every GEMM; ``norm_tokens`` the rows of norms, residuals and
+    ``tokens`` is b*s/cp, the rows of every GEMM; ``sequence`` is whole, ``cp_a2a`` the ranks of the cp
+    group that exchange heads for tokens; ``norm_tokens`` the rows of norms, residuals and
     dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
     ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
     input branches), else 1. ``grad_bytes`` is the size of an element of the gradient that is
@@ -34,6 +37,8 @@ class Shard:
     gate: int
     vocabulary: int
     tp: int
+    cp: int
+    cp_a2a: int
     sequence_parallel: bool
     element_bytes: int
     grad_bytes: int
@@ -43,9 +48,13 @@ class Shard:
     rope: bool
     rms_norm: bool
 
+    def of(self, kind: LayerKind) -> Shard:
+        """The share of a layer of that kind."""
+        return self
+
     @property
     def tokens(self) -> int:
-        return self.batch * self.sequence
+        return self.batch * self.sequence // self.cp
 
     @property
     def norm_tokens(self) -> int:
@@ -60,6 +69,11 @@ class Shard:
     def qkv_width(self) -> int:
         """Columns of the fused QKV projection held here."""
         return (self.heads + 2 * self.kv_heads) * self.head_dim
+
+    @property
+    def kv_bytes(self) -> float:
+        """Bytes of this rank's keys and values."""
+        return float(self.tokens * 2 * self.kv_heads * self.head_dim * self.element_bytes)
 
     @property
     def hidden_bytes(self) -> float:
@@ -106,6 +120,8 @@ def shard_of(scenario: Scenario) -> Shard:
         gate=2 if model.mlp == "swiglu" else 1,
         vocabulary=-(-model.vocab_size // par.tp),
         tp=par.tp,
+        cp=par.cp,
+        cp_a2a=_a2a_ranks(scenario),
         sequence_parallel=par.sequence_parallel and par.tp > 1,
         element_bytes=ELEMENT_BYTES[training.precision],
         grad_bytes=max(scenario.software.main_grad_bytes, ELEMENT_BYTES[training.precision]),
@@ -115,3 +131,11 @@ def shard_of(scenario: Scenario) -> Shard:
         rope=model.position == "rope",
         rms_norm=model.norm == "rmsnorm",
     )
+
+
+def _a2a_ranks(scenario: Scenario) -> int:
+    """Ranks of a cp group that exchange heads: as the layout says, or all of them where the software does."""
+    par = scenario.parallelism
+    if par.cp_a2a is not None:
+        return par.cp_a2a
+    return par.cp if scenario.software.cp_comm == "a2a" else 1

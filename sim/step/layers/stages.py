@@ -7,11 +7,14 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from ...scenario.refusal import NotSupported
 from ...scenario.schedules import schedule_named, shape_of
+from .kinds import LayerKind, LayerRun, joined, layer_kinds
+from .recompute import FULL, recomputed_parts
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
@@ -19,19 +22,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A virtual stage: ``layers`` transformer layers, the first ``recomputed`` of them recomputed in full."""
+    """A virtual stage: its transformer layers in forward order, and which ends of the model it has."""
 
     index: int
-    layers: int
+    runs: tuple[LayerRun, ...]
     embedding: bool
     head: bool
     loss: bool
-    recomputed: int = 0
 
     @property
-    def plain(self) -> int:
-        """Layers that are not recomputed in full."""
-        return self.layers - self.recomputed
+    def layers(self) -> int:
+        """Transformer layers."""
+        return sum(run.count for run in self.runs)
+
+    @property
+    def recomputed(self) -> int:
+        """Layers that are recomputed in full."""
+        return sum(run.count for run in self.runs if run.recompute == FULL)
+
+    @property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """The kind of each layer, in forward order."""
+        return tuple(run.kind for run in self.runs for _ in range(run.count))
 
 
 def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
@@ -51,13 +63,21 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
         layers[-1] -= 1
     else:  # uniform; where layers do not divide, Megatron-like remainders go to the middle stages
         layers = _near_uniform(model.num_layers, count)
-    recomputed = _recomputed_layers(scenario, layers)
     return tuple(
-        Stage(
-            index=i, layers=n, embedding=i == 0, head=i == head, loss=i == count - 1, recomputed=recomputed[i]
-        )
-        for i, n in enumerate(layers)
+        Stage(index=i, runs=runs, embedding=i == 0, head=i == head, loss=i == count - 1)
+        for i, runs in enumerate(_runs(scenario, layers))
     )
+
+
+def _runs(scenario: Scenario, layers: list[int]) -> Iterator[tuple[LayerRun, ...]]:
+    """The layers of each virtual stage; those that are recomputed in full are a stage's first."""
+    parts = recomputed_parts(scenario.training)
+    kinds = iter(layer_kinds(scenario.model))
+    for held, full in zip(layers, _recomputed_layers(scenario, layers), strict=True):
+        yield joined(
+            LayerRun(kind=kind, recompute=FULL if i < full else parts)
+            for i, kind in enumerate(islice(kinds, held))
+        )
 
 
 def _near_uniform(num_layers: int, count: int) -> list[int]:
@@ -97,16 +117,8 @@ def _recomputed_layers(scenario: Scenario, layers: list[int]) -> list[int]:
     recompute = scenario.training.recompute
     if recompute == "full":
         return layers
-    if isinstance(recompute, str):
-        if recompute == "op_selective":
-            raise NotSupported(
-                "training.recompute", "per-operator selective recomputation is not modelled yet"
-            )
+    if isinstance(recompute, str) or recompute.layers is None:
         return [0] * len(layers)
-    if recompute.kind != "full" or recompute.layers is None:
-        raise NotSupported(
-            "training.recompute", "recomputation by module is not modelled yet; known: none, selective, full"
-        )
     # The count is per pipeline stage (a rank), whose virtual stages are filled in order.
     rank_of, shape = schedule_named(scenario.schedule).rank_of, shape_of(scenario)
     left = [recompute.layers] * shape.ranks

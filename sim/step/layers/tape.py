@@ -75,7 +75,8 @@ class Tape:
         start = self.last_kernel() if after is None else after
         work = Collective(kind, axis, self.costs.transfer(axis, kind, payload_bytes))
         deps = tuple(sorted({*self.wait, *(() if start < 0 else (start,))}))
-        self.ops.append(Op(name, axis, axis, work, deps, host_s=self.costs.host_collective_s))
+        stream = axis.partition(".")[0]  # cp.ring and cp.heads are groups of the same stream
+        self.ops.append(Op(name, stream, stream, work, deps, host_s=self.costs.host_collective_s))
         index = len(self.ops) - 1
         if wait:
             self.join(index)

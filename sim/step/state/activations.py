@@ -14,39 +14,61 @@ from dataclasses import dataclass, field
 
 from ...report.result import ActionSpan
 from ...software.software import Software
+from ..layers.kinds import LayerKind, LayerRun
 from ..layers.loss import logits_bytes
+from ..layers.recompute import FULL, OPERATORS, Recompute
 from ..layers.shard import Shard
 from ..layers.stages import Stage
 
 
-@dataclass(frozen=True, kw_only=True)
-class ActivationBytes:
-    """Bytes that one microbatch holds: per layer, and at the ends of the model.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBytes:
+    """Bytes of one layer and microbatch: ``kept`` for backward; ``working`` while it is recomputed.
 
-    ``recomputed_layer`` is what a layer recomputed in full keeps; ``working`` what it holds while it
-    is being recomputed; ``core`` is the same of an attention core that alone is recomputed.
-    ``layer_operands`` and ``head_operands`` are what waits for the weight gradient after the input
-    gradient: the inputs of the matrices, and the gradients of their outputs.
+    ``operands`` is what waits for the weight gradient after the input gradient: the inputs of the
+    matrices, and the gradients of their outputs.
     """
 
-    layer: float
-    recomputed_layer: float
+    kept: float
     working: float
-    core: float
+    operands: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationBytes:
+    """Bytes that one microbatch holds at the ends of the model; ``layer(run)`` those of a layer.
+
+    ``head_operands`` is what waits for the head's weight gradient after its input gradient.
+    """
+
+    shard: Shard
+    software: Software
     embedding: float
     head: float
     logits: float
-    layer_operands: float
     head_operands: float
+    known: dict[tuple[LayerKind, Recompute], LayerBytes] = field(default_factory=dict)
+
+    def layer(self, run: LayerRun) -> LayerBytes:
+        """What each layer of ``run`` holds."""
+        key = run.kind, run.recompute
+        if key not in self.known:
+            self.known[key] = layer_bytes(self.shard.of(run.kind), self.software, run.recompute)
+        return self.known[key]
 
     def kept_by_forward(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
-        layers = stage.plain * self.layer + stage.recomputed * self.recomputed_layer
+        layers = sum(run.count * self.layer(run).kept for run in stage.runs)
         return layers + stage.embedding * self.embedding + stage.head * self.head
 
     def kept_by_input_grad(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage between its input gradient and its weight gradient."""
-        return stage.layers * self.layer_operands + stage.head * self.head_operands
+        layers = sum(run.count * self.layer(run).operands for run in stage.runs)
+        return layers + stage.head * self.head_operands
+
+    def working(self, stage: Stage) -> float:
+        """What a backward on a stage holds besides while it recomputes one layer after the other."""
+        return max((self.layer(run).working for run in stage.runs), default=0.0)
 
 
 @dataclass(kw_only=True)
@@ -65,37 +87,78 @@ class Peak:
         return self.body + self.logits + self.gradients
 
 
-def activation_bytes(shard: Shard, software: Software, *, selective: bool) -> ActivationBytes:
-    """Bytes by place. ``selective`` recomputes the attention core of layers not recomputed in full."""
-    e, tokens, stream = shard.element_bytes, shard.tokens, shard.norm_bytes
-    sharded = shard.sequence_parallel and software.sp_regathers_input
-    gathered = stream if sharded else shard.hidden_bytes  # inputs of column-parallel layers
-    mask = shard.norm_tokens * shard.hidden if shard.dropout else 0.0
-    norms = 2 * stream * (1 if software.fused_norm else 3)  # inputs of both; eager norms keep FP32 copies
-    attention = float(tokens * (shard.qkv_width + shard.attention_width) * e)
-    core = 0.0
-    if software.attention == "unfused":
-        # probabilities; under dropout its mask and its output too
-        core = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
-        attention += 0 if selective else core
-    else:
-        attention += 4.0 * tokens * shard.heads  # log-sum-exp
-    # Every input branch and the product; SiLU's own output where it is a kernel of its own.
-    branches = shard.gate + 1 + (1 if shard.gate == 2 and not software.fused_activation else 0)
-    layer = norms + 2 * gathered + attention + tokens * shard.ffn * e * branches + 2 * mask
+def activation_bytes(shard: Shard, software: Software) -> ActivationBytes:
+    """Bytes by place."""
+    gathered = _gathered(shard, software)
     return ActivationBytes(
-        layer=layer,
-        recomputed_layer=stream,
-        working=layer,
-        core=core if selective else 0.0,
-        embedding=mask,
-        head=stream + gathered,
+        shard=shard,
+        software=software,
+        embedding=_mask(shard),
+        head=shard.norm_bytes + gathered,
         logits=logits_bytes(shard, software),
-        layer_operands=2 * gathered
-        + tokens * (shard.qkv_width + shard.attention_width + shard.ffn * (shard.gate + 1)) * e
-        + 2 * shard.hidden_bytes,
-        head_operands=gathered + tokens * shard.vocabulary * e,
+        head_operands=gathered + shard.tokens * shard.vocabulary * shard.element_bytes,
     )
+
+
+def _gathered(shard: Shard, software: Software) -> float:
+    """Inputs of column-parallel layers."""
+    sharded = shard.sequence_parallel and software.sp_regathers_input
+    return shard.norm_bytes if sharded else shard.hidden_bytes
+
+
+def _mask(shard: Shard) -> float:
+    return float(shard.norm_tokens * shard.hidden) if shard.dropout else 0.0
+
+
+def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> LayerBytes:
+    """Bytes of a layer of which backward runs ``recompute`` again."""
+    e, tokens, stream = shard.element_bytes, shard.tokens, shard.norm_bytes
+    parts = _parts(shard, software)
+    whole = sum(parts.values())
+    operands = (
+        2 * _gathered(shard, software)
+        + tokens * (shard.qkv_width + shard.attention_width + shard.ffn * (shard.gate + 1)) * e
+        + 2 * shard.hidden_bytes
+    )
+    if recompute == FULL:
+        return LayerBytes(kept=stream, working=whole, operands=operands)
+    if recompute == OPERATORS:
+        # the layer's input, Q, V, attention, the first branch, the last product; what was reduced over TP
+        products = tokens * ((shard.heads + shard.kv_heads) * shard.head_dim + shard.ffn) * e
+        streams = (2 + (shard.tp > 1)) * stream
+        kept = streams + products + parts["attention"] + parts["log-sum-exp"]
+        return LayerBytes(kept=kept, working=whole - kept, operands=operands)
+    working = sum(parts[name] for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
+    return LayerBytes(kept=whole - working, working=working, operands=operands)
+
+
+_DROPPED = {
+    "core_attn": frozenset({"scores"}),
+    "layernorm": frozenset({"norm outputs"}),
+    "mlp": frozenset({"branches", "product"}),
+}
+"""By what is run again, the parts of a layer that need not be kept."""
+
+
+def _parts(shard: Shard, software: Software) -> dict[str, float]:
+    """Bytes of what backward needs of a layer, by what it is."""
+    e, tokens = shard.element_bytes, shard.tokens
+    # unfused: probabilities; under dropout their mask and its output too
+    scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
+    fused = software.attention != "unfused"
+    silu = 1 if shard.gate == 2 and not software.fused_activation else 0  # its output, where a kernel's own
+    return {
+        # inputs of both; eager norms keep FP32 copies
+        "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
+        "norm outputs": 2 * _gathered(shard, software),
+        "qkv": float(tokens * shard.qkv_width * e),
+        "attention": float(tokens * shard.attention_width * e),
+        "scores": 0.0 if fused else scores,
+        "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
+        "branches": float(tokens * shard.ffn * e * (shard.gate + silu)),
+        "product": float(tokens * shard.ffn * e),
+        "masks": 2 * _mask(shard),
+    }
 
 
 def peak_activations(
@@ -137,7 +200,7 @@ def _keep(
         held.body += sizes.kept_by_forward(stage)
         held.logits += stage.loss * sizes.logits
     else:
-        held.body += _working(stage, sizes)
+        held.body += sizes.working(stage)
         held.gradients += pending.pop(span.stage, 0.0)
 
 
@@ -146,12 +209,7 @@ def _release(held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes)
     if span.kind == "W":
         held.body -= sizes.kept_by_input_grad(stage)
         return
-    held.body -= sizes.kept_by_forward(stage) + _working(stage, sizes)
+    held.body -= sizes.kept_by_forward(stage) + sizes.working(stage)
     held.logits -= stage.loss * sizes.logits
     if span.kind == "I":
         held.body += sizes.kept_by_input_grad(stage)
-
-
-def _working(stage: Stage, sizes: ActivationBytes) -> float:
-    """What a backward holds while it recomputes."""
-    return sizes.working if stage.recomputed else sizes.core

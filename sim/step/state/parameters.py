@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..layers.kinds import LayerKind
 from ..layers.shard import Shard
 from ..layers.stages import Stage
 
@@ -14,16 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StageParameters:
-    """Elements held by one TP rank: head (with final norm), each layer, embedding (with positions)."""
+    """Elements held by one TP rank: head (with final norm), each layer, embedding (with positions).
+
+    ``layers`` has each kind of layer of the stage with its count and what one of the kind holds.
+    """
 
     head: float
-    layer: float
-    layers: int
+    layers: Mapping[LayerKind, tuple[int, float]]
     embedding: float
+
+    def layer(self, kind: LayerKind) -> float:
+        """Elements of one layer of that kind."""
+        return self.layers[kind][1]
 
     @property
     def total(self) -> float:
-        return self.head + self.layer * self.layers + self.embedding
+        return self.head + sum(count * each for count, each in self.layers.values()) + self.embedding
 
 
 def stage_parameters(stage: Stage, shard: Shard, scenario: Scenario, *, ends_meet: bool) -> StageParameters:
@@ -34,7 +43,8 @@ def stage_parameters(stage: Stage, shard: Shard, scenario: Scenario, *, ends_mee
     positions = scenario.training.seq_length * shard.hidden if scenario.model.position == "learned" else 0
     return StageParameters(
         head=(norm + (0.0 if tied_here else table)) if stage.head else 0.0,
-        layer=shard.layer_parameters,
-        layers=stage.layers,
+        layers={
+            kind: (count, shard.of(kind).layer_parameters) for kind, count in Counter(stage.kinds).items()
+        },
         embedding=table + positions if stage.embedding else 0.0,
     )

@@ -1,0 +1,128 @@
+"""Context parallelism: every way moves the bytes of its closed form and attends to every pair once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_scenarios import every_op, lowered, payloads, scenario
+
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.programs import programs_of_classes
+from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
+from stepsim.sim.program.program import Collective, Compute
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.simulate import simulate
+from stepsim.sim.software import get_software
+
+LAYERS = 2
+MICROBATCHES = 4
+SHAPES = [(1, None), (2, None), (4, None), (8, None), (4, 2), (8, 2), (8, 4), (4, 4)]
+"""cp and how many of its ranks exchange heads."""
+
+
+def run_of(comm: str, cp: int, a2a: int | None = None, **fields: Any) -> Scenario:
+    """Two layers of 8 heads and 4 groups of keys, 1,024 tokens."""
+    software = get_software("megatron-core-2025").model_copy(update={"cp_comm": comm})
+    sizes = {
+        "num_layers": LAYERS,
+        "num_attention_heads": 8,
+        "num_query_groups": 8,
+        "hidden_size": 512,
+        "seq_length": 1024,
+        "micro_batch": 1,
+        "microbatches": MICROBATCHES,
+    }
+    software_fields = {"preset": software.name, "cp_comm": comm}
+    return scenario(**{**sizes, "cp": cp, "cp_a2a": a2a, "software": software_fields, **fields})
+
+
+def attention_flops(run: Scenario) -> float:
+    """Of one rank's step, counting every kernel that runs."""
+    return sum(
+        count * op.work.flops
+        for op, count in every_op(lowered(run).programs.classes[0])
+        if isinstance(op.work, Compute) and op.work.kind == "attention"
+    )
+
+
+@pytest.mark.parametrize("comm", ["p2p", "all_gather", "a2a"])
+@pytest.mark.parametrize(("cp", "a2a"), SHAPES)
+def test_ranks_share_the_work_evenly(comm: str, cp: int, a2a: int | None) -> None:
+    whole = attention_flops(run_of(comm, 1))
+    assert attention_flops(run_of(comm, cp, a2a)) == pytest.approx(whole / cp)
+
+
+def expected_bytes(comm: str, cp: int, a2a: int) -> dict[str, float]:
+    """Payload by kind of one rank's step: forward and backward of every layer and microbatch."""
+    local = 1024 / cp * 512 * 2  # of one of Q, K, V, O in 16 bit
+    ring, expected = cp // a2a, {}
+    if a2a > 1:  # Q, K, V and O, and their gradients
+        expected["alltoall"] = 8 * local
+    kv = 2 * local  # heads for tokens leaves it the same
+    if ring > 1 and comm == "all_gather":
+        expected |= {"all_gather": 2 * ring * kv, "reduce_scatter": ring * kv}
+    elif ring > 1:  # forward and backward pass keys on, and backward as many gradients
+        expected["neighbours"] = 3 * (ring - 1) * kv
+    return {kind: LAYERS * MICROBATCHES * size for kind, size in expected.items()}
+
+
+@pytest.mark.parametrize("comm", ["p2p", "all_gather", "a2a"])
+@pytest.mark.parametrize(("cp", "a2a"), SHAPES)
+def test_bytes_are_those_of_the_closed_form(comm: str, cp: int, a2a: int | None) -> None:
+    by_software = cp if comm == "a2a" else 1
+    if a2a is not None and comm == "a2a":
+        comm = "p2p"  # the rest of a hierarchy
+    program = lowered(run_of(comm, cp, a2a)).programs.classes[0]
+    assert payloads(program, "cp") == pytest.approx(expected_bytes(comm, cp, a2a or by_software))
+
+
+def test_a_ring_hides_what_a_gather_shows() -> None:
+    """At long sequences attention outlasts the exchange of keys, so the ring is no slower than the gather."""
+    ring, gathered = (simulate(run_of(comm, 8, seq_length=65536)) for comm in ("p2p", "all_gather"))
+    assert ring.exposed_communication_s["cp"] < gathered.exposed_communication_s["cp"]
+
+
+@settings(max_examples=25)
+@given(
+    shape=st.sampled_from([(2, None), (4, None), (4, 2), (4, 4)]),
+    comm=st.sampled_from(["p2p", "all_gather"]),
+    tp=st.sampled_from([1, 2]),
+    dp=st.sampled_from([1, 2]),
+    pp=st.sampled_from([1, 2]),
+    slow=st.dictionaries(st.integers(0, 7), st.sampled_from([1.3, 2.0]), max_size=2),
+)
+def test_folded_is_unfolded(
+    shape: tuple[int, int | None], comm: str, tp: int, dp: int, pp: int, slow: dict[int, float]
+) -> None:
+    step = lowered(
+        run_of(comm, *shape, tp=tp, dp=dp, pp=pp, schedule="1f1b" if pp > 1 else "none", num_layers=4)
+    )
+    ranks = ranks_of(step)
+    trouble = Trouble(slow={rank % ranks.world: factor for rank, factor in slow.items()})
+    classes = classes_of(ranks, trouble)
+    folded = replay(programs_of_classes(step.programs, ranks, classes, trouble))
+    whole = replay(programs_of_classes(step.programs, ranks, np.arange(ranks.world), trouble))
+    assert folded.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)
+
+
+def test_what_cannot_be_cut_is_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"cp_a2a.*3 must divide cp = 4"):
+        run_of("p2p", 4, 3)
+    with pytest.raises(ScenarioError, match=r"cp_a2a.*8 heads"):
+        run_of("p2p", 16, 16)
+    with pytest.raises(NotSupported, match="cp 16 does not divide the 8 heads"):
+        lowered(run_of("a2a", 16))
+    with pytest.raises(NotSupported, match="fused attention kernel"):
+        lowered(run_of("p2p", 2, software={"preset": "megatron-core-2025", "attention": "unfused"}))
+
+
+def test_every_exchange_is_on_the_streams_of_its_axis() -> None:
+    program = lowered(run_of("p2p", 8, 2)).programs.classes[0]
+    ops = [op for op, _ in every_op(program) if isinstance(op.work, Collective) and op.category == "cp"]
+    assert {(op.stream, op.work.communicator) for op in ops} == {("cp", "cp.heads"), ("cp", "cp.ring")}
