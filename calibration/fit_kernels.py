@@ -193,6 +193,7 @@ def keep_step_time_fit(profile: GpuProfile) -> GpuProfile:
         clock_fraction=shipped.clock_fraction,
         corun_slowdown=shipped.corun_slowdown,
         step_time_fit=shipped.step_time_fit,
+        step_time_residual=shipped.step_time_residual,
     )
 
 

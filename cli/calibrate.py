@@ -95,6 +95,7 @@ def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
             clock_fraction=constants.clock_fraction,
             corun_slowdown=constants.corun_slowdown,
             step_time_fit=gpu_provenance(gpu.coverage),
+            step_time_residual=gpu.coverage.held_out,
         )
         write_profile(profile, profiles)
         wrote("profile", profiles / f"{gpu.name}.yaml")

@@ -102,6 +102,7 @@ class GpuProfile:
     ``measured_clock_fraction`` and 0; ``step_time_fit`` says how they came about); all else is
     fitted on kernels. ``measured_clock_fraction`` is the clock at which this GPU's own sweeps ran,
     in the same unit: 1 but where a sweep sustained less than the best measured shape.
+    ``step_time_residual`` is the mean absolute error of steps that this fit did not see; None without one.
     ``measured_boost`` is how much faster short kernels ran in this GPU's own sweeps, before its power
     limit acts (``calibration/residuals.py``); no step is ever that short.
     ``collectives`` are groups measured on a user's own cluster; shipped profiles have none.
@@ -116,6 +117,7 @@ class GpuProfile:
     memory: MemoryCurve
     gemm: GemmCurve
     attention: tuple[AttentionCurve, ...]
+    step_time_residual: float | None = None
     measured_boost: float = 0.0
     collectives: tuple[CollectiveCurve, ...] = ()
 

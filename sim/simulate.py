@@ -81,6 +81,7 @@ def read_result(
 ) -> Result:
     """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
     from .assumptions import assumptions
+    from .interval import step_interval
     from .read_record import read_record
     from .step.memory import memory_of
 
@@ -93,6 +94,7 @@ def read_result(
     )
     shown = {first: pp for pp, first in ready.first_of_stage.items()}
     actions = [replace(span, rank=shown[span.rank]) for span in result.actions if span.rank in shown]
-    result = replace(result, memory=memory_of(lowered.plan, actions))
+    interval = step_interval(result.step_time_s, result.critical_path, lowered.plan)
+    result = replace(result, memory=memory_of(lowered.plan, actions), interval=interval)
     timing["total_s"] = time.perf_counter() - began
     return result
