@@ -26,7 +26,7 @@ _TILES = (
 )
 _FRACTION = Parameter(name="fraction", start=0.7, low=0.2, high=1.0)
 _OVERHEAD = Parameter(name="tile_overhead_s", start=1.5e-6, low=0.2e-6, high=5e-6)
-_DISPATCH = Parameter(name="dispatch_s", start=3e-6, low=0.0, high=2e-5)
+_CALL = Parameter(name="call_s", start=3e-6, low=0.0, high=2e-5)
 _BOOST = Parameter(name="boost", start=0.15, low=0.0, high=0.5)
 _STORE = Parameter(name="store_exposed", start=0.4, low=0.0, high=1.0)
 # A point this far off counts no more than another: the GPU was in another power state.
@@ -73,14 +73,14 @@ def _with_boost(profile: GpuProfile, measurements: Sequence[Measurement], gpu: G
     return build(fit([_BOOST], build, measurements, gpu, robust_scale=1.0))
 
 
-def with_dispatch(profile: GpuProfile, measurements: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
+def with_call(profile: GpuProfile, measurements: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
     """``profile`` with the time that each of several separate products costs besides, by ``measurements``."""
 
     def build(found: dict[str, float]) -> GpuProfile:
-        return replace(profile, gemm=replace(profile.gemm, dispatch_s=found["dispatch_s"]))
+        return replace(profile, gemm=replace(profile.gemm, call_s=found["call_s"]))
 
     # Half of these products are bound by their launch: no point is an outlier of the other half.
-    return build(fit([_DISPATCH], build, measurements, gpu, robust_scale=_OUTLIER))
+    return build(fit([_CALL], build, measurements, gpu, robust_scale=_OUTLIER))
 
 
 def fit_fraction(profile: GpuProfile, dtype: str, measurements: Sequence[Measurement], gpu: Gpu) -> float:

@@ -17,7 +17,7 @@ from ..kernels.cost import in_range
 from ..kernels.kernel import Attention, Gemm
 from .attention_fit import fit_attention
 from .carried import carried_profile
-from .gemm_fit import fit_shape, with_dispatch
+from .gemm_fit import fit_shape, with_call
 from .measurements import Measurement
 from .plan import PLANS
 from .residuals import predicted_seconds, provenance
@@ -133,7 +133,7 @@ def fitted_on(profile: GpuProfile, operation: str, points: Sequence[Measurement]
         return replace(at_peak, attention=tuple(curves))
     if operation == "grouped_gemm":
         at_clock = replace(profile, clock_fraction=profile.measured_clock_fraction)
-        fitted = with_dispatch(at_clock, points, gpu)
+        fitted = with_call(at_clock, points, gpu)
         record = provenance("the other families", points, gpu, fitted)
         return replace(fitted, gemm=replace(fitted.gemm, provenance=record))
     dtypes = {k.dtype for m in points for k in m.kernels if isinstance(k, Gemm)}

@@ -37,7 +37,8 @@ class Measurement:
     ``operation`` is gemm, grouped_gemm or attention. ``family`` names the shapes that are alike: one
     weight matrix under any number of tokens, forward and backward; one attention of all sequence
     lengths. ``best_of_search`` marks the fastest shape of a search: it says what the GPU can reach, and
-    belongs in no residual."""
+    belongs in no residual.
+    """
 
     id: str
     gpu: str
@@ -150,7 +151,7 @@ def _kernels(point: Mapping[str, Any]) -> tuple[Kernel, ...]:
             batch=shape.get("groups") or 1,
             out_bytes=4 if point.get("out_dtype") == "fp32" else 2,
             accumulate=bool(point.get("accumulate")),
-            separate=_is_separate(point),
+            calls=shape["groups"] if _is_separate(point) else 1,
         ),
     )
 

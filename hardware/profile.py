@@ -58,8 +58,8 @@ class GemmCurve:
     ``tile_overhead_s`` is spent once per tile and wave (pipeline fill and drain);
     ``store_exposed`` is the share of the output's HBM time that math does not hide;
     ``wave_quantisation`` says what a partly filled wave costs: its share (0) or a whole wave (1).
-    ``dispatch_s`` is what each product of a batch of separate kernels costs besides (fitted on B200's
-    84 points of Transformer Engine's grouped GEMM by SimuMax: median residual 7 %).
+    ``call_s`` is what each kernel of a grouped product costs besides, where every group is a GEMM of its
+    own, issued on four streams (fitted on B200's 84 grouped GEMMs of SimuMax: median error 7 %).
     """
 
     rates: tuple[Rate, ...]
@@ -68,7 +68,7 @@ class GemmCurve:
     store_exposed: float
     wave_quantisation: float
     provenance: Provenance
-    dispatch_s: float = 3.0e-6
+    call_s: float = 3.0e-6
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,11 +56,13 @@ def _math_seconds(kernel: Attention, curve: AttentionCurve, gpu: Gpu, profile: G
     )
     rows = kernel.seq_q if kernel.direction == "forward" else kernel.seq_kv
     waves = kernel.batch * kernel.heads * math.ceil(rows / _BLOCK_ROWS) / gpu.sms
-    all_flops = kernel.flops * (2.0 if kernel.causal else 1.0)
+    all_flops = kernel.flops / kernel.visible
     full_s = all_flops / flops_per_s * filled_waves(waves, curve.wave_quantisation) / waves
     if not kernel.causal:
         return full_s
-    computed = 0.5 * (1.0 + curve.diagonal_keys / kernel.seq_kv)
+    # A mask leaves tiles half used along its diagonals: the causal one has one, a window two.
+    diagonals = 0.5 * curve.diagonal_keys / kernel.seq_kv
+    computed = kernel.visible + (diagonals if kernel.visible == 0.5 else min(2 * diagonals, 0.5))
     causal_s = computed * all_flops / flops_per_s * (max(waves, 1.0) + curve.causal_tail) / waves
     # The longest causal tile is a full one, so a mask never costs time.
     return min(causal_s, full_s)

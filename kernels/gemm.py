@@ -31,10 +31,6 @@ _SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 # Splitting K pays while tiles leave SMs idle; beyond this many waves libraries do not offer it.
 _SPLIT_WAVES = 4
 
-# Streams on which separate products of a batch run (Transformer Engine 2, common/include/transformer_engine/
-# multi_stream.h: num_streams).
-_STREAMS = 4
-
 # Math rate where a row starts off the 16-byte boundary that vector loads need, by the boundary in
 # bytes. That smaller is slower: NVIDIA's guide, section 2.2; the values are unverified.
 _MISALIGNED = {8: 0.75, 4: 0.55, 2: 0.4, 1: 0.3}
@@ -43,16 +39,21 @@ _MISALIGNED = {8: 0.75, 4: 0.55, 2: 0.4, 1: 0.3}
 # fit the sweeps of A100 and B200 alike; 3 has the least error on DeepGEMM's memory-bound shapes.
 _BLEND = 3.0
 
+# Streams on which the kernels of a grouped product run side by side (Transformer Engine 2,
+# common/include/transformer_engine/multi_streams.h: num_streams).
+_STREAMS = 4
+
 # Where no rate was measured for a dtype, the fraction of peak of the one that it runs like.
 _LIKE = {"fp16": "bf16", "tf32": "bf16", "fp4": "fp8"}
 
 
 def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
     """On-GPU seconds of ``gemm``. Raises ValueError for a dtype that the GPU lacks."""
-    if gemm.separate and gemm.batch > 1:
-        side_by_side = min(_STREAMS, gemm.batch)
-        some_s = gemm_seconds(replace(gemm, batch=side_by_side, separate=False), gpu, profile)
-        return gemm.batch * (some_s / side_by_side + profile.gemm.dispatch_s)
+    if gemm.calls > 1:
+        side_by_side = min(_STREAMS, gemm.calls)
+        together = replace(gemm, batch=gemm.batch * side_by_side // gemm.calls, calls=1)
+        rounds = gemm.batch / together.batch
+        return rounds * gemm_seconds(together, gpu, profile) + gemm.calls * profile.gemm.call_s
     math_s = _math_seconds(gemm, gpu, profile)
     memory_s = stream_seconds(gemm.hbm_bytes, gpu, profile)
     joined_s: float = math_s * (1.0 + (memory_s / math_s) ** _BLEND) ** (1.0 / _BLEND)

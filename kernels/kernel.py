@@ -25,9 +25,8 @@ class Gemm:
     """``batch`` independent products of an m x k by a k x n matrix.
 
     ``out_bytes`` is the size of one output element; ``accumulate`` adds into an output that is
-    already there and so reads it (the FP32 main gradient of a weight-gradient GEMM). ``separate``:
-    each product is a kernel of its own, as Transformer Engine's grouped GEMM calls cuBLAS once a group,
-    on four streams; else all tiles of the batch share the waves of one kernel.
+    already there and so reads it (the FP32 main gradient of a weight-gradient GEMM). ``calls`` is the
+    number of kernels that a grouped product is issued as: 1, or one for each of the ``batch``.
 
     >>> Gemm(m=4096, n=512, k=2048).flops
     8589934592.0
@@ -40,7 +39,7 @@ class Gemm:
     batch: int = 1
     out_bytes: int = 2
     accumulate: bool = False
-    separate: bool = False
+    calls: int = 1
 
     @property
     def flops(self) -> float:
@@ -59,7 +58,9 @@ class Gemm:
 class Attention:
     """Fused attention over ``batch`` sequences: the score matrix never reaches HBM.
 
-    ``kv_heads`` below ``heads`` is grouped-query attention: fewer bytes, the same FLOPs.
+    ``kv_heads`` below ``heads`` is grouped-query attention: fewer bytes, the same FLOPs. ``head_dim`` is
+    that of queries and keys; ``v_head_dim``, where it is another, that of values and outputs (latent
+    attention). With a ``window`` a query sees that many keys at most, itself the last.
     """
 
     batch: int
@@ -72,26 +73,37 @@ class Attention:
     dtype: str = "bf16"
     implementation: Implementation = "fa2"
     direction: Direction = "forward"
+    v_head_dim: int | None = None
+    window: int | None = None
+
+    @property
+    def mean_head_dim(self) -> float:
+        """Mean of the two head dimensions: Q and K have one, V and O the other."""
+        return (self.head_dim + (self.v_head_dim or self.head_dim)) / 2
+
+    @property
+    def visible(self) -> float:
+        """Share of all scores that a mask leaves; a causal one half (the field's convention)."""
+        if self.window is None or self.window >= self.seq_kv:
+            return 0.5 if self.causal else 1.0
+        reach = self.window / self.seq_kv
+        return reach * (1.0 - reach / 2)
 
     @property
     def flops(self) -> float:
-        """Two products per score forward; a causal mask halves it (the field's convention)."""
-        forward = 4.0 * self.batch * self.heads * self.seq_q * self.seq_kv * self.head_dim
-        return (
-            forward
-            * (0.5 if self.causal else 1.0)
-            * (BACKWARD_FLOPS if self.direction == "backward" else 1.0)
-        )
+        """Two products per score forward."""
+        forward = 4.0 * self.batch * self.heads * self.seq_q * self.seq_kv * self.mean_head_dim
+        return forward * self.visible * (BACKWARD_FLOPS if self.direction == "backward" else 1.0)
 
     @property
     def query_bytes(self) -> float:
-        """Bytes of Q; O, dO and dQ have the same shape."""
-        return self.batch * self.heads * self.seq_q * self.head_dim * ELEMENT_BYTES[self.dtype]
+        """Bytes of Q, or of O, dO and dQ: the mean where their head dimensions differ."""
+        return self.batch * self.heads * self.seq_q * self.mean_head_dim * ELEMENT_BYTES[self.dtype]
 
     @property
     def kv_bytes(self) -> float:
         """Bytes of K and V together; dK and dV have the same shape."""
-        return 2 * self.batch * self.kv_heads * self.seq_kv * self.head_dim * ELEMENT_BYTES[self.dtype]
+        return 2 * self.batch * self.kv_heads * self.seq_kv * self.mean_head_dim * ELEMENT_BYTES[self.dtype]
 
     @property
     def hbm_bytes(self) -> float:

@@ -32,7 +32,7 @@ class StepWork:
 def step_work(scenario: Scenario) -> StepWork:
     """Tokens and FLOPs of a step of ``scenario``, all GPUs together."""
     from ..hardware.gpus import get_gpu
-    from .model.sizes import model_flops, recomputed_flops
+    from .model.sizes import matrices_again, model_flops, recomputed_flops
     from .step.layers.recompute import OPERATORS, recomputed_parts
     from .step.layers.stages import build_stages
 
@@ -40,6 +40,7 @@ def step_work(scenario: Scenario) -> StepWork:
     batch, length = training.global_batch, training.seq_length
     full = sum(stage.recomputed for stage in build_stages(scenario))
     rest, parts = model.num_layers - full, recomputed_parts(training)
+    with_experts = sum(map(model.has_experts, range(model.num_layers)))
     needed = model_flops(model, batch, length)
     again = recomputed_flops(
         model,
@@ -47,8 +48,9 @@ def step_work(scenario: Scenario) -> StepWork:
         length,
         full_layers=full,
         attention_layers=rest if "core_attn" in parts else 0,
-        mlp_layers=rest if "mlp" in parts else 0,
+        mlp_layers=rest - with_experts if "mlp" in parts else 0,
         operator_layers=rest if parts == OPERATORS else 0,
+        matrices=matrices_again(model, parts),
     )
     peak = get_gpu(scenario.cluster.gpu).peak_flops
     return StepWork(

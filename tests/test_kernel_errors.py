@@ -19,7 +19,7 @@ from stepsim.calibration.kernel_errors import ENOUGH, kernel_summary, left_out_r
 from stepsim.calibration.measurements import Measurement, read_measurements, read_points
 from stepsim.calibration.plan import PLANS
 from stepsim.cli.main import app
-from stepsim.hardware.gpus import get_gpu, gpu_names
+from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.profile import load_profile
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Gemm
@@ -102,17 +102,7 @@ def test_grouped_points_are_read_in_the_shape_of_their_pass(tmp_path: Path) -> N
         (kernel,) = point.kernels
         assert isinstance(kernel, Gemm)
         assert (kernel.m, kernel.n, kernel.k) == dims
-        assert (kernel.batch, kernel.separate) == (8, True)
-
-
-def test_separate_products_cost_no_less_than_one_batch() -> None:
-    for name in gpu_names():
-        gpu, profile = get_gpu(name), load_profile(name)
-        fused = Gemm(m=154, n=3072, k=5120, batch=32)
-        separate = replace(fused, separate=True)
-        assert kernel_seconds(separate, gpu, profile) > kernel_seconds(fused, gpu, profile)
-        one = replace(fused, batch=1)
-        assert kernel_seconds(replace(one, separate=True), gpu, profile) == kernel_seconds(one, gpu, profile)
+        assert (kernel.batch, kernel.calls) == (8, 8)
 
 
 def _made_sweep(gpu: str = "A100-PCIe-80GB") -> list[Measurement]:

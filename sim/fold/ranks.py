@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..program.program import Exchange, Programs
-from ..step.seats import rank_grid
+from ..step.seats import expert_grid, rank_grid
 from .refine import Edges, refine
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ..scenario.models import Parallelism
     from ..step.lower import Lowered
 
 
@@ -70,13 +71,32 @@ def ranks_of(lowered: Lowered) -> Ranks:
         "dp": stage * tp + shard,
         "world": np.zeros(world, dtype=np.int64),
     }
+    instance |= _expert_groups(lowered.plan.scenario.parallelism)
     for name, members in lowered.programs.communicators.items():
         if name != "world":  # joins pipeline ranks: the ends of a tied table, both copies of a stage
             own = (replica * cp + part) * tp + shard if name == "embedding" else shard
+            if name.startswith("edp"):
+                own = _place_in(expert_grid(lowered.plan.scenario.parallelism), (2, 3))
             instance[name] = np.where(np.isin(stage, members), own, -1)
     peers = sorted({part.peer for op in _exchanges(lowered.programs) for part in op.parts})
     peer = {q: grid[q, replica, part, shard] for q in peers if q < pp}
     return Ranks(signature=stage, instance=instance, peer=peer)
+
+
+def _expert_groups(parallelism: Parallelism) -> dict[str, NDArray[np.int64]]:
+    """The groups of experts that each rank is in."""
+    grid = expert_grid(parallelism)
+    axes = {"ep": (0, 1, 3), "etp": (0, 1, 2), "edp": (0, 2, 3)}
+    return {name: _place_in(grid, kept) for name, kept in axes.items()}
+
+
+def _place_in(grid: NDArray[np.int64], kept: tuple[int, ...]) -> NDArray[np.int64]:
+    """By rank, a number of its place along the axes ``kept`` of ``grid``."""
+    numbers = np.empty(grid.size, dtype=np.int64)
+    places = np.indices(grid.shape)
+    shape = tuple(grid.shape[axis] for axis in kept)
+    numbers[grid.ravel()] = np.ravel_multi_index([places[axis].ravel() for axis in kept], shape)
+    return numbers
 
 
 def classes_of(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:

@@ -34,7 +34,10 @@ _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
 class Moe(BaseModel):
     """Routed experts. ``shared_expert_ffn_hidden_size`` is the total width of all shared experts.
 
-    ``capacity_factor`` None is dropless; a number pads every expert to its capacity.
+    ``capacity_factor`` None is dropless; a number drops what is beyond an expert's capacity, and pads
+    every expert to it. The first ``num_dense_layers`` are dense; after them every ``layer_freq``-th layer
+    has experts, the first of them at once. ``node_limit`` is the most hosts that a token's experts may be
+    on (DeepSeek-V3, arXiv:2412.19437 section 2.1.2).
     """
 
     model_config = _FROZEN
@@ -46,6 +49,8 @@ class Moe(BaseModel):
     shared_expert_ffn_hidden_size: CountOrZero = 0
     num_dense_layers: CountOrZero = 0
     capacity_factor: float | None = Field(default=None, strict=True, gt=0)
+    layer_freq: Count = 1
+    node_limit: Count | None = None
 
     @model_validator(mode="after")
     def _topk_in_range(self) -> Moe:
@@ -67,6 +72,11 @@ class Mla(BaseModel):
     qk_nope_head_dim: Count
     qk_rope_head_dim: Count
     v_head_dim: Count
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Head dimension of queries and keys."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
 
 
 class Model(BaseModel):
@@ -106,6 +116,16 @@ class Model(BaseModel):
     moe: Moe | None = None
     mla: Mla | None = None
     mtp_layers: CountOrZero = Field(default=0, description="multi-token prediction layers")
+    sliding_window: Count | None = Field(
+        default=None, description="keys that a query sees in layers with a window", examples=[128]
+    )
+    full_attention_every: CountOrZero = Field(
+        default=0,
+        description="with sliding_window: each layer of that number sees all keys (2: every second); 0: none",
+    )
+    qkv_biases: bool = Field(
+        default=False, strict=True, description="biases of queries, keys and values alone (Qwen2)"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -123,11 +143,29 @@ class Model(BaseModel):
             raise ValueError(
                 f"attention is mha, but num_query_groups {groups} is not num_attention_heads {heads}"
             )
+        if self.full_attention_every and self.sliding_window is None:
+            raise ValueError(
+                "full_attention_every needs sliding_window: without it every layer sees all keys"
+            )
         if self.moe and self.moe.num_dense_layers > self.num_layers:
             raise ValueError(
                 f"moe.num_dense_layers {self.moe.num_dense_layers} exceeds num_layers {self.num_layers}"
             )
         return self
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether that layer, counted from 0, has experts in place of an MLP."""
+        moe = self.moe
+        return (
+            moe is not None
+            and layer >= moe.num_dense_layers
+            and (layer - moe.num_dense_layers) % moe.layer_freq == 0
+        )
+
+    def window_of(self, layer: int) -> int | None:
+        """Keys that a query sees in that layer, counted from 0; None is all."""
+        every = self.full_attention_every
+        return None if every and (layer + 1) % every == 0 else self.sliding_window
 
     def padded_for(self, tp: int) -> Model:
         """This model with its vocabulary padded to a multiple of ``make_vocab_size_divisible_by * tp``.

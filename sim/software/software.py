@@ -18,6 +18,8 @@ OverlappedPointToPoint = Literal["async", "batched", "torch"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered"]
 HostSync = Literal["never", "receive", "always"]
 ContextComm = Literal["p2p", "all_gather", "a2a"]
+MoeDispatcher = Literal["alltoall", "deepep"]
+GroupedGemm = Literal["streams", "one-kernel"]
 TpOverlap = Literal["userbuffers", "local-shard"]
 
 
@@ -67,6 +69,14 @@ class Software(BaseModel):
     )
     tp_async_backward: bool = True  # backward TP collectives overlap the other gradient GEMM
     cp_comm: ContextComm = "p2p"  # how context parallelism brings queries and keys together
+    moe_dispatcher: MoeDispatcher = "alltoall"  # how tokens reach experts: grouped sends, or DeepEP's kernels
+    moe_shared_expert_overlap: bool = False  # shared experts run while tokens travel
+    moe_a2a_overlap: bool = False  # exchanges of one microbatch beside the layers of another
+    moe_router_fusion: bool = False  # router and permutation maps in a few kernels
+    moe_host_sync_s: float = Field(
+        default=0.0, ge=0
+    )  # what a rank stands still for while its host reads the counts of a dropless dispatch
+    grouped_gemm: GroupedGemm = "streams"  # a GEMM per expert on four streams, or one kernel
     point_to_point: PointToPoint = "blocking"
     split_point_to_point: SplitPointToPoint = (
         "async"  # of schedules with runtimes of their own: split backwards, several chunks not interleaved

@@ -17,7 +17,7 @@ from .layers import layer, loss
 from .layers.kinds import LayerKind, LayerRun
 from .layers.recompute import Recompute
 from .layers.stages import Stage
-from .state.parameters import StageParameters
+from .state.parameters import NO_ELEMENTS, Elements, StageParameters
 from .updates import ends
 
 if TYPE_CHECKING:
@@ -82,15 +82,15 @@ _PASSES = {
         before=(_Ends(build=ends.embedding_forward, part="embedding"),),
         layer=layer.forward_block,
         after=(
-            _Ends(build=ends.head_forward, part="head"),
-            _Ends(build=loss.loss_forward, part="loss"),
+            _Ends(build=ends.head_forward, part="heads"),
+            _Ends(build=loss.loss_forward, part="losses"),
         ),
         reverse=False,
     ),
     Kind.BACKWARD: _Pass(
         before=(
-            _Ends(build=loss.loss_backward, part="loss"),
-            _Ends(build=ends.head_backward, part="head", gives="head"),
+            _Ends(build=loss.loss_backward, part="losses"),
+            _Ends(build=ends.head_backward, part="heads", gives="head"),
         ),
         layer=layer.backward_block,
         after=(_Ends(build=ends.embedding_backward, part="embedding", gives="embedding"),),
@@ -98,14 +98,14 @@ _PASSES = {
     ),
     Kind.INPUT_GRAD: _Pass(
         before=(
-            _Ends(build=loss.loss_backward, part="loss"),
-            _Ends(build=ends.head_input_grad, part="head"),
+            _Ends(build=loss.loss_backward, part="losses"),
+            _Ends(build=ends.head_input_grad, part="heads"),
         ),
         layer=layer.input_grad_block,
         after=(_Ends(build=ends.embedding_backward, part="embedding"),),
     ),
     Kind.WEIGHT_GRAD: _Pass(
-        before=(_Ends(build=ends.head_weight_grad, part="head", gives="head"),),
+        before=(_Ends(build=ends.head_weight_grad, part="heads", gives="head"),),
         layer=layer.weight_grad_block,
         gives=True,
     ),
@@ -123,14 +123,14 @@ def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[B
     )
 
 
-def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -> Iterator[float]:
+def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -> Iterator[Elements]:
     """Parameters whose gradients each block of ``action_blocks`` completes, where the action is the last."""
     step = _PASSES[action.kind]
-    for part, _ in _parts(step, stage):
+    for part, count in _parts(step, stage):
         if isinstance(part, _Ends):
-            yield getattr(parameters, part.gives) if part.gives else 0.0
+            yield Elements(shared=getattr(parameters, part.gives) / count if part.gives else 0.0)
         else:
-            yield parameters.layer(part.kind) if step.gives else 0.0
+            yield parameters.layer(part.kind) if step.gives else NO_ELEMENTS
 
 
 def _parts(step: _Pass, stage: Stage) -> Iterator[tuple[_Ends | LayerRun, int]]:

@@ -14,11 +14,14 @@ from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.collectives import Seat
+from ..network.token_exchange import Router, token_exchange
+from ..network.transfer import Transfer
 from ..program.program import Program, Programs
 from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
 from .communication import Communication
 from .groups import Groups, build_groups
+from .layers.moe import TOKENS
 from .layers.shard import Shard, boundary_bytes, shard_of
 from .layers.stages import build_stages
 from .layers.tape import Costs, Kernel
@@ -122,13 +125,28 @@ def _costs(
             kernels[kernel] = kernel_seconds(kernel, cluster.gpu, profile)
         return kernels[kernel]
 
+    def transfer(axis: str, kind: str, size: float) -> Transfer:
+        if kind == TOKENS:
+            return token_exchange(size, router, groups.ep, cluster, software.moe_dispatcher)
+        return communication.collective(kind, size, groups.along(axis))
+
+    router = _router(scenario)
     host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
     return Costs(
         seconds=seconds,
-        transfer=lambda axis, kind, size: communication.collective(kind, size, groups.along(axis)),
+        transfer=transfer,
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
     )
+
+
+def _router(scenario: Scenario) -> Router:
+    """Where tokens go; of a dense model, which exchanges none, whatever."""
+    moe = scenario.model.moe
+    if moe is None:
+        return Router(experts=1, topk=1, copies=1.0)
+    copies = moe.topk * (moe.capacity_factor or 1.0)
+    return Router(experts=moe.num_experts, topk=moe.topk, copies=copies, node_limit=moe.node_limit)
 
 
 def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -139,6 +157,8 @@ def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
         joined["embedding"] = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
     if plan.two_way:
         joined |= {plan.dp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
+        if plan.shard.experts:
+            joined |= {plan.edp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
     return joined
 
 

@@ -65,13 +65,12 @@ def static_terms(plan: Plan, r: int) -> dict[str, float]:
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
     par, e = plan.scenario.parallelism, plan.shard.element_bytes
     held = plan.held_parameters(r)
-    shard = plan.groups.dp.ranks if par.zero >= 1 else 1
     master = 4.0 if e != 4 else 0.0
-    communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1)
+    communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1) + (par.ep > 1) + (par.etp > 1)
     return {
         "weights": held * e * plan.weight_versions(r),
         "gradients": held * gradient_bytes(plan),
-        "optimizer": held * (master + 8.0) / shard,
+        "optimizer": plan.updated_parameters(r) * (master + 8.0),
         "communication": communicators * COMMUNICATOR_BYTES,
         "workspace": _workspace(plan.shard, unfused=plan.scenario.software.attention == "unfused"),
         "context": CONTEXT_BYTES,
@@ -86,5 +85,9 @@ def _workspace(shard: Shard, *, unfused: bool) -> float:
     """
     gathered = 2 * shard.hidden_bytes if shard.sequence_parallel else shard.hidden_bytes
     scores = shard.score_elements * shard.element_bytes if unfused else 0.0
-    widest = shard.tokens * shard.ffn * shard.gate * shard.element_bytes
+    widest = float(shard.tokens * shard.ffn * shard.gate * shard.element_bytes)
+    if shard.experts:
+        rows = shard.experts.rows(shard.norm_tokens) * shard.element_bytes
+        # an exchange's rows as they arrive and sorted; the gradient of all branches
+        widest = max(widest, 2 * rows * shard.hidden, rows * (shard.hidden + shard.experts.ffn * shard.gate))
     return gathered + max(widest, scores) + GEMM_WORKSPACE_BYTES

@@ -20,6 +20,7 @@ from ...schedules.messages.point_to_point import (
     point_to_point,
 )
 from ...schedules.orders.action import Action, Kind, actions_of, parts
+from ..network.collectives import Seat
 from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import Block, Collective, Op, Segment
@@ -30,6 +31,7 @@ from .layers.shard import boundary_bytes
 from .messages import Messages
 from .plan import Plan
 from .seats import reach
+from .state.parameters import NO_ELEMENTS, Elements
 from .updates.gradients import Gradients
 from .updates.optimizer import OptimizerShare, write_optimizer
 
@@ -55,6 +57,20 @@ def write_step(plan: Plan) -> list[list[Op]]:
     ]
 
 
+def _gradients(plan: Plan, communicator: str, group: Seat) -> Gradients:
+    """Reduction in one group: of data-parallel ranks, or of those that hold the same experts."""
+    software = plan.scenario.software
+    return Gradients(
+        communicator=communicator,
+        transfer=lambda kind, size: plan.communication.collective(kind, size, group),
+        element_bytes=plan.shard.grad_bytes,
+        wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
+        bucket_elements=software.bucket_elements,
+        sharded=plan.scenario.parallelism.zero >= 1 and software.zero1_reduce_scatters,
+        costs=plan.costs,
+    )
+
+
 @dataclass
 class _Shared:
     """What all ranks of a step have in common, each thing once."""
@@ -70,7 +86,9 @@ class _StepWriter:
     rule: str
     shared: _Shared
     script: Script = field(default_factory=Script)
-    gathers: dict[int, list[int]] = field(default_factory=dict)  # per virtual stage, by layer unit
+    gathers: dict[int, list[tuple[int, ...]]] = field(
+        default_factory=dict
+    )  # per virtual stage, by layer unit
     rows: dict[tuple[int, Kind], Row] = field(default_factory=dict)  # by stage
     transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
@@ -90,15 +108,8 @@ class _StepWriter:
         self.sharded = par.zero >= 1
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
         self.overlaps = self.reduces and software.overlap_grad_reduce and not plan.two_way
-        self.gradients = Gradients(
-            communicator=plan.dp_communicator(self.index),
-            transfer=lambda kind, size: plan.communication.collective(kind, size, plan.groups.dp),
-            element_bytes=plan.shard.grad_bytes,
-            wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-            bucket_elements=software.bucket_elements,
-            sharded=self.sharded and software.zero1_reduce_scatters,
-            costs=plan.costs,
-        )
+        self.gradients = _gradients(plan, plan.dp_communicator(self.index), plan.groups.dp)
+        self.expert_gradients = _gradients(plan, plan.edp_communicator(self.index), plan.groups.edp)
         # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
         self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or self.index > 0))
         self.backward_order = [a for a in actions_of(plan.orders[self.index]) if a.kind in GIVES_GRADIENT]
@@ -134,14 +145,16 @@ class _StepWriter:
             if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
                 self.gradients.add(script, parameters.embedding)
             ready = gradients_ready(action, stage, parameters)
-            self._in_pieces(action, blocks, gathers, ready if reduces else repeat(0.0))
+            self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
         else:
             self._run(action, blocks)
         self.messages.done[action] = script.frontier()
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
 
-    def _in_pieces(self, action: Action, blocks: Row, gathers: list[int], ready: Iterable[float]) -> None:
+    def _in_pieces(
+        self, action: Action, blocks: Row, gathers: list[tuple[int, ...]], ready: Iterable[Elements]
+    ) -> None:
         """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
         together: list[tuple[Block, int]] = []
         for (block, count), elements in zip(blocks, ready, strict=False):
@@ -149,12 +162,14 @@ class _StepWriter:
                 if gathers:
                     self._run(action, together)
                     together = []
-                    self.script.wait(gathers.pop(0))
+                    self.script.wait(*gathers.pop(0))
                 together.append((block, 1))
-                if self.gradients.fills(elements):
+                shared, experts = elements.shared, elements.experts
+                if self.gradients.fills(shared) or self.expert_gradients.fills(experts):
                     self._run(action, together)
                     together = []
-                self.gradients.add(self.script, elements)
+                self.gradients.add(self.script, shared)
+                self.expert_gradients.add(self.script, experts)
         self._run(action, together)
 
     def _run(self, action: Action, blocks: Iterable[tuple[Block, int]]) -> None:
@@ -169,7 +184,8 @@ class _StepWriter:
         """Megatron's aligned reduction: after its j-th backward, rank r reduces what ends at j - r."""
         plan = self.plan
         if plan.ends == "streaming":
-            self._update(plan.parameters[action.stage].total)
+            whole = plan.parameters[action.stage].total
+            self._update(OptimizerShare(updated=whole, held=whole))
             return
         slot = self.backwards - self.index
         self.backwards += 1
@@ -182,8 +198,11 @@ class _StepWriter:
 
     def _reduce_stage(self, stage: int) -> None:
         self.reduced.add(stage)
-        self.gradients.ready += self.plan.parameters[stage].total
+        elements = self.plan.parameters[stage].elements
+        self.gradients.ready += elements.shared
         self.gradients.flush(self.script)
+        self.expert_gradients.ready += elements.experts
+        self.expert_gradients.flush(self.script)
 
     # Messages ----------------------------------------------------------------------------------
 
@@ -240,48 +259,60 @@ class _StepWriter:
         held = plan.held_stages(self.index)
         for s in sorted(held) if plan.two_way else held:
             parameters = plan.parameters[s]
-            units = [parameters.embedding] * bool(parameters.embedding)
+            units = [Elements(shared=parameters.embedding)] * bool(plan.stages[s].embedding)
             units += [parameters.layer(kind) for kind in plan.stages[s].kinds]
-            units += [parameters.head] * (plan.stages[s].head)
-            self.gathers[s] = [
-                self.gradients.gather_parameters(self.script, size, plan.shard.element_bytes, after=())
-                for size in units
-            ]
+            if plan.stages[s].heads:
+                table = 0.0 if plan.stages[s].embedding else parameters.embedding
+                units.append(Elements(shared=parameters.head + table))
+            self.gathers[s] = [self._gather(unit, after=()) for unit in units]
+
+    def _gather(self, elements: Elements, *, after: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """Gather updated parameters, those of experts in their own group; the ops to wait for."""
+        gathers = ((self.gradients, elements.shared), (self.expert_gradients, elements.experts))
+        return tuple(
+            group.gather_parameters(self.script, count, self.plan.shard.element_bytes, after=after)
+            for group, count in gathers
+            if count
+        )
 
     def _finish(self) -> None:
         plan, script = self.plan, self.script
-        held = plan.held_parameters(self.index)
-        dp = plan.groups.dp.ranks
+        held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
         if self.reduces:
             if not self.buckets:
                 left = [s for s in plan.held_stages(self.index) if s not in self.reduced]
-                self.gradients.ready = sum(plan.parameters[s].total for s in left)
-            self.gradients.finish(script, held / dp if self.sharded else held)
-        self._reduce_tied_embedding()
+                elements = sum((plan.parameters[s].elements for s in left), start=NO_ELEMENTS)
+                self.gradients.ready, self.expert_gradients.ready = elements.shared, elements.experts
+            self.expert_gradients.flush(script)
+            script.wait(*self.expert_gradients.reductions)
+            self.gradients.finish(script, updated)
+        self._reduce_shared_table()
         if plan.ends != "streaming":
-            self._update(held)
+            self._update(OptimizerShare(updated=updated, held=held.total))
         if self.reduces and self.sharded and not plan.scenario.software.overlap_param_gather:
-            script.wait(self.gradients.gather_parameters(script, held, plan.shard.element_bytes))
+            script.wait(*self._gather(held))
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
 
-    def _update(self, held: float) -> None:
-        """The optimizer, over ``held`` parameters or this rank's share of them."""
+    def _update(self, share: OptimizerShare) -> None:
+        """The optimizer."""
         plan = self.plan
         norm = plan.communication.collective("all_reduce", 8.0, plan.groups.world, scaled=False)
         write_optimizer(
             self.script,
-            OptimizerShare(updated=held / plan.groups.dp.ranks if self.sharded else held, held=held),
+            share,
             plan.scenario.software,
             plan.costs,
             plan.shard,
             norm=norm if plan.ends == "together" else None,
         )
 
-    def _reduce_tied_embedding(self) -> None:
+    def _reduce_shared_table(self) -> None:
+        """A table that both ends hold: tied to the head's, or used by multi-token prediction."""
         plan = self.plan
         ends = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
-        if not plan.scenario.model.tied_embeddings or plan.ends_meet or self.index not in ends:
+        model = plan.scenario.model
+        if not (model.tied_embeddings or model.mtp_layers) or plan.ends_meet or self.index not in ends:
             return
         size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
         transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)

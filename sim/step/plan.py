@@ -14,7 +14,7 @@ from .groups import Groups
 from .layers.shard import Shard
 from .layers.stages import Stage
 from .layers.tape import Costs, Kernel
-from .state.parameters import StageParameters
+from .state.parameters import NO_ELEMENTS, Elements, StageParameters
 from .weighing import overlaps, splits_backward
 
 if TYPE_CHECKING:
@@ -58,7 +58,19 @@ class Plan:
 
     def held_parameters(self, index: int) -> float:
         """Parameters that a rank of that pipeline rank holds."""
-        return sum(self.parameters[s].total for s in self.held_stages(index))
+        return self.held_elements(index).total
+
+    def held_elements(self, index: int) -> Elements:
+        """The same by who reduces their gradients."""
+        held = (self.parameters[s].elements for s in self.held_stages(index))
+        return sum(held, start=NO_ELEMENTS)
+
+    def updated_parameters(self, index: int) -> float:
+        """Parameters that a rank updates: its share of what it holds under ZeRO."""
+        held = self.held_elements(index)
+        if self.scenario.parallelism.zero == 0:
+            return held.total
+        return held.shared / self.groups.dp.ranks + held.experts / self.groups.edp.ranks
 
     @property
     def two_way(self) -> bool:
@@ -95,4 +107,11 @@ class Plan:
 
     def dp_communicator(self, index: int) -> str:
         """Name of the group that a rank reduces its gradients in; with two copies, both share it."""
-        return f"dp {min(index, self.shape.ranks - 1 - index)}" if self.two_way else "dp"
+        return f"dp {self._pair(index)}" if self.two_way else "dp"
+
+    def edp_communicator(self, index: int) -> str:
+        """The same for the gradients of experts."""
+        return f"edp {self._pair(index)}" if self.two_way else "edp"
+
+    def _pair(self, index: int) -> int:
+        return min(index, self.shape.ranks - 1 - index)

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     """Raise NotSupported for the first field that names something not modelled."""
     model, par, training = scenario.model, scenario.parallelism, scenario.training
-    if model.moe is not None:
-        raise NotSupported("model.moe", "mixture of experts is not modelled yet")
-    if model.mla is not None:
-        raise NotSupported("model.mla", "latent attention is not modelled yet")
-    if model.mtp_layers:
-        raise NotSupported("model.mtp_layers", "multi-token prediction is not modelled yet")
+    if model.sliding_window and scenario.software.attention == "unfused":
+        raise NotSupported(
+            "model.sliding_window", "windows need a fused attention kernel; this one is unfused"
+        )
+    if model.sliding_window and par.cp > 1:
+        raise NotSupported("model.sliding_window", f"windows are not modelled with cp {par.cp}; set cp to 1")
     heads = model.num_attention_heads // par.tp
     if par.cp_a2a is None and scenario.software.cp_comm == "a2a" and heads % par.cp:
         raise NotSupported(
@@ -32,15 +32,16 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "parallelism.cp", f"cp {par.cp} needs a fused attention kernel; this one is unfused"
         )
-    if par.ep > 1 or par.etp > 1:
-        raise NotSupported("parallelism.ep", "expert parallelism is not modelled yet")
     if par.zero > 1:
         raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} is not modelled yet; known: 0, 1")
     if par.fsdp_shard_size is not None:
         raise NotSupported("parallelism.fsdp_shard_size", "sharding over some ranks is not modelled yet")
-    dense = {"core_attn", "layernorm", "mlp"}
-    if parts := recomputed_parts(training) - dense - OPERATORS - FULL:
-        wrong, known = ", ".join(sorted(parts)), ", ".join(sorted(dense))
+    there = {"core_attn", "layernorm", "mlp"}
+    there |= {"moe", "moe_act"} if model.moe else set()
+    there |= {"shared_experts"} if model.moe and model.moe.shared_expert_ffn_hidden_size else set()
+    there |= {"mla_up_proj"} if model.mla else set()
+    if parts := recomputed_parts(training) - there - OPERATORS - FULL:
+        wrong, known = ", ".join(sorted(parts)), ", ".join(sorted(there))
         raise NotSupported(
             "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
         )

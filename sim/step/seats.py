@@ -29,6 +29,17 @@ def rank_grid(parallelism: Parallelism) -> NDArray[np.int64]:
     return grid.transpose(positions)
 
 
+def expert_grid(parallelism: Parallelism) -> NDArray[np.int64]:
+    """Ranks as an array of shape (pp, edp, ep, etp): how experts are spread over the ranks of a stage.
+
+    The ranks of a stage in their global order, etp fastest, then ep (Megatron-LM parallel_state.py,
+    ``expert_decoder_rank_generator``: the same order with sizes of its own).
+    """
+    grid = rank_grid(parallelism)
+    stages = np.sort(grid.reshape(grid.shape[0], -1), axis=1)
+    return stages.reshape(grid.shape[0], -1, parallelism.ep, parallelism.etp)
+
+
 def seat(ranks: NDArray[np.int64], cluster: Cluster) -> Seat:
     """How a group of global ranks sits over NVLink domains and units of hosts."""
     domains = len({cluster.domain_of(int(rank)) for rank in ranks})

@@ -56,6 +56,8 @@ def _fused(shard: Shard, software: Software, direction: Direction, tile: Tile) -
         dtype="bf16" if shard.dtype == "fp32" else shard.dtype,
         implementation=software.attention,
         direction=direction,
+        v_head_dim=None if shard.value_dim in (0, shard.head_dim) else shard.value_dim,
+        window=shard.window if tile.causal else None,
     )
 
 

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKind:
-    """What sets a layer apart from the other layers of its model."""
+    """What sets a layer apart from the other layers of its model.
+
+    ``experts`` in place of an MLP; a ``window`` of keys that a query sees; ``prediction``: the layer
+    predicts a further token, from a stream that it makes of two.
+    """
+
+    experts: bool = False
+    window: int | None = None
+    prediction: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +40,15 @@ class LayerRun:
 
 
 def layer_kinds(model: Model) -> tuple[LayerKind, ...]:
-    """The kind of each layer of ``model``, first to last."""
-    return (LayerKind(),) * model.num_layers
+    """The kind of each layer of ``model``, first to last, without those of multi-token prediction."""
+    return tuple(
+        LayerKind(experts=model.has_experts(i), window=model.window_of(i)) for i in range(model.num_layers)
+    )
+
+
+def prediction_kinds(model: Model) -> tuple[LayerKind, ...]:
+    """The layers of multi-token prediction: each like the model's last (arXiv:2412.19437 section 2.2)."""
+    return (replace(layer_kinds(model)[-1], prediction=True),) * model.mtp_layers
 
 
 def joined(runs: Iterable[LayerRun]) -> tuple[LayerRun, ...]:

@@ -1,17 +1,16 @@
 """One transformer layer on one rank: every kernel and collective, forward and backward.
 
-Pre-norm blocks as Megatron-LM, Llama and their kin have them: norm, QKV, attention core,
-projection, residual; norm, first MLP matrix, activation, second, residual. Bytes count reads and
-writes at HBM; a comment beside a figure says which.
+Pre-norm blocks as Megatron-LM, Llama and their kin have them: norm, projections, attention core,
+projection, residual; norm, MLP or experts, residual. A layer of multi-token prediction first makes its
+stream of two.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...program.program import Block
 from ...software.software import Software
 from .attention_core import attention_backward, attention_forward
+from .latent import latent_backward, latent_forward, latent_weight_grad, up_projections
 from .linear import (
     Linear,
     column_backward,
@@ -23,31 +22,30 @@ from .linear import (
     row_input_grad,
     row_weight_grad,
 )
+from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
+from .moe import moe_backward, moe_forward, moe_weight_grad
+from .pointwise import (
+    activation,
+    norm,
+    norm_backward,
+    rearrange,
+    residual,
+    residual_backward,
+    rope,
+    small_kernels,
+)
+from .prediction import join_backward, join_forward, join_weight_grad
 from .recompute import FULL, NOTHING, OPERATORS, Recompute, title
 from .shard import Shard
 from .tape import Costs, Tape
 
 
-@dataclass(frozen=True, kw_only=True)
-class Linears:
-    """The weight matrices of a layer. ``first`` holds both branches of a SwiGLU, as one matrix or as two."""
-
-    qkv: Linear
-    proj: Linear
-    first: tuple[Linear, ...]
-    second: Linear
+def _qkv(shard: Shard) -> Linear:
+    return Linear(name="qkv", inputs=shard.hidden, outputs=shard.qkv_width)
 
 
-def linears(shard: Shard, software: Software) -> Linears:
-    """QKV, projection, first and second MLP matrix, as this rank holds them."""
-    h = shard.hidden
-    branches = shard.gate if software.split_gate else 1
-    return Linears(
-        qkv=Linear(name="qkv", inputs=h, outputs=shard.qkv_width),
-        proj=Linear(name="proj", inputs=shard.attention_width, outputs=h),
-        first=(Linear(name="fc1", inputs=h, outputs=shard.ffn * shard.gate // branches),) * branches,
-        second=Linear(name="fc2", inputs=shard.ffn, outputs=h),
-    )
+def _proj(shard: Shard) -> Linear:
+    return Linear(name="proj", inputs=shard.attention_width, outputs=shard.hidden)
 
 
 def forward_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
@@ -69,11 +67,15 @@ def input_grad_block(shard: Shard, software: Software, costs: Costs, recompute: 
 
 def weight_grad_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
     """The weight gradients of the layer's matrices. Attention has none; norms and biases have theirs in I."""
-    tape, weights = Tape(costs), linears(shard, software)
-    row_weight_grad(tape, weights.second, shard, software)
-    column_weight_grad(tape, weights.first, shard, software)
-    row_weight_grad(tape, weights.proj, shard, software)
-    column_weight_grad(tape, (weights.qkv,), shard, software)
+    tape = Tape(costs)
+    (moe_weight_grad if shard.experts else mlp_weight_grad)(tape, shard, software)
+    row_weight_grad(tape, _proj(shard), shard, software)
+    if shard.latent:
+        latent_weight_grad(tape, shard, software)
+    else:
+        column_weight_grad(tape, (_qkv(shard),), shard, software)
+    if shard.prediction:
+        join_weight_grad(tape, shard, software)
     return tape.block("layer weight gradient")
 
 
@@ -91,20 +93,9 @@ def _backward(
 
 def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
     """Append the forward pass to ``tape``."""
-    weights = linears(shard, software)
-    norm(tape, shard, software)
-    column_forward(tape, (weights.qkv,), shard, software)
-    _rearrange(tape, shard, software)
-    _rope(tape, shard, software)
-    attention_forward(tape, shard, software)
-    row_forward(tape, weights.proj, shard, software)
-    _residual(tape, shard, software)
-    norm(tape, shard, software)
-    column_forward(tape, weights.first, shard, software)
-    _activation(tape, shard, software)
-    row_forward(tape, weights.second, shard, software)
-    _residual(tape, shard, software)
-    _small_kernels(tape, software)
+    attention_part_forward(tape, shard, software)
+    (moe_forward if shard.experts else mlp_forward)(tape, shard, software)
+    end_forward(tape, shard, software)
 
 
 def _operators_again(tape: Tape, shard: Shard, software: Software) -> None:
@@ -112,134 +103,73 @@ def _operators_again(tape: Tape, shard: Shard, software: Software) -> None:
 
     Reduced outputs are kept, gathered inputs are not.
     """
-    weights, h, branch = linears(shard, software), shard.hidden, shard.ffn
+    h, branch = shard.hidden, shard.ffn
     keys = Linear(name="k again", inputs=h, outputs=shard.kv_heads * shard.head_dim)
     norm(tape, shard, software)
     column_forward(tape, (keys,), shard, software)
-    _rope(tape, shard, software)
-    tape.kernel("proj again", weights.proj.forward(shard))
-    _residual(tape, shard, software)
+    rope(tape, shard, software)
+    tape.kernel("proj again", _proj(shard).forward(shard))
+    residual(tape, shard, software)
     norm(tape, shard, software)
     if shard.gate == 2:
         column_forward(tape, (Linear(name="fc1 again", inputs=h, outputs=branch),), shard, software)
-    _activation(tape, shard, software)
+    activation(tape, shard, software)
 
 
 def write_backward(
     tape: Tape, shard: Shard, software: Software, *, recompute: Recompute = NOTHING, split: bool = False
 ) -> None:
     """Append the backward pass, last operator first; ``split`` leaves out the matrices' weight gradients."""
-    weights = linears(shard, software)
-    row, column = (row_input_grad, column_input_grad) if split else (row_backward, column_backward)
-    _residual_backward(tape, shard, software)
-    if "mlp" in recompute:  # all of it, as a checkpoint does: the last product too
-        column_forward(tape, weights.first, shard, software)
-        _activation(tape, shard, software)
-        row_forward(tape, weights.second, shard, software)
-    row(tape, weights.second, shard, software)
-    _activation_backward(tape, shard, software)
-    if "layernorm" in recompute:
-        norm(tape, shard, software)
-    column(tape, weights.first, shard, software)
+    residual_backward(tape, shard, software)
+    backward = moe_backward if shard.experts else mlp_backward
+    backward(tape, shard, software, recompute=recompute, split=split)
+    attention_part_backward(tape, shard, software, recompute=recompute, split=split)
+
+
+def attention_part_forward(tape: Tape, shard: Shard, software: Software) -> None:
+    """All up to the MLP or the experts, the norm before these included."""
+    if shard.prediction:
+        join_forward(tape, shard, software)
+    norm(tape, shard, software)
+    if shard.latent:
+        latent_forward(tape, shard, software)
+    else:
+        column_forward(tape, (_qkv(shard),), shard, software)
+    rearrange(tape, shard, software)
+    rope(tape, shard, software)
+    attention_forward(tape, shard, software)
+    row_forward(tape, _proj(shard), shard, software)
+    residual(tape, shard, software)
+    norm(tape, shard, software)
+
+
+def attention_part_backward(
+    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute, split: bool
+) -> None:
+    """The same backward."""
     norm_backward(tape, shard, software)
-    _residual_backward(tape, shard, software)
-    row(tape, weights.proj, shard, software)
+    residual_backward(tape, shard, software)
+    (row_input_grad if split else row_backward)(tape, _proj(shard), shard, software)
+    if "mla_up_proj" in recompute:
+        up_projections(tape, shard, software)
     if "core_attn" in recompute:
         attention_forward(tape, shard, software)
     attention_backward(tape, shard, software)
-    _rope(tape, shard, software)
-    _rearrange(tape, shard, software)
+    rope(tape, shard, software)
+    rearrange(tape, shard, software)
     if "layernorm" in recompute:
         norm(tape, shard, software)
-    column(tape, (weights.qkv,), shard, software)
+    if shard.latent:
+        latent_backward(tape, shard, software, split=split)
+    else:
+        (column_input_grad if split else column_backward)(tape, (_qkv(shard),), shard, software)
     norm_backward(tape, shard, software)
-    _small_kernels(tape, software)
+    if shard.prediction:
+        join_backward(tape, shard, software, split=split)
+    small_kernels(tape, software)
 
 
-def _rearrange(tape: Tape, shard: Shard, software: Software) -> None:
-    """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
-    if software.qkv_copies:
-        size = float(shard.tokens * shard.qkv_width * shard.element_bytes)
-        tape.memory("rearrange QKV", software.qkv_copies * size, launches=(software.qkv_copies + 1) // 2)
-
-
-def norm(tape: Tape, shard: Shard, software: Software) -> None:
-    """LayerNorm or RMSNorm over the residual stream."""
-    if software.fused_norm or software.torch_compile:
-        tape.memory("norm", 2 * shard.norm_bytes)  # read, write
-    else:
-        # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
-        # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).
-        elements = shard.norm_tokens * shard.hidden
-        tape.memory("norm", elements * (4 * shard.element_bytes + 28), launches=6)
-
-
-def norm_backward(tape: Tape, shard: Shard, software: Software) -> None:
-    """Gradient of the norm, and the add that joins it with the residual's gradient."""
-    if software.fused_norm or software.torch_compile:
-        tape.memory("norm backward", 3 * shard.norm_bytes)  # read dY and X, write dX
-    else:
-        elements = shard.norm_tokens * shard.hidden
-        tape.memory("norm backward", elements * (6 * shard.element_bytes + 52), launches=10)
-    tape.memory("residual gradient add", 3 * shard.norm_bytes)  # read both, write one
-
-
-def _rope(tape: Tape, shard: Shard, software: Software) -> None:
-    """Rotary embedding of Q and K (the same traffic backward)."""
-    if not shard.rope:
-        return
-    size = shard.tokens * (shard.heads + shard.kv_heads) * shard.head_dim * shard.element_bytes
-    if software.fused_rope or software.torch_compile:
-        tape.memory("rope", 2.0 * size)  # read, write
-    else:
-        # rotate_half (negate, concatenate), two multiplications, one addition: 2 + 2 + 2 + 2 + 3 passes
-        tape.memory("rope", 11.0 * size, launches=10)
-
-
-def _activation(tape: Tape, shard: Shard, software: Software) -> None:
-    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
-    if software.fused_activation or software.torch_compile:
-        tape.memory("activation", (shard.gate + 1) * wide)  # read every branch, write one
-    elif shard.gate == 2:
-        tape.memory("activation", 5 * wide, launches=2)  # SiLU: r 1 w 1; multiply: r 2 w 1
-    else:
-        tape.memory("activation", (4 if shard.biases else 2) * wide, launches=2 if shard.biases else 1)
-
-
-def _activation_backward(tape: Tape, shard: Shard, software: Software) -> None:
-    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
-    if software.fused_activation or software.torch_compile:
-        tape.memory("activation backward", (2 * shard.gate + 1) * wide)  # read inputs and dY, write dX
-    elif shard.gate == 2:
-        # multiply: r 3 w 2; SiLU: r 2 w 1; joining the two branches: r 2 w 2
-        tape.memory("activation backward", 12 * wide, launches=5)
-    else:
-        tape.memory("activation backward", 3 * wide, launches=1)
-    if shard.biases and not software.fused_activation:
-        tape.memory("bias gradient", wide)
-
-
-def _residual(tape: Tape, shard: Shard, software: Software) -> None:
-    """Bias, dropout and residual addition after a row-parallel layer."""
-    mask = shard.norm_tokens * shard.hidden if shard.dropout else 0
-    if software.fused_residual or software.torch_compile:
-        tape.memory("bias, dropout, add", 3 * shard.norm_bytes + mask)  # read both, write one
-        return
-    passes = 3 + (2 if shard.biases else 0) + (2 if shard.dropout else 0)
-    tape.memory(
-        "bias, dropout, add", passes * shard.norm_bytes + mask, launches=1 + shard.biases + shard.dropout
-    )
-
-
-def _residual_backward(tape: Tape, shard: Shard, software: Software) -> None:
-    """Dropout's gradient and the bias gradient; a plain residual passes the gradient through."""
-    if shard.dropout:
-        tape.memory("dropout backward", 2 * shard.norm_bytes + shard.norm_tokens * shard.hidden)
-    if shard.biases:
-        tape.memory("bias gradient", shard.norm_bytes)
-
-
-def _small_kernels(tape: Tape, software: Software) -> None:
-    """Kernels that move next to nothing but are launched all the same (views, offsets, masks, hooks)."""
-    if software.extra_launches_per_layer:
-        tape.memory("small kernels", 0.0, launches=software.extra_launches_per_layer)
+def end_forward(tape: Tape, shard: Shard, software: Software) -> None:
+    """What follows the MLP or the experts."""
+    residual(tape, shard, software)
+    small_kernels(tape, software)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from .experts import Experts, experts_of
 from .kinds import LayerKind
 
 if TYPE_CHECKING:
+    from ...model.model import Mla
     from ...scenario.models import Scenario
     from ...software.software import Software
 
@@ -24,7 +26,9 @@ class Shard:
     dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
     ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
     input branches), else 1. ``grad_bytes`` is the size of an element of the gradient that is
-    accumulated and reduced.
+    accumulated and reduced. ``head_dim`` is that of queries and keys, ``value_dim`` of values; ``latent``
+    are the ranks of latent attention, ``window`` the keys that a query sees. ``experts`` are there in
+    place of an MLP; a layer of multi-token ``prediction`` makes its stream of two.
     """
 
     batch: int
@@ -47,10 +51,22 @@ class Shard:
     biases: bool
     rope: bool
     rms_norm: bool
+    qkv_biases: bool = False
+    value_dim: int = 0
+    latent: Mla | None = None
+    window: int | None = None
+    experts: Experts | None = None
+    prediction: bool = False
 
     def of(self, kind: LayerKind) -> Shard:
         """The share of a layer of that kind."""
-        return self
+        experts = self.experts if kind.experts else None
+        return replace(self, experts=experts, window=kind.window, prediction=kind.prediction)
+
+    @property
+    def here(self) -> Shard:
+        """What works on the rows of the residual stream alone, as if there were no other rank."""
+        return replace(self, batch=1, sequence=self.norm_tokens, tp=1, cp=1, sequence_parallel=False)
 
     @property
     def tokens(self) -> int:
@@ -63,17 +79,19 @@ class Shard:
     @property
     def attention_width(self) -> int:
         """Columns of the attention output held here."""
-        return self.heads * self.head_dim
+        return self.heads * (self.value_dim or self.head_dim)
 
     @property
     def qkv_width(self) -> int:
         """Columns of the fused QKV projection held here."""
-        return (self.heads + 2 * self.kv_heads) * self.head_dim
+        values = self.kv_heads * (self.value_dim or self.head_dim)
+        return (self.heads + self.kv_heads) * self.head_dim + values
 
     @property
     def kv_bytes(self) -> float:
         """Bytes of this rank's keys and values."""
-        return float(self.tokens * 2 * self.kv_heads * self.head_dim * self.element_bytes)
+        width = self.head_dim + (self.value_dim or self.head_dim)
+        return float(self.tokens * self.kv_heads * width * self.element_bytes)
 
     @property
     def hidden_bytes(self) -> float:
@@ -92,12 +110,45 @@ class Shard:
 
     @property
     def layer_parameters(self) -> float:
-        """Parameters of one layer held here: sharded matrices, whole norms and row-parallel biases."""
+        """Parameters of one layer held here: sharded matrices, whole norms and row-parallel biases.
+
+        Routed experts are not among them: their gradients are reduced over other ranks.
+        """
         h = self.hidden
-        matrices = h * self.qkv_width + self.attention_width * h + h * self.ffn * self.gate + self.ffn * h
+        ffn = self.experts.shared_ffn if self.experts else self.ffn
+        matrices = self._projections + self.attention_width * h + h * ffn * self.gate + ffn * h
         norms = 2 * h if self.rms_norm else 4 * h
-        biases = (self.qkv_width + self.ffn * self.gate + 2 * h) if self.biases else 0
+        if self.latent:
+            norms += (self.latent.q_lora_rank or 0) + self.latent.kv_lora_rank
+        if self.experts:
+            matrices += h * self.experts.total
+        if self.prediction:
+            matrices += 2 * h * h // self.tp
+            norms += 3 * h if self.rms_norm else 6 * h
+        biases = (self.qkv_width + h + (0 if self.experts else ffn * self.gate + h)) if self.biases else 0
+        biases += self.qkv_width if self.qkv_biases else 0
         return float(matrices + norms + biases)
+
+    @property
+    def _projections(self) -> int:
+        """Parameters that make queries, keys and values; the matrices down to the latents are whole."""
+        latent = self.latent
+        if latent is None:
+            return self.hidden * self.qkv_width
+        queries, rank = self.heads * self.head_dim, latent.q_lora_rank
+        down_up = self.hidden * queries if rank is None else rank * (self.hidden + queries)
+        keys = self.hidden * (latent.kv_lora_rank + latent.qk_rope_head_dim)
+        up = latent.kv_lora_rank * self.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+        return down_up + keys + up
+
+    @property
+    def expert_parameters(self) -> float:
+        """Parameters of the routed experts of one layer held here."""
+        if self.experts is None:
+            return 0.0
+        width = self.experts.ffn
+        biases = width * self.gate + self.hidden if self.biases else 0
+        return float(self.experts.held * (self.hidden * width * (self.gate + 1) + biases))
 
 
 def boundary_bytes(shard: Shard, software: Software) -> float:
@@ -114,8 +165,11 @@ def shard_of(scenario: Scenario) -> Shard:
         sequence=training.seq_length,
         hidden=model.hidden_size,
         heads=model.num_attention_heads // par.tp,
-        kv_heads=max(1, model.num_query_groups // par.tp),
-        head_dim=model.kv_channels,
+        kv_heads=max(1, (model.num_attention_heads if model.mla else model.num_query_groups) // par.tp),
+        head_dim=model.mla.qk_head_dim if model.mla else model.kv_channels,
+        value_dim=model.mla.v_head_dim if model.mla else model.kv_channels,
+        latent=model.mla,
+        experts=experts_of(scenario),
         ffn=model.ffn_hidden_size // par.tp,
         gate=2 if model.mlp == "swiglu" else 1,
         vocabulary=-(-model.vocab_size // par.tp),
@@ -130,6 +184,7 @@ def shard_of(scenario: Scenario) -> Shard:
         biases=model.biases,
         rope=model.position == "rope",
         rms_norm=model.norm == "rmsnorm",
+        qkv_biases=model.qkv_biases and not model.biases,
     )
 
 

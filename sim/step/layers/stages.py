@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...scenario.schedules import schedule_named, shape_of
-from .kinds import LayerKind, LayerRun, joined, layer_kinds
+from .kinds import LayerKind, LayerRun, joined, layer_kinds, prediction_kinds
 from .recompute import FULL, recomputed_parts
 
 if TYPE_CHECKING:
@@ -41,6 +41,16 @@ class Stage:
         return sum(run.count for run in self.runs if run.recompute == FULL)
 
     @property
+    def heads(self) -> int:
+        """How often a microbatch passes the head: once for the model, and for each predicted token."""
+        return self.head * (1 + sum(kind.prediction for kind in self.kinds))
+
+    @property
+    def losses(self) -> int:
+        """How often it passes the loss."""
+        return self.loss * (1 + sum(kind.prediction for kind in self.kinds))
+
+    @property
     def kinds(self) -> tuple[LayerKind, ...]:
         """The kind of each layer, in forward order."""
         return tuple(run.kind for run in self.runs for _ in range(run.count))
@@ -65,19 +75,26 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
         layers = _near_uniform(model.num_layers, count)
     return tuple(
         Stage(index=i, runs=runs, embedding=i == 0, head=i == head, loss=i == count - 1)
-        for i, runs in enumerate(_runs(scenario, layers))
+        for i, runs in enumerate(_runs(scenario, layers, head))
     )
 
 
-def _runs(scenario: Scenario, layers: list[int]) -> Iterator[tuple[LayerRun, ...]]:
-    """The layers of each virtual stage; those that are recomputed in full are a stage's first."""
+def _runs(scenario: Scenario, layers: list[int], head: int) -> Iterator[tuple[LayerRun, ...]]:
+    """The layers of each virtual stage; those that are recomputed in full are a stage's first.
+
+    Layers of multi-token prediction are where the head is, beyond the layers that the split places.
+    """
     parts = recomputed_parts(scenario.training)
     kinds = iter(layer_kinds(scenario.model))
-    for held, full in zip(layers, _recomputed_layers(scenario, layers), strict=True):
-        yield joined(
+    for index, (held, full) in enumerate(zip(layers, _recomputed_layers(scenario, layers), strict=True)):
+        runs = [
             LayerRun(kind=kind, recompute=FULL if i < full else parts)
             for i, kind in enumerate(islice(kinds, held))
-        )
+        ]
+        if index == head:
+            again = FULL if held and full == held else parts
+            runs += [LayerRun(kind=kind, recompute=again) for kind in prediction_kinds(scenario.model)]
+        yield joined(runs)
 
 
 def _near_uniform(num_layers: int, count: int) -> list[int]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ...report.result import ActionSpan
 from ...software.software import Software
 from ..layers.kinds import LayerKind, LayerRun
+from ..layers.latent import latent_elements
 from ..layers.loss import logits_bytes
 from ..layers.recompute import FULL, OPERATORS, Recompute
 from ..layers.shard import Shard
@@ -59,12 +60,12 @@ class ActivationBytes:
     def kept_by_forward(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
         layers = sum(run.count * self.layer(run).kept for run in stage.runs)
-        return layers + stage.embedding * self.embedding + stage.head * self.head
+        return layers + stage.embedding * self.embedding + stage.heads * self.head
 
     def kept_by_input_grad(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage between its input gradient and its weight gradient."""
         layers = sum(run.count * self.layer(run).operands for run in stage.runs)
-        return layers + stage.head * self.head_operands
+        return layers + stage.heads * self.head_operands
 
     def working(self, stage: Stage) -> float:
         """What a backward on a stage holds besides while it recomputes one layer after the other."""
@@ -115,11 +116,9 @@ def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> Layer
     e, tokens, stream = shard.element_bytes, shard.tokens, shard.norm_bytes
     parts = _parts(shard, software)
     whole = sum(parts.values())
-    operands = (
-        2 * _gathered(shard, software)
-        + tokens * (shard.qkv_width + shard.attention_width + shard.ffn * (shard.gate + 1)) * e
-        + 2 * shard.hidden_bytes
-    )
+    inputs = sum(parts.get(name, 0.0) for name in _INPUTS)
+    gradients = tokens * (shard.qkv_width + shard.hidden) * e
+    operands = 2 * _gathered(shard, software) + inputs + gradients + _mlp_gradients(shard)
     if recompute == FULL:
         return LayerBytes(kept=stream, working=whole, operands=operands)
     if recompute == OPERATORS:
@@ -136,7 +135,12 @@ _DROPPED = {
     "core_attn": frozenset({"scores"}),
     "layernorm": frozenset({"norm outputs"}),
     "mlp": frozenset({"branches", "product"}),
+    "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"}),
+    "moe_act": frozenset({"row product"}),
+    "shared_experts": frozenset({"shared branches", "shared product"}),
+    "mla_up_proj": frozenset({"qkv"}),
 }
+_INPUTS = ("latents", "attention", "product", "rows", "row product", "shared product")
 """By what is run again, the parts of a layer that need not be kept."""
 
 
@@ -147,7 +151,9 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
     scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
     fused = software.attention != "unfused"
     silu = 1 if shard.gate == 2 and not software.fused_activation else 0  # its output, where a kernel's own
-    return {
+    ahead = _experts(shard, silu) if shard.experts else _mlp(shard, silu)
+    latents = latent_elements(shard) * e if shard.latent else 0.0
+    return ahead | {
         # inputs of both; eager norms keep FP32 copies
         "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
         "norm outputs": 2 * _gathered(shard, software),
@@ -155,10 +161,42 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
         "attention": float(tokens * shard.attention_width * e),
         "scores": 0.0 if fused else scores,
         "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
-        "branches": float(tokens * shard.ffn * e * (shard.gate + silu)),
-        "product": float(tokens * shard.ffn * e),
+        "latents": latents,
+        # multi-token prediction: both streams, as they come and normed
+        "joined streams": 4 * shard.norm_bytes if shard.prediction else 0.0,
         "masks": 2 * _mask(shard),
     }
+
+
+def _mlp(shard: Shard, silu: int) -> dict[str, float]:
+    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
+    return {"branches": wide * (shard.gate + silu), "product": wide}
+
+
+def _experts(shard: Shard, silu: int) -> dict[str, float]:
+    """Rows as they enter the experts; router's logits and probabilities in FP32, and its map."""
+    experts, e = shard.experts, shard.element_bytes
+    assert experts is not None
+    rows = experts.rows(shard.norm_tokens) * e
+    shared = float(shard.tokens * experts.shared_ffn * e)
+    return {
+        "rows": rows * shard.hidden,
+        "row branches": rows * experts.ffn * (shard.gate + silu),
+        "row product": rows * experts.ffn,
+        "shared branches": shared * (shard.gate + silu),
+        "shared product": shared,
+        "router": 9.0 * shard.norm_tokens * experts.total,
+    }
+
+
+def _mlp_gradients(shard: Shard) -> float:
+    """Gradients of the outputs of the matrices of an MLP, or of experts."""
+    e, experts = shard.element_bytes, shard.experts
+    if experts is None:
+        return float(shard.tokens * shard.ffn * shard.gate * e + shard.hidden_bytes)
+    rows = experts.rows(shard.norm_tokens) * e
+    shared = shard.tokens * (experts.shared_ffn * shard.gate + shard.hidden) * e
+    return rows * (experts.ffn * shard.gate + shard.hidden) + shared
 
 
 def peak_activations(
@@ -198,7 +236,7 @@ def _keep(
     """What an action takes as it starts."""
     if span.kind == "F":
         held.body += sizes.kept_by_forward(stage)
-        held.logits += stage.loss * sizes.logits
+        held.logits += stage.losses * sizes.logits
     else:
         held.body += sizes.working(stage)
         held.gradients += pending.pop(span.stage, 0.0)
@@ -210,6 +248,6 @@ def _release(held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes)
         held.body -= sizes.kept_by_input_grad(stage)
         return
     held.body -= sizes.kept_by_forward(stage) + sizes.working(stage)
-    held.logits -= stage.loss * sizes.logits
+    held.logits -= stage.losses * sizes.logits
     if span.kind == "I":
         held.body += sizes.kept_by_input_grad(stage)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...program.program import Block
 from ...software.software import Software
-from ..layers.layer import norm, norm_backward
 from ..layers.linear import Linear, column_backward, column_forward, column_input_grad, column_weight_grad
+from ..layers.pointwise import norm, norm_backward
 from ..layers.shard import Shard
 from ..layers.tape import Costs, Tape
 

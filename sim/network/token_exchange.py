@@ -1,0 +1,95 @@
+"""The exchange that brings copies of tokens to experts, and their results back.
+
+``alltoall``: NCCL's grouped messages; every copy travels by itself. ``deepep``: DeepSeek's kernels; a
+token crosses the network once for each host that has one of its experts, to the GPU of the same rail, and
+goes on over NVLink once for each GPU that has one. Knows bytes and rates; not what experts compute.
+
+How many hosts and GPUs a token visits is the expectation over a balanced router: its experts are drawn
+without repetition from those of all hosts, or of ``node_limit`` hosts.
+
+References:
+    NCCL: hardware.md section 3.4 and algorithms.py. DeepEP: github.com/deepseek-ai/DeepEP, README
+    (performance of normal kernels: H800, 4,096 tokens of 7,168, top-8 in top-4 groups) and
+    docs/legacy.md; DeepSeek-V3, arXiv:2412.19437 section 3.2.2 (20 SMs; at most four hosts a token).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .collectives import collective_transfer
+from .transfer import Transfer
+
+if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
+    from .seat import Seat
+
+# Of the line rate. NVLink: H800 153 to 158 of 200 GB/s, H100 320 to 332 of 450, B200 643 to 740 of 900.
+# Network: tokens for EP32 and EP64 count 58 and 51 GB/s, of which 3/4 and 7/8 leave the host: 44 of 50.
+_NVLINK_SHARE = {"ampere": 0.75, "hopper": 0.75, "blackwell": 0.8}
+_NETWORK_SHARE = 0.88
+DEEPEP_SMS = 20
+# A dispatch or combine of few tokens: low-latency kernels of EP8, 77 us and 114 us, less the bytes' own time.
+_LATENCY_S = 3.0e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Router:
+    """Where tokens may go: ``topk`` of ``experts``, on at most ``node_limit`` hosts, ``copies`` of each."""
+
+    experts: int
+    topk: int
+    copies: float
+    node_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visits:
+    """What a token visits on average: domains and GPUs, its own among them."""
+
+    domains: float
+    gpus: float
+
+
+def visits(router: Router, seat: Seat) -> Visits:
+    """Expected visits of a token of a group that holds the experts evenly."""
+    domains = min(seat.domains, router.node_limit or seat.domains)
+    reachable = router.experts * domains // seat.domains
+    return Visits(
+        domains=domains * _hit(reachable, router.experts // seat.domains, router.topk),
+        gpus=domains * seat.per_domain * _hit(reachable, router.experts // seat.ranks, router.topk),
+    )
+
+
+def _hit(experts: int, here: int, topk: int) -> float:
+    """Probability that one of ``topk`` of ``experts`` is among the ``here``."""
+    if here >= experts:
+        return 1.0
+    return 1.0 - math.comb(experts - here, topk) / math.comb(experts, topk)
+
+
+def token_exchange(
+    token_bytes: float, router: Router, seat: Seat, cluster: Cluster, dispatcher: str
+) -> Transfer:
+    """A dispatch or combine where every rank has ``token_bytes`` of tokens, one copy of each."""
+    if dispatcher == "alltoall":
+        return collective_transfer("alltoall", token_bytes * router.copies, seat, cluster)
+    return _deepep(token_bytes * router.copies / router.topk, router, seat, cluster)
+
+
+def _deepep(token_bytes: float, router: Router, seat: Seat, cluster: Cluster) -> Transfer:
+    visited = visits(router, seat)
+    local = seat.per_domain
+    nic = visited.domains * (seat.domains - 1) / seat.domains if cluster.nodes > 1 else 0.0
+    nvlink = visited.gpus * (local - 1) / local
+    share = _NVLINK_SHARE.get(cluster.gpu.architecture, 0.75)
+    inside = share * cluster.gpu.nvlink_bytes_per_s / nvlink if nvlink else math.inf
+    outside = _NETWORK_SHARE * cluster.nic_bytes_per_s_per_gpu / nic if nic else math.inf
+    crossing_s = cluster.interconnect.latency_s if nic else 0.0
+    weights: tuple[tuple[str, float], ...] = (("nvlink.out", nvlink), ("nvlink.in", nvlink)) if nvlink else ()
+    if nic:
+        weights += (("nic.out", nic), ("nic.in", nic))
+    latency_s = _LATENCY_S + 2 * crossing_s
+    return Transfer(latency_s, token_bytes, min(inside, outside), weights, DEEPEP_SMS)
