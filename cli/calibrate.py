@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .calibrate_collectives import collectives
+from .calibrate_fit import fit
 from .mistakes import reported
 from .output import clear_status, echo_json, output_file, status_line, wrote
 from .validate import CORES
@@ -24,7 +25,9 @@ PACKAGE = Path(__file__).parents[1]
 PROFILES = PACKAGE / "hardware" / "profiles"
 PRESETS = PACKAGE / "sim" / "software" / "presets.yaml"
 
-calibrate = typer.Typer(help="Fit constants to measurements.", no_args_is_help=True, rich_markup_mode=None)
+calibrate = typer.Typer(
+    help="Measure, and fit constants to measurements.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 def steps(
@@ -75,11 +78,12 @@ def steps(
 
 calibrate.command("steps")(reported(steps))
 calibrate.command("collectives")(reported(collectives))
+calibrate.command("fit")(reported(fit))
 
 
 @calibrate.callback()
 def _calibrate() -> None:
-    """Fit constants to measurements."""
+    """Measure, and fit constants to measurements."""
 
 
 def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:

@@ -75,6 +75,8 @@ def laid_over(profile: GpuProfile, path: Path) -> GpuProfile:
             raise ValueError(
                 f"{path}: gemm.rates: {profile.gpu} has no {dtype} math; it has {', '.join(peaks)}"
             )
+    if own.clock_fraction is not None and own.gemm and own.gemm.rates:
+        profile = _at_clock(profile, own.clock_fraction)
     collectives = {_key(curve): curve for curve in profile.collectives}
     collectives |= {_key(curve): curve for curve in collective_curves(own)}
     attention = {curve.implementation: curve for curve in profile.attention}
@@ -89,6 +91,25 @@ def laid_over(profile: GpuProfile, path: Path) -> GpuProfile:
         attention=tuple(attention.values()),
         collectives=tuple(collectives.values()),
     )
+
+
+def _at_clock(profile: GpuProfile, clock_fraction: float) -> GpuProfile:
+    """``profile`` with its rates stated at another clock, so that training sustains what it did.
+
+    The clock of a file that has rates of its own is relative to its own measurements; curves that stay as
+    shipped are relative to others.
+    """
+    factor = profile.clock_fraction / clock_fraction
+    rates = tuple(replace(rate, fraction=min(1.0, rate.fraction * factor)) for rate in profile.gemm.rates)
+    attention = tuple(
+        replace(
+            curve,
+            forward=tuple((dim, min(1.0, rate * factor)) for dim, rate in curve.forward),
+            backward=tuple((dim, min(1.0, rate * factor)) for dim, rate in curve.backward),
+        )
+        for curve in profile.attention
+    )
+    return replace(profile, gemm=replace(profile.gemm, rates=rates), attention=attention)
 
 
 def collective_curves(own: models.ProfileFile) -> tuple[CollectiveCurve, ...]:

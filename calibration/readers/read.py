@@ -1,0 +1,71 @@
+"""Any file of measurements, by what it is: a table, a profiler's trace, a log of nccl-tests.
+
+Knows which reader a file is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...hardware.gpus import get_gpu
+from ..nccl_log import read_log
+from ..nccl_system import system_of, tuned
+from .measured import Measured, MeasuredCollective, domains_of
+from .tables import read_table
+
+
+def read_measured(
+    paths: Sequence[Path], gpu: str | None = None, interconnect: str | None = None
+) -> tuple[Measured, ...]:
+    """The content of every file; ``gpu`` and ``interconnect`` are of those that do not say.
+
+    Raises ValueError naming the file and what is wrong in it.
+    """
+    if gpu is not None and gpu != "cpu":
+        get_gpu(gpu)
+    return tuple(_read(path, gpu, interconnect) for path in paths)
+
+
+def _read(path: Path, gpu: str | None, interconnect: str | None) -> Measured:
+    name = path.name.lower()
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r}")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path}: is empty")
+    if name.endswith(".csv"):
+        return read_table(path, gpu)
+    if name.endswith((".json", ".json.gz")):
+        from .kineto import read_trace
+
+        return read_trace(path, gpu)
+    if name.endswith((".sqlite", ".db")):
+        from .nsys import read_nsys
+
+        return read_nsys(path, gpu)
+    return _log(path, gpu, interconnect)
+
+
+def _log(path: Path, gpu: str | None, interconnect: str | None) -> Measured:
+    log = read_log(path)
+    if tuned(log):
+        raise ValueError(
+            f"{path}: ran with settings that it does not state, so that no fit may learn from it"
+        )
+    system = system_of(log, gpu, interconnect)
+    apart = system.nodes_per_rack  # NVLink joins that many hosts, whatever the rack
+    domains = log.nodes // apart if apart else domains_of(system.gpu, log.ranks, log.nodes)
+    points = [
+        MeasuredCollective(
+            kind=log.kind, ranks=log.ranks, domains=domains, bytes=float(row.bytes), seconds=row.seconds
+        )
+        for row in log.rows
+    ]
+    facts = {"nccl": log.nccl or "", "device": log.gpu or ""}
+    return Measured(
+        file=str(path),
+        gpu=system.gpu,
+        collectives=tuple(points),
+        passed_over={"rows of no bytes": log.skipped} if log.skipped else {},
+        facts={name: value for name, value in facts.items() if value},
+    )
