@@ -58,7 +58,8 @@ def collective(
 ) -> None:
     """Predict one collective: its time, bandwidths, algorithm, protocol, and the link that binds.
 
-    With --calibration, by a profile of your own; the GPU is the profile's. With --log, KIND and the system are the log's, and the measured times stand beside the predicted ones.
+    With --calibration, by a profile of your own, on its GPU. With --log, KIND and the system are the log's,
+    and the measured times stand beside the predicted ones.
     """
     output_file("--svg", svg, (".svg",), [log] if log else [])
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def show_own(
     kind: str,
-    sizes: Sequence[float],
+    sizes: list[float],
     gpus: int,
     gpu: str | None,
     interconnect: str,
@@ -64,7 +64,7 @@ def _measured(curve: CollectiveCurve, size: float) -> dict[str, Any]:
 
 def _on_cluster(
     kind: str,
-    sizes: Sequence[float],
+    sizes: list[float],
     gpus: int,
     gpu: str,
     interconnect: str,

@@ -129,7 +129,7 @@ def _kernel_point(path: Path, number: int, line: Line, gpu: str, passed: Counter
         kernels=(kernel,),
         seconds=seconds,
         operation="stream" if operation in _STREAMS else operation,
-        family=line.get("shapes") or _family(kernel),
+        family=line.get("shapes") or shape_family(kernel),
     )
 
 
@@ -173,7 +173,7 @@ def _kernel(where: str, line: Line, family: str) -> Kernel:
     )
 
 
-def _family(kernel: Kernel) -> str:
+def shape_family(kernel: Kernel) -> str:
     """Shapes that are alike: one weight under any tokens, one attention of all lengths, one traffic."""
     match kernel:
         case Gemm():

@@ -29,6 +29,28 @@ def rank_grid(parallelism: Parallelism) -> NDArray[np.int64]:
     return grid.transpose(positions)
 
 
+def axis_groups(parallelism: Parallelism) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Every group of every axis by its name; together those of an axis are all ranks, each once.
+
+    ``dp`` is of those that hold the same parameters, context-parallel ranks among them.
+    """
+    grid = rank_grid(parallelism)
+    pp, dp, cp, tp = grid.shape
+    found = {
+        "tp": grid.reshape(-1, tp),
+        "cp": grid.transpose(0, 1, 3, 2).reshape(-1, cp),
+        "dp": grid.transpose(0, 3, 1, 2).reshape(-1, dp * cp),
+        "pp": grid.transpose(1, 2, 3, 0).reshape(-1, pp),
+    }
+    if parallelism.ep > 1:
+        experts = expert_grid(parallelism)
+        found["ep"] = experts.transpose(0, 1, 3, 2).reshape(-1, parallelism.ep)
+    return {
+        axis: tuple(tuple(int(rank) for rank in members) for members in groups)
+        for axis, groups in found.items()
+    }
+
+
 def expert_grid(parallelism: Parallelism) -> NDArray[np.int64]:
     """Ranks as an array of shape (pp, edp, ep, etp): how experts are spread over the ranks of a stage.
 
