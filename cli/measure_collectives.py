@@ -101,7 +101,7 @@ def _groups(world: int, scenario: str | None) -> Iterator[Groups]:
     if scenario is None:
         return
     from ..sim.scenario.load import load_scenario
-    from ..sim.step.seats import axis_groups
+    from ..sim.step.axes import axis_groups
 
     loaded = load_scenario(scenario)
     if loaded.world_size != world:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .output import clear_status, output_file, status_line, wrote
 from .views import JsonOption, SpansOption, TimelineOption, TraceOption, ViewFiles, show_result
+
+if TYPE_CHECKING:
+    from ..sim.report.result import Result
 
 DOES_NOT_FIT = 1
 
@@ -27,10 +30,22 @@ def run(
     timeline: TimelineOption = None,
     trace: TraceOption = None,
     spans: SpansOption = None,
+    topology: Annotated[
+        Path | None,
+        typer.Option(
+            "--topology", metavar="FILE.svg", help="Write the network as a picture, links coloured by load."
+        ),
+    ] = None,
     fold: Annotated[
         bool,
         typer.Option("--fold/--no-fold", help="Replay one rank for all that do the same, or every rank."),
     ] = True,
+    max_classes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-classes", metavar="N", min=1, help="Replay up to so many different ranks; default 4,096."
+        ),
+    ] = None,
     save_program: Annotated[
         Path | None,
         typer.Option(
@@ -44,15 +59,18 @@ def run(
     """
     views = ViewFiles(timeline=timeline, trace=trace, spans=spans)
     views.check([scenario])
+    output_file("--topology", topology, (".svg",), [scenario, *([timeline] if timeline else [])])
     output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
 
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
 
     loaded = load_scenario(scenario, overrides or ())
-    result = simulate(loaded, fold=fold, progress=status_line())
+    result = simulate(loaded, fold=fold, max_classes=max_classes, progress=status_line())
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
+    if topology:
+        topology.write_text(loaded_topology(result), encoding="utf-8")
     if save_program:
         from ..sim.replay import save_program as save
 
@@ -60,7 +78,19 @@ def run(
     clear_status()
     show_result(result, as_json)
     views.announce()
+    if topology:
+        wrote("topology", topology)
     if save_program:
         wrote("program", save_program)
     if not result.fits:
         raise typer.Exit(DOES_NOT_FIT)
+
+
+def loaded_topology(result: Result) -> str:
+    """The network of a run as SVG, its links coloured by the share of their capacity that the step took."""
+    from ..sim.report.topology.picture import topology_svg
+    from ..sim.scenario.machine import cluster_of
+
+    assert result.scenario is not None  # a run has one
+    cluster = cluster_of(result.scenario.cluster)
+    return topology_svg(cluster, title=result.scenario.title, loads=result.loads_source())

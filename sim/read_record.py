@@ -7,7 +7,7 @@ from the record alone. Memory and assumptions are added by whoever knows how the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,10 @@ class StepWork:
     model_flops_causal: float = math.nan
     hardware_flops: float = math.nan
     peak_flops_per_gpu: float = math.nan
+
+
+PEAK_OF = {"fp32": "tf32", "mxfp8": "fp8", "nvfp4": "fp4"}
+"""Precisions of which the catalogue lists the peak under another name."""
 
 
 def step_work(scenario: Scenario) -> StepWork:
@@ -58,7 +62,7 @@ def step_work(scenario: Scenario) -> StepWork:
         model_flops=needed,
         model_flops_causal=model_flops(model, batch, length, causal=True),
         hardware_flops=needed + again,
-        peak_flops_per_gpu=peak["tf32" if training.precision == "fp32" else training.precision],
+        peak_flops_per_gpu=peak[PEAK_OF.get(training.precision, training.precision)],
     )
 
 
@@ -73,12 +77,15 @@ def read_record(
 ) -> Result:
     """The result of a replay; ``ranks`` says what each class stands for."""
     from .engine.accounting import action_spans, iter_spans, rank_time
+    from .engine.bounds import bounds
 
     work = step_work(scenario) if scenario else StepWork()
     times = [rank_time(record, r) for r in range(len(record.programs.classes))]
-    busy_s = sum(t.busy_s for t in times)
+    counts = [one.count for one in ranks]
+    share = [one.count / sum(counts) for one in ranks]
+    busy_s = _mean(share, (t.busy_s for t in times))
     # A class without layers idles all along: over the others' mean busy time.
-    over = [t.busy_s or busy_s / len(times) for t in times]
+    over = [t.busy_s or busy_s for t in times]
     return Result(
         scenario=scenario,
         step_time_s=record.step_s,
@@ -93,9 +100,9 @@ def read_record(
         bubble_per_stage=tuple(
             t.bubble_s / own if own else math.nan for t, own in zip(times, over, strict=True)
         ),
-        bubble_fraction=sum(t.bubble_s for t in times) / busy_s if busy_s else math.nan,
+        bubble_fraction=_mean(share, (t.bubble_s for t in times)) / busy_s if busy_s else math.nan,
         exposed_communication_s={
-            axis: sum(t.exposed.get(axis, 0.0) for t in times) / len(times) for axis in AXES
+            axis: _mean(share, (t.exposed.get(axis, 0.0) for t in times)) for axis in AXES
         },
         memory=memory,
         critical_path=_path(record),
@@ -103,7 +110,13 @@ def read_record(
         timing=timing,
         events=record.events,
         spans_source=lambda: iter_spans(record),
+        bounds=bounds(record, counts),
     )
+
+
+def _mean(share: Iterable[float], values: Iterable[float]) -> float:
+    """Over ranks: each class counts for its share of them."""
+    return sum(part * value for part, value in zip(share, values, strict=True))
 
 
 def _path(record: Record) -> tuple[PathSegment, ...]:

@@ -36,8 +36,8 @@ def save_lowered(path: str | Path, lowered: Lowered) -> None:
     from .fold.whole import folded
     from .program.file import write_program
 
-    document = lowered.plan.scenario.to_document()
-    write_program(lowered.programs, path, ranks=folded(lowered).ranks, scenario=document)
+    document, ready = lowered.plan.scenario.to_document(), folded(lowered)
+    write_program(ready.programs, path, ranks=ready.ranks, scenario=document)
 
 
 def replay_program(path: str | Path, *, progress: Callable[[str], None] | None = None) -> Result:

@@ -24,28 +24,31 @@ def simulate(
     *,
     profile: GpuProfile | None = None,
     fold: bool = True,
+    max_classes: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Result:
     """Predict one training step, with ``profile`` in place of the shipped one of the GPU where given.
 
-    ``fold=False`` replays every rank by itself, which shows that folding changes nothing.
+    ``fold=False`` replays every rank by itself, which shows that folding changes nothing. ``max_classes``
+    is how many different ranks are replayed at most.
 
     Raises:
         NotSupported: a legal scenario that the simulator cannot express; names the field.
-        ValueError: more ranks than can sensibly be replayed one by one.
+        ValueError: more ranks, or classes of them, than can sensibly be replayed one by one.
     """
     with collection_paused():
-        return _simulated(scenario, profile, fold, progress)
+        return _simulated(scenario, profile, fold, max_classes, progress)
 
 
 def _simulated(
     scenario: Scenario,
     profile: GpuProfile | None,
     fold: bool,
+    max_classes: int | None,
     progress: Callable[[str], None] | None,
 ) -> Result:
     from .engine.replay import replay
-    from .fold.whole import folded, unfolded
+    from .fold.whole import MOST_CLASSES, folded, unfolded
     from .step.lower import lower
 
     say = progress or (lambda _: None)
@@ -61,7 +64,7 @@ def _simulated(
     say("lowering")
     lowered = lower(scenario, cluster, profile=profile)
     timing["lower_s"] = lap()
-    ready = folded(lowered) if fold else unfolded(lowered)
+    ready = folded(lowered, max_classes=max_classes or MOST_CLASSES) if fold else unfolded(lowered)
     timing["fold_s"] = lap()
     say(f"replaying {len(ready.programs.classes)} classes of {scenario.cluster.gpus:,} ranks")
     record = replay(ready.programs)
@@ -81,6 +84,7 @@ def read_result(
 ) -> Result:
     """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
     from .assumptions import assumptions
+    from .fold.loads import link_loads
     from .interval import step_interval
     from .read_record import read_record
     from .step.memory import memory_of
@@ -94,7 +98,11 @@ def read_result(
     )
     shown = {first: pp for pp, first in ready.first_of_stage.items()}
     actions = [replace(span, rank=shown[span.rank]) for span in result.actions if span.rank in shown]
-    interval = step_interval(result.step_time_s, result.critical_path, lowered.plan)
-    result = replace(result, memory=memory_of(lowered.plan, actions), interval=interval)
+    result = replace(
+        result,
+        memory=memory_of(lowered.plan, actions),
+        interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
+        loads_source=lambda: link_loads(lowered, result.step_time_s),
+    )
     timing["total_s"] = time.perf_counter() - began
     return result

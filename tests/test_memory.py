@@ -198,7 +198,7 @@ def test_zero_1_shards_the_optimizer_alone(run: Scenario) -> None:
 
     DualPipe has every stage twice, in one data-parallel group; PipeDream keeps p - r weight versions.
     """
-    moments_and_master = 8 if run.training.precision == "fp32" else 12
+    moments_and_master = 2 * run.software.moment_bytes + (0 if run.training.precision == "fp32" else 4)
     copies = 2 if run.schedule == "dualpipe" else 1
     shards = copies * run.parallelism.dp if run.parallelism.zero else 1
     for r, (stage, held) in enumerate(zip(simulate(run).memory, parameters_of_ranks(run), strict=True)):

@@ -169,7 +169,7 @@ def test_hugging_face_configs_of_known_families(tmp_path: Path) -> None:
 
 def test_hugging_face_configs_that_are_not_understood(tmp_path: Path) -> None:
     for config, words in (
-        ({**LLAMA3_8B, "model_type": "mixtral"}, "mixtral.*Known: llama, mistral, gpt2"),
+        ({**LLAMA3_8B, "model_type": "mamba"}, "mamba.*Known: llama, mistral, mixtral"),
         ({**LLAMA3_8B, "hidden_act": "gelu"}, "hidden_act 'gelu' is not modelled"),
         ({"model_type": "gpt2"}, "lacks the field 'n_layer'"),
         ([], "Known: llama"),

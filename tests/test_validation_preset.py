@@ -27,7 +27,7 @@ SOFTWARE = build(Case, case_document()).software
         ("Megatron-LM core (TE 2.11, torch 2.10)", 2026, "megatron-core-2025"),
         ("Megatron-Core r0.8.0", 2024, "megatron-core-2024"),
         ("Megatron core (DeepEP dispatcher)", 2025, "megatron-core-2025"),
-        ("Megatron-Bridge / Megatron core 26.04.01", 2026, "nemo-2025"),
+        ("Megatron-Bridge / Megatron core 26.04.01", 2026, "megatron-bridge-2025"),
         ("NeMo / Megatron core", 2023, "megatron-core-2024"),
         ("NeMo / Megatron core", 2024, "megatron-core-2024"),
         ("NeMo / Megatron core", 2025, "nemo-2025"),

@@ -62,6 +62,13 @@ class Tiers:
         cores = min(1, self.cores_per_group)
         return replace(self, spines_per_pod=min(1, self.spines_per_pod), cores_per_group=cores, trunked=True)
 
+    def trunk_end(self, name: str) -> str:
+        """The vertex of ``as_trunks`` that stands for one named as ``spine 5``."""
+        kind, _, number = name.partition(" ")
+        if kind == "spine":
+            return f"spines {int(number) // self.spines_per_pod}"
+        return f"cores {int(number) // self.cores}" if kind == "core" else name
+
     @property
     def leaves(self) -> int:
         return ceil(self.nodes / self.nodes_per_unit) * self.leaves_per_unit

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...schedules.orders.action import parse_step, parts
 from ..program.program import Collective, Compute, Exchange, Op, Segment
 from ..report.result import AXES, IN_LAYER, ActionSpan, Span
 from .blocks import block_parts, total
@@ -122,9 +123,10 @@ def action_spans(record: Record) -> tuple[ActionSpan, ...]:
             spans[r, op.action] = (min(first, known[0]), max(end, known[1])) if known else (first, end)
     found = []
     for (r, name), (start, end) in spans.items():
-        letter = next(c for c in name if c.isalpha())
-        stage, _, microbatch = name.partition(letter)
-        found.append(ActionSpan(r, letter, int(stage), int(microbatch), start, end))
+        found += [
+            ActionSpan(r, action.kind.value, action.stage, action.microbatch, start, end)
+            for action in parts(parse_step(name))
+        ]
     return tuple(sorted(found, key=lambda a: (a.start_s, a.rank, a.stage)))
 
 

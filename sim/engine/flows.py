@@ -13,6 +13,7 @@ from typing import Any
 import simpy
 
 from ..network.sharing import Demand, Link, alone, max_min_rates
+from .slowed import Slowed, binding
 
 AFTER_ALL = 2  # SimPy runs priorities 0 (urgent) and 1 (normal) of an instant first
 
@@ -28,6 +29,7 @@ class Flow:
     since: float
     rate: float = 0.0
     version: int = 0
+    bound: Link | None = None  # what holds it below its ceiling
 
 
 def call_at_end(event: simpy.Event, callback: Callable[[Any], None]) -> None:
@@ -47,6 +49,7 @@ class Flows:
         self._dirty: dict[int, None] = {}
         self._count = 0
         self._settling = False
+        self.slowed = Slowed()
         self.watch: Callable[[Any, float, float], None] | None = None
         """Told the source of a flow, the time and the new rate whenever one changes."""
 
@@ -69,7 +72,8 @@ class Flows:
         if shares:
             self._touch(number)
         else:  # alone: whoever joins later makes it settle
-            self._set_rate(number, flow, alone(demand, self._capacity))
+            rate = alone(demand, self._capacity)
+            self._set_rate(number, flow, rate, binding(demand, rate, (), self._capacity))
 
     def _touch(self, number: int) -> None:
         self._dirty[number] = None
@@ -110,11 +114,19 @@ class Flows:
             rates = [alone(flows[0].demand, self._capacity)]
         else:
             rates = max_min_rates([f.demand for f in flows], self._capacity)
-        for number, flow, rate in zip(component, flows, rates, strict=True):
-            if rate != flow.rate:
-                self._set_rate(number, flow, rate)
+        for i, (number, flow, rate) in enumerate(zip(component, flows, rates, strict=True)):
+            if rate == flow.rate:
+                continue
+            bound = None
+            if rate < flow.demand.ceiling:
+                others = ((f.demand, r) for k, (f, r) in enumerate(zip(flows, rates, strict=True)) if k != i)
+                bound = binding(flow.demand, rate, others, self._capacity)
+            self._set_rate(number, flow, rate, bound)
 
-    def _set_rate(self, number: int, flow: Flow, rate: float) -> None:
+    def _set_rate(self, number: int, flow: Flow, rate: float, bound: Link | None) -> None:
+        if flow.bound is not None:
+            self.slowed.add(flow.demand, flow.bound, self._env.now - flow.since, flow.rate)
+        flow.bound = bound
         flow.left = max(0.0, flow.left - flow.rate * (self._env.now - flow.since))
         flow.since, flow.rate, flow.version = self._env.now, rate, flow.version + 1
         if self.watch is not None:
@@ -128,6 +140,8 @@ class Flows:
         if flow is None or flow.version != version:
             return  # its rate has changed since
         del self._flows[number]
+        if flow.bound is not None:
+            self.slowed.add(flow.demand, flow.bound, self._env.now - flow.since, flow.rate)
         for link, _ in flow.demand.weights:
             neighbours = self._on_link[link]
             del neighbours[number]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from ..program.program import Programs
@@ -17,6 +18,23 @@ class Stretch:
     run: SegmentRun
     at: float
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlowedBy:
+    """How long, and with how many bytes, ``link`` held communications of one kind below their ceiling.
+
+    ``between`` is their communicator (None: messages), ``ends`` (sending, receiving) classes,
+    ``binding`` what sets the ceiling.
+    """
+
+    between: str | None
+    ends: tuple[tuple[int, int], ...]
+    ceiling: float
+    binding: str
+    link: Hashable
+    seconds: float
+    bytes: float
 
 
 Piece = Stretch | Scope
@@ -38,6 +56,7 @@ class Record:
     end: list[list[float | None]]
     source: list[list[tuple[int, int] | None]]
     pieces: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)
+    slowed: list[SlowedBy] = field(default_factory=list)
     events: int = 0
     makespan_s: float = 0.0  # latest end over all classes
     step_s: float = 0.0  # from one step to the next

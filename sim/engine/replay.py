@@ -57,6 +57,7 @@ class _Replay:
         capacity: dict[Link, float] = {
             (r, name): rate for r, links in enumerate(programs.links) for name, rate in links.items()
         }
+        capacity.update(programs.paths.capacity.items())
         self.flows = Flows(self.env, capacity)
         self.ranks = [Rank(programs.sms, programs.corun_slowdown) for _ in programs.classes]
         self.record = Record.empty(programs)
@@ -79,6 +80,7 @@ class _Replay:
             for indices in streams.values():
                 self.env.process(self._stream(scope, indices))
         self.record.close(self._all_events())
+        self.record.slowed = self.meetings.slowed()
         return self.record
 
     def _all_events(self) -> int:
@@ -149,7 +151,7 @@ class _Replay:
             done = self.meetings.call(work.communicator, transfer, (r, i))
         else:  # of the class's own ranks, which are equal and so never wait for one another
             done = self.env.event()
-            self.meetings.launch(done, transfer, ((r, r),), (r, i), left)
+            self.meetings.launch(done, transfer, ((r, r),), (r, i), work.communicator, left)
         yield done
         rank.hold(-transfer.sms, -1)
         if left is None:

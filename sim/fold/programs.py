@@ -9,30 +9,46 @@ class is given (ranks.py).
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..program.program import Block, Collective, Compute, Exchange, Program, Programs, Segment, Work
 from ..program.spell_out import spell_out
+from .paths import paths_of_classes
 from .ranks import Ranks, Trouble
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from .fabric import Fabric
+    from .partition import Partition
+
 
 def programs_of_classes(
-    programs: Programs, ranks: Ranks, classes: NDArray[np.int64], trouble: Trouble
+    programs: Programs,
+    ranks: Ranks,
+    classes: NDArray[np.int64],
+    trouble: Trouble,
+    fabric: Fabric | None = None,
+    found: Partition | None = None,
 ) -> Programs:
-    """One program per class. With a class for each rank, the whole job unfolded."""
+    """One program per class. With a class for each rank, the whole job unfolded.
+
+    ``found`` is the partition that ``classes`` are of, where it is at hand.
+    """
     first: dict[int, int] = {}
     for rank, number in enumerate(classes.tolist()):
         first.setdefault(number, rank)
     written = [_Class(programs, ranks, classes, trouble, rank) for _, rank in sorted(first.items())]
     communicators = {name: members for one in written for name, members in one.communicators.items()}
+    names = {number: one.names for number, one in enumerate(written)}
+    paths = paths_of_classes(fabric, ranks, found, classes, first, names)
     return replace(
         programs,
-        classes=tuple(one.program() for one in written),
+        classes=tuple(one.program(paths.routed(r)) for r, one in enumerate(written)),
+        paths=paths,
         communicators=communicators,
         links=tuple(one.links() for one in written),
     )
@@ -67,17 +83,14 @@ class _Class:
         own = self.programs.links[int(self.ranks.signature[self.rank])]
         return {name: rate * share.get((self.rank, name), 1.0) for name, rate in own.items()}
 
-    def program(self) -> Program:
+    def program(self, routed: frozenset[str]) -> Program:
+        """What the class runs. Blocks are memoised where they meet no other class, and nothing on the way."""
         own = self.programs.classes[int(self.ranks.signature[self.rank])]
         renamed = Program(ops=tuple(replace(op, work=self._work(op.work)) for op in own.ops))
-        if not self.names:
+        met = routed | self.communicators.keys()
+        if not met:
             return renamed
-        return spell_out(renamed, lambda segment: any(map(self._meets, segment.blocks)))
-
-    def _meets(self, blocks: tuple[Block, int]) -> bool:
-        """Whether a block holds a collective that other classes take part in."""
-        works = (op.work for op in blocks[0].ops)
-        return any(isinstance(work, Collective) and work.communicator in self.communicators for work in works)
+        return spell_out(renamed, lambda segment: any(_meets(block, met) for block, _ in segment.blocks))
 
     def _work(self, work: Work) -> Work:
         match work:
@@ -101,3 +114,9 @@ class _Class:
             same = all(op.work is old.work for op, old in zip(ops, block.ops, strict=True))
             self.blocks[block] = block if same else Block(block.name, ops)
         return self.blocks[block]
+
+
+def _meets(block: Block, communicators: AbstractSet[str]) -> bool:
+    """Whether a block holds a collective of one of these."""
+    works = (op.work for op in block.ops)
+    return any(isinstance(work, Collective) and work.communicator in communicators for work in works)

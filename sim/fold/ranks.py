@@ -8,29 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..program.program import Exchange, Programs
-from ..step.seats import expert_grid, rank_grid
-from .refine import Edges, refine
+from ..step.seats import group_numbers, rank_grid
+from .partition import Partition, partition
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..scenario.models import Parallelism
     from ..step.lower import Lowered
+    from .fabric import Fabric
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
     """What sets ranks apart: kernels that take ``slow[rank]`` times as long, and the share of its
-    capacity that ``link_share[rank, link]`` leaves of a rank's own link (nic.out, ...).
+    capacity that ``link_share[rank, link]`` leaves of a rank's own link (nic.out, ...), and
+    ``fabric_share[id]`` of a link between switches (``Cluster.topology.links``, in one direction).
     """
 
     slow: Mapping[int, float] = field(default_factory=dict)
     link_share: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    fabric_share: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,58 +64,29 @@ def ranks_of(lowered: Lowered) -> Ranks:
     place = np.empty((world, 4), dtype=np.int64)  # (pp, dp, cp, tp) of each rank
     place[grid.ravel()] = np.indices(grid.shape).reshape(4, world).T
     stage, replica, part, shard = place.T
-    _, dp, cp, tp = grid.shape
-    heads = lowered.plan.shard.cp_a2a
-    instance = {
-        "tp": (stage * dp + replica) * cp + part,
-        "cp": (stage * dp + replica) * tp + shard,
-        "cp.heads": ((stage * dp + replica) * cp + part // heads) * tp + shard,
-        "cp.ring": ((stage * dp + replica) * cp + part % heads) * tp + shard,
-        "dp": stage * tp + shard,
-        "world": np.zeros(world, dtype=np.int64),
-    }
-    instance |= _expert_groups(lowered.plan.scenario.parallelism)
+    numbers = partial(
+        group_numbers,
+        lowered.plan.scenario.parallelism,
+        heads=lowered.plan.shard.cp_a2a,
+        shards=lowered.plan.groups.shards.ranks,
+    )
+    instance, across = numbers(), numbers(across_stages=True)
     for name, members in lowered.programs.communicators.items():
         if name != "world":  # joins pipeline ranks: the ends of a tied table, both copies of a stage
-            own = (replica * cp + part) * tp + shard if name == "embedding" else shard
-            if name.startswith("edp"):
-                own = _place_in(expert_grid(lowered.plan.scenario.parallelism), (2, 3))
-            instance[name] = np.where(np.isin(stage, members), own, -1)
+            instance[name] = np.where(np.isin(stage, members), across[name.split(" ")[0]], -1)
     peers = sorted({part.peer for op in _exchanges(lowered.programs) for part in op.parts})
     peer = {q: grid[q, replica, part, shard] for q in peers if q < pp}
     return Ranks(signature=stage, instance=instance, peer=peer)
 
 
-def _expert_groups(parallelism: Parallelism) -> dict[str, NDArray[np.int64]]:
-    """The groups of experts that each rank is in."""
-    grid = expert_grid(parallelism)
-    axes = {"ep": (0, 1, 3), "etp": (0, 1, 2), "edp": (0, 2, 3)}
-    return {name: _place_in(grid, kept) for name, kept in axes.items()}
-
-
-def _place_in(grid: NDArray[np.int64], kept: tuple[int, ...]) -> NDArray[np.int64]:
-    """By rank, a number of its place along the axes ``kept`` of ``grid``."""
-    numbers = np.empty(grid.size, dtype=np.int64)
-    places = np.indices(grid.shape)
-    shape = tuple(grid.shape[axis] for axis in kept)
-    numbers[grid.ravel()] = np.ravel_multi_index([places[axis].ravel() for axis in kept], shape)
-    return numbers
-
-
-def classes_of(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
+def classes_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> NDArray[np.int64]:
     """The class of each rank: ranks of one class do the same at the same time."""
-    vertices, edges, colours = ranks.world, [], [_start_colours(ranks, trouble)]
-    for label, (_, instance) in enumerate(sorted(ranks.instance.items())):
-        member = np.flatnonzero(instance >= 0)
-        edges.append((member, vertices + instance[member], label))
-        count = int(instance.max(initial=-1)) + 1
-        colours.append(np.full(count, -1 - label))
-        vertices += count
-    joined = [_edges(*one).both_ways() for one in edges]
-    everyone = np.arange(ranks.world)
-    for q, peer in ranks.peer.items():
-        joined.append(_edges(everyone, peer, len(edges) + q))
-    return refine(np.concatenate(colours), _all(joined))[: ranks.world]
+    return partition_of(ranks, trouble, fabric).rank
+
+
+def partition_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> Partition:
+    """The classes of ranks, communicators and links."""
+    return partition(ranks, _start_colours(ranks, trouble), fabric)
 
 
 def _start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
@@ -127,18 +101,6 @@ def _start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
     for rank, what in wrong.items():
         kind_of[rank] = kinds[tuple(sorted(what))]
     return ranks.signature * (len(kinds) + 1) + kind_of
-
-
-def _edges(vertex: NDArray[np.int64], neighbour: NDArray[np.int64], label: int) -> Edges:
-    return Edges(vertex=vertex, neighbour=neighbour, label=np.full(len(vertex), label))
-
-
-def _all(edges: list[Edges]) -> Edges:
-    return Edges(
-        vertex=np.concatenate([e.vertex for e in edges]),
-        neighbour=np.concatenate([e.neighbour for e in edges]),
-        label=np.concatenate([e.label for e in edges]),
-    )
 
 
 def _exchanges(programs: Programs) -> list[Exchange]:

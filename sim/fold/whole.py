@@ -1,8 +1,8 @@
 """The programs that are replayed for a lowered step, and the ranks that each of them stands for.
 
-Without trouble, ranks that differ only in their tensor- or data-parallel coordinate are equal by
-construction: one class per pipeline rank, which is what lowering wrote (structural folding; a test holds
-colour refinement to the same classes).
+Without trouble, and where no link of the fabric can bind, ranks that differ only in their tensor- or
+data-parallel coordinate are equal by construction: one class per pipeline rank, which is what lowering wrote
+(structural folding; a test holds colour refinement to the same classes). Else refinement finds the classes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..report.result import RankClass
+from .fabric import can_bind, fabric_of
 from .programs import programs_of_classes
-from .ranks import Trouble, ranks_of
+from .ranks import Trouble, partition_of, ranks_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ..program.program import Programs
     from ..step.lower import Lowered
+    from .ranks import Ranks
 
 MOST_RANKS = 4096
 """Ranks that are replayed one by one: a few hundred thousand events and a minute."""
+
+MOST_CLASSES = 4096
+"""Classes that are replayed unless a user asks for more: as many ranks would be."""
+
+HEALTHY = Trouble()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +45,40 @@ class Folded:
     first_of_stage: Mapping[int, int]
 
 
-def folded(lowered: Lowered) -> Folded:
+def folded(lowered: Lowered, trouble: Trouble = HEALTHY, *, max_classes: int = MOST_CLASSES) -> Folded:
+    """One class for all ranks that do the same at the same time.
+
+    Raises:
+        ValueError: more than ``max_classes`` of them.
+    """
+    if trouble == HEALTHY and not can_bind(lowered.plan.cluster):
+        return _structural(lowered)
+    ranks = ranks_of(lowered)
+    fabric = fabric_of(lowered, ranks, trouble)
+    if trouble == HEALTHY and fabric is None:
+        return _structural(lowered)
+    found = partition_of(ranks, trouble, fabric)
+    count = int(found.rank.max()) + 1
+    if count > max_classes:
+        raise ValueError(_too_many(lowered, count, max_classes))
+    programs = programs_of_classes(lowered.programs, ranks, found.rank, trouble, fabric, found)
+    return _of_classes(ranks, found.rank, programs)
+
+
+def unfolded(lowered: Lowered, trouble: Trouble = HEALTHY) -> Folded:
+    """One class per rank. Raises ValueError above ``MOST_RANKS``."""
+    world = lowered.plan.scenario.world_size
+    if world > MOST_RANKS:
+        raise ValueError(
+            f"{world:,} ranks are too many to replay one by one (at most {MOST_RANKS:,}); fold them, or take "
+            "fewer GPUs"
+        )
+    ranks = ranks_of(lowered)
+    each, fabric = np.arange(world), fabric_of(lowered, ranks, trouble)
+    return _of_classes(ranks, each, programs_of_classes(lowered.programs, ranks, each, trouble, fabric))
+
+
+def _structural(lowered: Lowered) -> Folded:
     """One class per pipeline rank."""
     groups = lowered.plan.groups
     ranks = tuple(
@@ -46,22 +88,31 @@ def folded(lowered: Lowered) -> Folded:
     return Folded(programs=lowered.programs, ranks=ranks, first_of_stage={r: r for r in range(len(ranks))})
 
 
-def unfolded(lowered: Lowered) -> Folded:
-    """One class per rank. Raises ValueError above ``MOST_RANKS``."""
-    world = lowered.plan.scenario.world_size
-    if world > MOST_RANKS:
-        raise ValueError(
-            f"{world:,} ranks are too many to replay one by one (at most {MOST_RANKS:,}); fold them, or take "
-            "fewer GPUs"
-        )
-    ranks = ranks_of(lowered)
-    programs = programs_of_classes(lowered.programs, ranks, np.arange(world), Trouble())
-    stages = ranks.signature.tolist()
+def _of_classes(ranks: Ranks, classes: NDArray[np.int64], programs: Programs) -> Folded:
+    _, first, counts = np.unique(classes, return_index=True, return_counts=True)
+    stages = ranks.signature[first].tolist()
+    named = tuple(
+        RankClass(name=_name(pp, rank, count), pp=pp, count=count, first_rank=rank)
+        for pp, rank, count in zip(stages, first.tolist(), counts.tolist(), strict=True)
+    )
     return Folded(
         programs=programs,
-        ranks=tuple(
-            RankClass(name=f"rank {rank} (pp {pp})", pp=pp, count=1, first_rank=rank)
-            for rank, pp in enumerate(stages)
-        ),
+        ranks=named,
         first_of_stage={pp: stages.index(pp) for pp in set(stages)},
+    )
+
+
+def _name(pp: int, rank: int, count: int) -> str:
+    return f"rank {rank} (pp {pp})" if count == 1 else f"{count:,} like rank {rank} (pp {pp})"
+
+
+def _too_many(lowered: Lowered, count: int, most: int) -> str:
+    fabric, world = lowered.plan.cluster.fabric, lowered.plan.scenario.world_size
+    if fabric.ecmp == "hashed":
+        advice = "a hash routes every flow by itself: set cluster.fabric.ecmp to spread, take fewer GPUs"
+    else:
+        advice = "take fewer GPUs, or fewer faults"
+    return (
+        f"{count:,} classes of {world:,} ranks behave differently, more than the {most:,} that are replayed: "
+        f"{advice}, or raise the limit (--max-classes)"
     )

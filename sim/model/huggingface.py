@@ -1,16 +1,18 @@
 """Models from a local Hugging Face config.json.
 
-Knows the field names of the dense families below. Any other architecture is refused: a guess about
-its layers would be wrong silently. Nothing is downloaded.
+Knows the field names of the families below. Any other architecture is refused: a guess about its layers
+would be wrong silently. So is a field that shapes layers (``_SHAPING``), is set, and is none that its
+family reads. Nothing is downloaded.
 
 References:
-    huggingface/transformers, models/*/configuration_*.py (field names and their defaults).
+    huggingface/transformers, models/*/configuration_*.py (field names and their defaults);
+    modeling_deepseek.py, configuration_grok1.py beside the weights of those models.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,77 @@ from .model import Model
 
 Fields = dict[str, Any]
 
+_SHAPING: dict[str, tuple[Any, ...]] = {
+    "attention_bias": (None, False),
+    "mlp_bias": (None, False),
+    "use_bias": (None, False),
+    "qkv_bias": (None, False),
+    "sliding_window": (None,),
+    "use_sliding_window": (None, False, True),
+    "layer_types": (None,),
+    "num_key_value_heads": (None,),
+    "head_dim": (None,),
+    "num_local_experts": (None, 0, 1),
+    "num_experts": (None, 0, 1),
+    "n_routed_experts": (None, 0),
+    "num_experts_per_tok": (None,),
+    "num_experts_per_token": (None,),
+    "moe_intermediate_size": (None,),
+    "shared_expert_intermediate_size": (None, 0),
+    "n_shared_experts": (None, 0),
+    "first_k_dense_replace": (None, 0),
+    "decoder_sparse_step": (None, 1),
+    "mlp_only_layers": (None, []),
+    "moe_layer_freq": (None, 1),
+    "q_lora_rank": (None,),
+    "kv_lora_rank": (None,),
+    "num_nextn_predict_layers": (None, 0),
+    "n_inner": (None,),
+    "parallel_attn": (None, False),
+    "hybrid_override_pattern": (None,),
+    "attn_layer_period": (None,),
+    "attn_layer_offset": (None,),
+    "linear_num_value_heads": (None,),
+    "full_attention_interval": (None,),
+    "cross_attention_layers": (None, []),
+    "num_memory_blocks": (None, 0),
+}
+"""Fields that change layers, each with the values that change nothing where a family does not read it."""
+
+
+class _Config(Mapping[str, Any]):
+    """A config.json that remembers which of its fields were read."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields, self.read = fields, set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return self.fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def refuse_unread(self) -> None:
+        """Raise ValueError for a field that shapes layers and that nobody has read."""
+        for name, harmless in _SHAPING.items():
+            value = self.fields.get(name)
+            if name not in self.read and value not in harmless:
+                raise ValueError(
+                    f"{name} {value!r} is not modelled for {self.fields['model_type']}; "
+                    "describe the model by its own fields in the scenario"
+                )
+
 
 def import_model(path: Path) -> Model:
     """The model of a config.json, or of the folder that holds one.
 
     Raises:
-        ValueError: no such file, no JSON, a missing field, or an architecture that is not known.
+        ValueError: no such file, no JSON, a missing field, an architecture that is not known, or a field
+            that shapes layers in a way that is not modelled.
     """
     return Model(**config_fields(path))
 
@@ -41,29 +108,152 @@ def config_fields(path: Path) -> Fields:
     family = config.get("model_type") if isinstance(config, dict) else None
     if family not in _FAMILIES:
         raise unknown_name("supported Hugging Face model_type", str(family), _FAMILIES)
+    reader = _Config(config)
     try:
-        fields = _FAMILIES[family](config)
+        fields = _FAMILIES[family](reader)
     except KeyError as error:
         raise ValueError(f"{file} lacks the field {error.args[0]!r}, which {family} models need") from None
+    try:
+        reader.refuse_unread()
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
     return {"name": file.resolve().parent.name, **fields}
 
 
-def _llama(config: Fields) -> Fields:
+def _llama(config: _Config) -> Fields:
     """Llama, Mistral and their kin: RMSNorm, rotary positions, gated SiLU."""
     _require(config, "hidden_act", "silu")
+    attention, mlp = bool(config.get("attention_bias")), bool(config.get("mlp_bias"))
+    if attention != mlp:
+        raise ValueError(
+            f"attention_bias {attention} with mlp_bias {mlp} is not modelled: biases go together here"
+        )
     return {
-        **_shape(config),
-        "num_query_groups": config.get("num_key_value_heads") or config["num_attention_heads"],
-        "kv_channels": config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"],
+        **_grouped_heads(config),
         "ffn_hidden_size": config["intermediate_size"],
         "mlp": "swiglu",
         "tied_embeddings": config.get("tie_word_embeddings", False),
-        "biases": config.get("attention_bias", False) and config.get("mlp_bias", False),
+        "biases": attention,
         "dropout": float(config.get("attention_dropout", 0.0)),
     }
 
 
-def _gpt2(config: Fields) -> Fields:
+def _mistral(config: _Config) -> Fields:
+    """Llama with a window in every layer."""
+    return {**_llama(config), **_window(config)}
+
+
+def _mixtral(config: _Config) -> Fields:
+    """Mistral with experts in every layer, each as wide as its MLP."""
+    moe = {
+        "num_experts": config["num_local_experts"],
+        "topk": config["num_experts_per_tok"],
+        "expert_ffn_hidden_size": config["intermediate_size"],
+    }
+    return {**_mistral(config), "moe": moe}
+
+
+def _qwen2(config: _Config) -> Fields:
+    """Llama with biases of queries, keys and values alone, and at will a window."""
+    window = _window(config) if config.get("use_sliding_window") else {}
+    config.get("sliding_window"), config.get("max_window_layers"), config.get("layer_types")
+    if window and config.get("max_window_layers", 0):
+        raise ValueError("max_window_layers is not modelled: a window is in every layer, or in every second")
+    return {**_llama(config), "qkv_biases": True, **window}
+
+
+def _qwen3(config: _Config) -> Fields:
+    """Llama with head dimensions of its own; the norms of queries and keys are left out (0.01 % of it)."""
+    return {**_qwen2(config), "qkv_biases": False}
+
+
+def _qwen3_moe(config: _Config) -> Fields:
+    """Qwen3 with experts in every layer."""
+    _require(config, "decoder_sparse_step", 1)
+    if config.get("mlp_only_layers"):
+        raise ValueError(
+            f"mlp_only_layers {config['mlp_only_layers']} is not modelled; dense layers come first"
+        )
+    moe = {
+        "num_experts": config["num_experts"],
+        "topk": config["num_experts_per_tok"],
+        "expert_ffn_hidden_size": config["moe_intermediate_size"],
+    }
+    return {**_qwen3(config), "moe": moe}
+
+
+def _deepseek(config: _Config) -> Fields:
+    """DeepSeek-V2 and V3, Kimi K2: latent attention, shared experts, dense layers first."""
+    _require(config, "hidden_act", "silu")
+    _require(config, "attention_bias", False)
+    shared = config.get("n_shared_experts") or 0
+    config.get("num_key_value_heads"), config.get("head_dim")  # latent attention has neither
+    mla = {
+        "kv_lora_rank": config["kv_lora_rank"],
+        "qk_nope_head_dim": config["qk_nope_head_dim"],
+        "qk_rope_head_dim": config["qk_rope_head_dim"],
+        "v_head_dim": config["v_head_dim"],
+    }
+    if rank := config.get("q_lora_rank"):
+        mla["q_lora_rank"] = rank
+    fields = {
+        **_shape(config),
+        "kv_channels": config["v_head_dim"],
+        "ffn_hidden_size": config["intermediate_size"],
+        "mlp": "swiglu",
+        "tied_embeddings": config.get("tie_word_embeddings", False),
+        "mla": mla,
+        "mtp_layers": config.get("num_nextn_predict_layers") or 0,
+    }
+    if config.get("n_routed_experts"):
+        width = config["moe_intermediate_size"]
+        fields["moe"] = {
+            "num_experts": config["n_routed_experts"],
+            "topk": config["num_experts_per_tok"],
+            "expert_ffn_hidden_size": width,
+            "num_shared_experts": shared,
+            "shared_expert_ffn_hidden_size": shared * width,
+            "num_dense_layers": config.get("first_k_dense_replace") or 0,
+            "layer_freq": config.get("moe_layer_freq") or 1,
+        }
+    return fields
+
+
+def _gpt_oss(config: _Config) -> Fields:
+    """GPT-OSS: experts with biases, a window in every second layer."""
+    moe = {
+        "num_experts": config["num_local_experts"],
+        "topk": config["num_experts_per_tok"],
+        "expert_ffn_hidden_size": config["intermediate_size"],
+    }
+    return {
+        **_grouped_heads(config),
+        "ffn_hidden_size": config["intermediate_size"],
+        "mlp": "swiglu",
+        "tied_embeddings": config.get("tie_word_embeddings", False),
+        "biases": bool(config.get("attention_bias", True)),
+        "moe": moe,
+        **_window(config),
+    }
+
+
+def _grok(config: _Config) -> Fields:
+    """Grok-1: gated GELU, whose matrices are SwiGLU's, in every expert."""
+    moe = {
+        "num_experts": config["num_experts"],
+        "topk": config["num_experts_per_tok"],
+        "expert_ffn_hidden_size": config["intermediate_size"],
+    }
+    return {
+        **_grouped_heads(config),
+        "ffn_hidden_size": config["intermediate_size"],
+        "mlp": "swiglu",
+        "tied_embeddings": config.get("tie_word_embeddings", True),
+        "moe": moe,
+    }
+
+
+def _gpt2(config: _Config) -> Fields:
     return {
         "num_layers": config["n_layer"],
         "hidden_size": config["n_embd"],
@@ -76,7 +266,7 @@ def _gpt2(config: Fields) -> Fields:
     }
 
 
-def _gpt_neox(config: Fields) -> Fields:
+def _gpt_neox(config: _Config) -> Fields:
     """GPT-NeoX and Pythia: GPT-like with rotary positions and no tying."""
     return {
         **_shape(config),
@@ -85,31 +275,40 @@ def _gpt_neox(config: Fields) -> Fields:
         "tied_embeddings": config.get("tie_word_embeddings", False),
         "position": "rope",
         "dropout": float(config.get("hidden_dropout", 0.0)),
+        "biases": bool(config.get("attention_bias", True)),
     }
 
 
-def _nemotron(config: Fields) -> Fields:
+def _nemotron(config: _Config) -> Fields:
     """Nemotron-4: squared ReLU, LayerNorm, rotary positions."""
     _require(config, "hidden_act", "relu2")
     return {
-        **_shape(config),
-        "num_query_groups": config.get("num_key_value_heads") or config["num_attention_heads"],
+        **_grouped_heads(config),
         "ffn_hidden_size": config["intermediate_size"],
         "mlp": "relu2",
         "tied_embeddings": config.get("tie_word_embeddings", False),
     }
 
 
-_FAMILIES: dict[str, Callable[[Fields], Fields]] = {
+_FAMILIES: dict[str, Callable[[_Config], Fields]] = {
     "llama": _llama,
-    "mistral": _llama,
+    "mistral": _mistral,
+    "mixtral": _mixtral,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "kimi_k2": _deepseek,
+    "gpt_oss": _gpt_oss,
+    "grok-1": _grok,
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
     "nemotron": _nemotron,
 }
 
 
-def _shape(config: Fields) -> Fields:
+def _shape(config: _Config) -> Fields:
     return {
         "num_layers": config["num_hidden_layers"],
         "hidden_size": config["hidden_size"],
@@ -118,7 +317,31 @@ def _shape(config: Fields) -> Fields:
     }
 
 
-def _require(config: Fields, field: str, value: str) -> None:
+def _grouped_heads(config: _Config) -> Fields:
+    """Layers, width, heads, and groups of them; the head dimension is its own or follows."""
+    heads = config["num_attention_heads"]
+    return {
+        **_shape(config),
+        "num_query_groups": config.get("num_key_value_heads") or heads,
+        "kv_channels": config.get("head_dim") or config["hidden_size"] // heads,
+    }
+
+
+def _window(config: _Config) -> Fields:
+    """A window in every layer, or where ``layer_types`` says so: in all but each n-th."""
+    window, types = config.get("sliding_window"), config.get("layer_types")
+    if not window or (types and "sliding_attention" not in types):
+        return {}
+    if not types or "full_attention" not in types:
+        return {"sliding_window": window}
+    every = types.index("full_attention") + 1
+    expected = ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(len(types))]
+    if types != expected:
+        raise ValueError(f"layer_types {types} is not modelled: full attention must come in every n-th layer")
+    return {"sliding_window": window, "full_attention_every": every}
+
+
+def _require(config: _Config, field: str, value: str | int) -> None:
     if config.get(field, value) != value:
         raise ValueError(
             f"{field} {config[field]!r} is not modelled for {config['model_type']}; it must be {value!r}"

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Reach = Literal["domain", "host", "unit", "fabric"]
 """How far a message goes: one NVLink domain, one host, hosts on the same leaf switches, beyond."""
 
+_PATTERNS = {"ring": "ring", "tree": "tree", "nvls": "ring", "nvls_tree": "tree", "pairs": "pairs"}
+"""Who sends to whom over the network, by algorithm (patterns.py)."""
+
 REFERENCE_BYTES = float(1 << 30)
 """Payload of the job-wide measurements that a scenario may carry (1 GiB of FP32)."""
 
@@ -47,9 +50,8 @@ def collective_transfer(
     ratio = _measured_ratio(kind, seat, cluster, measured)
     curve = chosen(curves(kind, seat, cluster, collective_constants(), ratio), payload_bytes)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
-    return Transfer(
-        curve.latency_s, payload_bytes, ceiling, _weights(curve), _sms(curve.algorithm, seat, cluster)
-    )
+    sms, pattern = _sms(curve.algorithm, seat, cluster), _PATTERNS[curve.algorithm]
+    return Transfer(curve.latency_s, payload_bytes, ceiling, _weights(curve), sms, pattern, curve.binding)
 
 
 def chosen(
@@ -108,14 +110,17 @@ def neighbour_transfer(payload_bytes: float, seat: Seat, cluster: Cluster) -> Tr
     """Every rank of a ring sends to the next and receives from the one before; the farthest hop decides."""
     sent = message_transfer(payload_bytes, _farthest(seat, cluster), cluster)
     weights = tuple((f"{link}.{way}", share) for link, share in sent.weights for way in ("out", "in"))
-    return Transfer(sent.latency_s, payload_bytes, sent.ceiling_bytes_per_s, weights, sent.sms)
+    ceiling = sent.ceiling_bytes_per_s
+    return Transfer(sent.latency_s, payload_bytes, ceiling, weights, sent.sms, "neighbours", sent.binding)
 
 
 def ring_step_transfer(payload_bytes: float, cluster: Cluster) -> Transfer:
     """One chunk to the next GPU of the NVLink domain, as userbuffers' ring exchange sends it (1 SM)."""
     rate = cluster.gpu.nccl_nvlink_bytes_per_s
     latency = collective_constants().architectures[cluster.gpu.architecture].step_s
-    return Transfer(latency, payload_bytes, rate, (("nvlink.out", 1.0), ("nvlink.in", 1.0)), 1)
+    return Transfer(
+        latency, payload_bytes, rate, (("nvlink.out", 1.0), ("nvlink.in", 1.0)), 1, "ring", "nvlink"
+    )
 
 
 def message_transfer(payload_bytes: float, reach: Reach, cluster: Cluster, *, messages: int = 1) -> Transfer:
@@ -126,15 +131,22 @@ def message_transfer(payload_bytes: float, reach: Reach, cluster: Cluster, *, me
         few_channels = collective_constants().architectures[cluster.gpu.architecture].message_bytes_per_s
         rate = few_channels * max(1.0, payload_bytes / p2p.nvlink_few_channels_bytes)
         rate = min(rate, cluster.gpu.nccl_nvlink_bytes_per_s * p2p.nvlink_efficiency)
-        return Transfer(messages * p2p.nvlink_latency_s, payload_bytes, rate, (("nvlink", 1.0),), p2p.sms)
+        return Transfer(
+            messages * p2p.nvlink_latency_s,
+            payload_bytes,
+            rate,
+            (("nvlink", 1.0),),
+            p2p.sms,
+            binding="nvlink",
+        )
     if reach == "host":
         rate = cluster.intra_node_bytes_per_s_per_gpu
-        return Transfer(messages * p2p.nvlink_latency_s, payload_bytes, rate, (), p2p.sms)
+        return Transfer(messages * p2p.nvlink_latency_s, payload_bytes, rate, (), p2p.sms, binding="pcie")
     share = 1.0 if reach == "unit" else share_above_the_leaf(1.0, cluster)
     rate = min(p2p.network_bytes_per_s, cluster.nic_bytes_per_s_per_gpu * share)
     # The receiver says that it is ready, then the data come: two crossings besides NCCL's own time.
     latency_s = p2p.nvlink_latency_s + 2 * cluster.interconnect.latency_s
-    return Transfer(messages * latency_s, payload_bytes, rate, (("nic", 1.0),), p2p.sms)
+    return Transfer(messages * latency_s, payload_bytes, rate, (("nic", 1.0),), p2p.sms, binding="nic")
 
 
 def _weights(curve: Curve) -> tuple[tuple[str, float], ...]:

@@ -22,15 +22,13 @@ def fill(
     link: NDArray[np.int64],
     weight: NDArray[np.float64],
     capacity: NDArray[np.float64],
+    heaviest: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Payload rates of activities, max-min fair in bytes per second on their busiest links.
+    """Payload rates of activities, max-min fair in rate times ``heaviest``.
 
     ``ceiling`` by activity; ``activity``, ``link`` and ``weight`` (bytes per payload byte) of each pair;
-    ``capacity`` (bytes per second) by link.
+    ``capacity`` (bytes per second) by link; ``heaviest`` is what fairness counts, by activity.
     """
-    heaviest = np.zeros(len(ceiling))
-    np.maximum.at(heaviest, activity, weight)
-    heaviest[heaviest == 0] = 1.0
     bound = ceiling * heaviest  # the level at which an activity's own ceiling binds
     rates, left, open_ = np.zeros(len(ceiling)), capacity.astype(float), np.ones(len(ceiling), dtype=bool)
     while open_.any():

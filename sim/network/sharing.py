@@ -3,7 +3,8 @@
 An activity progresses at ``x`` payload bytes per second, puts weight ``w_l`` on link l, and has a
 ceiling. Fairness is in ``phi = x * max_l w_l``, the bytes per second on its busiest link; the
 ceiling acts as a private link, so the allocation is unique (Bertsekas & Gallager, Data Networks,
-section 6.5.2: progressive filling).
+section 6.5.2: progressive filling). Where an activity stands for several equal ones that cross the
+same link, their weights there add up, and ``phi`` stays that of one.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One activity: its ceiling in payload bytes per second, and its weight on each link."""
+    """One activity: its ceiling in payload bytes per second, and its weight on each link.
+
+    ``heaviest`` is the bytes per payload byte that fairness counts: by default the largest weight.
+    """
 
     ceiling: float
     weights: tuple[tuple[Link, float], ...]
+    heaviest: float = 0.0
 
-    @property
-    def heaviest(self) -> float:
-        return max((w for _, w in self.weights), default=1.0)
+    def __post_init__(self) -> None:
+        if not self.heaviest:
+            object.__setattr__(self, "heaviest", max((w for _, w in self.weights), default=1.0))
 
 
 def max_min_rates(demands: Sequence[Demand], capacity: Mapping[Link, float]) -> list[float]:
@@ -67,6 +72,7 @@ def _filled(demands: Sequence[Demand], capacity: Mapping[Link, float]) -> list[f
         np.array([link for _, link, _ in pairs], dtype=np.int64),
         np.array([weight for _, _, weight in pairs], dtype=float),
         np.array([capacity[link] for link in numbers], dtype=float),
+        np.array([d.heaviest for d in demands]),
     )
     return [float(rate) for rate in rates]
 

@@ -14,7 +14,8 @@ class Transfer:
 
     ``latency_s`` passes first and occupies no link; then ``bytes`` of payload progress at no more
     than ``ceiling_bytes_per_s``, putting ``weights`` (bytes per payload byte) on local links.
-    ``sms`` streaming multiprocessors of each member are held from its arrival to the end.
+    ``sms`` streaming multiprocessors of each member are held from its arrival to the end. ``pattern`` is
+    who sends to whom over the network (patterns.py); ``binding`` names what sets the ceiling.
     """
 
     latency_s: float
@@ -22,6 +23,13 @@ class Transfer:
     ceiling_bytes_per_s: float
     weights: tuple[tuple[str, float], ...] = ()
     sms: int = 0
+    pattern: str = "ring"
+    binding: str = ""
+
+    @property
+    def nic(self) -> float:
+        """Bytes per payload byte that a member sends through its NIC."""
+        return sum(weight for name, weight in self.weights if name in ("nic", "nic.out"))
 
     @property
     def solo_s(self) -> float:

@@ -7,9 +7,13 @@
 - ``ends``: how the next step follows: together (the default), skewed or streaming (program.py);
 - ``communicators``: name -> classes that it joins. One that is not here (tp, dp) is a class's own;
 - ``links``: sets of link -> bytes per second, of which each class names one by its number;
+- ``fabric``: links between switches that can bind, where there are any: ``links``, each with its bytes per
+  second; ``collectives`` (class, communicator, pattern) and ``messages`` (from, to), each with the ``links``
+  that it crosses and how many bytes of all who share its class go over one for each byte of a NIC;
 - ``kernels``: name -> seconds, kind (gemm, attention, memory-bound, fixed), flops, bytes;
 - ``transfers``: name -> latency_s, bytes, ceiling_bytes_per_s (absent: none), weights (bytes on each
-  link per payload byte), sms;
+  link per payload byte), sms, pattern (who sends to whom: ring, the default, tree, ...),
+  binding (the link that sets the ceiling);
 - ``blocks``: name -> ops of a short program on one rank's own resources, with kernels on the compute
   stream; it begins when all of the last one has ended, and may share SMs and links with other ops;
 - ``classes``: name, pp, count (ranks that it stands for), first_rank, links, ops.

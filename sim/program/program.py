@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal, get_args
 
+from ..network.paths import NO_PATHS, Paths
 from ..network.transfer import Transfer
 
 UNORDERED = "free"
@@ -182,8 +183,8 @@ class Programs:
 
     ``communicators`` maps a name to the classes that it joins; a name that is not there (tp, dp)
     stands for a group of its own in every class, whose members are equal and so never wait for one
-    another. ``links`` maps a local link name to its capacity in bytes per second, by class. ``ends``
-    says how the next step follows this one.
+    another. ``links`` maps a local link name to its capacity in bytes per second, by class; ``paths``
+    says which links of the fabric are crossed besides. ``ends`` says how the next step follows this one.
     """
 
     classes: tuple[Program, ...]
@@ -192,3 +193,4 @@ class Programs:
     sms: int
     corun_slowdown: float
     ends: Ending = "together"
+    paths: Paths = NO_PATHS

@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...hardware.catalogue import unknown_name
+from ..network.paths import NO_PATHS, Path, Paths
+from ..network.patterns import PATTERNS
 from ..network.transfer import Transfer
 from ..report.result import RankClass
 from .fields import Entry, Malformed
@@ -33,7 +35,7 @@ from .program import (
 
 T = TypeVar("T")
 
-TOP = ("format", "version", "scenario", "sms", "corun_slowdown", "ends", "communicators", "links")
+TOP = ("format", "version", "scenario", "sms", "corun_slowdown", "ends", "communicators", "links", "fabric")
 TABLES = ("kernels", "transfers", "blocks", "classes")
 OP = ("name", "stream", "category", "after", "action", "host_s", "host_sync")
 WORK = {
@@ -86,6 +88,7 @@ class Reader:
             sms=top.whole("sms", least=1),
             corun_slowdown=top.number("corun_slowdown", 0.0),
             ends=_ending(top),
+            paths=_fabric(top, len(classes)),
         )
         return programs, tuple(ranks for _, _, ranks in classes), scenario
 
@@ -204,7 +207,7 @@ def _kernel(item: tuple[str, object]) -> tuple[str, Compute]:
 
 
 def _transfer(item: tuple[str, object]) -> tuple[str, Transfer]:
-    known = ("latency_s", "bytes", "ceiling_bytes_per_s", "weights", "sms")
+    known = ("latency_s", "bytes", "ceiling_bytes_per_s", "weights", "sms", "pattern", "binding")
     entry = Entry.of(f"transfer {item[0]!r}", item[1], known)
     weights = Entry(f"{entry.where}, weights", entry.table("weights"))
     return item[0], Transfer(
@@ -213,7 +216,53 @@ def _transfer(item: tuple[str, object]) -> tuple[str, Transfer]:
         entry.number("ceiling_bytes_per_s", math.inf),
         tuple((link, weights.number(link)) for link in weights.fields),
         entry.whole("sms", 0),
+        _pattern(entry),
+        entry.text("binding", ""),
     )
+
+
+def _pattern(entry: Entry) -> str:
+    pattern = entry.text("pattern", "ring")
+    if pattern not in PATTERNS:
+        raise Malformed(f"{entry.where}: {unknown_name('pattern', pattern, PATTERNS)}")
+    return pattern
+
+
+def _fabric(top: Entry, classes: int) -> Paths:
+    """The table ``fabric`` of file.py. Malformed for a class or a link that is not there."""
+    table = top.table("fabric")
+    if not table:
+        return NO_PATHS
+    entry = Entry.of("fabric", table, ("links", "collectives", "messages"))
+    links = Entry("fabric, links", entry.table("links"))
+    capacity = {name: links.number(name) for name in links.fields}
+    for name, rate in capacity.items():
+        if not (math.isfinite(rate) and rate > 0):
+            raise links.wrong(name, "bytes per second above 0", rate)
+
+    def path(row: Entry) -> Path:
+        weights = Entry(f"{row.where}, links", row.table("links"))
+        for name in weights.fields:
+            if name not in capacity:
+                raise Malformed(f"{weights.where}: {unknown_name('link', name, capacity)}")
+            if not weights.number(name) > 0:
+                raise weights.wrong(name, "a number above 0", weights.number(name))
+        return tuple((name, weights.number(name)) for name in weights.fields)
+
+    def number(row: Entry, name: str) -> int:
+        found = row.whole(name)
+        if found >= classes:
+            raise row.wrong(name, f"a class, 0 to {classes - 1}", found)
+        return found
+
+    collectives, messages = {}, {}
+    for i, value in enumerate(entry.items("collectives", [])):
+        row = Entry.of(f"fabric, collectives {i}", value, ("class", "communicator", "pattern", "links"))
+        collectives[number(row, "class"), row.text("communicator"), _pattern(row)] = path(row)
+    for i, value in enumerate(entry.items("messages", [])):
+        row = Entry.of(f"fabric, messages {i}", value, ("from", "to", "links"))
+        messages[number(row, "from"), number(row, "to")] = path(row)
+    return Paths(capacity=capacity, collectives=collectives, messages=messages)
 
 
 def _named(table: Mapping[str, T], entry: Entry, name: str) -> T:

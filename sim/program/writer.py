@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..network.paths import Paths
 from ..network.transfer import Transfer
 from ..report.result import RankClass
 from .program import Collective, Compute, Exchange, Op, Part, Programs, Segment
@@ -42,6 +43,8 @@ def document_lines(
         "ends": programs.ends,
         "communicators": {name: list(members) for name, members in programs.communicators.items()},
     }
+    if programs.paths.capacity:
+        small["fabric"] = _fabric(programs.paths)
     links = [[dumps({name: float(rate) for name, rate in one})] for one in sets]
     tables = [[b"%b:%b" % (dumps(name), dumps(value))] for name, value in small.items()]
     tables += [
@@ -143,6 +146,16 @@ def _class(ranks: RankClass, links: int) -> dict[str, Any]:
     }
 
 
+def _fabric(paths: Paths) -> dict[str, Any]:
+    """The table ``fabric`` of program_file.py."""
+    collectives = [
+        {"class": r, "communicator": name, "pattern": pattern, "links": dict(path)}
+        for (r, name, pattern), path in paths.collectives.items()
+    ]
+    messages = [{"from": a, "to": b, "links": dict(path)} for (a, b), path in paths.messages.items()]
+    return {"links": dict(paths.capacity), "collectives": collectives, "messages": messages}
+
+
 def _kernel(kernel: Compute) -> dict[str, Any]:
     found: dict[str, Any] = {"seconds": float(kernel.seconds), "kind": kernel.kind}
     amounts = {"flops": float(kernel.flops), "bytes": float(kernel.bytes)}
@@ -156,4 +169,8 @@ def _transfer(transfer: Transfer) -> dict[str, Any]:
     if transfer.weights:
         found["weights"] = {link: float(weight) for link, weight in transfer.weights}
         assert len(found["weights"]) == len(transfer.weights), "a transfer names a link twice"
+    if transfer.pattern != "ring":
+        found["pattern"] = transfer.pattern
+    if transfer.binding:
+        found["binding"] = transfer.binding
     return found | ({"sms": transfer.sms} if transfer.sms else {})

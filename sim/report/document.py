@@ -35,6 +35,7 @@ def result_document(result: Result) -> dict[str, Any]:
         "exposed_communication_s": {
             axis: float(result.exposed_communication_s.get(axis, 0.0)) for axis in AXES
         },
+        "bound_by": [{"axis": b.axis, "link": b.link, "seconds": float(b.seconds)} for b in result.bounds],
         "critical_path": [{"name": s.name, "seconds": float(s.seconds)} for s in result.critical_path],
         "fits": bool(result.fits) if result.memory else None,
         "peak_memory_bytes": _known(result.peak_memory_bytes),

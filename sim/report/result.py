@@ -96,6 +96,15 @@ class PathSegment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bound:
+    """Seconds of a step, averaged over ranks, in which ``link`` bound the communication of ``axis``."""
+
+    axis: str
+    link: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Assumption:
     """A fact that the prediction rests on. ``in_range`` is None where no range applies."""
 
@@ -162,6 +171,8 @@ class Result:
     events: int
     spans_source: Any = field(repr=False)  # Callable[[], Iterator[Span]]
     interval: Interval | None = None
+    bounds: tuple[Bound, ...] = ()
+    loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
 
     @property
     def gpus(self) -> int:

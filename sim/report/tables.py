@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from . import captions
+from .bounds_table import bounds_table
 from .figures import count, gigabytes, large, percent, seconds, signed_percent
 from .outlook import outlook
 from .result import AXES, Interval, Result
@@ -37,6 +38,9 @@ def print_result(result: Result, console: Console) -> None:
     if any(result.exposed_communication_s.get(axis, 0.0) > 0 for axis in AXES):
         _section(console, "Exposed communication")
         console.print(_exposed_table(result))
+    if result.bounds:
+        _section(console, "What bounds communication while it moves")
+        console.print(bounds_table(result))
     if result.memory:
         _section(console, "Memory per pipeline rank, at its peak")
         console.print(memory_table(result, console.width))

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from ...schedules.orders.action import Action
+from ...schedules.orders.action import parse_step, parts
 from .result import AXES, ActionSpan, Result, Span, StageMemory
 
 Event = dict[str, Any]
@@ -200,7 +200,7 @@ def _nccl(name: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=65536)
 def _stage_and_microbatch(action: str) -> tuple[int, int]:
-    parsed = Action.parse(action)
+    parsed = parts(parse_step(action))[0]
     return parsed.stage, parsed.microbatch
 
 

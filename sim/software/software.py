@@ -7,6 +7,7 @@ step times, once per preset; every other field is a fact about the software, wit
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,11 +17,14 @@ PointToPoint = Literal["async", "blocking", "prefetch", "torch"]
 SplitPointToPoint = Literal["async", "torch"]
 OverlappedPointToPoint = Literal["async", "batched", "torch"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered"]
+Fp8Scaling = Literal["delayed", "current", "blockwise"]
 HostSync = Literal["never", "receive", "always"]
 ContextComm = Literal["p2p", "all_gather", "a2a"]
 MoeDispatcher = Literal["alltoall", "deepep"]
 GroupedGemm = Literal["streams", "one-kernel"]
 TpOverlap = Literal["userbuffers", "local-shard"]
+Sharding = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
+Reshard = Literal["default", "always", "never"]
 
 
 class Software(BaseModel):
@@ -46,6 +50,10 @@ class Software(BaseModel):
     torch_compile: bool = False
     cuda_graphs: bool = False
     fused_wgrad_accumulation: bool = True  # weight-gradient GEMMs add into the main gradient
+    fp8_scaling: Fp8Scaling = "delayed"  # of precision fp8 (step/layers/precision.py)
+    fp8_parameters: bool = False  # weights are kept and gathered in the products' type, not in 16 bit
+    fp8_dispatch: bool = False  # tokens go to experts in the products' type, and come back in 16 bit
+    moment_bytes: Literal[2, 4] = 4  # bytes of each of the optimizer's two moments
     logits_fp32: bool = True  # logits are cast to FP32 before the loss
     main_grad_bytes: Literal[2, 4] = 4  # bytes per element of the gradient that is accumulated and reduced
     reduce_grad_bytes: Literal[0, 2, 4] = (
@@ -62,6 +70,9 @@ class Software(BaseModel):
         False  # pipeline ranks start a chunk's reduction in the same slot (Megatron core)
     )
     bucket_elements: float = 40e6  # gradient bucket, in elements; inf is one bucket
+    bucket_elements_per_replica: float = Field(
+        default=0.0, ge=0
+    )  # where buckets grow with the data-parallel group: this many elements for each of its ranks
     tp_comm_overlap: bool = False  # TP collectives split and overlapped with their own GEMMs
     tp_overlap_style: TpOverlap = "userbuffers"  # how, where tp_comm_overlap is on
     sp_regathers_input: bool = (
@@ -97,6 +108,14 @@ class Software(BaseModel):
     launches_per_collective: float = Field(
         default=4.0, ge=0
     )  # host cost of a collective call, in kernel launches
+    sharding: Sharding = "fsdp2"  # whose ZeRO-2 and ZeRO-3 (sim/step/sharding/rule.py)
+    reshard_after_forward: Reshard = (
+        "default"  # torch: parameters are let go after forward; by default where there is no pipeline
+    )
+    prefetch_elements: float = Field(default=0.0, ge=0)  # layers up to so many parameters are gathered as one
+    max_live_elements: float = Field(default=math.inf, ge=0)  # no prefetch beyond so many gathered parameters
+    persistent_elements: float = Field(default=0.0, ge=0)  # smaller parameters are never sharded
+    gather_bytes: Literal[0, 1, 2, 4] = 0  # bytes per gathered parameter; 0: those of the matrix products
     extra_launches_per_layer: int = Field(
         default=0, ge=0
     )  # small kernels per layer and direction that move little

@@ -15,6 +15,7 @@ from ...schedules.orders.action import Action, Kind
 from ..program.program import Block
 from .layers import layer, loss
 from .layers.kinds import LayerKind, LayerRun
+from .layers.pairs import pair_block
 from .layers.recompute import Recompute
 from .layers.stages import Stage
 from .state.parameters import NO_ELEMENTS, Elements, StageParameters
@@ -41,11 +42,12 @@ class Blocks:
     costs: Costs
     ends: dict[BuildEnd, Block] = field(default_factory=dict)
     layers: dict[tuple[BuildLayer, LayerKind, Recompute], Block] = field(default_factory=dict)
+    pairs: dict[tuple[LayerKind, LayerKind, Recompute], Block] = field(default_factory=dict)
 
     def end(self, build: BuildEnd) -> Block:
         """A block of an end of the model: embedding, head or loss."""
         if build not in self.ends:
-            self.ends[build] = build(self.shard, self.software, self.costs)
+            self.ends[build] = build(self.shard.plain, self.software, self.costs)
         return self.ends[build]
 
     def layer(self, build: BuildLayer, run: LayerRun) -> Block:
@@ -54,6 +56,18 @@ class Blocks:
         if key not in self.layers:
             self.layers[key] = build(self.shard.of(run.kind), self.software, self.costs, run.recompute)
         return self.layers[key]
+
+    def layer_of(self, kind: Kind, run: LayerRun) -> Block:
+        """What an action of that kind runs for each layer of ``run``."""
+        return self.layer(_PASSES[kind].layer, run)
+
+    def pair(self, forward: LayerRun, backward: LayerRun) -> Block:
+        """A layer of one microbatch forward beside a layer of another backward."""
+        key = forward.kind, backward.kind, backward.recompute
+        if key not in self.pairs:
+            shards = self.shard.of(forward.kind), self.shard.of(backward.kind)
+            self.pairs[key] = pair_block(*shards, self.software, self.costs, backward.recompute)
+        return self.pairs[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +137,14 @@ def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[B
     )
 
 
+def around_layers(kind: Kind, stage: Stage, blocks: Blocks, *, first: bool) -> Iterator[tuple[Block, int]]:
+    """What an action of that kind runs on a stage before its layers (``first``), or after them."""
+    step = _PASSES[kind]
+    for part in step.before if first else step.after:
+        if count := int(getattr(stage, part.part)):
+            yield blocks.end(part.build), count
+
+
 def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -> Iterator[Elements]:
     """Parameters whose gradients each block of ``action_blocks`` completes, where the action is the last."""
     step = _PASSES[action.kind]
@@ -131,6 +153,12 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
             yield Elements(shared=getattr(parameters, part.gives) / count if part.gives else 0.0)
         else:
             yield parameters.layer(part.kind) if step.gives else NO_ELEMENTS
+
+
+def block_owners(action: Action, stage: Stage) -> Iterator[str | LayerRun]:
+    """For each block of ``action_blocks``, what of the model it runs: layers, or an end by its name."""
+    for part, _ in _parts(_PASSES[action.kind], stage):
+        yield part.part if isinstance(part, _Ends) else part
 
 
 def _parts(step: _Pass, stage: Stage) -> Iterator[tuple[_Ends | LayerRun, int]]:

@@ -25,12 +25,13 @@ from .layers.moe import TOKENS
 from .layers.shard import Shard, boundary_bytes, shard_of
 from .layers.stages import build_stages
 from .layers.tape import Costs, Kernel
+from .paired import paired
 from .pipeline import write_step
 from .plan import Plan
 from .refuse import refuse_unsupported
 from .state.activations import activation_bytes
 from .state.parameters import stage_parameters
-from .weighing import weighed_shape
+from .weighing import overlaps, weighed_shape
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -80,6 +81,9 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         sizes = activation_bytes(shard, scenario.software)
         message_s = _message_s(scenario, communication, shard, groups)
         shape = weighed_shape(shape, stages, blocks, sizes, message_s)
+    orders = schedule.orders(shape)
+    if scenario.software.moe_a2a_overlap and scenario.parallelism.ep > 1 and not overlaps(orders):
+        orders = paired(orders)
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
     )
@@ -92,7 +96,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         schedule=schedule,
         shape=shape,
         ends_meet=ends_meet,
-        orders=schedule.orders(shape),
+        orders=orders,
         stages=stages,
         parameters=tuple(parameters),
         groups=groups,

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from ..report.result import ActionSpan, StageMemory
 from .layers.shard import Shard
-from .state.activations import activation_bytes, peak_activations
+from .sharded import Sharding, sharding_of
+from .state.activations import activation_bytes
+from .state.timeline import Buffers, peak_held
+from .zero.rule import sharding_rule
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -27,19 +30,19 @@ def memory_of(plan: Plan, actions: Sequence[ActionSpan]) -> tuple[StageMemory, .
     by_rank: dict[int, list[ActionSpan]] = {}
     for span in actions:
         by_rank.setdefault(span.rank, []).append(span)
-    return tuple(_stage_memory(plan, r, by_rank.get(r, [])) for r in range(plan.shape.ranks))
+    sharding = sharding_of(plan, sharding_rule(plan.scenario))
+    return tuple(_stage_memory(plan, r, by_rank.get(r, []), sharding) for r in range(plan.shape.ranks))
 
 
-def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan]) -> StageMemory:
+def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Sharding | None) -> StageMemory:
     software = plan.scenario.software
     sizes = activation_bytes(plan.shard, software)
-    static, lazy = static_terms(plan, r), {}
-    if not software.persistent_gradients:
-        lazy = {s: plan.parameters[s].total * gradient_bytes(plan) for s in plan.held_stages(r)}
-        static["gradients"] = 0.0
-    peak = peak_activations(actions, plan.stages, sizes, lazy)
-    terms = {**static, "activations": peak.body, "logits": peak.logits}
-    terms["gradients"] += peak.gradients
+    static = static_terms(plan, r, sharding)
+    buffers = {s: _buffers(plan, s, sharding) for s in plan.held_stages(r)}
+    peak = peak_held(actions, plan.stages, sizes, buffers)
+    terms = dict(static)
+    for name, size in peak.held.terms().items():
+        terms[name] = terms.get(name, 0.0) + size
     outside = terms["context"] + terms["communication"]  # not from the framework's allocator
     terms["allocator"] = (sum(terms.values()) - outside) * software.allocator_overhead
     return StageMemory(
@@ -50,8 +53,17 @@ def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan]) -> StageMemory:
         peak_action=peak.action,
         static_bytes=sum(static.values()),
         capacity_bytes=plan.cluster.gpu.hbm_bytes,
-        timeline=tuple(peak.timeline),
+        timeline=tuple((at_s, sum(parts)) for at_s, parts in peak.timeline),
     )
+
+
+def _buffers(plan: Plan, stage: int, sharding: Sharding | None) -> Buffers:
+    """What a stage takes besides activations as it goes."""
+    if sharding:
+        return sharding.buffers(stage)
+    if plan.scenario.software.persistent_gradients:
+        return Buffers()
+    return Buffers(gradients=plan.parameters[stage].total * gradient_bytes(plan))
 
 
 def gradient_bytes(plan: Plan) -> float:
@@ -61,19 +73,36 @@ def gradient_bytes(plan: Plan) -> float:
     return float(plan.shard.grad_bytes + copy)
 
 
-def static_terms(plan: Plan, r: int) -> dict[str, float]:
+def static_terms(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
-    par, e = plan.scenario.parallelism, plan.shard.element_bytes
-    held = plan.held_parameters(r)
-    master = 4.0 if e != 4 else 0.0
+    par = plan.scenario.parallelism
     communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1) + (par.ep > 1) + (par.etp > 1)
     return {
-        "weights": held * e * plan.weight_versions(r),
-        "gradients": held * gradient_bytes(plan),
-        "optimizer": plan.updated_parameters(r) * (master + 8.0),
+        **_state(plan, r, sharding),
         "communication": communicators * COMMUNICATOR_BYTES,
         "workspace": _workspace(plan.shard, unfused=plan.scenario.software.attention == "unfused"),
         "context": CONTEXT_BYTES,
+    }
+
+
+def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
+    """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
+    software, e, held = plan.scenario.software, plan.shard.element_bytes, plan.held_parameters(r)
+    state = (4.0 if e != 4 else 0.0) + 2 * software.moment_bytes
+    own = plan.updated_parameters(r)
+    if sharding is None:
+        weights = sum(plan.weights_bytes(plan.parameters[s]) for s in plan.held_stages(r))
+        return {
+            "weights": weights * plan.weight_versions(r),
+            "gradients": held * gradient_bytes(plan) if software.persistent_gradients else 0.0,
+            "optimizer": own * state,
+        }
+    rule = sharding.rule
+    parameter, gradient = (4.0, 4.0) if rule.master_only else (float(e), float(plan.shard.grad_bytes))
+    return {
+        "weights": held * e if rule.gathers == "never" else own * parameter,
+        "gradients": own * gradient,
+        "optimizer": own * (2 * software.moment_bytes if rule.master_only else state),
     }
 
 

@@ -19,8 +19,7 @@ from ...schedules.messages.point_to_point import (
     Wait,
     point_to_point,
 )
-from ...schedules.orders.action import Action, Kind, actions_of, parts
-from ..network.collectives import Seat
+from ...schedules.orders.action import Action, Kind, Overlap, Step, actions_of, parts
 from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import Block, Collective, Op, Segment
@@ -29,11 +28,13 @@ from ..scenario.refusal import NotSupported
 from .actions import action_blocks, gradients_ready
 from .layers.shard import boundary_bytes
 from .messages import Messages
+from .paired import pair_blocks
 from .plan import Plan
-from .seats import reach
+from .reductions import expert_gradients_of, gradients_of
+from .sharded import Sharding, sharding_of
 from .state.parameters import NO_ELEMENTS, Elements
-from .updates.gradients import Gradients
 from .updates.optimizer import OptimizerShare, write_optimizer
+from .zero.rule import sharding_rule
 
 GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
 """Actions after which a stage's gradients of a microbatch are there."""
@@ -51,30 +52,17 @@ def write_step(plan: Plan) -> list[list[Op]]:
         instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, rule)
     except ValueError as refusal:
         raise NotSupported("software.point_to_point", str(refusal)) from None
-    shared = _Shared()
+    shared = _Shared(sharding=sharding_of(plan, sharding_rule(plan.scenario)))
     return [
         _StepWriter(plan, index, rule, shared).write(instructions[index]) for index in range(plan.shape.ranks)
     ]
-
-
-def _gradients(plan: Plan, communicator: str, group: Seat) -> Gradients:
-    """Reduction in one group: of data-parallel ranks, or of those that hold the same experts."""
-    software = plan.scenario.software
-    return Gradients(
-        communicator=communicator,
-        transfer=lambda kind, size: plan.communication.collective(kind, size, group),
-        element_bytes=plan.shard.grad_bytes,
-        wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-        bucket_elements=software.bucket_elements,
-        sharded=plan.scenario.parallelism.zero >= 1 and software.zero1_reduce_scatters,
-        costs=plan.costs,
-    )
 
 
 @dataclass
 class _Shared:
     """What all ranks of a step have in common, each thing once."""
 
+    sharding: Sharding | None = None
     segments: dict[Row, Segment] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
 
@@ -90,8 +78,10 @@ class _StepWriter:
         default_factory=dict
     )  # per virtual stage, by layer unit
     rows: dict[tuple[int, Kind], Row] = field(default_factory=dict)  # by stage
+    pairs: dict[tuple[int, int], Row | None] = field(default_factory=dict)  # by stages forward and backward
     transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
+    begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
     backwards: int = 0
 
     def __post_init__(self) -> None:
@@ -106,10 +96,15 @@ class _StepWriter:
         )
         self.reduces = plan.groups.dp.ranks > 1
         self.sharded = par.zero >= 1
+        self.returns_parameters = self.sharded and plan.groups.shards.ranks > 1
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
-        self.overlaps = self.reduces and software.overlap_grad_reduce and not plan.two_way
-        self.gradients = _gradients(plan, plan.dp_communicator(self.index), plan.groups.dp)
-        self.expert_gradients = _gradients(plan, plan.edp_communicator(self.index), plan.groups.edp)
+        self.sharding = self.shared.sharding
+        if self.sharding and self.sharding.rule.gathers != "never":
+            self.returns_parameters = False
+        whole = self.reduces and self.sharding is None
+        self.overlaps = whole and software.overlap_grad_reduce and not plan.two_way
+        self.gradients = gradients_of(plan, self.index)
+        self.expert_gradients = expert_gradients_of(plan, self.index)
         # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
         self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or self.index > 0))
         self.backward_order = [a for a in actions_of(plan.orders[self.index]) if a.kind in GIVES_GRADIENT]
@@ -120,8 +115,9 @@ class _StepWriter:
         for instruction in instructions:
             match instruction:
                 case Compute(step):
-                    for action in parts(step):
-                        self._action(action)
+                    if not self._pair(step):
+                        for action in parts(step):
+                            self._action(action)
                 case Exchange():
                     self._exchange(instruction)
                 case Wait(part):
@@ -141,6 +137,10 @@ class _StepWriter:
         if (action.stage, action.kind) not in self.rows:
             self.rows[action.stage, action.kind] = action_blocks(action, stage, plan.blocks)
         blocks = self.rows[action.stage, action.kind]
+        if self.sharding:
+            first = action.kind is Kind.FORWARD and action.stage not in self.begun
+            self.begun.add(action.stage)
+            blocks = self.sharding.row(action, blocks, first=first)
         if gathers or reduces:
             if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
                 self.gradients.add(script, parameters.embedding)
@@ -152,17 +152,42 @@ class _StepWriter:
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
 
+    def _pair(self, step: Step) -> bool:
+        """Run a forward and a backward as one segment; False where they are to run one after the other.
+
+        They do where parameters are still awaited, or gradients leave in between.
+        """
+        if not isinstance(step, Overlap) or self.sharding or step.forward.stage in self.gathers:
+            return False
+        if self.buckets and step.backward == self.final[step.backward.stage]:
+            return False
+        key = step.forward.stage, step.backward.stage
+        if key not in self.pairs:
+            stages = self.plan.stages
+            self.pairs[key] = pair_blocks(stages[key[0]], stages[key[1]], self.plan.blocks)
+        row = self.pairs[key]
+        if row is None:
+            return False
+        if row not in self.shared.segments:
+            self.shared.segments[row] = Segment(row)
+        self.script.segment("forward, backward", self.shared.segments[row], action=str(step))
+        self.messages.done |= dict.fromkeys(parts(step), self.script.frontier())
+        self._after_backward(step.backward)
+        return True
+
     def _in_pieces(
         self, action: Action, blocks: Row, gathers: list[tuple[int, ...]], ready: Iterable[Elements]
     ) -> None:
         """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
         together: list[tuple[Block, int]] = []
+        awaited: tuple[int, ...] | None = None
         for (block, count), elements in zip(blocks, ready, strict=False):
             for _ in range(count):
-                if gathers:
+                if gathers and (arriving := gathers.pop(0)) != awaited:
                     self._run(action, together)
                     together = []
-                    self.script.wait(*gathers.pop(0))
+                    self.script.wait(*arriving)
+                    awaited = arriving
                 together.append((block, 1))
                 shared, experts = elements.shared, elements.experts
                 if self.gradients.fills(shared) or self.expert_gradients.fills(experts):
@@ -185,8 +210,10 @@ class _StepWriter:
         plan = self.plan
         if plan.ends == "streaming":
             whole = plan.parameters[action.stage].total
-            self._update(OptimizerShare(updated=whole, held=whole))
+            self._update(self._share(whole, whole))
             return
+        if self.sharding and not self.sharding.rule.reduces_each and action == self.final[action.stage]:
+            self._run(action, self.sharding.last_reduction(action.stage))
         slot = self.backwards - self.index
         self.backwards += 1
         if not self.overlaps or self.buckets or plan.shape.chunks == 1:
@@ -215,9 +242,8 @@ class _StepWriter:
         key = (action.stage, action.kind is Kind.FORWARD, part.peer)
         if key not in self.transfers:
             plan = self.plan
-            mine, other = (plan.groups.first_rank[index] for index in (self.index, part.peer))
             count, size = plan.scenario.software.p2p_messages, self._message_bytes(action)
-            distance = reach(mine, other, plan.cluster)
+            distance = plan.groups.reach_of(self.index, part.peer, plan.cluster)
             transfer = plan.communication.message(size, distance, messages=count)
             self.transfers[key] = self.shared.transfers.setdefault(transfer, transfer)
         return self.transfers[key]
@@ -254,31 +280,52 @@ class _StepWriter:
     def _prefetch_parameters(self) -> None:
         """Overlapped parameter all-gathers of the distributed optimizer, in forward order."""
         plan = self.plan
-        if not (self.reduces and self.sharded and plan.scenario.software.overlap_param_gather):
+        if not (self.returns_parameters and plan.scenario.software.overlap_param_gather):
             return
         held = plan.held_stages(self.index)
         for s in sorted(held) if plan.two_way else held:
             parameters = plan.parameters[s]
-            units = [Elements(shared=parameters.embedding)] * bool(plan.stages[s].embedding)
-            units += [parameters.layer(kind) for kind in plan.stages[s].kinds]
+            e, narrow = float(plan.shard.element_bytes), plan.shard.weights.gathered
+            units = [(Elements(shared=parameters.embedding), e)] * bool(plan.stages[s].embedding)
+            units += [(parameters.layer(kind), narrow) for kind in plan.stages[s].kinds]
             if plan.stages[s].heads:
                 table = 0.0 if plan.stages[s].embedding else parameters.embedding
-                units.append(Elements(shared=parameters.head + table))
-            self.gathers[s] = [self._gather(unit, after=()) for unit in units]
+                units.append((Elements(shared=parameters.head + table), e))
+            self.gathers[s] = self._gather_in_buckets(units)
 
-    def _gather(self, elements: Elements, *, after: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    def _gather_in_buckets(self, units: list[tuple[Elements, float]]) -> list[tuple[int, ...]]:
+        """For each unit, its elements and their bytes, the gathers that bring it: a bucket at a time."""
+        gathers: list[tuple[int, ...]] = []
+        bucket, size, count = NO_ELEMENTS, NO_ELEMENTS, 0
+        for i, (elements, each_bytes) in enumerate(units, 1):
+            bucket, size, count = bucket + elements, size + elements.times(each_bytes), count + 1
+            if bucket.total >= self.gradients.bucket_elements or i == len(units):
+                gathers += [self._gather(size, after=())] * count
+                bucket, size, count = NO_ELEMENTS, NO_ELEMENTS, 0
+        return gathers
+
+    def _gather(self, sizes_bytes: Elements, *, after: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Gather updated parameters, those of experts in their own group; the ops to wait for."""
-        gathers = ((self.gradients, elements.shared), (self.expert_gradients, elements.experts))
+        gathers = ((self.gradients, sizes_bytes.shared), (self.expert_gradients, sizes_bytes.experts))
         return tuple(
-            group.gather_parameters(self.script, count, self.plan.shard.element_bytes, after=after)
-            for group, count in gathers
-            if count
+            group.gather_parameters(self.script, size, after=after) for group, size in gathers if size
         )
+
+    def _weight_sizes(self) -> Elements:
+        """Bytes of this rank's weights as they are gathered: those of layers may be quantised."""
+        plan = self.plan
+        held = plan.held_elements(self.index)
+        ends = sum(
+            plan.parameters[s].head + plan.parameters[s].embedding for s in plan.held_stages(self.index)
+        )
+        narrow = plan.shard.weights.gathered
+        shared = ends * plan.shard.element_bytes + (held.shared - ends) * narrow
+        return Elements(shared=shared, experts=held.experts * narrow)
 
     def _finish(self) -> None:
         plan, script = self.plan, self.script
         held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
-        if self.reduces:
+        if self.reduces and self.sharding is None:
             if not self.buckets:
                 left = [s for s in plan.held_stages(self.index) if s not in self.reduced]
                 elements = sum((plan.parameters[s].elements for s in left), start=NO_ELEMENTS)
@@ -288,9 +335,9 @@ class _StepWriter:
             self.gradients.finish(script, updated)
         self._reduce_shared_table()
         if plan.ends != "streaming":
-            self._update(OptimizerShare(updated=updated, held=held.total))
-        if self.reduces and self.sharded and not plan.scenario.software.overlap_param_gather:
-            script.wait(*self._gather(held))
+            self._update(self._share(held.total, updated))
+        if self.returns_parameters and not plan.scenario.software.overlap_param_gather:
+            script.wait(*self._gather(self._weight_sizes()))
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
 
@@ -306,6 +353,15 @@ class _StepWriter:
             plan.shard,
             norm=norm if plan.ends == "together" else None,
         )
+
+    def _share(self, held: float, updated: float) -> OptimizerShare:
+        """What this rank updates, and what of it and of the ``held`` parameters it casts and clears."""
+        stages = self.plan.held_stages(self.index)
+        body = sum(self.plan.parameters[s].body for s in stages) / self.plan.held_parameters(self.index)
+        if self.sharding is None:
+            return OptimizerShare(held=held, body=body, updated=updated, cast=updated, cleared=held)
+        cast = 0.0 if self.sharding.rule.master_only else updated
+        return OptimizerShare(held=held, body=body, updated=updated, cast=cast, cleared=0.0)
 
     def _reduce_shared_table(self) -> None:
         """A table that both ends hold: tied to the head's, or used by multi-token prediction."""

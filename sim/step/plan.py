@@ -70,7 +70,12 @@ class Plan:
         held = self.held_elements(index)
         if self.scenario.parallelism.zero == 0:
             return held.total
-        return held.shared / self.groups.dp.ranks + held.experts / self.groups.edp.ranks
+        return held.shared / self.groups.shards.ranks + held.experts / self.groups.edp.ranks
+
+    def weights_bytes(self, parameters: StageParameters) -> float:
+        """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""
+        ends = (parameters.head + parameters.embedding) * self.shard.element_bytes
+        return ends + parameters.body * self.shard.weights.held
 
     @property
     def two_way(self) -> bool:
@@ -90,7 +95,8 @@ class Plan:
         """The rule by which messages are posted and awaited."""
         software = self.scenario.software
         if overlaps(self.orders):
-            return software.overlapped_point_to_point
+            own = overlaps(self.schedule.orders(self.shape))
+            return software.overlapped_point_to_point if own else "async"
         several = self.shape.chunks > 1 and self.schedule.name != "interleaved"
         if several or splits_backward(self.orders):
             return software.split_point_to_point

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...hardware.gpus import get_gpu
 from ..scenario.refusal import NotSupported
+from .layers.precision import recipe_of
 from .layers.recompute import FULL, OPERATORS, recomputed_parts
-from .layers.shard import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
-    from ..scenario.models import ClusterSpec, Scenario
+    from ..scenario.models import Scenario
 
 
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     """Raise NotSupported for the first field that names something not modelled."""
     model, par, training = scenario.model, scenario.parallelism, scenario.training
+    if scenario.software.moe_a2a_overlap and par.ep > 1 and par.zero > 1:
+        raise NotSupported(
+            "software.moe_a2a_overlap",
+            f"exchanges beside other layers are not modelled with ZeRO-{par.zero}; set it to false",
+        )
     if model.sliding_window and scenario.software.attention == "unfused":
         raise NotSupported(
             "model.sliding_window", "windows need a fused attention kernel; this one is unfused"
@@ -32,10 +38,11 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "parallelism.cp", f"cp {par.cp} needs a fused attention kernel; this one is unfused"
         )
-    if par.zero > 1:
-        raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} is not modelled yet; known: 0, 1")
-    if par.fsdp_shard_size is not None:
-        raise NotSupported("parallelism.fsdp_shard_size", "sharding over some ranks is not modelled yet")
+    if par.zero > 1 and scenario.schedule == "dualpipe":
+        raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} under dualpipe is not modelled; known: 0, 1")
+    if par.fsdp_shard_size is not None and (model.moe or scenario.schedule == "dualpipe"):
+        where = "of experts" if model.moe else "under dualpipe"
+        raise NotSupported("parallelism.fsdp_shard_size", f"sharding over some ranks {where} is not modelled")
     there = {"core_attn", "layernorm", "mlp"}
     there |= {"moe", "moe_act"} if model.moe else set()
     there |= {"shared_experts"} if model.moe and model.moe.shared_expert_ffn_hidden_size else set()
@@ -45,10 +52,13 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
         )
-    _refuse_machine(scenario.cluster)
-    if training.precision not in ELEMENT_BYTES:
-        known = ", ".join(ELEMENT_BYTES)
-        raise NotSupported("training.precision", f"{training.precision} is not modelled yet; known: {known}")
+    gpu = get_gpu(scenario.cluster.gpu)
+    recipe = recipe_of(scenario, gpu.architecture)
+    if recipe and recipe.gemm_dtype not in gpu.peak_flops:
+        has = ", ".join(gpu.peak_flops)
+        raise NotSupported(
+            "training.precision", f"{gpu.name} has no {recipe.gemm_dtype} products; it has {has}"
+        )
     if training.cpu_offload:
         raise NotSupported("training.cpu_offload", "offload to the host is not modelled yet")
     kernels = {curve.implementation for curve in profile.attention}
@@ -63,29 +73,4 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
             "schedule",
             f"pipedream updates after every microbatch; replicas of its stages (dp {par.dp}) are not "
             "modelled; set dp to 1",
-        )
-
-
-_SIMULATED_FABRICS = ("rail-optimized", "fat-tree", "nvlink")
-
-
-def _refuse_machine(cluster: ClusterSpec) -> None:
-    """The step reads leaf units and their oversubscription, not yet the routes of single links."""
-    fabric = cluster.fabric
-    known = f"step times know {', '.join(_SIMULATED_FABRICS)}; stepsim cluster shows this one"
-    if fabric.kind not in _SIMULATED_FABRICS:
-        raise NotSupported("cluster.fabric.kind", f"routes of {fabric.kind} are not used yet; {known}")
-    if isinstance(fabric.oversubscription, tuple):
-        raise NotSupported(
-            "cluster.fabric.oversubscription",
-            "a ratio of the spines is not used yet; give one number, that of the leaves",
-        )
-    for field, works in (("levels", None), ("pxn", False), ("ecmp", "spread")):
-        value = getattr(fabric, field)
-        if value is not None and value != works:
-            instead = "leave it out" + (f", or set {str(works).lower()}" if works is not None else "")
-            raise NotSupported(f"cluster.fabric.{field}", f"{str(value).lower()} is not used yet; {instead}")
-    if cluster.placement is not None and cluster.placement.kind != "contiguous":
-        raise NotSupported(
-            "cluster.placement", f"{cluster.placement.kind} is not used yet; leave it out, or set contiguous"
         )

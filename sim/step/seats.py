@@ -1,57 +1,73 @@
-"""Which GPUs the process groups of a layout sit on: the rank grid is one reshaped array.
+"""Which GPUs the process groups of a layout sit on: the rank grid is one reshaped array, placed on GPUs.
 
 Ranks are laid out in the order of ``parallelism.order`` (fastest first, as Megatron names it); a
-process group is a slice of the array along its axis.
+process group is a slice of the array along its axes. The placement says which GPU each rank runs on.
+Oversubscribed links are no part of a seat: what a group may take of them is decided while it runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...hardware.placement import gpus_of_ranks
 from ..network.collectives import Reach, Seat
+from ..scenario.machine import placement_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...hardware.cluster import Cluster
-    from ..scenario.models import Parallelism
+    from ..scenario.models import ClusterSpec, Parallelism
+
+    Ids = NDArray[np.int64]
+
+AXES = ("pp", "dp", "cp", "tp")
+"""Axes of ``rank_grid``, slowest first."""
+
+FINE_AXES = ("pp", "dp", "cp.ring", "cp.heads", "tp")
+"""The same with cp in two: neighbours that exchange heads, and rings of these."""
+
+SHARD_AXES = ("pp", "replicas", "shards", "tp")
+"""Axes with dp and cp as one, in two: ranks that hold one copy of the sharded state, and copies of it."""
+
+EXPERT_AXES = ("pp", "edp", "ep", "etp")
+"""Axes of ``expert_grid``."""
+
+Groups = Mapping[str, tuple[str, ...]]
+
+_CP = ("cp.ring", "cp.heads")
+GROUPS: Groups = {
+    "tp": ("tp",),
+    "cp": _CP,
+    "cp.ring": ("cp.ring",),
+    "cp.heads": ("cp.heads",),
+    "dp": ("dp", *_CP),
+    "world": FINE_AXES,
+}
+"""Process groups by name, with the fine axes that they run along; what joins single stages is not here.
+
+A communicator with a name from here, or from the tables below, gets its links, its place in the folding
+and the check of a placement by being here.
+"""
+
+SHARD_GROUPS: Groups = {"fsdp": ("shards",), "hsdp": ("replicas",)}
+EXPERT_GROUPS: Groups = {"ep": ("ep",), "etp": ("etp",), "edp": ("edp",)}
 
 
-def rank_grid(parallelism: Parallelism) -> NDArray[np.int64]:
+def rank_grid(parallelism: Parallelism) -> Ids:
     """Ranks as an array of shape (pp, dp, cp, tp); expert parallelism lives inside dp."""
     sizes = {"tp": parallelism.tp, "cp": parallelism.cp, "dp": parallelism.dp, "pp": parallelism.pp}
     order = [axis for axis in parallelism.order.split("-") if axis != "ep"]
     world = int(np.prod(list(sizes.values())))
     grid = np.arange(world).reshape([sizes[axis] for axis in reversed(order)])
-    positions = [len(order) - 1 - order.index(axis) for axis in ("pp", "dp", "cp", "tp")]
+    positions = [len(order) - 1 - order.index(axis) for axis in AXES]
     return grid.transpose(positions)
 
 
-def axis_groups(parallelism: Parallelism) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Every group of every axis by its name; together those of an axis are all ranks, each once.
-
-    ``dp`` is of those that hold the same parameters, context-parallel ranks among them.
-    """
-    grid = rank_grid(parallelism)
-    pp, dp, cp, tp = grid.shape
-    found = {
-        "tp": grid.reshape(-1, tp),
-        "cp": grid.transpose(0, 1, 3, 2).reshape(-1, cp),
-        "dp": grid.transpose(0, 3, 1, 2).reshape(-1, dp * cp),
-        "pp": grid.transpose(1, 2, 3, 0).reshape(-1, pp),
-    }
-    if parallelism.ep > 1:
-        experts = expert_grid(parallelism)
-        found["ep"] = experts.transpose(0, 1, 3, 2).reshape(-1, parallelism.ep)
-    return {
-        axis: tuple(tuple(int(rank) for rank in members) for members in groups)
-        for axis, groups in found.items()
-    }
-
-
-def expert_grid(parallelism: Parallelism) -> NDArray[np.int64]:
+def expert_grid(parallelism: Parallelism) -> Ids:
     """Ranks as an array of shape (pp, edp, ep, etp): how experts are spread over the ranks of a stage.
 
     The ranks of a stage in their global order, etp fastest, then ep (Megatron-LM parallel_state.py,
@@ -62,22 +78,79 @@ def expert_grid(parallelism: Parallelism) -> NDArray[np.int64]:
     return stages.reshape(grid.shape[0], -1, parallelism.ep, parallelism.etp)
 
 
-def seat(ranks: NDArray[np.int64], cluster: Cluster) -> Seat:
-    """How a group of global ranks sits over NVLink domains and units of hosts."""
-    domains = len({cluster.domain_of(int(rank)) for rank in ranks})
-    units = len({unit_of(int(rank), cluster) for rank in ranks})
-    return Seat(ranks=len(ranks), domains=domains, units=units)
+def group_numbers(
+    parallelism: Parallelism, *, heads: int, shards: int, across_stages: bool = False
+) -> dict[str, Ids]:
+    """By name and rank, the number of the rank's group.
+
+    ``heads`` neighbours of a cp group exchange heads, ``shards`` ranks of a dp group hold one copy of the
+    sharded state. ``across_stages``: a group holds the same ranks of all stages, of which its members are
+    those of some, as of both copies of a stage.
+    """
+    dense = rank_grid(parallelism)
+    pp, dp, cp, tp = dense.shape
+    held = min(shards, dp * cp)
+    grids = (
+        (dense.reshape(pp, dp, cp // heads, heads, tp), FINE_AXES, GROUPS),
+        (dense.reshape(pp, dp * cp // held, held, tp), SHARD_AXES, SHARD_GROUPS),
+        (expert_grid(parallelism), EXPERT_AXES, EXPERT_GROUPS),
+    )
+    more = ("pp",) if across_stages else ()
+    found = {
+        name: instances(grid, axes, (*more, *along))
+        for grid, axes, groups in grids
+        for name, along in groups.items()
+    }
+    return found | {"embedding": instances(dense, AXES, more)} if across_stages else found
 
 
-def unit_of(rank: int, cluster: Cluster) -> int:
-    """Which group of hosts with leaf switches of their own the rank is in; 0 without a network."""
-    return cluster.node_of(rank) // cluster.switches.nodes_per_unit if cluster.switches else 0
+def instances(grid: Ids, axes: Sequence[str], along: Sequence[str]) -> Ids:
+    """By rank, the number of its group: ranks that differ in nothing but the axes ``along`` are one."""
+    shape = [1 if axis in along else size for axis, size in zip(axes, grid.shape, strict=True)]
+    number = np.empty(grid.size, dtype=np.int64)
+    number[grid.ravel()] = np.broadcast_to(np.arange(np.prod(shape)).reshape(shape), grid.shape).ravel()
+    return number
+
+
+def gpus(spec: ClusterSpec, cluster: Cluster) -> Ids:
+    """The GPU of every rank."""
+    placement = placement_of(spec)
+    if placement.kind == "contiguous":
+        return np.arange(spec.gpus)
+    regular = cluster.fabric.kind in ("rail-optimized", "fat-tree", "nvlink")
+    return gpus_of_ranks(
+        placement,
+        ranks=spec.gpus,
+        gpus=spec.gpus if regular else cluster.topology.gpus,
+        gpus_per_node=spec.gpus_per_node,
+        nodes_per_unit=cluster.switches.nodes_per_unit if cluster.switches else 1,
+    )
+
+
+def domains(gpu: Ids, cluster: Cluster) -> Ids:
+    """The NVLink domain of each GPU (``Cluster.domain_of`` for many)."""
+    size, per_node = cluster.nvlink_domain, cluster.gpus_per_node
+    if size >= per_node:
+        return gpu // size
+    return gpu // per_node * -(-per_node // size) + gpu % per_node // size
+
+
+def seat(gpu: Ids, cluster: Cluster) -> Seat:
+    """How a group on these GPUs sits over NVLink domains."""
+    return Seat(ranks=len(gpu), domains=len(np.unique(domains(gpu, cluster))))
 
 
 def reach(a: int, b: int, cluster: Cluster) -> Reach:
-    """How far a message from rank ``a`` to rank ``b`` goes."""
+    """How far a message from GPU ``a`` to GPU ``b`` goes."""
     if cluster.same_domain(a, b):
         return "domain"
-    if cluster.same_node(a, b):
-        return "host"
-    return "unit" if unit_of(a, cluster) == unit_of(b, cluster) else "fabric"
+    return "host" if cluster.same_node(a, b) else "unit"
+
+
+def uneven(instance: Ids, domain: Ids) -> bool:
+    """Whether groups spread over different numbers of domains, or unevenly over theirs."""
+    member = np.flatnonzero(instance >= 0)
+    pair = instance[member] * (int(domain.max(initial=0)) + 1) + domain[member]
+    parts, sizes = np.unique(pair, return_counts=True)
+    spread = np.unique(np.bincount(parts // (int(domain.max(initial=0)) + 1)))
+    return len(np.unique(sizes)) > 1 or len(spread[spread > 0]) > 1

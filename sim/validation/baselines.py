@@ -17,12 +17,10 @@ from statistics import fmean, median
 
 from ..model.model import Model
 from ..model.sizes import model_flops
+from ..read_record import PEAK_OF
 from .case import Case
 from .run import Row
 from .to_scenario import model_document
-
-PEAK_OF = {"mxfp8": "fp8", "nvfp4": "fp4"}
-"""Precisions whose peak is listed under another name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

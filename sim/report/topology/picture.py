@@ -34,8 +34,8 @@ WORDS = {
 def topology_svg(cluster: Cluster, *, title: str = "", loads: Mapping[str, float] | None = None) -> str:
     """An SVG document, 1200 pixels wide; the same bytes for the same cluster.
 
-    ``loads`` colours links by name (``leaf 3 -> spine 1``): 0 is idle, 1 full; a wire shows the busiest of
-    its cables and directions.
+    ``loads`` colours links by name (``leaf 3 -> spine 1``, or ``leaf 3 -> spines 0`` for all of a pod): 0 is
+    idle, 1 full; a wire shows the busiest of its cables and directions.
 
     Raises:
         ValueError: a load outside 0 to 1, or a cluster without a network.
@@ -67,6 +67,7 @@ def _drawn(cluster: Cluster, top: float, sheet: Sheet) -> float:
     assert isinstance(topology, RegularTopology)
     match topology.network:
         case Tiers() as tiers:
+            sheet.trunk_end = tiers.trunk_end
             return draw_tree(topology, tiers, top, sheet)
         case Dragonfly() as fly:
             return draw_dragonfly(topology, fly, top, sheet)

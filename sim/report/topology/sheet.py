@@ -6,7 +6,7 @@ Knows shapes, colours and link names as text. Does not know any topology.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..timeline import palette
@@ -48,9 +48,13 @@ Point = tuple[float, float]
 
 @dataclass
 class Sheet:
-    """Shapes in the order of painting: frames, wires, boxes and words. ``loads`` is 0..1 by link name."""
+    """Shapes in the order of painting: frames, wires, boxes and words. ``loads`` is 0..1 by link name.
+
+    ``trunk_end`` names the vertex that stands for a switch where loads are of trunks.
+    """
 
     loads: Mapping[str, float] | None = None
+    trunk_end: Callable[[str], str] = field(default=lambda name: name)
     frames: list[str] = field(default_factory=list)
     wires: list[str] = field(default_factory=list)
     boxes: list[str] = field(default_factory=list)
@@ -64,7 +68,12 @@ class Sheet:
 
     def load(self, a: str, b: str) -> float | None:
         """The busiest cable between two vertices, in either direction; None without loads."""
-        return self._busiest.get(" -- ".join(sorted((a, b))), 0.0) if self.loads is not None else None
+        if self.loads is None:
+            return None
+        cable, trunk = (
+            " -- ".join(sorted(ends)) for ends in ((a, b), (self.trunk_end(a), self.trunk_end(b)))
+        )
+        return self._busiest.get(cable, self._busiest.get(trunk, 0.0))
 
     def wire(self, start: Point, end: Point, kind: str, ends: tuple[str, str], *, bow: float = 0.0) -> None:
         """A cable; ``bow`` pixels of bend upwards."""

@@ -28,6 +28,7 @@ from .pointwise import (
     activation,
     norm,
     norm_backward,
+    norm_quantises,
     rearrange,
     residual,
     residual_backward,
@@ -94,7 +95,10 @@ def _backward(
 def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
     """Append the forward pass to ``tape``."""
     attention_part_forward(tape, shard, software)
-    (moe_forward if shard.experts else mlp_forward)(tape, shard, software)
+    if shard.experts:
+        moe_forward(tape, shard, software)
+    else:
+        mlp_forward(tape, shard, software, cast=not norm_quantises(shard))
     end_forward(tape, shard, software)
 
 
@@ -105,14 +109,15 @@ def _operators_again(tape: Tape, shard: Shard, software: Software) -> None:
     """
     h, branch = shard.hidden, shard.ffn
     keys = Linear(name="k again", inputs=h, outputs=shard.kv_heads * shard.head_dim)
-    norm(tape, shard, software)
-    column_forward(tape, (keys,), shard, software)
+    norm(tape, shard, software, into_product=True)
+    column_forward(tape, (keys,), shard, software, cast=not norm_quantises(shard))
     rope(tape, shard, software)
     tape.kernel("proj again", _proj(shard).forward(shard))
     residual(tape, shard, software)
-    norm(tape, shard, software)
+    norm(tape, shard, software, into_product=True)
     if shard.gate == 2:
-        column_forward(tape, (Linear(name="fc1 again", inputs=h, outputs=branch),), shard, software)
+        second = Linear(name="fc1 again", inputs=h, outputs=branch)
+        column_forward(tape, (second,), shard, software, cast=not norm_quantises(shard))
     activation(tape, shard, software)
 
 
@@ -130,17 +135,17 @@ def attention_part_forward(tape: Tape, shard: Shard, software: Software) -> None
     """All up to the MLP or the experts, the norm before these included."""
     if shard.prediction:
         join_forward(tape, shard, software)
-    norm(tape, shard, software)
+    norm(tape, shard, software, into_product=not shard.latent)
     if shard.latent:
         latent_forward(tape, shard, software)
     else:
-        column_forward(tape, (_qkv(shard),), shard, software)
+        column_forward(tape, (_qkv(shard),), shard, software, cast=not norm_quantises(shard))
     rearrange(tape, shard, software)
     rope(tape, shard, software)
     attention_forward(tape, shard, software)
     row_forward(tape, _proj(shard), shard, software)
     residual(tape, shard, software)
-    norm(tape, shard, software)
+    norm(tape, shard, software, into_product=not shard.experts)
 
 
 def attention_part_backward(

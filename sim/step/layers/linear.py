@@ -41,37 +41,48 @@ class Linear:
 
     def weight_grad(self, shard: Shard, software: Software) -> Gemm:
         """dW = X^T dY, added into the main gradient where the software's GEMM can."""
-        fused = software.fused_wgrad_accumulation
+        fused = software.fused_wgrad_accumulation and shard.accumulates
         return Gemm(
             m=self.outputs,
             n=self.inputs,
             k=shard.tokens,
-            dtype=shard.dtype,
+            dtype=shard.gemm_dtype,
             out_bytes=shard.grad_bytes if fused else shard.element_bytes,
             accumulate=fused,
         )
 
 
 def _gemm(shard: Shard, m: int, n: int, k: int) -> Gemm:
-    return Gemm(m=m, n=n, k=k, dtype=shard.dtype, out_bytes=shard.element_bytes)
+    return Gemm(m=m, n=n, k=k, dtype=shard.gemm_dtype, out_bytes=shard.element_bytes)
 
 
-def column_forward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software) -> None:
-    """Y = gather(X) W for each matrix; the input is gathered once."""
+def column_forward(
+    tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software, *, cast: bool = True
+) -> None:
+    """Y = gather(X) W for each matrix; the input is quantised and gathered once.
+
+    ``cast``: the input comes in 16 bit; a norm before it may have quantised it already.
+    """
     first, *others = linears
+    kept_whole = not (shard.sequence_parallel and software.sp_regathers_input)
+    quantise(tape, shard.norm_tokens * shard.hidden if cast else 0, shard)
     if not shard.sequence_parallel:
         tape.kernel(first.name, first.forward(shard))
     elif not software.tp_comm_overlap:
-        tape.tp(f"{first.name} all_gather", "all_gather", shard.hidden_bytes)
+        tape.tp(f"{first.name} all_gather", "all_gather", _wire_bytes(shard))
         tape.kernel(first.name, first.forward(shard))
     else:
         _gathered_gemm(tape, first.name, first.forward, shard, software)
     for linear in others:
         tape.kernel(linear.name, linear.forward(shard))
+    if kept_whole:
+        transpose(tape, shard.tokens * shard.hidden, shard)
 
 
 def row_forward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
     """Y = reduce(X W)."""
+    quantise(tape, shard.tokens * linear.inputs, shard)
+    transpose(tape, shard.tokens * linear.inputs, shard)
     if shard.sequence_parallel and software.tp_comm_overlap and software.tp_overlap_style == "userbuffers":
         for _ in range(PIPELINED_SPLITS):
             tape.kernel(linear.name, linear.forward(shard, -(-shard.tokens // PIPELINED_SPLITS)))
@@ -99,7 +110,8 @@ def column_backward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, softw
     gathered = None
     if shard.sequence_parallel and software.sp_regathers_input:
         name = f"{linears[0].name} all_gather"
-        gathered = tape.tp(name, "all_gather", shard.hidden_bytes, wait=not overlaps)
+        gathered = tape.tp(name, "all_gather", _wire_bytes(shard), wait=not overlaps)
+    _quantise_output_gradients(tape, linears, shard)
     reduced: list[int] = []
     for position, linear in enumerate(linears, 1):
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
@@ -113,6 +125,7 @@ def column_backward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, softw
         tape.memory("input gradient add", 3 * shard.hidden_bytes)
     if gathered is not None:
         tape.join(gathered)
+        transpose(tape, shard.tokens * shard.hidden, shard)
     for linear in linears:
         _weight_grad(tape, linear, shard, software)
     tape.join(*reduced)
@@ -120,6 +133,7 @@ def column_backward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, softw
 
 def column_input_grad(tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software) -> None:
     """dX = reduce(dY W^T) alone: with dW put off, nothing runs beside its reduction."""
+    _quantise_output_gradients(tape, linears, shard)
     for position, linear in enumerate(linears, 1):
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
         if shard.tp > 1 and (position == len(linears) or not shard.sequence_parallel):
@@ -132,7 +146,8 @@ def column_input_grad(tape: Tape, linears: tuple[Linear, ...], shard: Shard, sof
 def column_weight_grad(tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software) -> None:
     """dW = gather(X)^T dY alone, from the input and the output gradient that were kept for it."""
     if shard.sequence_parallel and software.sp_regathers_input:
-        tape.tp(f"{linears[0].name} all_gather", "all_gather", shard.hidden_bytes)
+        tape.tp(f"{linears[0].name} all_gather", "all_gather", _wire_bytes(shard))
+        transpose(tape, shard.tokens * shard.hidden, shard)
     for linear in linears:
         _weight_grad(tape, linear, shard, software)
 
@@ -145,13 +160,15 @@ def row_backward(tape: Tape, linear: Linear, shard: Shard, software: Software) -
 
 def row_input_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
     """dX = gather(dY) W^T alone; the gathered dY is kept for dW."""
+    quantise(tape, shard.norm_tokens * linear.outputs, shard)
     if not shard.sequence_parallel:
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
     elif not software.tp_comm_overlap:
-        tape.tp(f"{linear.name} dY all_gather", "all_gather", shard.hidden_bytes)
+        tape.tp(f"{linear.name} dY all_gather", "all_gather", _wire_bytes(shard, both=True))
         tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
     else:
-        _gathered_gemm(tape, f"{linear.name} dgrad", linear.input_grad, shard, software)
+        _gathered_gemm(tape, f"{linear.name} dgrad", linear.input_grad, shard, software, both=True)
+    transpose(tape, shard.tokens * linear.outputs, shard)
 
 
 def row_weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
@@ -159,8 +176,42 @@ def row_weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software
     _weight_grad(tape, linear, shard, software)
 
 
+def _quantise_output_gradients(tape: Tape, linears: tuple[Linear, ...], shard: Shard) -> None:
+    for linear in linears:
+        quantise(tape, shard.tokens * linear.outputs, shard)
+        transpose(tape, shard.tokens * linear.outputs, shard)
+
+
+def quantise(tape: Tape, elements: float, shard: Shard) -> None:
+    """From 16 bit to the recipe's type, in both layouts where only the original gives the second."""
+    recipe = shard.recipe
+    if recipe and elements:
+        per_element = recipe.cast + (recipe.second if recipe.early else 0)
+        tape.memory("quantise", elements * per_element, launches=recipe.launches)
+
+
+def transpose(tape: Tape, elements: float, shard: Shard) -> None:
+    """The other layout of what is quantised, which the weight gradient's product wants."""
+    if shard.recipe and shard.recipe.second and not shard.recipe.early:
+        tape.memory("transpose quantised", elements * shard.recipe.second)
+
+
+def _wire_bytes(shard: Shard, *, both: bool = False) -> float:
+    """Bytes of a gathered activation: quantised before it is gathered; ``both`` copies are wanted of dY."""
+    if shard.recipe is None:
+        return shard.hidden_bytes
+    per_element = shard.recipe.gathered if both else shard.recipe.stored
+    return shard.tokens * shard.hidden * per_element
+
+
 def _gathered_gemm(
-    tape: Tape, name: str, gemm: Callable[[Shard, int], Gemm], shard: Shard, software: Software
+    tape: Tape,
+    name: str,
+    gemm: Callable[[Shard, int], Gemm],
+    shard: Shard,
+    software: Software,
+    *,
+    both: bool = False,
 ) -> None:
     """An all-gather overlapped with the GEMM that needs it.
 
@@ -169,7 +220,7 @@ def _gathered_gemm(
     """
     rows = -(-shard.tokens // shard.tp)
     if software.tp_overlap_style == "local-shard":
-        gathered = tape.tp(f"{name} all_gather", "all_gather", shard.hidden_bytes, wait=False)
+        gathered = tape.tp(f"{name} all_gather", "all_gather", _wire_bytes(shard, both=both), wait=False)
         tape.kernel(name, gemm(shard, rows))
         tape.join(gathered)
         pieces = 1 if shard.tp == 2 else 2
@@ -185,7 +236,7 @@ def _gathered_gemm(
             arrived = tape.tp(
                 f"{name} ring all_gather",
                 "ring_step",
-                shard.hidden_bytes / shard.tp,
+                _wire_bytes(shard, both=both) / shard.tp,
                 after=before,
                 wait=False,
             )
@@ -200,5 +251,5 @@ def _weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -
 
 def accumulate_gradient(tape: Tape, parameters: float, shard: Shard, software: Software) -> None:
     """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one."""
-    if not software.fused_wgrad_accumulation:
+    if shard.accumulates and not software.fused_wgrad_accumulation:
         tape.memory("accumulate gradient", parameters * (shard.element_bytes + 2 * shard.grad_bytes))

@@ -17,7 +17,7 @@ from .linear import (
     row_input_grad,
     row_weight_grad,
 )
-from .pointwise import activation, activation_backward, norm
+from .pointwise import activation, activation_backward, norm, norm_quantises
 from .recompute import NOTHING, Recompute
 from .shard import Shard
 from .tape import Tape
@@ -31,10 +31,10 @@ def mlp_linears(shard: Shard, software: Software) -> tuple[tuple[Linear, ...], L
     return (first,) * branches, Linear(name="fc2", inputs=shard.ffn, outputs=h)
 
 
-def mlp_forward(tape: Tape, shard: Shard, software: Software) -> None:
-    """From the normed stream to what is added to the residual."""
+def mlp_forward(tape: Tape, shard: Shard, software: Software, *, cast: bool = True) -> None:
+    """From the normed stream, which ``cast`` has to quantise first, to what is added to the residual."""
     first, second = mlp_linears(shard, software)
-    column_forward(tape, first, shard, software)
+    column_forward(tape, first, shard, software, cast=cast)
     activation(tape, shard, software)
     row_forward(tape, second, shard, software)
 
@@ -50,7 +50,7 @@ def mlp_backward(
     first, second = mlp_linears(shard, software)
     row, column = (row_input_grad, column_input_grad) if split else (row_backward, column_backward)
     if "mlp" in recompute:
-        mlp_forward(tape, shard, software)
+        mlp_forward(tape, shard, software, cast=not norm_quantises(shard))
     row(tape, second, shard, software)
     activation_backward(tape, shard, software)
     if "layernorm" in recompute:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from ....kernels.kernel import Gemm
 from ...software.software import Software
 from .experts import Experts
-from .linear import Linear, accumulate_gradient, row_input_grad, row_weight_grad
+from .linear import Linear, accumulate_gradient, quantise, row_input_grad, row_weight_grad, transpose
 from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
 from .pointwise import activation, activation_backward, norm
 from .recompute import NOTHING, Recompute
@@ -70,7 +70,7 @@ def moe_weight_grad(tape: Tape, shard: Shard, software: Software) -> None:
     work_weight_grad(tape, shard, software)
     if _held(shard).shared_ffn:
         mlp_weight_grad(tape, _shared(shard), software)
-    row_weight_grad(tape, _router(shard), shard.here, software)
+    row_weight_grad(tape, _router(shard), shard.here.plain, software)
 
 
 # Parts ---------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def route(tape: Tape, shard: Shard, software: Software, *, shared: bool = True) 
     experts = _held(shard)
     if shared:
         shared_forward(tape, shard, software)
-    tape.kernel("router", _router(shard).forward(shard.here))
+    tape.kernel("router", _router(shard).forward(shard.here.plain))
     scores = 4.0 * shard.norm_tokens * experts.total  # FP32
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
     tape.memory("top-k", 6 * scores, launches=_launches(software))
@@ -98,9 +98,9 @@ def route_backward(tape: Tape, shard: Shard, software: Software, *, split: bool,
     if software.moe_dispatcher == "alltoall":
         _move(tape, "permute backward", shard, shard.norm_tokens + experts.sent(shard.norm_tokens))
     tape.memory("top-k backward", 16.0 * shard.norm_tokens * experts.total, launches=_launches(software) // 2)
-    row_input_grad(tape, _router(shard), shard.here, software)
+    row_input_grad(tape, _router(shard), shard.here.plain, software)
     if not split:
-        row_weight_grad(tape, _router(shard), shard.here, software)
+        row_weight_grad(tape, _router(shard), shard.here.plain, software)
     if shared:
         shared_backward(tape, shard, software, split=split)
     tape.memory("input gradient add", 3 * shard.norm_bytes)
@@ -195,8 +195,9 @@ def _held(shard: Shard) -> Experts:
 
 
 def _payload(shard: Shard, name: str) -> float:
-    """Bytes of one copy of this rank's tokens."""
-    return float(shard.norm_tokens * shard.hidden * shard.element_bytes)
+    """Bytes of one copy of this rank's tokens; those on their way to experts may be quantised."""
+    each = shard.stored_bytes if shard.quantised_dispatch and name == "dispatch" else shard.element_bytes
+    return shard.norm_tokens * shard.hidden * each
 
 
 def _router(shard: Shard) -> Linear:
@@ -231,7 +232,13 @@ def _grouped(tape: Tape, linear: Linear, shard: Shard, software: Software, what:
     }[what]()
     calls = experts.held if software.grouped_gemm == "streams" else 1
     name = linear.name if what == "forward" else f"{linear.name} {what}"
-    tape.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=1)
+    if what != "wgrad":  # rows on the way in, their gradients on the way back: the latter for both products
+        width = linear.inputs if what == "forward" else linear.outputs
+        quantise(tape, experts.rows(shard.norm_tokens) * width, shard)
+        transpose(tape, experts.rows(shard.norm_tokens) * width, shard)
+    # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
+    launches = calls + (experts.held if what == "wgrad" else 0)
+    tape.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches)
     if what == "wgrad":
         accumulate_gradient(tape, experts.held * linear.inputs * linear.outputs, shard, software)
 
@@ -251,7 +258,8 @@ def _etp(tape: Tape, shard: Shard, kind: str) -> None:
 
 
 def _move(tape: Tape, name: str, shard: Shard, rows: float) -> None:
-    tape.memory(name, float(rows * shard.hidden * shard.element_bytes))
+    # Maps of rows by two scans, then the rows themselves (TransformerEngine permutation.cu; three kernels).
+    tape.memory(name, float(rows * shard.hidden * shard.element_bytes), launches=3)
 
 
 def _launches(software: Software) -> int:

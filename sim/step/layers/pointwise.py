@@ -18,10 +18,19 @@ def rearrange(tape: Tape, shard: Shard, software: Software) -> None:
         tape.memory("rearrange QKV", software.qkv_copies * size, launches=(software.qkv_copies + 1) // 2)
 
 
-def norm(tape: Tape, shard: Shard, software: Software) -> None:
-    """LayerNorm or RMSNorm over the residual stream."""
+def norm_quantises(shard: Shard) -> bool:
+    """Whether the norm before a quantised product writes its output in that type itself."""
+    return shard.recipe is not None and shard.recipe.fused_norm
+
+
+def norm(tape: Tape, shard: Shard, software: Software, *, into_product: bool = False) -> None:
+    """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output."""
     if software.fused_norm or software.torch_compile:
-        tape.memory("norm", 2 * shard.norm_bytes)  # read, write
+        # read 16 bit; write that, or quantised copies
+        elements, written = shard.norm_tokens * shard.hidden, float(shard.element_bytes)
+        if into_product and shard.recipe and norm_quantises(shard):
+            written = shard.recipe.gathered
+        tape.memory("norm", elements * (shard.element_bytes + written))
     else:
         # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
         # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).

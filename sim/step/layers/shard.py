@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ....hardware.gpus import get_gpu
+from ..zero.rule import sharding_rule
 from .experts import Experts, experts_of
 from .kinds import LayerKind
+from .precision import Recipe, WeightBytes, recipe_of, weight_bytes
 
 if TYPE_CHECKING:
     from ...model.model import Mla
     from ...scenario.models import Scenario
     from ...software.software import Software
 
-ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
-"""Bytes per element of activations and GEMM inputs, by precision."""
+ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2}
+"""Bytes per element of activations by precision; inputs of GEMMs may be narrower (precision.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +28,14 @@ class Shard:
     group that exchange heads for tokens; ``norm_tokens`` the rows of norms, residuals and
     dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
     ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
-    input branches), else 1. ``grad_bytes`` is the size of an element of the gradient that is
-    accumulated and reduced. ``head_dim`` is that of queries and keys, ``value_dim`` of values; ``latent``
-    are the ranks of latent attention, ``window`` the keys that a query sees. ``experts`` are there in
-    place of an MLP; a layer of multi-token ``prediction`` makes its stream of two.
+    input branches), else 1. ``dtype`` is the activations'; ``recipe`` says how products run in fewer
+    bits, ``quantised_weights`` exist in those only, and ``quantised_dispatch`` sends tokens to experts in
+    them. ``grad_bytes`` is the size of an element of the
+    gradient that is accumulated and reduced; ``accumulates``: fresh gradients are added to whole ones that
+    stay all step long, not to a shard once they are reduced. ``head_dim`` is that of queries and keys,
+    ``value_dim`` of values; ``latent`` are the ranks of latent attention, ``window`` the keys that a
+    query sees. ``experts`` are there in place of an MLP; a layer of multi-token ``prediction`` makes its
+    stream of two.
     """
 
     batch: int
@@ -47,10 +54,14 @@ class Shard:
     element_bytes: int
     grad_bytes: int
     dtype: str
+    recipe: Recipe | None
+    quantised_weights: bool
+    quantised_dispatch: bool
     dropout: bool
     biases: bool
     rope: bool
     rms_norm: bool
+    accumulates: bool = True
     qkv_biases: bool = False
     value_dim: int = 0
     latent: Mla | None = None
@@ -67,6 +78,26 @@ class Shard:
     def here(self) -> Shard:
         """What works on the rows of the residual stream alone, as if there were no other rank."""
         return replace(self, batch=1, sequence=self.norm_tokens, tp=1, cp=1, sequence_parallel=False)
+
+    @property
+    def plain(self) -> Shard:
+        """The same without quantised products, as the ends of the model have it."""
+        return replace(self, recipe=None) if self.recipe else self
+
+    @property
+    def gemm_dtype(self) -> str:
+        """Type of the inputs of matrix products."""
+        return self.recipe.gemm_dtype if self.recipe else self.dtype
+
+    @property
+    def stored_bytes(self) -> float:
+        """Bytes per element of a matrix product's input that is kept for backward."""
+        return self.recipe.stored if self.recipe else self.element_bytes
+
+    @property
+    def weights(self) -> WeightBytes:
+        """Bytes per weight of a layer."""
+        return weight_bytes(self.element_bytes, self.recipe, quantised=self.quantised_weights)
 
     @property
     def tokens(self) -> int:
@@ -160,6 +191,7 @@ def boundary_bytes(shard: Shard, software: Software) -> float:
 def shard_of(scenario: Scenario) -> Shard:
     """The layer share of one rank of ``scenario``."""
     model, par, training = scenario.model, scenario.parallelism, scenario.training
+    rule = sharding_rule(scenario)
     return Shard(
         batch=training.micro_batch,
         sequence=training.seq_length,
@@ -179,11 +211,15 @@ def shard_of(scenario: Scenario) -> Shard:
         sequence_parallel=par.sequence_parallel and par.tp > 1,
         element_bytes=ELEMENT_BYTES[training.precision],
         grad_bytes=max(scenario.software.main_grad_bytes, ELEMENT_BYTES[training.precision]),
-        dtype=training.precision,
+        dtype=training.precision if training.precision in ("fp32", "fp16") else "bf16",
+        quantised_weights=scenario.software.fp8_parameters,
+        quantised_dispatch=scenario.software.fp8_dispatch,
+        recipe=recipe_of(scenario, get_gpu(scenario.cluster.gpu).architecture),
         dropout=model.dropout > 0,
         biases=model.biases,
         rope=model.position == "rope",
         rms_norm=model.norm == "rmsnorm",
+        accumulates=rule is None or not rule.reduces_each,
         qkv_biases=model.qkv_biases and not model.biases,
     )
 

@@ -71,6 +71,8 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
         layers = [each] * count
         layers[0] -= 1
         layers[-1] -= 1
+    elif split == "uneven_unspecified" and model.mtp_layers:
+        layers = _beside_prediction(model.num_layers, model.mtp_layers, count)
     else:  # uniform; where layers do not divide, Megatron-like remainders go to the middle stages
         layers = _near_uniform(model.num_layers, count)
     return tuple(
@@ -95,6 +97,18 @@ def _runs(scenario: Scenario, layers: list[int], head: int) -> Iterator[tuple[La
             again = FULL if held and full == held else parts
             runs += [LayerRun(kind=kind, recompute=again) for kind in prediction_kinds(scenario.model)]
         yield joined(runs)
+
+
+def _beside_prediction(num_layers: int, predictions: int, count: int) -> list[int]:
+    """The layers of multi-token prediction and each passage of the head count as layers of the last chunk.
+
+    Of DeepSeek-V3 on 16 chunks that leaves one layer there, as NVIDIA's layout has it (Megatron-Bridge
+    scripts/performance/configs/deepseek, ``pp_layout`` Et*4|(t*4|)*14tmL).
+    """
+    ends = 2 * predictions + 1
+    layers = _near_uniform(num_layers + ends, count)
+    layers[-1] -= ends
+    return layers if layers[-1] >= 0 else _near_uniform(num_layers, count)
 
 
 def _near_uniform(num_layers: int, count: int) -> list[int]:

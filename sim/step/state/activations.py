@@ -9,10 +9,8 @@ weight gradient is put off, the input gradient lets all go but both operands of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...report.result import ActionSpan
 from ...software.software import Software
 from ..layers.kinds import LayerKind, LayerRun
 from ..layers.latent import latent_elements
@@ -72,22 +70,6 @@ class ActivationBytes:
         return max((self.layer(run).working for run in stage.runs), default=0.0)
 
 
-@dataclass(kw_only=True)
-class Peak:
-    """The largest sum held: its parts in bytes, when, during which action; and every change of the sum."""
-
-    body: float = 0.0
-    logits: float = 0.0
-    gradients: float = 0.0
-    at_s: float = 0.0
-    action: str = ""
-    timeline: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def total(self) -> float:
-        return self.body + self.logits + self.gradients
-
-
 def activation_bytes(shard: Shard, software: Software) -> ActivationBytes:
     """Bytes by place."""
     gathered = _gathered(shard, software)
@@ -127,7 +109,7 @@ def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> Layer
         streams = (2 + (shard.tp > 1)) * stream
         kept = streams + products + parts["attention"] + parts["log-sum-exp"]
         return LayerBytes(kept=kept, working=whole - kept, operands=operands)
-    working = sum(parts[name] for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
+    working = sum(parts.get(name, 0.0) for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
     return LayerBytes(kept=whole - working, working=working, operands=operands)
 
 
@@ -146,7 +128,7 @@ _INPUTS = ("latents", "attention", "product", "rows", "row product", "shared pro
 
 def _parts(shard: Shard, software: Software) -> dict[str, float]:
     """Bytes of what backward needs of a layer, by what it is."""
-    e, tokens = shard.element_bytes, shard.tokens
+    e, tokens, narrow = shard.element_bytes, shard.tokens, shard.stored_bytes / shard.element_bytes
     # unfused: probabilities; under dropout their mask and its output too
     scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
     fused = software.attention != "unfused"
@@ -156,9 +138,10 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
     return ahead | {
         # inputs of both; eager norms keep FP32 copies
         "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
-        "norm outputs": 2 * _gathered(shard, software),
+        "norm outputs": 2 * _gathered(shard, software) * narrow,
         "qkv": float(tokens * shard.qkv_width * e),
-        "attention": float(tokens * shard.attention_width * e),
+        # attention's backward wants its output; a quantised projection its own copy
+        "attention": tokens * shard.attention_width * (e + (narrow * e if shard.recipe else 0)),
         "scores": 0.0 if fused else scores,
         "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
         "latents": latents,
@@ -170,21 +153,23 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
 
 def _mlp(shard: Shard, silu: int) -> dict[str, float]:
     wide = float(shard.tokens * shard.ffn * shard.element_bytes)
-    return {"branches": wide * (shard.gate + silu), "product": wide}
+    narrow = shard.stored_bytes / shard.element_bytes
+    return {"branches": wide * (shard.gate + silu), "product": wide * narrow}
 
 
 def _experts(shard: Shard, silu: int) -> dict[str, float]:
     """Rows as they enter the experts; router's logits and probabilities in FP32, and its map."""
     experts, e = shard.experts, shard.element_bytes
     assert experts is not None
+    narrow = shard.stored_bytes / e
     rows = experts.rows(shard.norm_tokens) * e
     shared = float(shard.tokens * experts.shared_ffn * e)
     return {
-        "rows": rows * shard.hidden,
+        "rows": rows * shard.hidden * narrow,
         "row branches": rows * experts.ffn * (shard.gate + silu),
-        "row product": rows * experts.ffn,
+        "row product": rows * experts.ffn * narrow,
         "shared branches": shared * (shard.gate + silu),
-        "shared product": shared,
+        "shared product": shared * narrow,
         "router": 9.0 * shard.norm_tokens * experts.total,
     }
 
@@ -197,57 +182,3 @@ def _mlp_gradients(shard: Shard) -> float:
     rows = experts.rows(shard.norm_tokens) * e
     shared = shard.tokens * (experts.shared_ffn * shard.gate + shard.hidden) * e
     return rows * (experts.ffn * shard.gate + shard.hidden) + shared
-
-
-def peak_activations(
-    actions: Sequence[ActionSpan],
-    stages: Sequence[Stage],
-    sizes: ActivationBytes,
-    lazy_gradients: dict[int, float],
-) -> Peak:
-    """Walk one rank's actions in time. ``lazy_gradients``: bytes that a stage's first backward allocates."""
-    held, peak = Peak(), Peak()
-    pending = dict(lazy_gradients)
-    for at_s, ends, span in sorted(_moments(actions), key=lambda m: (m[0], not m[1])):
-        stage = stages[span.stage]
-        if ends:
-            _release(held, span, stage, sizes)
-        else:
-            _keep(held, span, stage, sizes, pending)
-        peak.timeline.append((at_s, held.total))
-        if held.total > peak.total * (1 + 1e-12):
-            peak.body, peak.logits, peak.gradients = held.body, held.logits, held.gradients
-            peak.at_s, peak.action = at_s, f"{span.stage}{span.kind}{span.microbatch}"
-    return peak
-
-
-def _moments(actions: Sequence[ActionSpan]) -> Iterator[tuple[float, bool, ActionSpan]]:
-    """When something changes, and whether an action ends: what it frees is free for what starts then."""
-    for span in actions:
-        if span.kind != "W":
-            yield span.start_s, False, span
-        if span.kind != "F":
-            yield span.end_s, True, span
-
-
-def _keep(
-    held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes, pending: dict[int, float]
-) -> None:
-    """What an action takes as it starts."""
-    if span.kind == "F":
-        held.body += sizes.kept_by_forward(stage)
-        held.logits += stage.losses * sizes.logits
-    else:
-        held.body += sizes.working(stage)
-        held.gradients += pending.pop(span.stage, 0.0)
-
-
-def _release(held: Peak, span: ActionSpan, stage: Stage, sizes: ActivationBytes) -> None:
-    """What an action lets go as it ends."""
-    if span.kind == "W":
-        held.body -= sizes.kept_by_input_grad(stage)
-        return
-    held.body -= sizes.kept_by_forward(stage) + sizes.working(stage)
-    held.logits -= stage.losses * sizes.logits
-    if span.kind == "I":
-        held.body += sizes.kept_by_input_grad(stage)

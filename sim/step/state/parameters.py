@@ -29,7 +29,7 @@ class Elements:
     def __add__(self, other: Elements) -> Elements:
         return Elements(shared=self.shared + other.shared, experts=self.experts + other.experts)
 
-    def times(self, count: int) -> Elements:
+    def times(self, count: float) -> Elements:
         return Elements(shared=count * self.shared, experts=count * self.experts)
 
 
@@ -50,6 +50,11 @@ class StageParameters:
     def layer(self, kind: LayerKind) -> Elements:
         """Elements of one layer of that kind."""
         return self.layers[kind][1]
+
+    @property
+    def body(self) -> float:
+        """Elements of all layers: those whose products a recipe of fewer bits may quantise."""
+        return sum(count * each.total for count, each in self.layers.values())
 
     @property
     def elements(self) -> Elements:

@@ -38,7 +38,8 @@ def embedding_backward(shard: Shard, software: Software, costs: Costs) -> Block:
     # torch's embedding_dense_backward fills the whole table with zeros, then adds the tokens' rows.
     tape.memory("embedding gradient", table * shard.element_bytes + 3 * shard.hidden_bytes, launches=4)
     # It is no GEMM: its gradient is always added by a kernel of its own.
-    tape.memory("accumulate gradient", table * (shard.element_bytes + 2 * shard.grad_bytes))
+    if shard.accumulates:
+        tape.memory("accumulate gradient", table * (shard.element_bytes + 2 * shard.grad_bytes))
     return tape.block("embedding backward")
 
 

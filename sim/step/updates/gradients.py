@@ -28,7 +28,9 @@ class Gradients:
 
     ``transfer(kind, bytes)`` prices a collective of the group; ``sharded`` reduces with
     reduce_scatter (ZeRO-1), else all_reduce. ``element_bytes`` is the gradient's size in memory,
-    ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction.
+    ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction. Where the
+    ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
+    all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances).
     """
 
     communicator: str
@@ -38,6 +40,8 @@ class Gradients:
     bucket_elements: float
     sharded: bool
     costs: Costs
+    shards: int = 1
+    over_replicas: Callable[[float], Transfer] | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
 
@@ -60,6 +64,11 @@ class Gradients:
         kind = "reduce_scatter" if self.sharded else "all_reduce"
         work = Collective(kind, self.communicator, self.transfer(kind, elements * self.wire_bytes))
         index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=self.costs.host_collective_s)
+        if self.over_replicas:
+            own = elements * self.wire_bytes / self.shards
+            late = Collective("all_reduce", "hsdp", self.over_replicas(own))
+            host_s = self.costs.host_collective_s
+            index = script.beside("gradient all_reduce", "hsdp", "dp", late, after=(index,), host_s=host_s)
         self.reductions.append(index)
         self.ready -= elements
 
@@ -73,12 +82,10 @@ class Gradients:
         script.compute("scale gradients", work, category="optimizer", host_s=self.costs.host_s)
 
     def gather_parameters(
-        self, script: Script, elements: float, parameter_bytes: int, *, after: tuple[int, ...] | None = None
+        self, script: Script, size_bytes: float, *, after: tuple[int, ...] | None = None
     ) -> int:
         """All-gather updated parameters; returns the op to wait for."""
-        work = Collective(
-            "all_gather", self.communicator, self.transfer("all_gather", elements * parameter_bytes)
-        )
+        work = Collective("all_gather", self.communicator, self.transfer("all_gather", size_bytes))
         return script.beside(
             "parameter all_gather", "dp", "dp", work, after=after, host_s=self.costs.host_collective_s
         )

@@ -16,15 +16,20 @@ from ...software.software import Software
 from ..layers.shard import Shard
 from ..layers.tape import Costs
 
-ADAM_BYTES = 28  # gradient, weight, two moments read; weight, two moments written (FP32)
+ADAM_BYTES = 12  # gradient and weight read, weight written (FP32); and two moments read and written
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerShare:
-    """Parameters that this rank updates, and those that it holds."""
+    """Parameters that this rank updates, those of them that it casts to 16 bit afterwards, and those whose
+    gradients it sets to zero (none where they are let go). ``body`` is the part of the ``held`` that is in
+    layers, not at the ends of the model."""
 
-    updated: float
     held: float
+    body: float
+    updated: float
+    cast: float
+    cleared: float
 
 
 def write_optimizer(
@@ -61,11 +66,16 @@ def write_optimizer(
         )
     after = [("clip gradients", share.updated * 8, 1)]
     launches = 2 if software.fused_optimizer else 12
-    traffic = ADAM_BYTES if software.fused_optimizer else 3 * ADAM_BYTES
+    traffic = (ADAM_BYTES + 4 * software.moment_bytes) * (1 if software.fused_optimizer else 3)
     after.append(("Adam", share.updated * traffic, launches))
-    if shard.dtype != "fp32":
-        after.append(("copy parameters", share.updated * 6, 2))  # read FP32, write 16 bit
-    after.append(("zero gradients", share.held * grad, 1))
+    if shard.dtype != "fp32" and share.cast:
+        # read FP32, write 16 bit or the products' type
+        written = shard.element_bytes + share.body * (shard.weights.written - shard.element_bytes)
+        after.append(("copy parameters", share.cast * (4 + written), 2))
+    if shard.weights.made:
+        after.append(("quantise weights", share.held * share.body * shard.weights.made, 2))
+    if share.cleared:
+        after.append(("zero gradients", share.cleared * grad, 1))
     _kernels(script, after, costs)
 
 

@@ -1,0 +1,260 @@
+"""Which links of the fabric every communicator and message of a job crosses, and which of these can bind.
+
+A link can bind if its capacity is below what the NICs on its two sides can send over it at once; of the
+rest nothing is kept, so that a healthy non-blocking network costs nothing here. Arrays over ranks and
+routes; knows neither classes nor time. Links inside hosts are the ranks' own (nvlink.out, nic.out, ...) and
+are not looked at, but for the ports of a NIC with several, of which a hash picks one.
+
+Sources: two channels, each with a queue pair of its own, per NIC and connection: NCCL v2.28.9
+src/graph/search.cc and src/graph/paths.cc (ncclTopoGetNchannels: 2 per NIC for remote peers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...hardware.fabrics.tiers import Tiers
+from ...hardware.topology import RegularTopology, Topology
+from ..network.patterns import sent
+from ..program.program import Collective, Exchange, Op, Programs, Segment
+from ..step.seats import domains
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...hardware.cluster import Cluster
+    from ...hardware.fabrics.links import LinkTable
+    from ..step.lower import Lowered
+    from .ranks import Ranks, Trouble
+
+    Ids = NDArray[np.int64]
+
+Use = tuple[str, str] | tuple[int, int]
+"""A communicator and its pattern, or the sending and receiving pipeline rank of messages."""
+
+FLOWS_PER_NIC = 2
+SLACK = 1 - 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossing:
+    """Entry e: ``owner[e]``, an instance of a communicator or the rank that sends a message, puts
+    ``weight[e]`` bytes on ``link[e]`` for each byte that a member's NIC sends.
+    """
+
+    owner: Ids
+    link: Ids
+    weight: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
+    """Links that can bind: ``ids`` in ``table``, ``capacity`` in bytes per second; crossings number them
+    from 0. ``collectives`` by (communicator, pattern), ``messages`` by (sending, receiving) pipeline
+    rank.
+    """
+
+    table: LinkTable
+    ids: Ids
+    capacity: NDArray[np.float64]
+    collectives: Mapping[tuple[str, str], Crossing] = field(default_factory=dict)
+    messages: Mapping[tuple[int, int], Crossing] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routed:
+    """Messages of one use of the network, and the links of each: ``sender``, ``receiver`` by entry."""
+
+    owner: Ids
+    sender: Ids
+    receiver: Ids
+    link: Ids
+    weight: NDArray[np.float64]
+
+
+def fabric_of(lowered: Lowered, ranks: Ranks, trouble: Trouble) -> Fabric | None:
+    """The links that can bind, and who crosses them; None if there are none."""
+    cluster = lowered.plan.cluster
+    if not can_bind(cluster) and not trouble.fabric_share:
+        return None
+    topology = topology_for(cluster, trouble)
+    found = dict(uses(lowered, ranks, topology))
+    if not found:
+        return None
+    return _kept(found, topology, cluster, trouble, ranks.world)
+
+
+def can_bind(cluster: Cluster) -> bool:
+    """Whether any link of a healthy fabric can: none can in a tree with as much above a switch as below."""
+    if not cluster.interconnect.connects_hosts or cluster.gpus <= cluster.nvlink_domain:
+        return False
+    topology = cluster.topology
+    network = topology.network if isinstance(topology, RegularTopology) else None
+    if not isinstance(network, Tiers) or cluster.fabric.ecmp == "hashed":
+        return True
+    above = network.oversubscription * (network.spine_oversubscription if network.cores else 1.0)
+    return max(network.oversubscription if network.spines else 0.0, above) > 1
+
+
+def topology_for(cluster: Cluster, trouble: Trouble) -> Topology:
+    """Cables one by one where some are set apart, else trunks of them."""
+    topology = cluster.topology
+    if cluster.fabric.ecmp == "hashed" or trouble.fabric_share or not isinstance(topology, RegularTopology):
+        return topology
+    return topology.as_trunks()
+
+
+def uses(
+    lowered: Lowered, ranks: Ranks, topology: Topology, *, ports: bool = False
+) -> Iterator[tuple[Use, Routed]]:
+    """Every communicator with its patterns, and the messages from every pipeline rank to every other.
+
+    ``ports`` adds the links between NICs and switches, which are the ranks' own.
+    """
+    cluster, gpu = lowered.plan.cluster, lowered.plan.groups.gpu
+    families = _looked_at(topology, cluster, ports)
+    domain = domains(gpu, cluster)
+    collectives, messages = network_users(lowered.programs)
+    for number, (name, pattern) in enumerate(sorted(collectives)):
+        over = sent(pattern, ranks.instance[name], domain)
+        at = over.instance, over.sender, over.receiver
+        yield (name, pattern), _routed(cluster, topology, gpu, at, over.share, number, families)
+    for number, (source, target) in enumerate(sorted(messages), len(collectives)):
+        sender = np.flatnonzero(ranks.signature == source)
+        at = sender, sender, ranks.peer[target][sender]
+        yield (source, target), _routed(cluster, topology, gpu, at, np.ones(len(sender)), number, families)
+
+
+def network_users(programs: Programs) -> tuple[set[tuple[str, str]], set[tuple[int, int]]]:
+    """Communicators with their patterns, and (sending, receiving) classes, that leave hosts."""
+    collectives: set[tuple[str, str]] = set()
+    messages: set[tuple[int, int]] = set()
+    for r, program in enumerate(programs.classes):
+        for op in _ops(program.ops, set()):
+            if isinstance(op.work, Collective) and op.work.transfer.nic and op.work.transfer.bytes:
+                collectives.add((op.work.communicator, op.work.transfer.pattern))
+            elif isinstance(op.work, Exchange):
+                messages |= {(r, part.peer) for part in op.work.parts if part.send and part.transfer.nic}
+    return collectives, messages
+
+
+def _ops(ops: Iterable[Op], seen: set[int]) -> Iterator[Op]:
+    """All ops, each block's once."""
+    for op in ops:
+        if isinstance(op.work, Segment):
+            if id(op.work) not in seen:
+                seen.add(id(op.work))
+                for block, _ in op.work.blocks:
+                    if id(block) not in seen:
+                        seen.add(id(block))
+                        yield from block.ops
+        else:
+            yield op
+
+
+def _routed(
+    cluster: Cluster,
+    topology: Topology,
+    gpu: Ids,
+    at: tuple[Ids, Ids, Ids],
+    share: NDArray[np.float64],
+    number: int,
+    families: NDArray[np.bool_],
+) -> Routed:
+    """Links of ``families`` of messages ``at`` (owner, sender, receiver), ``number`` among the uses."""
+    owner, sender, receiver = at
+    flows = 1
+    if cluster.fabric.ecmp == "hashed":
+        flows = FLOWS_PER_NIC * max(1, cluster.interconnect.links_per_host // cluster.gpus_per_node)
+    # Flows of different communicators have queue pairs of their own, which hash by themselves.
+    flow = np.tile(np.arange(flows) + number * flows, len(owner))
+    message = np.repeat(np.arange(len(owner)), flows)
+    routes = topology.links_of(gpu[sender[message]], gpu[receiver[message]], flow)
+    looked_at = families[topology.links.family_of(routes.link)]
+    of = message[routes.route[looked_at]]
+    return Routed(
+        owner=owner[of],
+        sender=sender[of],
+        receiver=receiver[of],
+        link=routes.link[looked_at],
+        weight=routes.weight[looked_at] * share[of] / flows,
+    )
+
+
+def _looked_at(topology: Topology, cluster: Cluster, ports: bool) -> NDArray[np.bool_]:
+    """By family of links, whether they are of the fabric; a custom graph's all are."""
+    families = topology.links.families
+    if not isinstance(topology, RegularTopology):
+        return np.ones(len(families), dtype=bool)
+    own = {"nvlink", "pcie", "nic"}
+    several = topology.network is not None and topology.network.planes > 1
+    if ports or (cluster.fabric.ecmp == "hashed" and several):
+        own.remove("nic")
+    return np.array([family.kind not in own for family in families])
+
+
+def _kept(
+    found: Mapping[Use, Routed],
+    topology: Topology,
+    cluster: Cluster,
+    trouble: Trouble,
+    world: int,
+) -> Fabric | None:
+    ids, numbers = np.unique(np.concatenate([use.link for use in found.values()]), return_inverse=True)
+    capacity = topology.links.usable_bytes_per_s(ids)
+    for damaged, left in trouble.fabric_share.items():
+        capacity[ids == damaged] *= left
+    parts = np.split(numbers, np.cumsum([len(use.link) for use in found.values()])[:-1])
+    most = cluster.nic_bytes_per_s_per_gpu * np.minimum(
+        *(_most(found, parts, end, world, len(ids)) for end in ("sender", "receiver"))
+    )
+    binds = capacity < most * SLACK
+    if not binds.any():
+        return None
+    new = np.cumsum(binds) - 1
+    collectives: dict[tuple[str, str], Crossing] = {}
+    messages: dict[tuple[int, int], Crossing] = {}
+    for ((a, b), use), link in zip(found.items(), parts, strict=True):
+        crossing = _summed(use, new[link], binds[link])
+        if len(crossing.owner) and isinstance(a, str) and isinstance(b, str):
+            collectives[a, b] = crossing
+        elif len(crossing.owner) and isinstance(a, int) and isinstance(b, int):
+            messages[a, b] = crossing
+    return Fabric(
+        table=topology.links,
+        ids=ids[binds],
+        capacity=capacity[binds],
+        collectives=collectives,
+        messages=messages,
+    )
+
+
+def _most(
+    found: Mapping[Use, Routed],
+    parts: list[Ids],
+    end: str,
+    world: int,
+    links: int,
+) -> NDArray[np.float64]:
+    """By link, how many NICs' full rate the ranks at one end can put on it, whatever they run."""
+    keys, loads = [], []
+    for use, link in zip(found.values(), parts, strict=True):
+        key, where = np.unique(getattr(use, end) * links + link, return_inverse=True)
+        keys.append(key)
+        loads.append(np.bincount(where, use.weight, len(key)))
+    key, where = np.unique(np.concatenate(keys), return_inverse=True)
+    heaviest = np.zeros(len(key))
+    np.maximum.at(heaviest, where, np.concatenate(loads))
+    return np.bincount(key % links, heaviest, links).astype(np.float64)
+
+
+def _summed(use: Routed, link: Ids, kept: NDArray[np.bool_]) -> Crossing:
+    """Weights of each owner on each kept link, added up."""
+    count = int(link.max(initial=-1)) + 1
+    key, where = np.unique(use.owner[kept] * count + link[kept], return_inverse=True)
+    weight = np.bincount(where, use.weight[kept], len(key)).astype(np.float64)
+    return Crossing(owner=key // max(count, 1), link=key % max(count, 1), weight=weight)

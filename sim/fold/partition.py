@@ -1,0 +1,138 @@
+"""Classes of ranks, communicators and links: colour refinement over all of them at once.
+
+Vertices are ranks, instances of communicators, messages that cross links of the fabric, and these links.
+Edges say which slot of a rank's program a communicator fills, who exchanges messages with whom, and with
+what weight a communicator or message loads a link. Knows arrays; knows no programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .refine import Edges, refine
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .fabric import Crossing, Fabric
+    from .ranks import Ranks
+
+    Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """The class of each rank, of each instance of a communicator (by name), of each link of the fabric."""
+
+    rank: Ids
+    instance: Mapping[str, Ids]
+    link: Ids
+
+
+def partition(ranks: Ranks, start: Ids, fabric: Fabric | None) -> Partition:
+    """The coarsest partition that refinement allows, with ranks at least as fine as ``start``.
+
+    A ``start`` that is one already stays as it is, and gives the classes of communicators and links.
+    """
+    graph = _Graph(ranks, start)
+    for name, instance in sorted(ranks.instance.items()):
+        graph.communicator(name, instance)
+    for peer in ranks.peer.values():
+        graph.peers(peer)
+    if fabric is not None:
+        graph.fabric(fabric)
+    found = refine(np.concatenate(graph.colours), _all(graph.edges))
+    return Partition(
+        rank=found[: ranks.world],
+        instance={
+            name: found[first : first + int(ranks.instance[name].max(initial=-1)) + 1]
+            for name, first in graph.first.items()
+        },
+        link=_numbered(found[graph.links : graph.links + len(fabric.ids)] if fabric else found[:0]),
+    )
+
+
+class _Graph:
+    """Vertices with their start colours, numbered as they come, and edges both ways."""
+
+    def __init__(self, ranks: Ranks, start: Ids) -> None:
+        self.ranks = ranks
+        self.colours: list[Ids] = [start]
+        self.edges: list[Edges] = []
+        self.first: dict[str, int] = {}
+        self.count = ranks.world
+        self.links = 0
+        self.label = 0
+        self.kind = 0
+
+    def communicator(self, name: str, instance: Ids) -> None:
+        self.first[name] = self._vertices(int(instance.max(initial=-1)) + 1)
+        member = np.flatnonzero(instance >= 0)
+        self._join(member, self.first[name] + instance[member])
+
+    def peers(self, peer: Ids) -> None:
+        everyone = np.arange(self.ranks.world)
+        self.edges.append(_edges(everyone, peer, np.full(len(peer), self._labels(1))))
+
+    def fabric(self, fabric: Fabric) -> None:
+        """Links by their capacity; communicators and messages on them by weight."""
+        _, capacity = np.unique(_rounded(fabric.capacity), return_inverse=True)
+        self.links = self._vertices(len(capacity), capacity)
+        for (name, _), crossing in sorted(fabric.collectives.items()):
+            self._load(crossing, self.first[name] + crossing.owner)
+        for (_, target), crossing in sorted(fabric.messages.items()):
+            senders, number = np.unique(crossing.owner, return_inverse=True)
+            message = self._vertices(len(senders)) + np.arange(len(senders))
+            self._join(senders, message)
+            self._join(self.ranks.peer[target][senders], message)
+            self._load(crossing, message[number])
+
+    def _load(self, crossing: Crossing, vertex: Ids) -> None:
+        distinct, weight = np.unique(_rounded(crossing.weight), return_inverse=True)
+        self._join(vertex, self.links + crossing.link, self._labels(len(distinct)) + weight)
+
+    def _vertices(self, count: int, colour: Ids | None = None) -> int:
+        """Add vertices of a kind of their own; the number of the first."""
+        first, self.count = self.count, self.count + count
+        offset = np.zeros(count, dtype=np.int64) if colour is None else colour
+        self.kind -= 1 + int(offset.max(initial=0))
+        self.colours.append(self.kind + offset)
+        return first
+
+    def _labels(self, count: int) -> int:
+        first, self.label = self.label, self.label + count
+        return first
+
+    def _join(self, vertex: Ids, neighbour: Ids, label: Ids | None = None) -> None:
+        labels = np.full(len(vertex), self._labels(1)) if label is None else label
+        self.edges.append(_edges(vertex, neighbour, labels).both_ways())
+
+
+def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """To eleven digits: sums in different order are the same number."""
+    with np.errstate(divide="ignore"):
+        scale = 10.0 ** (10 - np.floor(np.log10(np.abs(values))))
+    scale[~np.isfinite(scale)] = 1.0
+    rounded: NDArray[np.float64] = np.round(values * scale) / scale
+    return rounded
+
+
+def _numbered(colours: Ids) -> Ids:
+    _, numbers = np.unique(colours, return_inverse=True)
+    return numbers.astype(np.int64)
+
+
+def _edges(vertex: Ids, neighbour: Ids, label: Ids) -> Edges:
+    return Edges(vertex=vertex, neighbour=neighbour, label=label)
+
+
+def _all(edges: list[Edges]) -> Edges:
+    return Edges(
+        vertex=np.concatenate([e.vertex for e in edges]),
+        neighbour=np.concatenate([e.neighbour for e in edges]),
+        label=np.concatenate([e.label for e in edges]),
+    )

@@ -1,0 +1,71 @@
+"""The paths of classes: which links of the fabric one of a class's communicators crosses, and how full all of
+them together make these.
+
+Links of one colour are alike: a representative stands for them, and for equal links in a row on the same
+way. Every weight counts all communicators of a colour that cross one of them. Knows partitions as arrays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..network.paths import NO_PATHS, Path, Paths
+from .partition import Partition, partition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from numpy.typing import NDArray
+
+    from .fabric import Crossing, Fabric
+    from .ranks import Ranks
+
+    Ids = NDArray[np.int64]
+
+
+def paths_of_classes(
+    fabric: Fabric | None,
+    ranks: Ranks,
+    found: Partition | None,
+    classes: Ids,
+    first: Mapping[int, int],
+    names: Mapping[int, Mapping[str, str]],
+) -> Paths:
+    """``first`` rank of each class; ``names[class]`` are those of its renamed communicators."""
+    if fabric is None:
+        return NO_PATHS
+    found = found or partition(ranks, classes, fabric)
+    _, representative = np.unique(found.link, return_index=True)
+    name = [fabric.table.name(link) for link in fabric.ids[representative].tolist()]
+    capacity = dict(zip(name, fabric.capacity[representative].tolist(), strict=True))
+    collectives: dict[tuple[int, str, str], Path] = {}
+    for (communicator, pattern), crossing in fabric.collectives.items():
+        mine = {r: int(ranks.instance[communicator][rank]) for r, rank in first.items()}
+        paths = _paths(crossing, found.instance[communicator], found.link, set(mine.values()), name)
+        for r, instance in mine.items():
+            if instance in paths:
+                collectives[r, names[r].get(communicator, communicator), pattern] = paths[instance]
+    messages: dict[tuple[int, int], Path] = {}
+    for (_, target), crossing in fabric.messages.items():
+        paths = _paths(crossing, classes, found.link, set(first.values()), name)
+        for r, rank in first.items():
+            if rank in paths:
+                messages[r, int(classes[ranks.peer[target][rank]])] = paths[rank]
+    return Paths(capacity=capacity, collectives=collectives, messages=messages)
+
+
+def _paths(
+    crossing: Crossing, colour: Ids, link_colour: Ids, owners: Collection[int], name: list[str]
+) -> dict[int, Path]:
+    """For each of ``owners``, links by the name of their colour, with what all of its colour put there."""
+    links = len(link_colour)
+    key, where = np.unique(colour[crossing.owner] * links + crossing.link, return_inverse=True)
+    total = np.bincount(where, crossing.weight, len(key))[where]
+    wanted = np.flatnonzero(np.isin(crossing.owner, list(owners)))
+    found: dict[int, dict[str, float]] = {}
+    for entry in wanted.tolist():
+        path = found.setdefault(int(crossing.owner[entry]), {})
+        path[name[int(link_colour[crossing.link[entry]])]] = float(total[entry])
+    return {owner: tuple(path.items()) for owner, path in found.items()}

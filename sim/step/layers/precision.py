@@ -1,0 +1,115 @@
+"""Eight- and four-bit recipes of matrix products: what is quantised when, and what that moves at HBM.
+
+A product's inputs are quantised from 16 bit; attention, norms, embedding, head and what is accumulated stay
+as they are. Forward needs X, the input gradient dY, the weight gradient both again the other way around:
+where the GEMM takes only one layout (Hopper) or scales go with blocks of one direction, a second copy is
+made. Weights are quantised once a step (updates/optimizer.py). Not counted: the reductions of maxima over
+ranks (a few bytes for each microbatch), and layers that a recipe leaves in 16 bit.
+
+Sources:
+    TransformerEngine common/recipe/__init__.py (DelayedScaling, Float8CurrentScaling,
+    Float8BlockScaling, MXFP8BlockScaling, NVFP4BlockScaling), common/cast (cast_transpose writes both
+    layouts in one pass and takes the maximum with it), pytorch/tensor/float8_tensor.py
+    (is_non_tn_fp8_gemm_supported: no transposes from Blackwell on), pytorch/distributed.py
+    (gather_along_first_dim: quantised inputs are gathered as they are).
+    DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (1 x 128 tiles, 128 x 128 blocks of weights).
+    OCP Microscaling Formats 1.0 (one 8-bit scale for 32 elements); NVFP4: one for 16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+
+Scaling = Literal["delayed", "current", "blockwise"]
+"""How fp8 scales tensors: by maxima of earlier steps, by their own, or in blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Bytes per element at HBM. ``gemm_dtype``: the products'. ``stored``: one quantised copy.
+
+    ``cast``: making the first copy from 16 bit, reads and writes; ``second``: making the other layout's,
+    0 where none is needed. ``early``: both copies are made at once, before a gather, since only the
+    16-bit original gives the second (blocks of one direction); else the second is a transpose of the
+    first, after the gather. ``launches`` of a cast. ``fused_norm``: norms write quantised.
+    """
+
+    gemm_dtype: str
+    stored: float
+    cast: float
+    second: float
+    early: bool
+    launches: int
+    fused_norm: bool
+
+    @property
+    def gathered(self) -> float:
+        """Bytes per element on the wire where a gather must bring both copies, or one."""
+        return self.stored * (2 if self.early else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightBytes:
+    """Bytes per weight: ``held`` in memory by each rank, ``gathered`` on the wire, ``written`` by the
+    optimizer, and ``made`` at HBM once a step to have both layouts of the products' type.
+    """
+
+    held: float
+    gathered: float
+    written: float
+    made: float
+
+
+def weight_bytes(element_bytes: int, recipe: Recipe | None, *, quantised: bool) -> WeightBytes:
+    """Of a layer's weights; ``quantised`` ones exist only in the recipe's type (and FP32 masters)."""
+    e = float(element_bytes)
+    if recipe is None:
+        return WeightBytes(held=e, gathered=e, written=e, made=0.0)
+    copies = recipe.stored * (2 if recipe.second else 1)
+    if not quantised:
+        return WeightBytes(held=e + copies, gathered=e, written=e, made=recipe.cast + recipe.second)
+    if recipe.early:  # both copies are made from the master's shard and gathered
+        return WeightBytes(held=copies, gathered=copies, written=copies, made=0.0)
+    return WeightBytes(held=copies, gathered=recipe.stored, written=recipe.stored, made=recipe.second)
+
+
+_MXFP8 = 1 + 1 / 32
+_NVFP4 = 0.5 + 1 / 16
+
+
+def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
+    """The recipe of ``training.precision``; None where products run in the activations' type."""
+    precision, scaling = scenario.training.precision, scenario.software.fp8_scaling
+    transposes = architecture == "hopper"
+    match precision:
+        case "fp8" if scaling == "delayed":
+            return _tensorwise(cast=2 + 1, launches=1, transposes=transposes, fused_norm=True)
+        case "fp8" if scaling == "current":  # the maximum first: one more pass over the original
+            return _tensorwise(cast=2 + 2 + 1, launches=2, transposes=transposes, fused_norm=False)
+        case "fp8":
+            return Recipe(
+                gemm_dtype="fp8", stored=1 + 4 / 128, cast=2 + 1, second=1, early=True, launches=1,
+                fused_norm=False,
+            )  # fmt: skip
+        case "mxfp8":
+            return Recipe(
+                gemm_dtype="fp8", stored=_MXFP8, cast=2 + _MXFP8, second=_MXFP8, early=True, launches=2,
+                fused_norm=True,
+            )  # fmt: skip
+        case "nvfp4":  # a pass for the maximum, then both copies, that for dW after a Hadamard transform
+            return Recipe(
+                gemm_dtype="fp4", stored=_NVFP4, cast=2 + 2 + _NVFP4, second=_NVFP4, early=True, launches=3,
+                fused_norm=False,
+            )  # fmt: skip
+    return None
+
+
+def _tensorwise(*, cast: float, launches: int, transposes: bool, fused_norm: bool) -> Recipe:
+    return Recipe(
+        gemm_dtype="fp8", stored=1, cast=cast, second=2 if transposes else 0, early=False, launches=launches,
+        fused_norm=fused_norm,
+    )  # fmt: skip

@@ -1,0 +1,48 @@
+"""Which group reduces gradients where every rank holds all parameters: data parallelism, or shards of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..network.transfer import Transfer
+from .sharding.traffic import SHARDS
+from .updates.gradients import Gradients
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+
+def gradients_of(plan: Plan, index: int) -> Gradients:
+    """The reductions of pipeline rank ``index``: over a group that shards, and over its replicas."""
+    software, groups = plan.scenario.software, plan.groups
+    sharded = plan.scenario.parallelism.zero >= 1 and groups.shards.ranks > 1
+    hybrid = sharded and groups.replicas.ranks > 1
+    group = groups.shards if hybrid else groups.dp
+
+    def over_replicas(size: float) -> Transfer:
+        return plan.communication.collective("all_reduce", size, groups.replicas)
+
+    return Gradients(
+        communicator=SHARDS if hybrid else plan.dp_communicator(index),
+        transfer=lambda kind, size: plan.communication.collective(kind, size, group),
+        element_bytes=plan.shard.grad_bytes,
+        wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
+        bucket_elements=max(software.bucket_elements, software.bucket_elements_per_replica * groups.dp.ranks),
+        sharded=hybrid or (sharded and software.zero1_reduce_scatters),
+        costs=plan.costs,
+        shards=groups.shards.ranks,
+        over_replicas=over_replicas if hybrid else None,
+    )
+
+
+def expert_gradients_of(plan: Plan, index: int) -> Gradients:
+    """The reductions of experts: over the ranks that hold the same ones."""
+    shared, group = gradients_of(plan, index), plan.groups.edp
+    return replace(
+        shared,
+        communicator=plan.edp_communicator(index),
+        transfer=lambda kind, size: plan.communication.collective(kind, size, group),
+        over_replicas=None,
+        reductions=[],
+    )

@@ -1,0 +1,1 @@
+"""Writes sharded data parallelism: parameters gathered around blocks, gradients reduced behind them."""

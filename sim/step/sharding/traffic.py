@@ -1,0 +1,103 @@
+"""Collectives of sharded data parallelism as ops: what a gather or a reduction of so many elements is.
+
+The shard group holds one copy of everything; where that is not all of data parallelism (hybrid sharding,
+HSDP), each shard's gradients are reduced over the replicas after they are scattered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...network.transfer import Transfer
+from ...program.program import Collective, Op
+from ..zero.rule import Rule
+from .units import Unit
+
+SHARDS, REPLICAS = "fsdp", "hsdp"
+"""Communicators of the shard group and of equal shards, and their streams, where they are two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A process group: its communicator's name, its size, and what its collectives cost."""
+
+    communicator: str
+    ranks: int
+    transfer: Callable[[str, float], Transfer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """``gather_bytes`` and ``reduce_bytes`` per element on the wire; ``parameter_bytes`` and
+    ``gradient_bytes`` per element in memory; ``host_s`` per collective call."""
+
+    rule: Rule
+    shards: Group
+    replicas: Group
+    experts: Group
+    gather_bytes: int
+    reduce_bytes: int
+    parameter_bytes: int
+    host_s: float
+
+    def gather(self, unit: Unit, part: float = 1.0) -> tuple[Op, ...]:
+        """All-gathers of ``part`` of a unit: over the shard group, and of experts over theirs."""
+        calls = self.rule.calls if unit.name == "layer" and unit.sharded > self.rule.together else 1
+        return tuple(
+            self._op("parameter all_gather", "all_gather", group, part * elements / calls * self.gather_bytes)
+            for group, elements in ((self.shards, unit.elements), (self.experts, unit.experts))
+            if part * elements > 0 and group.ranks > 1
+            for _ in range(calls)
+        )
+
+    def reduce(self, unit: Unit) -> tuple[Op, ...]:
+        """Reduce-scatters of a unit's gradients; an all-reduce where a shard group is one rank."""
+        found: tuple[Op, ...] = ()
+        bucket = self.rule.reduce_bucket * self.reduce_bytes
+        own = unit.elements + unit.whole
+        for group, elements in ((self.shards, own), (self.experts, unit.experts)):
+            if elements <= 0:
+                continue
+            if group.ranks > 1:
+                size = elements * self.reduce_bytes
+                found += (self._op("gradient reduce_scatter", "reduce_scatter", group, size, bucket),)
+            elif group is self.shards:
+                found += self._over_replicas(elements)
+        return found
+
+    def replicas_of(self, elements: float) -> tuple[Op, ...]:
+        """All-reduce of one shard of ``elements`` gradients over the replicas."""
+        return self._over_replicas(elements / self.shards.ranks) if self.shards.ranks > 1 else ()
+
+    def over_replicas(self, reductions: tuple[Op, ...]) -> tuple[Op, ...]:
+        """What follows ``reductions``: the same shards over the replicas."""
+        return tuple(
+            late
+            for op in reductions
+            if isinstance(op.work, Collective)
+            and op.work.kind == "reduce_scatter"
+            and op.work.communicator == self.shards.communicator
+            for late in self.replicas_of(op.work.transfer.bytes / self.reduce_bytes)
+        )
+
+    def copied_out(self, unit: Unit) -> float:
+        """Bytes of copying gathered parameters into place: read and written."""
+        return 2.0 * unit.sharded * self.parameter_bytes if self.rule.copies_out else 0.0
+
+    def copied_in(self, unit: Unit) -> float:
+        """Bytes of copying fresh gradients into the buffer that is reduced, in its type."""
+        return unit.total * (self.parameter_bytes + self.reduce_bytes) if self.rule.copies_in else 0.0
+
+    def _over_replicas(self, elements: float) -> tuple[Op, ...]:
+        if self.replicas.ranks == 1:
+            return ()
+        return (self._op("gradient all_reduce", "all_reduce", self.replicas, elements * self.reduce_bytes),)
+
+    def _op(self, name: str, kind: str, group: Group, size: float, bucket: float = 0.0) -> Op:
+        """A collective of ``size`` bytes, or its share of a ``bucket`` that its neighbours fill with it."""
+        transfer = group.transfer(kind, max(size, bucket))
+        if bucket > size:
+            transfer = replace(transfer, bytes=size, latency_s=transfer.latency_s * size / bucket)
+        work = Collective(kind, group.communicator, transfer)
+        return Op(name, group.communicator, "dp", work, host_s=self.host_s)

@@ -1,0 +1,80 @@
+"""What is gathered and reduced together: the units of an action, in the order in which it needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from ...program.program import Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Parameters that are gathered together: ``elements`` of them are sharded, ``experts`` too, in their own
+    group; ``whole`` never are.
+
+    ``again``: they are gathered once for the recomputation and once for the backward.
+    """
+
+    name: str
+    elements: float
+    experts: float = 0.0
+    whole: float = 0.0
+    again: bool = False
+
+    @property
+    def sharded(self) -> float:
+        return self.elements + self.experts
+
+    @property
+    def total(self) -> float:
+        return self.elements + self.experts + self.whole
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Blocks that need ``unit`` and nothing else."""
+
+    blocks: tuple[Block, ...]
+    unit: Unit
+
+
+def pieces(blocks: Iterable[tuple[Block, Unit | None, int]], together: float) -> tuple[Piece, ...]:
+    """Blocks in their order, each with its unit and its count, as pieces.
+
+    Blocks without parameters join the piece before them (the one after them, at the start). Neighbouring
+    layers join while their unit stays within ``together`` elements.
+    """
+    found: list[Piece] = []
+    waiting: tuple[Block, ...] = ()
+    for block, unit in _one_by_one(blocks):
+        if unit is None:
+            if found:
+                found[-1] = Piece((*found[-1].blocks, block), found[-1].unit)
+            else:
+                waiting = (*waiting, block)
+        elif found and (joint := _joint(found[-1].unit, unit, together)):
+            found[-1] = Piece((*found[-1].blocks, block), joint)
+        else:
+            found.append(Piece((*waiting, block), unit))
+            waiting = ()
+    if waiting:
+        found.append(Piece(waiting, Unit(name="none", elements=0.0)))
+    return tuple(found)
+
+
+def _one_by_one(blocks: Iterable[tuple[Block, Unit | None, int]]) -> Iterator[tuple[Block, Unit | None]]:
+    for block, unit, count in blocks:
+        for _ in range(count):
+            yield block, unit
+
+
+def _joint(one: Unit, other: Unit, together: float) -> Unit | None:
+    if one.name != other.name or one.sharded + other.sharded > together:
+        return None
+    return replace(
+        one,
+        elements=one.elements + other.elements,
+        experts=one.experts + other.experts,
+        whole=one.whole + other.whole,
+    )

@@ -1,0 +1,145 @@
+"""Eight- and four-bit recipes: what is multiplied in which type, what is quantised, and what is then held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_scenarios import every_op, lowered, payloads, scenario
+
+from stepsim.sim.program.program import Compute
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
+from stepsim.sim.software import get_software
+
+H, F, S, B, LAYERS = 2048, 8192, 1024, 2, 4
+TOKENS = B * S
+LAYER = 4 * H * H + 2 * H * F
+"""Weights of a layer without norms and biases."""
+
+PRECISIONS = ("fp8", "mxfp8", "nvfp4")
+
+
+def run_of(precision: str, software: dict[str, Any] | None = None, **fields: Any) -> Scenario:
+    """A GPT-like model on B200, which has every type."""
+    sizes = {"hidden_size": H, "num_attention_heads": 16, "ffn_hidden_size": F, "num_layers": LAYERS}
+    work = {"seq_length": S, "micro_batch": B, "microbatches": 2, "precision": precision}
+    gpu = {"gpu": "B200-SXM-180GB", "interconnect": "ib-ndr400-x8"}
+    preset = {"software": {"preset": "megatron-core-2025", "tp_comm_overlap": False, **(software or {})}}
+    return scenario(**{**sizes, **work, **gpu, **preset, **fields})
+
+
+def bytes_of(run: Scenario, name: str) -> float:
+    """HBM bytes of all ops of that name."""
+    ops = every_op(lowered(run).programs.classes[0])
+    return sum(n * op.work.bytes for op, n in ops if isinstance(op.work, Compute) and op.name == name)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_same_products_in_fewer_bits_are_faster(precision: str) -> None:
+    wide, narrow = (simulate(run_of(p)) for p in ("bf16", precision))
+    assert narrow.step_time_s < wide.step_time_s
+    assert narrow.model_flops == wide.model_flops
+    assert narrow.peak_flops_per_gpu > wide.peak_flops_per_gpu
+
+
+@pytest.mark.parametrize(
+    ("precision", "software", "gpu", "per_element"),
+    [
+        # both layouts of what four matrices read, and of the gradients of what they write
+        ("fp8", {"fp8_scaling": "delayed"}, "B200-SXM-180GB", 3),
+        ("fp8", {"fp8_scaling": "current"}, "B200-SXM-180GB", 5),
+        ("fp8", {"fp8_scaling": "blockwise"}, "H100-SXM5-80GB", 4),
+        ("mxfp8", {}, "B200-SXM-180GB", 2 + 2 * (1 + 1 / 32)),
+        ("nvfp4", {}, "B200-SXM-180GB", 4 + 2 * (0.5 + 1 / 16)),
+    ],
+)
+def test_every_input_and_output_gradient_is_quantised_once(
+    precision: str, software: dict[str, Any], gpu: str, per_element: float
+) -> None:
+    run = run_of(precision, software, gpu=gpu)
+    from_norms = 0 if lowered(run).plan.shard.recipe.fused_norm else 2 * H  # type: ignore[union-attr]
+    inputs = from_norms + H + F  # of QKV and the first matrix; of the projection and the second
+    gradients = 3 * H + H + F + H
+    quantised = TOKENS * (inputs + gradients) * LAYERS * 2
+    assert bytes_of(run, "quantise") == pytest.approx(per_element * quantised)
+
+
+def test_only_hopper_transposes() -> None:
+    blackwell, hopper = run_of("fp8"), run_of("fp8", gpu="H100-SXM5-80GB")
+    assert bytes_of(blackwell, "transpose quantised") == 0
+    elements = TOKENS * ((H + H + H + F) + (3 * H + H + F + H)) * LAYERS * 2
+    assert bytes_of(hopper, "transpose quantised") == 2 * elements
+
+
+@pytest.mark.parametrize(("precision", "wire"), [("bf16", 2.0), ("fp8", 1.0), ("mxfp8", 1 + 1 / 32)])
+def test_activations_are_gathered_quantised_and_reduced_in_16_bit(precision: str, wire: float) -> None:
+    run = run_of(precision, tp=4, sequence_parallel=True)
+    held, layers = TOKENS * H, LAYERS * 2
+    ends = 2 * held * 3 + 2 * held * 1  # of the head forward and again, of the embedding; in 16 bit
+    gathers = 2 + 2  # forward of both columns, and again of their inputs backward
+    both = 2 if precision == "mxfp8" else 1  # dY for two products
+    expected = layers * held * wire * (gathers + 2 * both)
+    found = payloads(lowered(run).programs.classes[0], "tp")
+    assert found["all_gather"] == pytest.approx(expected + 2 * ends - 2 * held * 2)
+    assert found["reduce_scatter"] == pytest.approx(layers * 4 * held * 2 + 2 * 2 * held * 2)
+
+
+@pytest.mark.parametrize(
+    ("precision", "gpu", "kept_16_bit", "quantised_only"),
+    [
+        ("fp8", "B200-SXM-180GB", 2 + 1, 1),
+        ("fp8", "H100-SXM5-80GB", 2 + 2, 2),  # its products want the transpose too
+        ("mxfp8", "B200-SXM-180GB", 2 + 2 * (1 + 1 / 32), 2 * (1 + 1 / 32)),
+    ],
+)
+def test_weights_are_held_in_16_bit_or_not(
+    precision: str, gpu: str, kept_16_bit: float, quantised_only: float
+) -> None:
+    for flag, per_weight in ((False, kept_16_bit), (True, quantised_only)):
+        weights = [
+            simulate(run_of(precision, {"fp8_parameters": flag}, gpu=gpu, num_layers=n))
+            .memory[0]
+            .terms["weights"]
+            for n in (2, 3)
+        ]
+        layer = weights[1] - weights[0]
+        assert layer == pytest.approx(per_weight * LAYER, rel=1e-2)  # norms and biases besides
+
+
+def test_quantised_parameters_are_gathered_quantised() -> None:
+    def gathered(precision: str) -> float:
+        run = run_of(precision, {"fp8_parameters": True}, dp=8, zero=1, vocab_size=16)
+        return payloads(lowered(run).programs.classes[0], "dp")["all_gather"]
+
+    assert gathered("fp8") / gathered("bf16") == pytest.approx(0.5, rel=2e-2)
+
+
+def test_deepseeks_bill() -> None:
+    """arXiv:2412.19437, section 3.3.3: FP32 masters and gradients, BF16 moments: 4 + 4 + 2 + 2."""
+    assert get_software("deepseek-hai-2024").moment_bytes == 2
+    run = run_of("fp8", {"preset": "deepseek-hai-2024"}, gpu="H800-SXM5-80GB")
+    terms = simulate(run).memory[0].terms
+    held = lowered(run).plan.held_parameters(0)
+    assert terms["optimizer"] == pytest.approx(8 * held)
+    assert terms["gradients"] == pytest.approx(4 * held)
+
+
+def test_quantised_inputs_are_kept_in_fewer_bits() -> None:
+    wide, narrow = (simulate(run_of(p)).memory[0].terms["activations"] for p in ("bf16", "fp8"))
+    # two norm outputs and the activation's at one byte; the projection's own copy besides attention's
+    saved = LAYERS * TOKENS * (2 * H + F - H)
+    assert wide - narrow == pytest.approx(saved, rel=1e-6)
+
+
+def test_the_head_stays_in_16_bit() -> None:
+    def logits_s(precision: str) -> set[float]:
+        ops = every_op(lowered(run_of(precision)).programs.classes[0])
+        return {op.work.seconds for op, _ in ops if op.name == "logits" and isinstance(op.work, Compute)}
+
+    assert logits_s("fp8") == logits_s("bf16")
+
+
+def test_a_gpu_without_the_type_says_so() -> None:
+    with pytest.raises(ValueError, match=r"training\.precision: A100-SXM4-80GB has no fp8"):
+        lowered(run_of("fp8", gpu="A100-SXM4-80GB"))
