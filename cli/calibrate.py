@@ -13,6 +13,7 @@ import typer
 
 from .calibrate_collectives import collectives
 from .calibrate_fit import fit
+from .calibrate_report import report
 from .mistakes import reported
 from .output import clear_status, echo_json, output_file, status_line, wrote
 from .validate import CORES
@@ -79,6 +80,7 @@ def steps(
 calibrate.command("steps")(reported(steps))
 calibrate.command("collectives")(reported(collectives))
 calibrate.command("fit")(reported(fit))
+calibrate.command("report")(reported(report))
 
 
 @calibrate.callback()

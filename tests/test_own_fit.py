@@ -6,6 +6,7 @@ import csv
 import json
 import random
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,8 @@ def table(path: Path, truth: GpuProfile, noise: float = 0.0, gpu: str = GPU) -> 
     """A sweep that ``truth`` would measure, as a table."""
     draw = random.Random(0)
     kernels: list[tuple[Kernel, dict[str, Any]]] = []
-    for n in (1024, 2048, 4096, 8192, 14336):
-        for k in (1024, 4096, 8192):
-            for m in (2048, 8192):
-                kernels.append((Gemm(m=m, n=n, k=k), {"family": "gemm", "m": m, "n": n, "k": k}))
+    shapes = product((2048, 8192), (1024, 2048, 4096, 8192, 14336), (1024, 4096, 8192))
+    kernels += [(Gemm(m=m, n=n, k=k), {"family": "gemm", "m": m, "n": n, "k": k}) for m, n, k in shapes]
     for length in (1024, 4096, 16384):
         for heads in (16, 32):
             for direction in ("forward", "backward"):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...hardware.gpus import get_gpu
+from ..measurements import read_points
 from ..nccl_log import read_log
 from ..nccl_system import system_of, tuned
 from .measured import Measured, MeasuredCollective, domains_of
@@ -39,11 +40,27 @@ def _read(path: Path, gpu: str | None, interconnect: str | None) -> Measured:
         from .kineto import read_trace
 
         return read_trace(path, gpu)
+    if name.endswith((".yaml", ".yml")):
+        return _points(path, gpu)
     if name.endswith((".sqlite", ".db")):
         from .nsys import read_nsys
 
         return read_nsys(path, gpu)
     return _log(path, gpu, interconnect)
+
+
+def _points(path: Path, gpu: str | None) -> Measured:
+    """A file of kernel points (kind: kernels), those of ``gpu`` alone where it is stated."""
+    points, skipped = read_points([path])
+    found = sorted({point.gpu for point in points})
+    if gpu is None and len(found) > 1:
+        raise ValueError(f"{path}: holds points of {', '.join(found)}; choose one with --gpu")
+    name = gpu or next(iter(found), None)
+    own = tuple(point for point in points if point.gpu == name and not point.best_of_search)
+    if name is None or not own:
+        raise ValueError(f"{path}: has no point of {name or 'a kernel that can be priced'}")
+    passed = {reason: list(skipped.values()).count(reason) for reason in set(skipped.values())}
+    return Measured(file=str(path), gpu=name, kernels=own, passed_over=passed)
 
 
 def _log(path: Path, gpu: str | None, interconnect: str | None) -> Measured:
