@@ -140,7 +140,7 @@ EVERYTHING = {
     "zero-3, pipeline, experts, accumulation": {"zero": 3, "pp": 2, "ep": 2, "dp": 2},
     "hybrid shards": {"zero": 3, "fsdp_shard_size": 2, "dp": 4, "model": "dense"},
     "context and experts": {"cp": 2, "tp": 2, "sequence_parallel": True, "ep": 4, "dp": 2, "zero": 1},
-    "shared experts over tp": {"tp": 2, "etp": 2, "ep": 2, "dp": 2, "zero": 1},
+    "shared experts over tp": {"tp": 2, "sequence_parallel": True, "etp": 2, "ep": 2, "dp": 2, "zero": 1},
     "eight bits, recomputed": {"precision": "fp8", "recompute": "full", "zero": 2, "dp": 2, "model": "dense"},
 }
 

@@ -168,8 +168,9 @@ def test_megatron_names_are_accepted() -> None:
 def test_experts_and_latent_attention_have_blocks_and_megatron_names() -> None:
     moe = {"num_experts": 8, "topk": 2, "expert_ffn_hidden_size": 14336}
     flat = {"num_moe_experts": 8, "moe_router_topk": 2, "moe_ffn_hidden_size": 14336}
-    nested = scenario_from_document(SMALL | {"model": {"preset": "mistral-7b", "moe": moe}}, "s")
-    assert nested == scenario_from_document(SMALL | {"model": {"preset": "mistral-7b", **flat}}, "s")
+    small = SMALL | {"parallelism": SMALL["parallelism"] | {"sequence_parallel": True}}
+    nested = scenario_from_document(small | {"model": {"preset": "mistral-7b", "moe": moe}}, "s")
+    assert nested == scenario_from_document(small | {"model": {"preset": "mistral-7b", **flat}}, "s")
     assert nested.model.moe
     assert nested.model.moe.num_experts == 8
 

@@ -362,3 +362,18 @@ def test_a_wrong_bandwidth_does_not_hide_a_wrong_gpu(tmp_path: Path) -> None:
     overrides = ("cluster.measured_network.all_reduce=224", "cluster.gpu=H100", "cluster.fabric=ring")
     paths = {problem.path for problem in problems(tmp_path, GOOD, *overrides)}
     assert paths == {"cluster.measured_network.all_reduce_bytes_per_s", "cluster.gpu", "cluster.fabric.kind"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("training.global_batch=1e300", "a whole number up to 1e12"),
+        ("training.global_batch=8e11", "at most 1000000 are replayed"),
+        ("cluster.gpus=60000000000", "is more than 10000000"),
+        ("model.num_layers=1e18", "a whole number up to 1e12"),
+    ],
+)
+def test_absurd_sizes_are_refused_at_once(tmp_path: Path, setting: str, words: str) -> None:
+    path = setting.partition("=")[0]
+    found = [p for p in problems(tmp_path, GOOD, setting) if p.path == path]
+    assert any(words in str(problem) for problem in found)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..program.program import Exchange, Programs
-from ..step.seats import group_numbers, rank_grid
+from ..step.layers.routing import rank_loads
+from ..step.seats import expert_grid, group_numbers, rank_grid
 from .partition import Partition, partition
 
 if TYPE_CHECKING:
@@ -38,11 +39,13 @@ class Trouble:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """``signature[rank]`` is its program; ``instance[name][rank]`` its instance of a communicator (-1:
+    """``signature[rank]`` is its program, ``stage[rank]`` its pipeline rank; ``instance[name][rank]`` its
+    instance of a communicator (-1:
     none); ``peer[q][rank]`` the rank of pipeline rank q that it exchanges messages with.
     """
 
     signature: NDArray[np.int64]
+    stage: NDArray[np.int64]
     instance: Mapping[str, NDArray[np.int64]]
     peer: Mapping[int, NDArray[np.int64]]
 
@@ -76,7 +79,17 @@ def ranks_of(lowered: Lowered) -> Ranks:
             instance[name] = np.where(np.isin(stage, members), across[name.split(" ")[0]], -1)
     peers = sorted({part.peer for op in _exchanges(lowered.programs) for part in op.parts})
     peer = {q: grid[q, replica, part, shard] for q in peers if q < pp}
-    return Ranks(signature=stage, instance=instance, peer=peer)
+    return Ranks(signature=_variants(lowered) * pp + stage, stage=stage, instance=instance, peer=peer)
+
+
+def _variants(lowered: Lowered) -> NDArray[np.int64]:
+    """By rank, which of the ``loads`` its experts have."""
+    scenario = lowered.plan.scenario
+    grid = expert_grid(scenario.parallelism)
+    numbers = np.zeros(grid.size, dtype=np.int64)
+    for place, load in enumerate(rank_loads(scenario)):
+        numbers[grid[:, :, place].ravel()] = lowered.loads.index(load)
+    return numbers
 
 
 def classes_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> NDArray[np.int64]:

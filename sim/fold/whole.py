@@ -51,11 +51,12 @@ def folded(lowered: Lowered, trouble: Trouble = HEALTHY, *, max_classes: int = M
     Raises:
         ValueError: more than ``max_classes`` of them.
     """
-    if trouble == HEALTHY and not can_bind(lowered.plan.cluster):
+    alike = len(lowered.loads) == 1
+    if alike and trouble == HEALTHY and not can_bind(lowered.plan.cluster):
         return _structural(lowered)
     ranks = ranks_of(lowered)
     fabric = fabric_of(lowered, ranks, trouble)
-    if trouble == HEALTHY and fabric is None:
+    if alike and trouble == HEALTHY and fabric is None:
         return _structural(lowered)
     found = partition_of(ranks, trouble, fabric)
     count = int(found.rank.max()) + 1
@@ -90,7 +91,8 @@ def _structural(lowered: Lowered) -> Folded:
 
 def _of_classes(ranks: Ranks, classes: NDArray[np.int64], programs: Programs) -> Folded:
     _, first, counts = np.unique(classes, return_index=True, return_counts=True)
-    stages = ranks.signature[first].tolist()
+    stages = ranks.stage[first].tolist()
+    heaviest = np.argsort(ranks.signature[first], kind="stable").tolist()
     named = tuple(
         RankClass(name=_name(pp, rank, count), pp=pp, count=count, first_rank=rank)
         for pp, rank, count in zip(stages, first.tolist(), counts.tolist(), strict=True)
@@ -98,7 +100,7 @@ def _of_classes(ranks: Ranks, classes: NDArray[np.int64], programs: Programs) ->
     return Folded(
         programs=programs,
         ranks=named,
-        first_of_stage={pp: stages.index(pp) for pp in set(stages)},
+        first_of_stage={stages[number]: number for number in reversed(heaviest)},
     )
 
 

@@ -6,12 +6,17 @@ from typing import Any
 
 from pydantic import BeforeValidator
 
+LARGEST = 10**12
+"""No size of a model, a batch or a cluster is beyond it: a slip of the keyboard is."""
+
 
 def _whole(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a whole number is needed")
     if isinstance(value, float) and not value.is_integer():
         raise ValueError("a whole number is needed")
+    if abs(value) > LARGEST:
+        raise ValueError("a whole number up to 1e12 is needed")
     return int(value)
 
 

@@ -55,7 +55,8 @@ class Visits:
 
 def visits(router: Router, seat: Seat) -> Visits:
     """Expected visits of a token of a group that holds the experts evenly."""
-    domains = min(seat.domains, router.node_limit or seat.domains)
+    least = math.ceil(router.topk * seat.domains / router.experts)  # a token's experts must have room
+    domains = min(seat.domains, max(least, router.node_limit or seat.domains))
     reachable = router.experts * domains // seat.domains
     return Visits(
         domains=domains * _hit(reachable, router.experts // seat.domains, router.topk),

@@ -108,7 +108,7 @@ class _Builder:
         cluster = self._part(ClusterSpec, "cluster", machine)
         layout = _with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
         parallelism = self._part(Parallelism, "parallelism", layout)
-        training = self._part(Training, "training", plain.get("training"))
+        training = self._part(Training, "training", self._with_counts_file(plain.get("training")))
         published = self._part(Published, "published", plain.get("published"))
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], cluster)
@@ -175,6 +175,14 @@ class _Builder:
         if parallelism:
             fields.setdefault("schedule", _default_schedule(parallelism))
         return self._part(_Heading, "", fields)
+
+    def _with_counts_file(self, fields: Any) -> Any:
+        """The block ``training`` with the file of its router's counts found in the same way."""
+        node = nearest(self.tree, ("training", "routing", "file"))
+        routing = fields.get("routing") if isinstance(fields, dict) else None
+        if not isinstance(routing, dict) or not isinstance(routing.get("file"), str) or not node.mark.line:
+            return fields
+        return {**fields, "routing": {**routing, "file": str(Path(node.mark.file).parent / routing["file"])}}
 
     def _beside(self, key: str, path: str) -> str:
         """A file that is named relative to the one that names it."""

@@ -45,6 +45,7 @@ def findings(
         wrong_sizes += tensor_parallel_divides(model, parallelism)
         found += [*experts_fit(model, parallelism), *layers_fit_stages(model, parallelism)]
         found += recompute_fits(model, parallelism, training) if training else ()
+        found += routing_fits(model, training) if training else ()
         found += heads_exchange(model, parallelism)
     if cluster and parallelism:
         wrong_sizes = wrong_sizes or list(world_size_matches(cluster, parallelism))
@@ -67,8 +68,17 @@ def findings(
     return found
 
 
+MOST_MICROBATCHES = 1_000_000
+"""Each is replayed on every stage; published steps have up to a few thousand."""
+
+MOST_GPUS = 10_000_000
+"""Of one job; the largest clusters that are built have some hundred thousand."""
+
+
 def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
     """Catalogue keys are known, and a job of several hosts has a network."""
+    if cluster.gpus > MOST_GPUS:
+        yield Finding(path=("cluster", "gpus"), message=f"{cluster.gpus} is more than {MOST_GPUS}")
     if cluster.gpu not in gpu_names():
         yield Finding(path=("cluster", "gpu"), message=str(unknown_name("GPU", cluster.gpu, gpu_names())))
     else:
@@ -178,6 +188,13 @@ def experts_fit(model: Model, par: Parallelism) -> Iterator[Finding]:
                 message = f"{size} needs experts, but the model is dense; set {field} to 1 or give model.moe"
                 yield Finding(path=("parallelism", field), message=message)
         return
+    if par.tp > 1 and not par.sequence_parallel:
+        message = "experts beside tensor parallelism need it, as in Megatron; set sequence_parallel: true"
+        yield Finding(path=("parallelism", "sequence_parallel"), message=message)
+    shared = model.moe.shared_expert_ffn_hidden_size
+    if shared % par.tp:
+        message = f"{par.tp} must divide shared_expert_ffn_hidden_size {shared}"
+        yield Finding(path=("parallelism", "tp"), message=message)
     experts, width = model.moe.num_experts, model.moe.expert_ffn_hidden_size
     if experts % par.ep:
         message = f"{par.ep} must divide num_experts {experts}; ep can be {choices(divisors(experts))}"
@@ -241,7 +258,11 @@ def batch_divides(par: Parallelism, training: Training, *, grouped: bool) -> Ite
     product = f"micro_batch × dp = {training.micro_batch} × {par.dp} = {together}"
     group = par.pp if grouped else 1
     valid = f"global_batch can be {neighbours(batch, together * group)}"
-    if batch % together:
+    if batch // together > MOST_MICROBATCHES:
+        count = batch // together
+        message = f"{batch} is {count} microbatches of {product}; at most {MOST_MICROBATCHES} are replayed"
+        yield Finding(path=("training", "global_batch"), message=message)
+    elif batch % together:
         message = f"{batch} is not a multiple of {product}; {valid}"
         yield Finding(path=("training", "global_batch"), message=message)
     elif batch // together % group:
@@ -268,6 +289,13 @@ def sequence_divides(par: Parallelism, training: Training) -> Iterator[Finding]:
             message=f"{training.seq_length} is not a multiple of {meaning};"
             f" seq_length can be {neighbours(training.seq_length, parts)}",
         )
+
+
+def routing_fits(model: Model, training: Training) -> Iterator[Finding]:
+    """Only a router can be uneven."""
+    if model.moe is None and not isinstance(training.routing, str):
+        message = "the model is dense: there is no router; leave routing out, or give model.moe"
+        yield Finding(path=("training", "routing"), message=message)
 
 
 def recompute_fits(model: Model, par: Parallelism, training: Training) -> Iterator[Finding]:

@@ -204,6 +204,22 @@ class RecomputeSpec(_Part):
         return self
 
 
+class RoutingSpec(_Part):
+    """How tokens spread over experts: ``zipf`` by an ``exponent``, or ``counts`` of a run from a ``file``."""
+
+    kind: Literal["zipf", "counts"]
+    exponent: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None
+    file: Text | None = None
+
+    @model_validator(mode="after")
+    def _says_how(self) -> RoutingSpec:
+        if self.kind == "zipf" and (self.exponent is None or self.file is not None):
+            raise ValueError("kind zipf takes an exponent, as in 0.5, and no file")
+        if self.kind == "counts" and (self.file is None or self.exponent is not None):
+            raise ValueError("kind counts takes a file with the tokens of each expert, and no exponent")
+        return self
+
+
 class Training(_Part):
     """The work of one step. Batches count sequences."""
 
@@ -215,6 +231,10 @@ class Training(_Part):
         Annotated[RecomputeKind, Tag("~kind")] | Annotated[RecomputeSpec, Tag("~spec")],
         Discriminator(lambda value: "~kind" if isinstance(value, str) else "~spec"),
     ] = "none"
+    routing: Annotated[
+        Annotated[Literal["balanced"], Tag("~name")] | Annotated[RoutingSpec, Tag("~spec")],
+        Discriminator(lambda value: "~name" if isinstance(value, str) else "~spec"),
+    ] = Field(default="balanced", description="how tokens spread over experts")
     cpu_offload: Flag = False
     tokens: Positive | None = Field(default=None, description="token budget of the whole run")
 

@@ -52,6 +52,7 @@ class Software(BaseModel):
     fused_wgrad_accumulation: bool = True  # weight-gradient GEMMs add into the main gradient
     fp8_scaling: Fp8Scaling = "delayed"  # of precision fp8 (step/layers/precision.py)
     fp8_parameters: bool = False  # weights are kept and gathered in the products' type, not in 16 bit
+    fp8_activations: bool = False  # under FP8, inputs of activations wait in 8 bits, attention's output in 12
     fp8_dispatch: bool = False  # tokens go to experts in the products' type, and come back in 16 bit
     moment_bytes: Literal[2, 4] = 4  # bytes of each of the optimizer's two moments
     logits_fp32: bool = True  # logits are cast to FP32 before the loss

@@ -22,6 +22,7 @@ from .actions import Blocks
 from .communication import Communication
 from .groups import Groups, build_groups
 from .layers.moe import TOKENS
+from .layers.routing import distinct_loads
 from .layers.shard import Shard, boundary_bytes, shard_of
 from .layers.stages import build_stages
 from .layers.tape import Costs, Kernel
@@ -41,10 +42,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Lowered:
-    """Programs, and the plan that they were written from."""
+    """Programs, and the plan that they were written from.
+
+    Where a router sets ranks apart there are programs for each of the ``loads``, those of the heaviest
+    first, one for each pipeline rank; the plan is that of the heaviest. Communicators and peers are named
+    as if there were one.
+    """
 
     programs: Programs
     plan: Plan
+    loads: tuple[float, ...] = (1.0,)
 
 
 def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None) -> Lowered:
@@ -53,15 +60,17 @@ def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = 
     Raises NotSupported naming the field that cannot be modelled.
     """
     plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
+    loads = distinct_loads(scenario)
+    written = [ops for load in loads for ops in write_step(plan.of_load(load))]
     programs = Programs(
-        classes=tuple(Program(ops=tuple(ops)) for ops in write_step(plan)),
+        classes=tuple(Program(ops=tuple(ops)) for ops in written),
         communicators=_communicators(plan),
-        links=(_links(cluster),) * plan.shape.ranks,
+        links=(_links(cluster),) * len(written),
         sms=cluster.gpu.sms,
         corun_slowdown=plan.profile.corun_slowdown,
         ends=plan.ends,
     )
-    return Lowered(programs=programs, plan=plan)
+    return Lowered(programs=programs, plan=plan, loads=loads)
 
 
 def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan:
@@ -131,10 +140,11 @@ def _costs(
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
-            return token_exchange(size, router, groups.ep, cluster, software.moe_dispatcher)
+            return token_exchange(size * busiest, router, groups.ep, cluster, software.moe_dispatcher)
         return communication.collective(kind, size, groups.along(axis))
 
     router = _router(scenario)
+    busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
     host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
     return Costs(
         seconds=seconds,

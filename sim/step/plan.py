@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import actions_of
@@ -51,6 +51,15 @@ class Plan:
     costs: Costs
     kernels: Mapping[Kernel, float]
     communication: Communication
+
+    def of_load(self, load: float) -> Plan:
+        """The plan of ranks whose experts get ``load`` times the mean."""
+        experts = self.shard.experts
+        if experts is None or experts.load == load:
+            return self
+        shard = replace(self.shard, experts=replace(experts, load=load))
+        blocks = Blocks(shard=shard, software=self.blocks.software, costs=self.blocks.costs)
+        return replace(self, shard=shard, blocks=blocks)
 
     def held_stages(self, index: int) -> list[int]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""

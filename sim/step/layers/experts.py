@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .routing import distinct_loads
+
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
 
@@ -17,7 +19,7 @@ class Experts:
     """``held`` of ``total`` experts are here, each ``ffn`` wide (divided by etp); ``shared_ffn`` by tp.
 
     ``copies`` is how often each token is sent: topk, or what capacity pads or cuts that to. ``load`` is
-    this rank's rows over the mean of all ranks.
+    this rank's rows over the mean of all ranks (routing.py).
     """
 
     total: int
@@ -44,7 +46,7 @@ class Experts:
 
 
 def experts_of(scenario: Scenario) -> Experts | None:
-    """The share of one rank; None for a dense model."""
+    """The share of the rank with the most rows; None for a dense model."""
     moe, par = scenario.model.moe, scenario.parallelism
     if moe is None:
         return None
@@ -57,4 +59,5 @@ def experts_of(scenario: Scenario) -> Experts | None:
         ep=par.ep,
         etp=par.etp,
         copies=moe.topk * (moe.capacity_factor or 1.0),
+        load=distinct_loads(scenario)[0],
     )

@@ -99,8 +99,9 @@ def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> Layer
     parts = _parts(shard, software)
     whole = sum(parts.values())
     inputs = sum(parts.get(name, 0.0) for name in _INPUTS)
-    gradients = tokens * (shard.qkv_width + shard.hidden) * e
-    operands = 2 * _gathered(shard, software) + inputs + gradients + _mlp_gradients(shard)
+    narrow = shard.stored_bytes / e  # quantised products keep quantised gradients
+    gradients = narrow * tokens * (shard.qkv_width + shard.hidden) * e
+    operands = 2 * _gathered(shard, software) + inputs + gradients + narrow * _mlp_gradients(shard)
     if recompute == FULL:
         return LayerBytes(kept=stream, working=whole, operands=operands)
     if recompute == OPERATORS:
@@ -133,15 +134,18 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
     scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
     fused = software.attention != "unfused"
     silu = 1 if shard.gate == 2 and not software.fused_activation else 0  # its output, where a kernel's own
-    ahead = _experts(shard, silu) if shard.experts else _mlp(shard, silu)
+    small = software.fp8_activations and shard.recipe is not None
+    ahead = _experts(shard, silu, small) if shard.experts else _mlp(shard, silu, small)
+    # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of
+    # 12 bits (E5M6), for both (arXiv:2412.19437 section 3.3.3).
+    outputs = 1.5 if small else e + (narrow * e if shard.recipe else 0)
     latents = latent_elements(shard) * e if shard.latent else 0.0
     return ahead | {
         # inputs of both; eager norms keep FP32 copies
         "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
         "norm outputs": 2 * _gathered(shard, software) * narrow,
         "qkv": float(tokens * shard.qkv_width * e),
-        # attention's backward wants its output; a quantised projection its own copy
-        "attention": tokens * shard.attention_width * (e + (narrow * e if shard.recipe else 0)),
+        "attention": tokens * shard.attention_width * outputs,
         "scores": 0.0 if fused else scores,
         "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
         "latents": latents,
@@ -151,13 +155,14 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
     }
 
 
-def _mlp(shard: Shard, silu: int) -> dict[str, float]:
+def _mlp(shard: Shard, silu: int, small: bool) -> dict[str, float]:
+    """``small``: the activation's input is quantised too while it waits."""
     wide = float(shard.tokens * shard.ffn * shard.element_bytes)
     narrow = shard.stored_bytes / shard.element_bytes
-    return {"branches": wide * (shard.gate + silu), "product": wide * narrow}
+    return {"branches": wide * (shard.gate + silu) * (narrow if small else 1), "product": wide * narrow}
 
 
-def _experts(shard: Shard, silu: int) -> dict[str, float]:
+def _experts(shard: Shard, silu: int, small: bool) -> dict[str, float]:
     """Rows as they enter the experts; router's logits and probabilities in FP32, and its map."""
     experts, e = shard.experts, shard.element_bytes
     assert experts is not None
@@ -166,9 +171,9 @@ def _experts(shard: Shard, silu: int) -> dict[str, float]:
     shared = float(shard.tokens * experts.shared_ffn * e)
     return {
         "rows": rows * shard.hidden * narrow,
-        "row branches": rows * experts.ffn * (shard.gate + silu),
+        "row branches": rows * experts.ffn * (shard.gate + silu) * (narrow if small else 1),
         "row product": rows * experts.ffn * narrow,
-        "shared branches": shared * (shard.gate + silu),
+        "shared branches": shared * (shard.gate + silu) * (narrow if small else 1),
         "shared product": shared * narrow,
         "router": 9.0 * shard.norm_tokens * experts.total,
     }

@@ -1,0 +1,91 @@
+"""How evenly a router spreads tokens over experts, and what of that reaches the ranks that hold them.
+
+``balanced``: every expert gets its share. ``zipf``: the k-th expert gets 1/k^s of what the first gets.
+``counts``: tokens that each expert got in a run, from a file. Experts are held in their order: rank 0 of an
+expert group has the first ones, and so, under zipf, the busiest. With a capacity, an expert drops what is
+beyond it and pads what is below, so that all ranks are equal again: only tokens are lost.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from ...scenario.refusal import NotSupported
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+
+
+def expert_shares(scenario: Scenario) -> tuple[float, ...]:
+    """Tokens of each expert over the mean. Raises ValueError for a file that does not fit the model."""
+    moe, routing = scenario.model.moe, scenario.training.routing
+    if moe is None:
+        return ()
+    if isinstance(routing, str):
+        return (1.0,) * moe.num_experts
+    if routing.kind == "zipf":
+        assert routing.exponent is not None
+        return _over_mean([(k + 1) ** -routing.exponent for k in range(moe.num_experts)])
+    assert routing.file is not None
+    counts = _counts(routing.file)
+    if len(counts) != moe.num_experts:
+        raise NotSupported(
+            "training.routing.file",
+            f"{routing.file} has {len(counts)} counts, but the model has {moe.num_experts} experts",
+        )
+    return _over_mean(list(counts))
+
+
+def rank_loads(scenario: Scenario) -> tuple[float, ...]:
+    """Rows of each rank of an expert group over their mean, by its place in the group; () if dense."""
+    moe, ep = scenario.model.moe, scenario.parallelism.ep
+    if moe is None:
+        return ()
+    if moe.capacity_factor is not None:
+        return (1.0,) * ep
+    shares, held = expert_shares(scenario), moe.num_experts // ep
+    return tuple(sum(shares[r * held : (r + 1) * held]) / held for r in range(ep))
+
+
+def distinct_loads(scenario: Scenario) -> tuple[float, ...]:
+    """The loads that occur, the heaviest first; (1.0,) where there are no experts."""
+    return tuple(sorted(set(rank_loads(scenario)), reverse=True)) or (1.0,)
+
+
+def dropped_share(scenario: Scenario) -> float:
+    """Share of the copies of tokens that find no place at their expert."""
+    moe = scenario.model.moe
+    if moe is None or moe.capacity_factor is None:
+        return 0.0
+    shares = expert_shares(scenario)
+    return sum(max(0.0, share - moe.capacity_factor) for share in shares) / len(shares)
+
+
+def _over_mean(tokens: list[float]) -> tuple[float, ...]:
+    mean = sum(tokens) / len(tokens)
+    return tuple(count / mean for count in tokens)
+
+
+@lru_cache(maxsize=16)
+def _counts(path: str) -> tuple[float, ...]:
+    """A list of numbers in JSON or YAML, or one a line."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        found = json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
+        if isinstance(found, str | int | float):
+            found = [float(word) for word in text.split()]
+        counts = tuple(float(count) for count in found)
+    except OSError as error:
+        raise NotSupported("training.routing.file", f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, TypeError, yaml.YAMLError):
+        raise NotSupported("training.routing.file", f"{path} is not a list of numbers") from None
+    if not counts or min(counts) < 0 or not sum(counts):
+        raise NotSupported(
+            "training.routing.file", f"{path} must hold counts of 0 or more, not all of them 0"
+        )
+    return counts

@@ -1,0 +1,239 @@
+"""Experts: bytes of their exchanges, groups, gradients, uneven routers, and what overlaps."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_experts import LATENT, expert_collectives, expert_layouts, with_experts
+from small_scenarios import lowered
+
+from stepsim.sim.network.seat import Seat
+from stepsim.sim.network.token_exchange import Router, visits
+from stepsim.sim.program.program import Collective, Segment
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.simulate import simulate
+from stepsim.sim.step.layers.routing import distinct_loads, dropped_share, rank_loads
+from stepsim.sim.step.seats import expert_grid, rank_grid
+
+ZIPF = {"kind": "zipf", "exponent": 0.8}
+
+
+def _moved(run: Scenario, axis: str) -> float:
+    """Payload bytes of all collectives of an axis in a step, first class."""
+    works = [op.work for op in expert_collectives(lowered(run), axis)]
+    return sum(work.transfer.bytes for work in works if isinstance(work, Collective))
+
+
+# Bytes ---------------------------------------------------------------------------------------------
+
+
+@given(
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([2, 4, 8]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1.0, 2.0, None]),
+)
+@settings(max_examples=20, deadline=None)
+def test_bytes_of_nccls_exchange_are_the_closed_form(
+    tp: int, ep: int, micro_batch: int, capacity: float | None
+) -> None:
+    """Two exchanges forward and two backward, each of topk copies of this rank's tokens."""
+    fields = {} if capacity is None else {"capacity_factor": capacity}
+    run = with_experts(tp=tp, ep=ep, micro_batch=micro_batch, **fields)
+    copies = 2 * (capacity or 1.0)
+    tokens = micro_batch * 512 / tp
+    expected = 4 * 4 * run.num_microbatches * tokens * copies * 256 * 2
+    assert _moved(run, "ep") == expected
+
+
+def test_deepep_sends_a_token_once_to_each_host() -> None:
+    run = with_experts(ep=16, moe_dispatcher="deepep")
+    exchange = next(op.work for op in expert_collectives(lowered(run), "ep"))
+    assert isinstance(exchange, Collective)
+    weights = dict(exchange.transfer.weights)
+    # Two of 16 experts on two hosts: both on one's own host, or one or both on the other.
+    on_other = 1 - math.comb(8, 2) / math.comb(16, 2)
+    assert exchange.transfer.bytes == 512 * 256 * 2
+    assert weights["nic.out"] == pytest.approx(on_other)
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]), st.integers(1, 4), st.integers(1, 8))
+def test_visits_are_the_expectation(domains: int, local: int, held: int, topk: int) -> None:
+    seat = Seat(ranks=domains * local, domains=domains)
+    experts = seat.ranks * held
+    router = Router(experts=experts, topk=min(topk, experts), copies=topk)
+    found = visits(router, seat)
+    assert 1 <= found.domains <= min(domains, router.topk) + 1e-9
+    assert found.domains <= found.gpus + 1e-9 <= min(seat.ranks, router.topk) + 2e-9
+    limited = visits(Router(experts=experts, topk=router.topk, copies=topk, node_limit=1), seat)
+    assert limited.domains <= max(1, math.ceil(router.topk / (experts / domains)))
+    assert limited.domains <= found.domains + 1e-9
+
+
+@given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([1, 2, 4]))
+@settings(max_examples=12, deadline=None)
+def test_gradients_of_experts_are_reduced_among_those_that_hold_the_same(tp: int, etp: int, ep: int) -> None:
+    run = with_experts(tp=tp, etp=etp, ep=ep, overlap_grad_reduce=False)
+    plan = lowered(run).plan
+    held = 4 * (16 // ep) * 3 * 256 * 512 / etp
+    assert plan.held_elements(0).experts == held
+    assert plan.groups.edp.ranks == 16 // (ep * etp)
+    if plan.groups.edp.ranks > 1:
+        reduced = [op for op in expert_collectives(lowered(run), "edp") if "gradient" in op.name]
+        sizes = [op.work.transfer.bytes for op in reduced if isinstance(op.work, Collective)]
+        assert sum(sizes) == pytest.approx(held * plan.shard.grad_bytes)
+    assert plan.updated_parameters(0) == pytest.approx(
+        plan.held_elements(0).shared / plan.groups.dp.ranks + held / plan.groups.edp.ranks
+    )
+
+
+# Groups ----------------------------------------------------------------------------------------------
+
+
+@given(
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]),
+)
+@settings(deadline=None)
+def test_expert_groups_cut_every_stage_anew(tp: int, pp: int, etp: int, ep: int, order: str) -> None:
+    par = with_experts(tp=tp, pp=pp, etp=etp, ep=ep, order=order).parallelism
+    grid, experts = rank_grid(par), expert_grid(par)
+    assert experts.shape[0] == pp
+    assert experts.shape[2:] == (ep, etp)
+    for stage in range(pp):
+        assert sorted(experts[stage].ravel()) == sorted(grid[stage].ravel())
+
+
+# Uneven routers ------------------------------------------------------------------------------------------
+
+
+def test_loads_have_the_mean_of_a_balanced_router(tmp_path: Path) -> None:
+    counts = tmp_path / "counts.json"
+    counts.write_text(str([float(1 + i % 5) for i in range(16)]), encoding="utf-8")
+    for routing in (ZIPF, {"kind": "counts", "file": str(counts)}):
+        loads = rank_loads(with_experts(routing=routing))
+        assert sum(loads) / len(loads) == pytest.approx(1)
+        assert len(set(loads)) > 1
+    assert rank_loads(with_experts(routing={"kind": "zipf", "exponent": 0.0})) == pytest.approx((1.0,) * 8)
+
+
+def test_a_capacity_makes_ranks_equal_and_drops_tokens() -> None:
+    run = with_experts(routing=ZIPF, capacity_factor=1.0)
+    assert distinct_loads(run) == (1.0,)
+    assert 0.1 < dropped_share(run) < 0.5
+    assert dropped_share(with_experts(routing=ZIPF)) == 0
+
+
+@pytest.mark.parametrize("fields", [{}, {"tp": 2}, {"pp": 2}, {"tp": 2, "etp": 2}, {"moe_a2a_overlap": True}])
+def test_unequal_ranks_unfold_and_equal_ones_stay_folded(fields: dict[str, int]) -> None:
+    run = with_experts(**{"ep": 4, "routing": ZIPF, "microbatches": 2, **fields})
+    folded, each = simulate(run), simulate(run, fold=False)
+    assert folded.step_time_s == pytest.approx(each.step_time_s, rel=1e-9)
+    assert len(distinct_loads(run)) <= len(folded.ranks) < len(each.ranks)
+    assert sum(one.count for one in folded.ranks) == 16
+
+
+def test_an_uneven_router_costs_time_and_memory() -> None:
+    even, uneven = (simulate(with_experts(routing=r, seq_length=2048)) for r in ("balanced", ZIPF))
+    assert uneven.step_time_s > even.step_time_s
+    assert uneven.memory[0].terms["activations"] > even.memory[0].terms["activations"]
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    counts = tmp_path / "counts.txt"
+    counts.write_text("1\n2\n3\n", encoding="utf-8")
+    with pytest.raises(NotSupported, match=r"routing\.file.*3 counts.*16 experts"):
+        lowered(with_experts(routing={"kind": "counts", "file": str(counts)}))
+    with pytest.raises(NotSupported, match=r"routing\.file.*cannot read"):
+        lowered(with_experts(routing={"kind": "counts", "file": str(tmp_path / "none.txt")}))
+    with pytest.raises(ScenarioError, match="zipf takes an exponent"):
+        with_experts(routing={"kind": "zipf"})
+    with pytest.raises(ScenarioError, match="the model is dense"):
+        with_experts(moe=None, ep=1, routing=ZIPF)
+    with pytest.raises(ScenarioError, match="experts beside tensor parallelism need it"):
+        with_experts(tp=2, sequence_parallel=False)
+    with pytest.raises(NotSupported, match=r"moe_a2a_overlap"):
+        lowered(with_experts(zero=3, moe_a2a_overlap=True))
+
+
+# Steps ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"tp": 2}, {"mla": LATENT}, {"num_dense_layers": 1}, {"etp": 2, "tp": 2}]
+)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_matrices_are_multiplied_once_forward_and_twice_backward(
+    fields: dict[str, int], overlap: bool
+) -> None:
+    from stepsim.sim.model.sizes import layer_matrix_flops, logits_flops
+
+    run = with_experts(moe_a2a_overlap=overlap, shared_expert_ffn_hidden_size=512, **fields)
+    result = simulate(run)
+    spans = result.spans
+    mine = spans[(spans["stream"] == "compute") & ~spans["name"].str.contains("attention")]
+    tokens = float(run.training.global_batch * run.training.seq_length)
+    model = run.model
+    layers = sum(layer_matrix_flops(model, tokens, layer) for layer in range(model.num_layers))
+    whole = 3 * (layers + logits_flops(model, tokens))
+    copies = run.parallelism.tp if model.mla else 1  # matrices down to the latents work on a rank's own rows
+    assert mine["flops"].sum() * run.cluster.gpus == pytest.approx(whole, rel=1e-9 if copies == 1 else 1e-3)
+
+
+@pytest.mark.parametrize("dispatcher", ["alltoall", "deepep"])
+@pytest.mark.parametrize("schedule", ["none", "1f1b", "dualpipe"])
+def test_exchanges_hide_under_another_microbatch(schedule: str, dispatcher: str) -> None:
+    pp = 1 if schedule == "none" else 2
+    fields = {"pp": pp, "schedule": schedule, "microbatches": 8, "moe_dispatcher": dispatcher}
+    alone, beside = (
+        simulate(with_experts(seq_length=4096, moe_a2a_overlap=on, host_s_per_kernel=0.0, **fields))
+        for on in (False, True)
+    )
+    # DualPipe pairs its actions whatever the software says of exchanges.
+    assert beside.exposed_communication_s["ep"] <= alone.exposed_communication_s["ep"]
+    if schedule == "none":
+        assert beside.exposed_communication_s["ep"] < 0.7 * alone.exposed_communication_s["ep"]
+        assert beside.step_time_s < alone.step_time_s
+
+
+@settings(max_examples=40, deadline=None)
+@given(expert_layouts())
+def test_any_legal_layout_runs_and_closes_its_memory(run: Scenario) -> None:
+    result = simulate(run)
+    busy = Counter[int]()
+    for _, span in result.spans.iterrows():
+        if span["stream"] == "compute":
+            busy[int(span["rank"])] += span["end_s"] - span["start_s"]
+    assert result.step_time_s >= max(busy.values()) * (1 - 1e-9)
+    for stage in result.memory:
+        if stage.timeline:
+            peak = max(held for _, held in stage.timeline)
+            assert stage.timeline[-1][1] == pytest.approx(0, abs=1e-6 * peak)
+
+
+@settings(max_examples=25, deadline=None)
+@given(expert_layouts())
+def test_every_action_has_its_layers(run: Scenario) -> None:
+    """Each microbatch passes each layer forward once, alone or beside a backward."""
+    made = lowered(run)
+    plan, stages = made.plan, made.plan.shape.ranks
+    for index, program in enumerate(made.programs.classes[:stages]):
+        count = sum(
+            block.name.startswith("layer forward")
+            for op in program.ops
+            if isinstance(op.work, Segment)
+            for block in op.work.row
+        )
+        held = sum(plan.stages[s].layers for s in plan.held_stages(index))
+        ways = 2 if plan.two_way else 1
+        assert count == held * plan.shape.microbatches // ways
