@@ -163,7 +163,7 @@ def _residuals(profile: str, gpu: str, measured: Sequence[Measured]) -> Iterator
 
 
 def _picture(profile: str, gpu: str, measured: Sequence[Measured]) -> str:
-    from ..sim.report.calibration_picture import CurvePoints, calibration_svg
+    from ..sim.validation.calibration_picture import CurvePoints, calibration_svg
 
     curves = [
         CurvePoints(name=f"{one.kind} of {one.ranks}", seconds=one.solo_s, points=_sizes_of(one, measured))

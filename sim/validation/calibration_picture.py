@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from .figures import seconds
-from .timeline import palette
-from .timeline.svg import FONT, element, group, line, rect, text
+from ..report.figures import seconds
+from ..report.timeline import palette
+from ..report.timeline.svg import FONT, element, group, line, rect, text
 
 WIDTH, HEIGHT = 1000.0, 460.0
 TOP, BOTTOM, LEFT, GAP, RIGHT = 96.0, 58.0, 70.0, 84.0, 24.0
