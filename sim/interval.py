@@ -66,9 +66,8 @@ def _part(name: str, share: float, residual: Residual) -> IntervalPart:
 
 def _of_curve(provenance: Provenance, what: str) -> Residual:
     """The residual of a curve: of points that its fit did not see where there are any; else as carried."""
-    median = provenance.held_out_median
-    seen = "held out" if median is not None else "in sample"
-    median = provenance.median_residual if median is None else median
+    median = _stated_median(provenance)
+    seen = "in sample" if provenance.held_out_median is None else "held out"
     if median is None or provenance.carried:
         return shipped_residuals()["carried_kernels"]
     source = (
@@ -104,12 +103,18 @@ def _collectives(plan: Plan, tier: str) -> Residual:
         if (asked.domains == 1) == (tier == "node")
         and (curve := nearest_curve(plan.profile.collectives, asked.kind, asked.ranks, asked.domains))
     ]
-    medians = [c.provenance.median_residual for c in used if c.provenance.median_residual is not None]
+    medians = [median for curve in used if (median := _stated_median(curve.provenance)) is not None]
     whole = len(used) == sum((a.domains == 1) == (tier == "node") for a in plan.communication.asked)
     if not medians or not whole:
         return shipped_residuals()[f"collectives_{tier}"]
     source = f"own measurements: median residual {max(medians):.1%} ({used[0].provenance.source})"
     return Residual(sigma=NORMAL_MEDIAN * max(medians), source=source)
+
+
+def _stated_median(provenance: Provenance) -> float | None:
+    """The median residual of points that the fit did not see; where there are none, of those that it saw."""
+    held_out = provenance.held_out_median
+    return provenance.median_residual if held_out is None else held_out
 
 
 def _of_steps(profile: GpuProfile) -> Residual:

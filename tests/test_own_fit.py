@@ -195,6 +195,26 @@ def test_collective_curves_find_their_constants_and_need_sizes() -> None:
     assert notes == ("broadcast of 8 ranks: 3 sizes; a curve needs 4",)
 
 
+def test_steps_of_the_library_are_followed_and_noise_is_not() -> None:
+    """A protocol that changes at 64 kB halves the time from there on: no smooth form has that."""
+    smooth = collectives(2e-5, 0.0, 1e11)
+    stepped = [replace(one, seconds=one.seconds * (1.0 if one.bytes < 65536 else 0.5)) for one in smooth]
+    (own,), _ = fit_collectives(GPU, stepped, "made")
+    assert own.curve.corrections
+    for one in stepped:
+        assert own.curve.solo_s(one.bytes) == pytest.approx(one.seconds, rel=1e-3)
+    (own,), _ = fit_collectives(GPU, smooth, "made")
+    between = [one.bytes * 2 for one in smooth[:-1]]
+    for size in between:
+        assert own.curve.solo_s(size) == pytest.approx(2e-5 + size / 1e11, rel=0.05)
+    draw = random.Random(1)
+    noisy = [replace(one, seconds=one.seconds * draw.lognormvariate(0, 0.2)) for one in smooth]
+    (own,), _ = fit_collectives(GPU, noisy, "made")
+    record = own.curve.provenance
+    assert record.held_out_median is not None
+    assert record.held_out_median > 0.02  # noise shows in what was not seen, whatever the form
+
+
 def test_no_curve_is_faster_than_the_links_of_its_gpu() -> None:
     (own,), _ = fit_collectives(GPU, collectives(1e-5, 0.0, 5e12), "made")
     assert own.curve.bytes_per_s <= get_gpu(GPU).nvlink_bytes_per_s * 1.0001

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -106,6 +107,10 @@ def test_every_short_name_is_a_shipped_profile() -> None:
             "has no unit",
         ),
         (WHOLE.replace("sizes: [8 B, 1 GB]", "sizes: [1 GB, 8 B]"), "the smallest stands first"),
+        (
+            WHOLE.replace("sizes: [8 B, 1 GB]", "sizes: [8 B, 1 GB], corrections: [[8 B, 1], [8 B, 2]]"),
+            "corrections: each size stands once",
+        ),
         (WHOLE.replace("ranks: 8", "ranks: 1"), "ranks: 1 is out of range; it must be 2 or more"),
         (WHOLE.replace("all_reduce", "allreduce"), "Did you mean all_reduce?"),
     ],
@@ -148,7 +153,7 @@ def test_a_profile_file_changes_the_step_as_its_numbers_say(tmp_path: Path) -> N
     assert simulate(load_scenario(same)).step_time_s == shipped
 
 
-def _curve(kind: str = "all_reduce", ranks: int = 8, domains: int = 1, **changes: float) -> CollectiveCurve:
+def _curve(kind: str = "all_reduce", ranks: int = 8, domains: int = 1, **changes: Any) -> CollectiveCurve:
     curve = CollectiveCurve(
         kind=kind,
         ranks=ranks,
@@ -179,6 +184,21 @@ def test_the_measured_group_costs_what_was_measured_and_its_links_stay(
     assert own.solo_s == pytest.approx(curve.solo_s(size))
     assert own.latency_s == pytest.approx(curve.alpha_s)
     assert (own.weights, own.sms, own.bytes) == (model.weights, model.sms, model.bytes)
+
+
+@given(size=st.floats(1.0, 1e10), factors=st.lists(st.floats(0.3, 3.0), min_size=2, max_size=5))
+def test_corrections_are_met_between_and_beyond(size: float, factors: list[float]) -> None:
+    steps = tuple((8.0 * 100**i, factor) for i, factor in enumerate(factors))
+    plain, curve = _curve(), _curve(corrections=steps)
+    for at, factor in steps:
+        assert curve.solo_s(at) == pytest.approx(factor * plain.solo_s(at))
+    ratio = curve.solo_s(size) / plain.solo_s(size)
+    assert min(factors) - 1e-9 <= ratio <= max(factors) + 1e-9
+    assert curve.solo_s(1e14) == pytest.approx(factors[-1] * plain.solo_s(1e14))
+    seat, cluster = Seat(ranks=8, domains=1), build_cluster(load_scenario(SCENARIO))
+    step = Communication(cluster=cluster, curves=(curve,)).collective("all_reduce", size, seat)
+    assert step.solo_s == pytest.approx(curve.solo_s(size))
+    assert 0 < step.ceiling_bytes_per_s < float("inf")
 
 
 def test_other_groups_are_carried_by_the_model_and_other_kinds_are_not(tmp_path: Path) -> None:

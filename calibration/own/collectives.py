@@ -19,9 +19,13 @@ from ..readers.measured import MeasuredCollective
 
 SIZES = 4
 """Sizes that a curve of three constants needs at least."""
-_EVERY = 4  # one size in so many is held out
+_EVERY = 4  # one size in so many is held out in turn
 # Memory of one host: no process without a GPU hands more than that to another.
 _CPU_BYTES_PER_S = 1e12
+
+
+Points = Sequence[tuple[float, float]]
+"""(bytes, seconds)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +73,6 @@ def _own_curve(
         points=points,
     )
     fitted = fit_curve(sweep, replicas=replicas)
-    record = Provenance(
-        source=source,
-        points=len(points),
-        median_residual=fitted.median_residual,
-        p90_residual=fitted.p90_residual,
-    )
     curve = CollectiveCurve(
         kind=kind,
         ranks=ranks,
@@ -84,28 +82,59 @@ def _own_curve(
         bytes_per_s=fitted.bytes_per_s.value,
         low_bytes=points[0][0],
         high_bytes=points[-1][0],
-        provenance=_with_held_out(record, sweep),
+        provenance=Provenance(source=source, points=len(points)),
     )
-    return OwnCurve(fitted=fitted, curve=curve)
+    plain, corrected = (_held_out_errors(curve, sweep, corrects) for corrects in (False, True))
+    # Corrections follow steps of the library and the noise of single sizes alike: they must earn their place.
+    earned = bool(corrected) and float(np.median(corrected)) < float(np.median(plain))
+    if earned:
+        curve = replace(curve, corrections=_corrections(curve, points))
+    return OwnCurve(fitted=fitted, curve=_recorded(curve, points, corrected if earned else plain))
 
 
-def _with_held_out(record: Provenance, sweep: Sweep) -> Provenance:
-    """``record`` with the residual of every fourth size by a fit on the others."""
+def _recorded(curve: CollectiveCurve, points: Points, unseen: Sequence[float]) -> CollectiveCurve:
+    """``curve`` with its residuals over ``points`` and over sizes that a fit did not see."""
+    errors = [abs(curve.solo_s(size) / seconds - 1) for size, seconds in points]
+    record = replace(
+        curve.provenance,
+        median_residual=float(np.median(errors)),
+        p90_residual=float(np.quantile(errors, 0.9)),
+    )
+    if unseen:
+        record = replace(
+            record, held_out_median=float(np.median(unseen)), held_out_p90=float(np.quantile(unseen, 0.9))
+        )
+    return replace(curve, provenance=record)
+
+
+def _held_out_errors(curve: CollectiveCurve, sweep: Sweep, corrects: bool) -> list[float]:
+    """Errors of each inner size by a fit on the others, fold by fold; empty with too few sizes."""
     sizes = sorted({size for size, _ in sweep.points})
-    out = set(sizes[_EVERY // 2 :: _EVERY])
-    seen = tuple(point for point in sweep.points if point[0] not in out)
-    if len({size for size, _ in seen}) < SIZES or not out:
-        return record
-    rest = fit_curve(replace(sweep, points=seen), replicas=0)
-    alpha, gamma, rate = rest.alpha_s.value, rest.gamma_s.value, rest.bytes_per_s.value
-    errors = [
-        abs((alpha + gamma * size**0.5 + size / rate) / seconds - 1)
-        for size, seconds in sweep.points
-        if size in out
-    ]
-    return replace(
-        record, held_out_median=float(np.median(errors)), held_out_p90=float(np.quantile(errors, 0.9))
-    )
+    inner, errors = sizes[1:-1], []
+    if len(sizes) - len(inner[::_EVERY]) < SIZES + 1:
+        return []
+    for first in range(_EVERY):
+        out = set(inner[first::_EVERY])
+        seen = tuple(point for point in sweep.points if point[0] not in out)
+        rest = fit_curve(replace(sweep, points=seen), replicas=0)
+        found = replace(
+            curve,
+            alpha_s=rest.alpha_s.value,
+            gamma_s=rest.gamma_s.value,
+            bytes_per_s=rest.bytes_per_s.value,
+        )
+        if corrects:
+            found = replace(found, corrections=_corrections(found, seen))
+        errors += [abs(found.solo_s(size) / seconds - 1) for size, seconds in sweep.points if size in out]
+    return errors
+
+
+def _corrections(curve: CollectiveCurve, points: Points) -> tuple[tuple[float, float], ...]:
+    """Measured over the form at every size: the median where a size was measured several times."""
+    by_size: dict[float, list[float]] = {}
+    for size, seconds in points:
+        by_size.setdefault(size, []).append(seconds / curve.solo_s(size))
+    return tuple((size, float(np.median(ratios))) for size, ratios in sorted(by_size.items()))
 
 
 def _ceiling(gpu: str, kind: str, ranks: int) -> float:

@@ -116,6 +116,11 @@ def _collective(one: OwnCurve) -> dict[str, Any]:
         "sqrt_term_at_1MB": seconds_text(curve.gamma_s * root),
         "rate": rate_text(curve.bytes_per_s),
         "sizes": [f"{curve.low_bytes:.0f} B", f"{curve.high_bytes:.0f} B"],
+        **(
+            {"corrections": [[f"{size:.0f} B", by] for size, by in curve.corrections]}
+            if curve.corrections
+            else {}
+        ),
         "intervals": {
             "latency": [seconds_text(fitted.alpha_s.low), seconds_text(fitted.alpha_s.high)],
             "sqrt_term_at_1MB": [

@@ -6,6 +6,7 @@ not know which GPU the profile will be used for; that is in ``overlay``.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -133,9 +134,10 @@ class AttentionBlock(_Block):
 
 
 class CollectiveBlock(_Block):
-    """One collective of one group: ``latency + sqrt_term + bytes / rate``.
+    """One collective of one group: ``latency + sqrt_term + bytes / rate``, times the correction of its size.
 
     ``sqrt_term_at_1MB`` is what the part that grows with the square root of the size takes at 1 MB.
+    ``corrections`` are measured times over that form, where the library changes its algorithm.
     """
 
     kind: Literal[KINDS]  # type: ignore[valid-type]  # a tuple of names, which typing spells out
@@ -145,6 +147,9 @@ class CollectiveBlock(_Block):
     sqrt_term_at_1MB: Seconds  # noqa: N815 - the unit's own capitals
     rate: Rate
     sizes: tuple[Bytes, Bytes] = Field(description="smallest and largest measured size")
+    corrections: tuple[tuple[Bytes, Annotated[float, Field(gt=0)]], ...] = Field(
+        default=(), description="measured time over the form by size, ascending"
+    )
     intervals: Intervals = {}
     provenance: ProvenanceBlock
 
@@ -154,6 +159,9 @@ class CollectiveBlock(_Block):
             raise ValueError(f"ranks {self.ranks} do not divide over domains {self.domains} equally")
         if self.sizes[0] > self.sizes[1]:
             raise ValueError("sizes: the smallest stands first")
+        steps = [size for size, _ in self.corrections]
+        if any(a >= b for a, b in pairwise(steps)):
+            raise ValueError("corrections: each size stands once, the smallest first")
         return self
 
 

@@ -127,6 +127,7 @@ def collective_curves(own: models.ProfileFile) -> tuple[CollectiveCurve, ...]:
             low_bytes=block.sizes[0],
             high_bytes=block.sizes[1],
             provenance=_provenance(block.provenance),
+            corrections=block.corrections,
         )
         for block in own.collectives
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..scenario.models import MeasuredNetwork
 
 MESSAGE = "sendrecv"
+_MOST_LATENCY = 0.999  # of a measured time: bytes take some of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,12 @@ def _as_measured(model: Transfer, curve: CollectiveCurve, there: Transfer | None
 
     ``there``: the model's transfer of the measured group; None where the curve is of this very one.
     """
-    size = model.bytes
-    moving_s = curve.solo_s(size) - curve.alpha_s
+    size, whole_s = model.bytes, curve.solo_s(model.bytes)
+    # A correction may undercut the latency at small sizes.
+    latency_s = curve.alpha_s if curve.alpha_s < whole_s else _MOST_LATENCY * whole_s
     latency, rest = 1.0, 1.0
     if there is not None and there.latency_s > 0 and there.solo_s > there.latency_s:
         latency = model.latency_s / there.latency_s
         rest = (model.solo_s - model.latency_s) / (there.solo_s - there.latency_s)
-    return replace(model, latency_s=curve.alpha_s * latency, ceiling_bytes_per_s=size / (moving_s * rest))
+    moving_s = (whole_s - latency_s) * rest
+    return replace(model, latency_s=latency_s * latency, ceiling_bytes_per_s=size / moving_s)
