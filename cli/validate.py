@@ -22,6 +22,10 @@ def validate(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")
     ] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE.svg", help="Draw predicted over measured times of each source."),
+    ] = None,
     nccl: Annotated[bool, typer.Option("--nccl", help="The files are logs of nccl-tests.")] = False,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="The files are of measured kernels (kind: kernels).")
@@ -40,8 +44,13 @@ def validate(
     the time of every size in logs of nccl-tests; with --kernels, of every measured kernel.
     """
     output_file("--markdown", markdown, (".md",), files)
+    output_file("--svg", svg, (".svg",), files)
     if nccl and kernels:
         raise ValueError("--nccl and --kernels: the files are of one kind; give one of both")
+    if svg and nccl:
+        raise ValueError("--svg draws step times; stepsim collective --log draws a collective beside a log")
+    if svg and kernels:
+        raise ValueError("--svg draws step times; stepsim calibrate report --points draws kernels")
     if leave_out and not (nccl or kernels):
         raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
     if kernels:
@@ -63,6 +72,10 @@ def validate(
         from ..sim.validation.accuracy_page import accuracy_markdown
 
         markdown.write_text(accuracy_markdown(report), encoding="utf-8")
+    if svg:
+        from ..sim.validation.scatter import scatter_svg
+
+        svg.write_text(scatter_svg(report), encoding="utf-8")
     clear_status()
     if as_json:
         echo_json(report_document(report))
@@ -72,6 +85,8 @@ def validate(
         print_report(report, console())
     if markdown:
         wrote("page", markdown)
+    if svg:
+        wrote("picture", svg)
 
 
 def _show_progress(done: int, total: int) -> None:

@@ -63,6 +63,14 @@ class RegularTopology:
             return replace(self, network=self.network.as_trunks())
         return self
 
+    def trunk_of(self, link: int) -> tuple[int, int]:
+        """The link of ``as_trunks`` that stands for a link between switches, and how many it stands for."""
+        family = int(self.links.family_of(np.array([link]))[0])
+        if not isinstance(self.network, Tiers | Torus) or family < _HOST_FAMILIES:
+            return link, 1
+        local, cables = self.network.trunk_of(family - _HOST_FAMILIES, int(link - self.links.first[family]))
+        return int(self.as_trunks().links.first[family]) + local, cables
+
     @property
     def gpus(self) -> int:
         """GPUs that routes may name: those of a published cluster, else those of the job."""

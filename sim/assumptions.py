@@ -9,6 +9,7 @@ from ..kernels.cost import in_range
 from ..kernels.kernel import Attention, Gemm, Kernel
 from .report.result import Assumption
 from .step.communication import Asked, nearest_curve
+from .step.layers.routing import dropped_share, rank_loads
 
 if TYPE_CHECKING:
     from ..hardware.profile import GpuProfile, Provenance
@@ -42,6 +43,7 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
     found += _network(plan)
     found += _own_collectives(plan)
+    found += _router(plan)
     found.append(
         Assumption(
             text="ranks that differ only in their tp or dp coordinate do the same at the same time",
@@ -49,6 +51,20 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
         )
     )
     return tuple(found)
+
+
+def _router(plan: Plan) -> list[Assumption]:
+    """How even it is, and what a capacity drops."""
+    scenario = plan.scenario
+    if scenario.model.moe is None:
+        return []
+    routing, loads = scenario.training.routing, rank_loads(scenario)
+    dropped = dropped_share(scenario)
+    text = f"the busiest rank's experts get {max(loads):.3g} times the mean"
+    if scenario.model.moe.capacity_factor is not None:
+        text = f"experts are padded to their capacity; {dropped:.1%} of the copies of tokens are dropped"
+    source = routing if isinstance(routing, str) else routing.file or f"Zipf, exponent {routing.exponent}"
+    return [Assumption(text=text, source=f"training.routing: {source}")]
 
 
 def _curve(name: str, provenance: Provenance, kernels: Iterable[Kernel], profile: GpuProfile) -> Assumption:

@@ -211,7 +211,7 @@ BROKEN = {
     ),
     "block of several ranks": (
         _set("blocks", "layer", 1, "communicator", value="world"),
-        "block 'layer', op 1 (tp sum): communicator 'world' joins classes; a block is one rank's own",
+        "communicator 'world': blocks of class 1 call it in other places than those of class 0",
     ),
     "host waits in a block": (
         _set("blocks", "layer", 1, "host_sync", value=True),

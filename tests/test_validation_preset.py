@@ -27,7 +27,7 @@ SOFTWARE = build(Case, case_document()).software
         ("Megatron-LM core (TE 2.11, torch 2.10)", 2026, "megatron-core-2025"),
         ("Megatron-Core r0.8.0", 2024, "megatron-core-2024"),
         ("Megatron core (DeepEP dispatcher)", 2025, "megatron-core-2025"),
-        ("Megatron-Bridge / Megatron core 26.04.01", 2026, "megatron-bridge-2025"),
+        ("Megatron-Bridge / Megatron core 26.04.01", 2026, "megatron-bridge-2026"),
         ("NeMo / Megatron core", 2023, "megatron-core-2024"),
         ("NeMo / Megatron core", 2024, "megatron-core-2024"),
         ("NeMo / Megatron core", 2025, "nemo-2025"),
@@ -108,3 +108,13 @@ def test_all_that_a_case_may_set_are_fields_of_the_software() -> None:
 def test_nanotron_alone_prints_the_memory_of_rank_0() -> None:
     assert reports_first_rank(replace(SOFTWARE, framework="nanotron", year=2024))
     assert not reports_first_rank(SOFTWARE)
+
+
+def test_the_dispatcher_is_what_the_framework_says() -> None:
+    for framework, dispatcher in (
+        ("Megatron core (DeepEP dispatcher)", "deepep"),
+        ("Megatron core (A2A dispatcher)", "alltoall"),
+        ("Megatron core", None),
+    ):
+        document = software_document(replace(SOFTWARE, framework=framework, year=2025))
+        assert document.get("moe_dispatcher") == dispatcher

@@ -62,6 +62,13 @@ class Tiers:
         cores = min(1, self.cores_per_group)
         return replace(self, spines_per_pod=min(1, self.spines_per_pod), cores_per_group=cores, trunked=True)
 
+    def trunk_of(self, family: int, local: int) -> tuple[int, int]:
+        """The trunk (its number in the same family of ``as_trunks``) of a cable, and how many it holds."""
+        if family in (UP, DOWN):
+            return local // (self.uplinks * self.spines_per_pod), self.uplinks * self.spines_per_pod
+        cables = self.spines_per_pod * self.cores_per_group * self.core_cables
+        return local // cables, cables
+
     def trunk_end(self, name: str) -> str:
         """The vertex of ``as_trunks`` that stands for one named as ``spine 5``."""
         kind, _, number = name.partition(" ")

@@ -43,6 +43,11 @@ class Torus:
         """One link for all parallel cables of a side, which an even spread loads alike."""
         return replace(self, trunked=True)
 
+    def trunk_of(self, family: int, local: int) -> tuple[int, int]:
+        """The trunk (its number in the same family of ``as_trunks``) of a cable, and how many it holds."""
+        del family  # every side has as many
+        return local // self.cables, self.cables
+
     @property
     def nodes(self) -> int:
         return prod(self.size)

@@ -57,7 +57,10 @@ def _work(record: Record, r: int, i: int, op: Op, seconds: float, time: RankTime
         time.busy_s += seconds
     if isinstance(op.work, Segment):
         for name, part in segment_parts(record, r, i).items():
-            if name in AXES:
+            if name == "peers":
+                time.bubble_s += part
+                time.busy_s -= part if op.action else 0.0
+            elif name in AXES:
                 time.expose(name, part)
             else:
                 time.add(name, part)
@@ -82,7 +85,7 @@ def _piece_parts(piece: Piece) -> dict[str, float]:
     if isinstance(piece, Stretch):
         return total(run.parts for run in piece.run.runs[: piece.count])
     at = min(piece.start) if piece.start else 0.0
-    return block_parts(piece.ops, piece.start, piece.end, at)
+    return block_parts(piece.ops, (piece.start, piece.begin, piece.end), at)
 
 
 def _idle(record: Record, r: int, op: Op, i: int, free: float, start: float, time: RankTime) -> None:
@@ -144,13 +147,13 @@ def iter_spans(record: Record) -> Iterator[Span]:
 
 def _piece_spans(r: int, action: str, piece: Piece) -> Iterator[Span]:
     if not isinstance(piece, Stretch):
-        for op, start, end in zip(piece.ops, piece.start, piece.end, strict=True):
-            yield _span(r, op, start, end, action)
+        for op, begin, end in zip(piece.ops, piece.begin, piece.end, strict=True):
+            yield _span(r, op, begin, end, action)
         return
-    for run, offset in zip(piece.run.runs[: piece.count], piece.run.offsets, strict=False):
-        at = piece.at + offset
-        for op, start, end in zip(run.block.ops, run.start, run.end, strict=True):
-            yield _span(r, op, at + start, at + end, action)
+    for run, base in zip(piece.run.runs[: piece.count], piece.run.bases, strict=False):
+        at = piece.at + base
+        for op, begin, end in zip(run.block.ops, run.begin, run.end, strict=True):
+            yield _span(r, op, at + begin, at + end, action)
 
 
 def _span(r: int, op: Op, start: float, end: float, action: str) -> Span:

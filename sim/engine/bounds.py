@@ -24,7 +24,13 @@ def bounds(record: Record, counts: Sequence[int]) -> tuple[Bound, ...]:
         found[axis, link] = found.get((axis, link), 0.0) + seconds / sum(counts)
 
     axes: dict[str | None, str] = {None: "pp"}
+    called = {
+        shared: own for binding in record.programs.bindings for own, shared in binding.communicators.items()
+    }
+    run_by: dict[int, tuple[Program, int]] = {}  # classes share programs
     for program, count in zip(record.programs.classes, counts, strict=True):
+        run_by[id(program)] = program, run_by.get(id(program), (program, 0))[1] + count
+    for program, count in run_by.values():
         for op, times in _every_op(program):
             if isinstance(op.work, Collective):
                 axes[op.work.communicator] = op.category
@@ -34,7 +40,7 @@ def bounds(record: Record, counts: Sequence[int]) -> tuple[Bound, ...]:
                     add(op.category, transfer.binding or "its own pace", times * count * at_ceiling_s)
     for slowed in record.slowed:
         for sender, _ in slowed.ends:
-            axis, count = axes[slowed.between], counts[sender]
+            axis, count = axes[called.get(slowed.between or "", slowed.between)], counts[sender]
             add(axis, _tier(slowed), count * slowed.seconds)
             add(axis, slowed.binding or "its own pace", -count * slowed.bytes / slowed.ceiling)
     least = 1e-9 * max(found.values(), default=0.0)

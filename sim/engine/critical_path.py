@@ -15,6 +15,7 @@ NAMES = {
     "attention": "attention",
     "memory-bound": "memory-bound kernels",
     "fixed": "step overhead",
+    "peers": "slower peers",
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import simpy
 
 from ..network.sharing import Demand, Link, alone, max_min_rates
+from .signal import Signal
 from .slowed import Slowed, binding
 
 AFTER_ALL = 2  # SimPy runs priorities 0 (urgent) and 1 (normal) of an instant first
@@ -24,12 +25,16 @@ class Flow:
 
     demand: Demand
     left: float
-    done: simpy.Event
+    done: Signal
     value: Any
     since: float
     rate: float = 0.0
     version: int = 0
     bound: Link | None = None  # what holds it below its ceiling
+
+
+Begins = Callable[[float, Demand, Signal, Any], None]
+"""Begins to move payload bytes: ``Flows.start``, or whoever has more to do then."""
 
 
 def call_at_end(event: simpy.Event, callback: Callable[[Any], None]) -> None:
@@ -46,6 +51,8 @@ class Flows:
         self._capacity = capacity
         self._flows: dict[int, Flow] = {}
         self._on_link: dict[Link, dict[int, None]] = {}
+        self._alone: dict[Link, int] = {}
+        self._rates: dict[int, tuple[Demand, float, Link | None]] = {}
         self._dirty: dict[int, None] = {}
         self._count = 0
         self._settling = False
@@ -55,25 +62,71 @@ class Flows:
 
     def on(self, link: Link) -> bool:
         """Whether a flow is on ``link``."""
+        number = self._alone.get(link)
+        if number is not None and self._flows[number].since <= self._env.now:
+            return True
         return bool(self._on_link.get(link))
 
-    def start(self, payload_bytes: float, demand: Demand, done: simpy.Event, value: Any = None) -> None:
-        """Begin moving ``payload_bytes``; ``done`` fires with ``value`` when they have arrived."""
+    def later(self, latency_s: float, payload_bytes: float, demand: Demand, done: Signal, value: Any) -> bool:
+        """Begin moving after a latency, if the links are free: it only has an end, until somebody begins or
+        is to be told of flows on one of them. Else nothing, and False.
+        """
+        links = [link for link, _ in demand.weights]
+        if self.watch is not None or any(self._on_link.get(link) or link in self._alone for link in links):
+            return False
+        number, self._count = self._count, self._count + 1
+        rate, bound = self._solo(demand)
+        begins = self._env.now + latency_s
+        self._flows[number] = Flow(demand, payload_bytes, done, value, begins, rate, bound=bound)
+        self._alone |= dict.fromkeys(links, number)
+        call_at_end(self._env.timeout(latency_s + payload_bytes / rate, value=(number, 0)), self._end)
+        return True
+
+    def tell(self, link: Link, begins: Begins) -> None:
+        """A flow that is to begin on ``link`` goes through ``begins`` when it does."""
+        number = self._alone.get(link)
+        if number is not None and self._flows[number].since > self._env.now:
+            self._joined(number, begins)
+
+    def _joined(self, number: int, begins: Begins) -> None:
+        """Somebody begins on a link of a flow that had its links to itself."""
+        flow = self._flows[number]
+        for link, _ in flow.demand.weights:
+            del self._alone[link]
+        if flow.since <= self._env.now:
+            for link, _ in flow.demand.weights:
+                self._on_link.setdefault(link, {})[number] = None
+            return
+        del self._flows[number]  # it has not begun: as if it had been told when it does
+        latency = self._env.timeout(flow.since - self._env.now)
+        call_at_end(latency, lambda _: begins(flow.left, flow.demand, flow.done, flow.value))
+
+    def start(self, payload_bytes: float, demand: Demand, done: Signal, value: Any = None) -> None:
+        """Begin moving ``payload_bytes``; ``done`` happens with ``value`` when they have arrived."""
         if payload_bytes <= 0:
-            done.succeed(value)
+            done.happen(value)
             return
         number, self._count = self._count, self._count + 1
         self._flows[number] = flow = Flow(demand, payload_bytes, done, value, self._env.now)
         shares = False
         for link, _ in demand.weights:
+            if link in self._alone:
+                self._joined(self._alone[link], self.start)
             on_link = self._on_link.setdefault(link, {})
             shares = shares or bool(on_link)
             on_link[number] = None
         if shares:
             self._touch(number)
         else:  # alone: whoever joins later makes it settle
+            self._set_rate(number, flow, *self._solo(demand))
+
+    def _solo(self, demand: Demand) -> tuple[float, Link | None]:
+        """The rate of a flow that has its links to itself, and what holds it."""
+        known = self._rates.get(id(demand))
+        if known is None:
             rate = alone(demand, self._capacity)
-            self._set_rate(number, flow, rate, binding(demand, rate, (), self._capacity))
+            known = self._rates[id(demand)] = demand, rate, binding(demand, rate, (), self._capacity)
+        return known[1:]
 
     def _touch(self, number: int) -> None:
         self._dirty[number] = None
@@ -143,8 +196,11 @@ class Flows:
         if flow.bound is not None:
             self.slowed.add(flow.demand, flow.bound, self._env.now - flow.since, flow.rate)
         for link, _ in flow.demand.weights:
+            if self._alone.get(link) == number:
+                del self._alone[link]
+                continue
             neighbours = self._on_link[link]
             del neighbours[number]
             for other in neighbours:
                 self._touch(other)
-        flow.done.succeed(flow.value)
+        flow.done.happen(flow.value)

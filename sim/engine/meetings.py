@@ -14,10 +14,12 @@ import simpy
 
 from ..network.sharing import Demand, Link
 from ..network.transfer import Transfer, link_names
-from ..program.program import Part, Programs
+from ..program.program import Collective, Part, Programs
 from .flows import Flows, call_at_end
 from .ranks import Rank
 from .record import SlowedBy
+from .scope import Left
+from .signal import Signal
 
 Ends = tuple[tuple[int, int], ...]
 """(sending, receiving) classes of a communication."""
@@ -33,7 +35,7 @@ Source = tuple[int, int]
 class Meeting:
     """A collective or message that gathers its members; ``done`` tells when it began, and its Source."""
 
-    done: simpy.Event
+    done: Signal = field(default_factory=Signal)
     arrived: int = 0
 
 
@@ -47,96 +49,115 @@ class Meetings:
     flows: Flows
     _open: dict[tuple[Any, ...], Meeting] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)
-    _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand, list[tuple[Rank, str]]]] = field(
-        default_factory=dict
-    )
+    _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand]] = field(default_factory=dict)
 
-    def call(self, communicator: str, transfer: Transfer, place: Source) -> simpy.Event:
-        """Class and op at ``place`` reach a collective that joins classes; its end."""
-        members, r = self.programs.communicators[communicator], place[0]
-        number = self._calls[r, communicator] = self._calls.get((r, communicator), -1) + 1
-        meeting = self._meeting((communicator, number))
+    def reach(
+        self, work: Collective, place: Source, tag: tuple[int, ...] | None, left: Left | None
+    ) -> Signal:
+        """Class and op at ``place`` reach a collective; its end.
+
+        Calls of blocks meet by their ``tag`` and op, which are the same on all classes, those of programs
+        (None) by their number. ``left`` where it has begun before, which all members tell alike.
+        """
+        r, i = place
+        communicator = self.programs.joins(r, work.communicator)
+        if communicator is None:  # of the class's own ranks, which are equal and never wait for one another
+            done = Signal()
+            own = self.programs.binding(r).communicators.get(work.communicator, work.communicator)
+            self.launch(done, work.transfer, ((r, r),), place, own, left)
+            return done
+        if tag is None:
+            number = self._calls[r, communicator] = self._calls.get((r, communicator), -1) + 1
+            key: tuple[Any, ...] = (communicator, number)
+        else:
+            key = (communicator, *tag, i)
+        members = self.programs.communicators[communicator]
+        meeting = self._meeting(key)
         meeting.arrived += 1
         if meeting.arrived == len(members):
-            self.launch(meeting.done, transfer, tuple((m, m) for m in members), place, communicator)
+            del self._open[key]
+            self.launch(
+                meeting.done, work.transfer, tuple((m, m) for m in members), place, communicator, left
+            )
         return meeting.done
 
-    def post(self, part: Part, place: Source) -> simpy.Event:
+    def post(self, part: Part, place: Source) -> Signal:
         """One end of a message is posted; its end."""
         r = place[0]
-        ends = (r, part.peer) if part.send else (part.peer, r)
-        meeting = self._meeting((*ends, part.tag))
+        peer = self.ranks[r].peers.get(part.peer, part.peer)
+        ends = (r, peer) if part.send else (peer, r)
+        key = (*ends, part.tag)
+        meeting = self._meeting(key)
         meeting.arrived += 1
         if meeting.arrived == 2:
+            del self._open[key]
             self.launch(meeting.done, part.transfer, (ends,), place, None)
         return meeting.done
 
     def launch(
         self,
-        done: simpy.Event,
+        done: Signal,
         transfer: Transfer,
         ends: Ends,
         source: Source,
         between: Between,
-        left: tuple[float, float] | None = None,
+        left: Left | None = None,
     ) -> None:
         """Latency, then the payload, then ``done``; ``left`` of both, where it has begun before."""
         value = (self.env.now, source)
         latency_s, payload = left or (transfer.latency_s, transfer.bytes)
-        if not latency_s:
-            self._move(done, transfer, payload, (ends, between), value)
+        if not payload:
+            call_at_end(self.env.timeout(latency_s), lambda _: done.happen(value))
             return
-        latency = self.env.timeout(latency_s)
-        call_at_end(latency, lambda _: self._move(done, transfer, payload, (ends, between), value))
+        demand = self._demand(transfer, ends, between)
+        if not latency_s:
+            self.move(payload, demand, done, value)
+        elif self._closed(demand) or not self.flows.later(latency_s, payload, demand, done, value):
+            call_at_end(self.env.timeout(latency_s), lambda _: self.move(payload, demand, done, value))
+
+    def move(self, payload: float, demand: Demand, done: Signal, value: Any) -> None:
+        """The payload begins to move; segments whose links it shares open."""
+        for rank in self._closed(demand):
+            rank.open()
+        self.flows.start(payload, demand, done, value)
+
+    def _closed(self, demand: Demand) -> list[Rank]:
+        """Ranks with a segment that runs as a whole and uses a link of ``demand``."""
+        found = []
+        for link, _ in demand.weights:
+            if isinstance(link, tuple):  # a rank's own; segments that cross the fabric never run as a whole
+                rank = self.ranks[link[0]]
+                if rank.closed is not None and link[1] in rank.closed_links:
+                    found.append(rank)
+        return found
 
     def _meeting(self, key: tuple[Any, ...]) -> Meeting:
         if key not in self._open:
-            self._open[key] = Meeting(self.env.event())
+            self._open[key] = Meeting()
         return self._open[key]
 
-    def _move(
-        self,
-        done: simpy.Event,
-        transfer: Transfer,
-        payload: float,
-        members: tuple[Ends, Between],
-        value: Any,
-    ) -> None:
-        if not payload:
-            done.succeed(value)
-            return
-        _, demand, used = self._demand(transfer, *members)
-        for rank, link in used:
-            if rank.closed is not None and link in rank.closed_links:
-                rank.open()
-        self.flows.start(payload, demand, done, value)
-
-    def _demand(
-        self, transfer: Transfer, ends: Ends, between: Between
-    ) -> tuple[Transfer, Demand, list[tuple[Rank, str]]]:
-        """Its demand, and the links in question; kept with the transfer, whose identity is the key."""
+    def _demand(self, transfer: Transfer, ends: Ends, between: Between) -> Demand:
+        """Its demand, kept with the transfer, whose identity is the key."""
         key = (id(transfer), ends, between)
         if key not in self._demands:
             weights: dict[Link, float] = {}
-            used = []
             for sender, receiver in ends:
                 for name, weight in transfer.weights:
                     for link in link_names(name):
                         r = sender if link.endswith(".out") else receiver
                         weights[r, link] = weights.get((r, link), 0.0) + weight
-                        used.append((self.ranks[r], link))
             # Fair in bytes through a member's busiest port: a link of the fabric may be many cables.
             heaviest = max(weights.values(), default=0.0)
             weights |= self._fabric(transfer, ends, between)
             demand = Demand(transfer.ceiling_bytes_per_s, tuple(weights.items()), heaviest)
-            self._demands[key] = (transfer, demand, used)
-        return self._demands[key]
+            self._demands[key] = transfer, demand
+        return self._demands[key][1]
 
     def slowed(self) -> list[SlowedBy]:
         """What shared links did to whom."""
         known = {
             id(demand): (between, ends, transfer.ceiling_bytes_per_s, transfer.binding)
-            for (_, ends, between), (transfer, demand, _) in self._demands.items()
+            for (_, ends, between), (transfer, demand) in self._demands.items()
         }
         return [
             SlowedBy(*known[number], link, sums.seconds, sums.bytes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import simpy
 
-from ..program.program import Compute
+from ..program.program import Compute, Programs
+from .signal import Signal
 
 
 @dataclass(slots=True)
@@ -15,12 +17,17 @@ class Rank:
     """``running`` are processes of kernels. ``closed`` is the process of a segment that runs as a whole,
     which uses ``closed_links``.
 
+    ``slow`` and ``peers`` are its binding: how slow its kernels are, and what its program's names of classes
+    stand for.
+
     ``awaited`` holds, by segment and stream, who waits for the last op of that segment on that stream;
     ``passed`` the streams on which the segment in progress, number ``segment``, is known to be done.
     """
 
     sms: int
     corun_slowdown: float
+    slow: float = 1.0
+    peers: Mapping[int, int] = field(default_factory=dict)
     held_sms: int = 0
     moving: int = 0
     running: dict[simpy.Process, None] = field(default_factory=dict)
@@ -28,7 +35,7 @@ class Rank:
     closed_links: AbstractSet[str] = frozenset()
     segment: int = -1
     passed: set[str] = field(default_factory=set)
-    awaited: dict[tuple[int, str], simpy.Event] = field(default_factory=dict)
+    awaited: dict[tuple[int, str], Signal] = field(default_factory=dict)
 
     def speed(self, work: Compute) -> float:
         """Fraction of its solo speed at which a kernel runs beside the communication of its rank."""
@@ -56,9 +63,20 @@ class Rank:
             process, self.closed = self.closed, None
             process.interrupt()
 
+    def open_if(self, process: simpy.Process) -> None:
+        """Interrupt the segment that runs as a whole, if it is that of ``process``."""
+        if self.closed is process:
+            self.open()
+
     def ended_on(self, segment: int, stream: str) -> None:
         """The last op of a segment on a stream has ended."""
         self.passed.add(stream)
-        event = self.awaited.pop((segment, stream), None)
-        if event is not None:
-            event.succeed()
+        signal = self.awaited.pop((segment, stream), None)
+        if signal is not None:
+            signal.happen()
+
+
+def ranks_of(programs: Programs) -> list[Rank]:
+    """A rank of each class, with nothing going on."""
+    bindings = [programs.binding(r) for r in range(len(programs.classes))]
+    return [Rank(programs.sms, programs.corun_slowdown, b.slow, b.peers) for b in bindings]

@@ -13,7 +13,7 @@ from .scope import Scope, Times
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Blocks that ran as a whole: the first ``count`` of ``run``, which began at ``at``."""
+    """Blocks that ran as a whole: the first ``count`` of ``run``, whose times count from ``at``."""
 
     run: SegmentRun
     at: float

@@ -14,16 +14,17 @@ from typing import Any
 import simpy
 
 from ..network.sharing import Link
-from ..program.program import UNORDERED, Collective, Compute, Exchange, Programs, Segment
-from .blocks import Beside, Rates, Runs
+from ..program.program import Collective, Compute, Exchange, Programs, Segment
+from .chain import Chain, is_chain
 from .collection import collection_paused
-from .flows import Flows
+from .flows import Flows, call_at_end
+from .groups import Groups
 from .meetings import Meetings
-from .ranks import Rank
+from .ranks import ranks_of
 from .record import Record
-from .scope import Left, Scope, program_scope
+from .runs import Arrivals, Runs, Times
+from .scope import WAITS, Layout, Left, Scope, layout_of, program_scope
 from .segments import Segments
-from .unordered import Unordered
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -33,57 +34,86 @@ def replay(programs: Programs, *, host: bool = True) -> Record:
 
     Raises RuntimeError naming the ops that wait for ever when the programs deadlock.
     """
-    return _Replay(programs, 0.0 if host else None).run()
+    one = _Replay(programs)
+    one.start([0.0 if host else None] * len(programs.classes))
+    one.record.close(one.events())
+    one.record.slowed = one.meetings.slowed()
+    return one.record
 
 
-def _solo(programs: Programs, lead_s: float, beside: Beside) -> tuple[list[float], list[float], list[Rates]]:
-    """Start, end and rates of the ops of one block (blocks.py, ``Solo``)."""
-    ops = programs.classes[0].ops
-    ahead = math.isinf(lead_s)
-    alone = _Replay(programs, None if ahead or not ops else -lead_s - ops[0].host_s)
-    alone.ranks[0].held_sms, alone.ranks[0].moving = beside
-    rates: list[list[tuple[float, float]]] = [[] for _ in ops]
-    alone.rates = rates
-    alone.flows.watch = lambda place, now, rate: rates[place[1]].append((now, rate))
-    record = alone.run()
-    return record.start[0], record.end[0], list(rates)  # type: ignore[return-value]  # all have ended
+def _together(programs: Programs, arrivals: Arrivals) -> list[Times]:
+    """Start, begin, end and rates of the ops of blocks (runs.py, ``Together``)."""
+    one = _Replay(programs)
+    rates: list[list[list[tuple[float, float]]]] = [[[] for _ in p.ops] for p in programs.classes]
+    one.rates = rates
+    one.flows.watch = lambda place, now, rate: rates[place[0]][place[1]].append((now, rate))
+    issued: list[float | None] = []
+    for program, rank, arrival in zip(programs.classes, one.ranks, arrivals, strict=True):
+        rank.held_sms, rank.moving = arrival.beside
+        ahead = math.isinf(arrival.lead_s) or not program.ops
+        issued.append(None if ahead else arrival.at - arrival.lead_s - program.ops[0].host_s)
+    one.start(issued, [arrival.at for arrival in arrivals], tag=())
+    one.events()
+    found: list[Times] = []
+    for r, own in enumerate(rates):
+        for i, source in enumerate(one.record.source[r]):
+            if source is not None:  # of a collective of several classes, kept by whoever came last
+                own[i] = rates[source[0]][source[1]]
+        start, begin, end, _ = one.record.of_class(r)
+        begun = [b if e is not None else None for b, e in zip(begin, end, strict=True)]  # all that has ended
+        found.append((_known(start), _known(begun), _known(end), list(own)))
+    return found
+
+
+def _known(times: Sequence[float | None]) -> list[float]:
+    return [math.inf if t is None else t for t in times]
 
 
 class _Replay:
-    def __init__(self, programs: Programs, issued_at: float | None) -> None:
+    def __init__(self, programs: Programs) -> None:
         self.env = simpy.Environment()
         self.programs = programs
-        self.issued_at = issued_at
         capacity: dict[Link, float] = {
             (r, name): rate for r, links in enumerate(programs.links) for name, rate in links.items()
         }
         capacity.update(programs.paths.capacity.items())
         self.flows = Flows(self.env, capacity)
-        self.ranks = [Rank(programs.sms, programs.corun_slowdown) for _ in programs.classes]
+        self.ranks = ranks_of(programs)
         self.record = Record.empty(programs)
         self.meetings = Meetings(self.env, programs, self.ranks, self.flows)
-        runs = Runs(programs, _solo)
-        self.segments = Segments(self.env, self.ranks, self.flows, runs, self.record, self._stream)
-        self.rates: list[list[tuple[float, float]]] | None = None  # of kernels, by op, where they are wanted
+        runs, groups = Runs(programs, _together), Groups(programs)
+        self.segments = Segments(
+            self.env, self.ranks, self.flows, self.meetings, groups, runs, self.record, self._stream
+        )
+        self.rates: list[list[list[tuple[float, float]]]] | None = None  # of kernels, where they are wanted
 
-    def run(self) -> Record:
+    def start(
+        self,
+        issued_at: Sequence[float | None],
+        at: Sequence[float] | None = None,
+        tag: tuple[int, ...] | None = None,
+    ) -> None:
+        """Start all streams of classes, ``at`` given times (infinite: not at all)."""
+        layouts: dict[int, Layout] = {}
         for r, program in enumerate(self.programs.classes):
-            scope = program_scope(program, r, self.record.of_class(r), issued_at=self.issued_at)
-            streams: dict[str, list[int]] = {}
-            for i, op in enumerate(program.ops):
-                if op.stream == UNORDERED and isinstance(op.work, Exchange):
-                    Unordered(self.env, scope, i, self._post).start()
-                elif op.stream == UNORDERED:
-                    self.env.process(self._stream(scope, [i]))
+            if at is not None and at[r] == math.inf:
+                continue
+            layout = layouts.get(id(program)) or layouts.setdefault(id(program), layout_of(program))
+            scope = program_scope(program, layout, r, self.record.of_class(r), issued_at=issued_at[r])
+            scope.tag = tag
+            for row in (*layout.rows, *((i,) for i in layout.free)):
+                late_s = at[r] if at is not None else 0.0
+                if not is_chain(program.ops, row):
+                    self.env.process(self._stream(scope, row, late_s))
+                    continue
+                chain = Chain(self.env, self.ranks[r], self.meetings, self.segments, scope, row)
+                if late_s > 0:
+                    call_at_end(self.env.timeout(late_s), chain.start)
                 else:
-                    streams.setdefault(op.stream, []).append(i)
-            for indices in streams.values():
-                self.env.process(self._stream(scope, indices))
-        self.record.close(self._all_events())
-        self.record.slowed = self.meetings.slowed()
-        return self.record
+                    chain.go()
 
-    def _all_events(self) -> int:
+    def events(self) -> int:
+        """Run to the end; how many events that took."""
         events, step = 0, self.env.step
         with collection_paused():
             try:
@@ -95,8 +125,10 @@ class _Replay:
 
     # One stream ------------------------------------------------------------------------------
 
-    def _stream(self, scope: Scope, indices: Sequence[int]) -> Process:
+    def _stream(self, scope: Scope, indices: Sequence[int], late_s: float = 0.0) -> Process:
         env, ops, start, end = self.env, scope.ops, scope.start, scope.end
+        if late_s > 0:
+            yield env.timeout(late_s)
         for i in indices:
             op, left = ops[i], None
             if scope.left and i in scope.left:
@@ -104,15 +136,17 @@ class _Replay:
             else:
                 for dependency in op.after:
                     if end[dependency] is None:
-                        yield scope.ended(dependency, env)
+                        yield scope.ended(dependency).event(env)
                 if scope.issued_at is not None:
                     sync = scope.issue[i][0]
                     if sync >= 0 and end[sync] is None:
-                        yield scope.ended(sync, env)
+                        yield scope.ended(sync).event(env)
                     if not isinstance(op.work, Segment) and scope.issued(i) > env.now:
                         yield env.timeout(scope.issued(i) - env.now)
                 if i in scope.behind:
-                    yield from self.segments.behind(scope, scope.behind[i], op.stream)
+                    passed = self.segments.behind(scope, scope.behind[i], op.stream)
+                    if passed is not None:
+                        yield passed.event(env)
                 start[i] = scope.begin[i] = env.now
             work = op.work
             if isinstance(work, Segment):
@@ -129,13 +163,13 @@ class _Replay:
 
     def _compute(self, scope: Scope, i: int, work: Compute, begun: Left | None) -> Process:
         env, rank = self.env, self.ranks[scope.r]
-        left = work.seconds if begun is None else max(0.0, begun[1])
+        left = work.seconds * rank.slow if begun is None else max(0.0, begun[1])
         process = env.active_process
         assert process is not None
         while True:
             rate, since = rank.speed(work), env.now
             if self.rates is not None:
-                self.rates[i].append((since, rate))
+                self.rates[scope.r][i].append((since, rate))
             rank.running[process] = None
             try:
                 yield env.timeout(left / rate)
@@ -147,23 +181,19 @@ class _Replay:
     def _collective(self, scope: Scope, i: int, work: Collective, left: Left | None) -> Process:
         rank, r, transfer = self.ranks[scope.r], scope.r, work.transfer
         rank.hold(transfer.sms, 1)
-        if work.communicator in self.programs.communicators:
-            done = self.meetings.call(work.communicator, transfer, (r, i))
-        else:  # of the class's own ranks, which are equal and so never wait for one another
-            done = self.env.event()
-            self.meetings.launch(done, transfer, ((r, r),), (r, i), work.communicator, left)
-        yield done
+        if left is WAITS:
+            left = None
+        done = self.meetings.reach(work, (r, i), scope.tag, left)
+        if not done.happened:
+            yield done.event(self.env)
         rank.hold(-transfer.sms, -1)
         if left is None:
             value: Any = done.value
             scope.begin[i], scope.source[i] = value
 
     def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
-        posted = self._post(scope, i, work)
+        posted = [self.meetings.post(part, (scope.r, i)) for part in work.parts]
         for done in posted:
-            if not done.processed:
-                yield done
+            if not done.happened:
+                yield done.event(self.env)
         scope.begun(i, posted)
-
-    def _post(self, scope: Scope, i: int, work: Exchange) -> list[simpy.Event]:
-        return [self.meetings.post(part, (scope.r, i)) for part in work.parts]

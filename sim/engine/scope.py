@@ -5,14 +5,14 @@ Knows what each op waits for besides its stream: other ops, the host, segments t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import simpy
-
 from ..program.program import UNORDERED, Block, Op, Program, Segment
+from .signal import Signal
 
 if TYPE_CHECKING:
     from .blocks import BlockRun
@@ -23,6 +23,9 @@ Times = tuple[list[Any], list[Any], list[Any], list[tuple[int, int] | None]]
 Left = tuple[float, float]
 """What an op in progress has before it: seconds of latency, then seconds of work or bytes of payload."""
 
+WAITS: Left = (math.inf, math.inf)
+"""A collective that waits for its other members has everything before it."""
+
 
 @dataclass(slots=True)
 class Scope:
@@ -32,6 +35,7 @@ class Scope:
     from there, or from ``issued_at``, until it is issued; where ``issued_at`` is None, nothing waits for the
     host. ``behind`` names for ops that follow blocks on their stream the segment of these, ``before`` for
     segments the ops that come before them on the streams of their blocks. ``left`` holds ops that go on.
+    ``tag`` says which block of its class it is, the same on all classes that this meets; None for a program.
     """
 
     r: int
@@ -45,12 +49,13 @@ class Scope:
     behind: Mapping[int, int] = field(default_factory=dict)
     before: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[int, Left] = field(default_factory=dict)
-    waiting: dict[int, simpy.Event] = field(default_factory=dict)
+    waiting: dict[int, Signal] = field(default_factory=dict)
+    tag: tuple[int, ...] | None = None
 
-    def ended(self, i: int, env: simpy.Environment) -> simpy.Event:
-        """An event that happens when op ``i``, which has not ended, ends."""
+    def ended(self, i: int) -> Signal:
+        """What happens when op ``i``, which has not ended, ends."""
         if i not in self.waiting:
-            self.waiting[i] = env.event()
+            self.waiting[i] = Signal()
         return self.waiting[i]
 
     def issued(self, i: int) -> float:
@@ -60,7 +65,7 @@ class Scope:
         assert base is not None
         return base + offset
 
-    def begun(self, i: int, parts: Iterable[simpy.Event]) -> None:
+    def begun(self, i: int, parts: Iterable[Signal]) -> None:
         """All ``parts`` of op ``i``, messages, have ended: it began in earnest with the last of them."""
         told: list[Any] = [part.value for part in parts]
         if told:
@@ -71,33 +76,62 @@ class Scope:
         """Op ``i`` ends; tell who waits for it."""
         self.end[i] = now
         if i in self.waiting:
-            self.waiting.pop(i).succeed()
+            self.waiting.pop(i).happen()
 
 
-def program_scope(program: Program, r: int, times: Times, *, issued_at: float | None) -> Scope:
-    """A whole program, whose times go into ``times``."""
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is the same in every class that runs a program: ``rows`` of ops that follow one another on a
+    stream, ``free`` ones that do not, and the fields of a Scope.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    free: tuple[int, ...]
+    issue: Sequence[tuple[int, float]]
+    behind: Mapping[int, int]
+    before: Mapping[int, tuple[int, ...]]
+
+
+def layout_of(program: Program) -> Layout:
+    """The layout of a program."""
+    streams: dict[str, list[int]] = {}
+    for i, op in enumerate(program.ops):
+        streams.setdefault(op.stream, []).append(i)
+    free = tuple(streams.pop(UNORDERED, ()))
     behind, before = _neighbours(program.ops)
-    return Scope(r, program.ops, _issue_times(program.ops), issued_at, *times, behind, before)
+    return Layout(tuple(map(tuple, streams.values())), free, _issue_times(program.ops), behind, before)
 
 
-def block_scope(block: Block, r: int, *, issued_at: float | None) -> Scope:
+def program_scope(
+    program: Program, layout: Layout, r: int, times: Times, *, issued_at: float | None
+) -> Scope:
+    """A whole program, whose times go into ``times``."""
+    return Scope(r, program.ops, layout.issue, issued_at, *times, layout.behind, layout.before)
+
+
+def block_scope(block: Block, r: int, *, issued_at: float | None, tag: tuple[int, ...]) -> Scope:
     """A block from its start, its first op issued at ``issued_at``."""
     unknown = partial(list[Any], [None] * len(block.ops))
     issue = [(-1, at) for at in block.issued_s]
-    return Scope(r, block.ops, issue, issued_at, unknown(), unknown(), unknown(), unknown())
+    return Scope(r, block.ops, issue, issued_at, unknown(), unknown(), unknown(), unknown(), tag=tag)
 
 
-def go_on(scope: Scope, run: BlockRun, at: float, now: float) -> None:
-    """Put a block into the state that its ``run``, begun at ``at``, is in ``now``."""
-    since = now - at
-    for i, (start, end) in enumerate(zip(run.start, run.end, strict=True)):
-        if start >= since:
+def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -> None:
+    """Put a block into the state that its ``run`` is in after ``since``; it counts from ``base``, both from
+    the time ``zero``. What ended when is decided by sums that all members of a group compute alike.
+    """
+    for i, (start, begin, end) in enumerate(zip(run.start, run.begin, run.end, strict=True)):
+        if base + start >= since:
             continue
-        scope.start[i] = scope.begin[i] = at + start
-        if end <= since:
-            scope.end[i] = at + end
+        scope.start[i] = zero + base + start
+        if base + begin > since:
+            scope.left[i] = WAITS
+            continue
+        scope.begin[i] = zero + base + begin
+        if base + end <= since:
+            scope.end[i] = zero + base + end
         else:
-            scope.left[i] = run.left(i, since)
+            scope.left[i] = run.left(i, since - base)
 
 
 def _issue_times(ops: Sequence[Op]) -> list[tuple[int, float]]:

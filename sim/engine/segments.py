@@ -1,25 +1,32 @@
-"""Runs segments: as a whole while nothing else begins or ends on their rank, else block by block in detail.
+"""Runs segments: as a whole while nothing else begins or ends on their ranks, else block by block in detail.
 
-A segment that is interrupted goes on in detail from exactly the state of that moment, and as a whole
-again from the next block on, beside whatever others then hold and move. As long as a flow of others is
-on its links, or somebody waits for one of its streams, it stays in detail.
+Classes whose blocks meet one another run a segment as a whole together: the last of them to reach it sets
+the run in motion, and whatever interferes with one opens it for all. A segment that is interrupted goes on
+in detail from exactly the state of that moment, and as a whole again from the next block on, beside
+whatever others then hold and move. As long as a flow of others is on its links, or somebody waits for one
+of its streams, it stays in detail.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import simpy
 
 from ..program.program import Segment
-from .blocks import Runs
+from .chain import Chain
 from .flows import Flows
+from .gathering import Gathering, Here, Host
+from .groups import IN_DETAIL, Groups
+from .meetings import Meetings
 from .ranks import Rank
 from .record import Record, Stretch
+from .runs import Runs
 from .scope import Scope, block_scope, go_on
+from .signal import Signal
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -31,9 +38,13 @@ class Segments:
     env: simpy.Environment
     ranks: Sequence[Rank]
     flows: Flows
+    meetings: Meetings
+    groups: Groups
     runs: Runs
     record: Record
     stream: Callable[[Scope, Sequence[int]], Process]
+    _met: dict[int, int] = field(default_factory=dict)
+    _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
 
     def run(self, scope: Scope, i: int, segment: Segment) -> Process:
         """Op ``i`` of a program, when all but the host is ready; the host's last wait before it is over."""
@@ -41,83 +52,137 @@ class Segments:
         rank.segment, rank.passed = i, set()
         issued_at = None if scope.issued_at is None else scope.issued(i)
         scope.start[i] = scope.begin[i] = max(self.env.now, issued_at or 0.0)
-        number = 0
-        while number < len(segment.row):
+        together = self._gathering(scope.r)
+        alone = None
+        number, count = 0, len(segment.row)
+        while number < count:
             lead_s = math.inf if issued_at is None else self.env.now - issued_at - segment.issued_s[number]
-            if lead_s < 0 and not self._alone(scope, i, segment):
+            if together is not None and together.meets(number):
+                gathering = together
+            else:
+                gathering = alone = alone or self._alone(scope.r, segment)
+            whole = self._undisturbed(scope, i, segment) and gathering.joins(number)
+            if lead_s < 0 and not whole:
                 yield self.env.timeout(-lead_s)
                 lead_s = 0.0
-            if self._alone(scope, i, segment):
-                number = yield from self._whole(scope, i, segment, number, lead_s, issued_at)
+                whole = self._undisturbed(scope, i, segment) and gathering.joins(number)
+            host = Host(issued_at, lead_s)
+            if whole:
+                number = yield from self._whole(scope, i, segment, number, host, gathering)
             else:
-                yield from self._in_detail(
-                    scope, i, segment, number, self._block(scope, segment, number, issued_at)
-                )
+                block = self._block(scope, segment, number, host, gathering)
+                yield from self._in_detail(scope, i, segment, number, block, gathering)
                 number += 1
         for stream in segment.last_on:
             rank.ended_on(i, stream)
 
-    def behind(self, scope: Scope, i: int, stream: str) -> Process:
-        """Wait for segment ``i`` on one of its streams; it runs in detail meanwhile, to know when that is."""
-        rank = self.ranks[scope.r]
-        if scope.end[i] is None and not (rank.segment == i and stream in rank.passed):
-            event = rank.awaited[i, stream] = self.env.event()
-            if rank.segment == i:
-                rank.open()
-            yield event
+    def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
+        """What to wait for behind segment ``i`` on one of its streams, if anything.
 
-    def _alone(self, scope: Scope, i: int, segment: Segment) -> bool:
+        The segment runs in detail meanwhile, to know when that is.
+        """
+        rank = self.ranks[scope.r]
+        if scope.end[i] is not None or (rank.segment == i and stream in rank.passed):
+            return None
+        signal = rank.awaited.setdefault((i, stream), Signal())
+        if rank.segment == i:
+            rank.open()
+        return signal
+
+    def _gathering(self, r: int) -> Gathering | None:
+        """Where class ``r`` runs its next segment with the others of its group; None if it is alone."""
+        group = self.groups.of(r)
+        if len(group.members) == 1:
+            return None
+        number = self._met[r] = self._met.get(r, -1) + 1
+        segments = group.meeting(number)
+        if segments is None:
+            return None
+        key = group.members[0], number
+        if key not in self._gatherings:
+            self._gatherings[key] = Gathering(group, segments, self.groups.ways(group, segments), number)
+        gathering = self._gatherings[key]
+        gathering.expected -= 1
+        if not gathering.expected:
+            del self._gatherings[key]
+        return gathering
+
+    def _alone(self, r: int, segment: Segment) -> Gathering:
+        """Class ``r`` by itself, in detail where others can be met on the way."""
+        ways = (IN_DETAIL,) * len(segment.row) if self.groups.crosses(r, segment) else None
+        return Gathering(self.groups.alone(r), (segment,), ways, -1)
+
+    def _undisturbed(self, scope: Scope, i: int, segment: Segment) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it."""
         rank = self.ranks[scope.r]
         if rank.awaited and any(number == i for number, _ in rank.awaited):
             return False
-        if any(scope.end[earlier] is None for earlier in scope.before.get(i, ())):
+        if i in scope.before and any(scope.end[earlier] is None for earlier in scope.before[i]):
             return False
-        return not any(self.flows.on((scope.r, link)) for link in segment.links)
+        r, used = scope.r, self.flows.on
+        return not any(used((r, link)) for link in segment.links)
 
     def _whole(
-        self, scope: Scope, i: int, segment: Segment, first: int, lead_s: float, issued_at: float | None
+        self, scope: Scope, i: int, segment: Segment, number: int, host: Host, gathering: Gathering
     ) -> Generator[simpy.Event, Any, int]:
-        """Run the blocks from ``first`` on as a whole, until something interferes; the next block to run."""
-        rank, at = self.ranks[scope.r], self.env.now + max(0.0, -lead_s)
+        """Run the blocks from ``number`` on as a whole, until something interferes; the next block to run."""
+        rank, process = self.ranks[scope.r], self.env.active_process
+        assert process is not None
         beside = rank.held_sms, rank.moving
-        run = self.runs.segment(segment, first, scope.r, max(0.0, lead_s), beside)
-        process, end = self.env.active_process, self.env.timeout(at - self.env.now + run.seconds)
+        here = Here(process, rank, number, self.env.now + max(0.0, -host.lead_s), host.lead_s, beside)
+        gathering.arrive(scope.r, here, self.env, self.runs)
         while True:
             rank.closed, rank.closed_links = process, segment.links
+            for link in segment.links:
+                self.flows.tell((scope.r, link), self.meetings.move)
             try:
-                yield end
+                yield here.end
             except simpy.Interrupt:
-                if (rank.held_sms, rank.moving) != beside or not self._alone(scope, i, segment):
+                if here.opened or (rank.held_sms, rank.moving) != beside:
+                    break
+                if not self._undisturbed(scope, i, segment):
                     break
             else:
                 rank.closed = None
-                self.record.add_piece(scope.r, i, Stretch(run, at, len(run.runs)))
+                gathering.leave(scope.r)
+                assert here.run is not None
+                self.record.add_piece(scope.r, i, Stretch(here.run, here.zero, len(here.run.runs)))
                 return len(segment.row)
-        since = self.env.now - at
-        if since < 0:
-            return first
-        number = run.at(since)
-        begun, one = run.offsets[number], run.runs[number]
-        goes_on = since < begun + one.seconds
-        if number or not goes_on:
-            self.record.add_piece(scope.r, i, Stretch(run, at, number if goes_on else number + 1))
-        if goes_on:
-            opened = self._block(scope, segment, first + number, issued_at)
-            go_on(opened, one, at + begun, self.env.now)
-            yield from self._in_detail(scope, i, segment, first + number, opened)
-        return first + number + 1
+        if not here.opened:
+            gathering.open(self.runs)
+        return (yield from self._opened(scope, i, segment, here, host, gathering))
 
-    def _block(self, scope: Scope, segment: Segment, number: int, issued_at: float | None) -> Scope:
-        at = None if issued_at is None else issued_at + segment.issued_s[number]
-        return block_scope(segment.row[number], scope.r, issued_at=at)
+    def _opened(
+        self, scope: Scope, i: int, segment: Segment, here: Here, host: Host, gathering: Gathering
+    ) -> Generator[simpy.Event, Any, int]:
+        """Go on in detail from the state in which the run of a segment is; the next block to run."""
+        run = here.run
+        assert run is not None
+        since = self.env.now - here.zero
+        ended = run.ended(since)
+        number = run.number + ended
+        if ended:
+            self.record.add_piece(scope.r, i, Stretch(run, here.zero, ended))
+        if ended == len(run.runs) or run.bases[ended] + run.runs[ended].first > since:
+            return number  # between two blocks
+        block = self._block(scope, segment, number, host, gathering)
+        go_on(block, run.runs[ended], here.zero, run.bases[ended], since)
+        yield from self._in_detail(scope, i, segment, number, block, gathering)
+        return number + 1
 
-    def _in_detail(self, scope: Scope, i: int, segment: Segment, number: int, block: Scope) -> Process:
+    def _block(self, scope: Scope, segment: Segment, number: int, host: Host, gathering: Gathering) -> Scope:
+        at = None if host.issued_at is None else host.issued_at + segment.issued_s[number]
+        return block_scope(segment.row[number], scope.r, issued_at=at, tag=(gathering.number, number))
+
+    def _in_detail(
+        self, scope: Scope, i: int, segment: Segment, number: int, block: Scope, gathering: Gathering
+    ) -> Process:
         """Run one block op by op. Its other streams wait for what is before them in the program."""
+        gathering.goes_in_detail(number, self.runs)
         self.record.add_piece(scope.r, i, block)
         streams = segment.row[number].streams
         others = [
-            self.env.process(self._other(scope, i, segment, number, block, stream, left))
+            self._beside(scope, i, segment, number, block, stream, left)
             for stream, rows in streams.items()
             if stream != "compute"
             for row in rows
@@ -129,16 +194,24 @@ class Segments:
                 self.ranks[scope.r].ended_on(i, stream)
         for row in streams.get("compute", ()):
             yield from self.stream(block, [k for k in row if block.end[k] is None])
-        for process in others:
-            if process.is_alive:
-                yield process
+        for done in others:
+            if not done.happened:
+                yield done.event(self.env)
 
-    def _other(
-        self, scope: Scope, i: int, segment: Segment, number: int, block: Scope, stream: str, ops: list[int]
-    ) -> Process:
-        for earlier in scope.before.get(i, ()):
-            if scope.ops[earlier].stream == stream and scope.end[earlier] is None:
-                yield scope.ended(earlier, self.env)
-        yield from self.stream(block, ops)
+    def _beside(
+        self, scope: Scope, i: int, segment: Segment, number: int, block: Scope, stream: str, row: list[int]
+    ) -> Signal:
+        """Run ops of a block beside its compute stream; what happens when they have ended."""
+        chain = Chain(self.env, self.ranks[scope.r], self.meetings, self, block, row)
+
+        def begin() -> None:
+            for earlier in scope.before.get(i, ()):
+                if scope.ops[earlier].stream == stream and scope.end[earlier] is None:
+                    scope.ended(earlier).then(begin)
+                    return
+            chain.go()
+
         if segment.last_on[stream] == number:
-            self.ranks[scope.r].ended_on(i, stream)
+            chain.ended.then(lambda: self.ranks[scope.r].ended_on(i, stream))
+        begin()
+        return chain.ended

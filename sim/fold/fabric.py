@@ -22,6 +22,7 @@ from ...hardware.topology import RegularTopology, Topology
 from ..network.patterns import sent
 from ..program.program import Collective, Exchange, Op, Programs, Segment
 from ..step.seats import domains
+from .damage import around, capacity_left, topology_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,8 +82,8 @@ def fabric_of(lowered: Lowered, ranks: Ranks, trouble: Trouble) -> Fabric | None
     cluster = lowered.plan.cluster
     if not can_bind(cluster) and not trouble.fabric_share:
         return None
-    topology = topology_for(cluster, trouble)
-    found = dict(uses(lowered, ranks, topology))
+    topology = topology_for(cluster)
+    found = dict(uses(lowered, ranks, topology, trouble))
     if not found:
         return None
     return _kept(found, topology, cluster, trouble, ranks.world)
@@ -100,16 +101,8 @@ def can_bind(cluster: Cluster) -> bool:
     return max(network.oversubscription if network.spines else 0.0, above) > 1
 
 
-def topology_for(cluster: Cluster, trouble: Trouble) -> Topology:
-    """Cables one by one where some are set apart, else trunks of them."""
-    topology = cluster.topology
-    if cluster.fabric.ecmp == "hashed" or trouble.fabric_share or not isinstance(topology, RegularTopology):
-        return topology
-    return topology.as_trunks()
-
-
 def uses(
-    lowered: Lowered, ranks: Ranks, topology: Topology, *, ports: bool = False
+    lowered: Lowered, ranks: Ranks, topology: Topology, trouble: Trouble, *, ports: bool = False
 ) -> Iterator[tuple[Use, Routed]]:
     """Every communicator with its patterns, and the messages from every pipeline rank to every other.
 
@@ -117,16 +110,23 @@ def uses(
     """
     cluster, gpu = lowered.plan.cluster, lowered.plan.groups.gpu
     families = _looked_at(topology, cluster, ports)
+    hashed = cluster.fabric.ecmp == "hashed"
+    lost = np.array(
+        [link for link, share in trouble.fabric_share.items() if not share and hashed], dtype=np.int64
+    )
     domain = domains(gpu, cluster)
     collectives, messages = network_users(lowered.programs)
     for number, (name, pattern) in enumerate(sorted(collectives)):
         over = sent(pattern, ranks.instance[name], domain)
         at = over.instance, over.sender, over.receiver
-        yield (name, pattern), _routed(cluster, topology, gpu, at, over.share, number, families)
+        yield (name, pattern), _routed(cluster, topology, gpu, at, over.share, number, families, lost)
     for number, (source, target) in enumerate(sorted(messages), len(collectives)):
         sender = np.flatnonzero(ranks.signature == source)
         at = sender, sender, ranks.peer[target][sender]
-        yield (source, target), _routed(cluster, topology, gpu, at, np.ones(len(sender)), number, families)
+        yield (
+            (source, target),
+            _routed(cluster, topology, gpu, at, np.ones(len(sender)), number, families, lost),
+        )
 
 
 def network_users(programs: Programs) -> tuple[set[tuple[str, str]], set[tuple[int, int]]]:
@@ -164,6 +164,7 @@ def _routed(
     share: NDArray[np.float64],
     number: int,
     families: NDArray[np.bool_],
+    lost: Ids,
 ) -> Routed:
     """Links of ``families`` of messages ``at`` (owner, sender, receiver), ``number`` among the uses."""
     owner, sender, receiver = at
@@ -173,7 +174,7 @@ def _routed(
     # Flows of different communicators have queue pairs of their own, which hash by themselves.
     flow = np.tile(np.arange(flows) + number * flows, len(owner))
     message = np.repeat(np.arange(len(owner)), flows)
-    routes = topology.links_of(gpu[sender[message]], gpu[receiver[message]], flow)
+    routes = around(topology, gpu[sender[message]], gpu[receiver[message]], flow, lost)
     looked_at = families[topology.links.family_of(routes.link)]
     of = message[routes.route[looked_at]]
     return Routed(
@@ -206,7 +207,7 @@ def _kept(
 ) -> Fabric | None:
     ids, numbers = np.unique(np.concatenate([use.link for use in found.values()]), return_inverse=True)
     capacity = topology.links.usable_bytes_per_s(ids)
-    for damaged, left in trouble.fabric_share.items():
+    for damaged, left in capacity_left(cluster, trouble.fabric_share).items():
         capacity[ids == damaged] *= left
     parts = np.split(numbers, np.cumsum([len(use.link) for use in found.values()])[:-1])
     most = cluster.nic_bytes_per_s_per_gpu * np.minimum(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..program.program import Collective, Exchange, Op, Program, Segment
-from .fabric import topology_for, uses
-from .ranks import Trouble, ranks_of
+from .damage import topology_for
+from .fabric import uses
+from .ranks import HEALTHY, ranks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
     from ..step.lower import Lowered
 
 
-def link_loads(lowered: Lowered, step_s: float, trouble: Trouble | None = None) -> dict[str, float]:
+def link_loads(lowered: Lowered, step_s: float) -> dict[str, float]:
     """0 (idle) to 1 (full all the time) by the name of each link that carries anything; trunks under an even
     spread, as ``leaf 0 -> spines 0``.
     """
     ranks, cluster = ranks_of(lowered), lowered.plan.cluster
     if not cluster.interconnect.connects_hosts:
         return {}
-    topology = topology_for(cluster, trouble or Trouble())
+    topology = topology_for(cluster)
     sent = [_sent(program) for program in lowered.programs.classes]
     carried = np.zeros(len(topology.links))
-    for use, flows in uses(lowered, ranks, topology, ports=True):
+    for use, flows in uses(lowered, ranks, topology, HEALTHY, ports=True):
         a, b = use
         by_stage = np.array(
             [amounts[b if isinstance(b, int) else (a, b)] for amounts in sent], dtype=np.float64

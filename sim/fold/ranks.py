@@ -37,6 +37,9 @@ class Trouble:
     fabric_share: Mapping[int, float] = field(default_factory=dict)
 
 
+HEALTHY = Trouble()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
     """``signature[rank]`` is its program, ``stage[rank]`` its pipeline rank; ``instance[name][rank]`` its

@@ -16,7 +16,7 @@ import numpy as np
 from ..report.result import RankClass
 from .fabric import can_bind, fabric_of
 from .programs import programs_of_classes
-from .ranks import Trouble, partition_of, ranks_of
+from .ranks import HEALTHY, Trouble, partition_of, ranks_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,8 +30,6 @@ MOST_RANKS = 4096
 
 MOST_CLASSES = 4096
 """Classes that are replayed unless a user asks for more: as many ranks would be."""
-
-HEALTHY = Trouble()
 
 
 @dataclass(frozen=True, kw_only=True)

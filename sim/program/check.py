@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from ...schedules.orders.action import Action
 from ..network.transfer import LINKS, Transfer
 from ..report.result import AXES
+from .bind import bound
 from .deadlock import deadlock_problems
-from .matching import matching_problems, place_name
+from .matching import block_meeting_problems, matching_problems, place_name
 from .program import UNORDERED, Block, Collective, Compute, Exchange, Op, Part, Programs, Segment
+from .spell_out import meetings_spelled_out
 
 CATEGORIES = ("compute", "optimizer", *AXES)
 KERNEL_KINDS = ("gemm", "attention", "memory-bound", "fixed")
@@ -44,8 +46,12 @@ def program_problems(programs: Programs) -> tuple[str, ...]:
 
     Deadlocks are looked for only where all else is right: a message without its other end is one already.
     """
-    found = [*_machine_problems(programs), *_op_problems(programs), *matching_problems(programs)]
-    return tuple(found) or tuple(deadlock_problems(programs))
+    programs = bound(programs)
+    found = [*_machine_problems(programs), *_op_problems(programs), *block_meeting_problems(programs)]
+    if found:
+        return tuple(found)
+    met = meetings_spelled_out(programs)
+    return tuple(matching_problems(met)) or tuple(deadlock_problems(met))
 
 
 # The machine ---------------------------------------------------------------------------------------
@@ -136,7 +142,7 @@ def _part_problems(part: Part, r: int, classes: int) -> Iterator[str]:
 
 
 def _block_problems(programs: Programs, r: int, block: Block, right: set[object]) -> Iterator[str]:
-    """A block runs on one rank alone, kernels on its compute stream and local collectives beside them."""
+    """A block runs kernels on its compute stream, and collectives beside them."""
     for i, op in enumerate(block.ops):
         where = f"block {block.name!r}, op {i} ({op.name})"
         for problem in _entry_problems(op, i, right):
@@ -146,8 +152,6 @@ def _block_problems(programs: Programs, r: int, block: Block, right: set[object]
             continue
         if (op.stream == "compute") != isinstance(op.work, Compute):
             yield f"{where}: stream: in a block, kernels and they alone are on the compute stream"
-        if isinstance(op.work, Collective) and op.work.communicator in programs.communicators:
-            yield f"{where}: communicator {op.work.communicator!r} joins classes; a block is one rank's own"
         if op.host_sync:
             yield f"{where}: host_sync: the host cannot wait inside a block"
         for problem in _work_problems(programs, r, op, right):

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from ..report.result import RankClass
+from .bind import bound
 from .fields import Malformed
 from .program import Programs
 from .reader import Reader
@@ -90,7 +91,7 @@ def write_program(
     ranks = ranks or [
         RankClass(name=f"class {r}", pp=r, count=1, first_rank=r) for r in range(len(programs.classes))
     ]
-    lines = document_lines(programs, ranks, scenario, {"format": FORMAT, "version": VERSION})
+    lines = document_lines(bound(programs), ranks, scenario, {"format": FORMAT, "version": VERSION})
     content = b"\n".join(lines) + b"\n"
     if path.suffix == ".gz":
         content = gzip.compress(content, compresslevel=6, mtime=0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..network.transfer import Transfer
-from .program import Collective, Exchange, Part, Programs
+from .program import Block, Collective, Exchange, Part, Program, Programs, Segment
 
 Place = tuple[int, int]
 """A class and the index of one of its ops."""
@@ -60,6 +60,48 @@ def messages(programs: Programs) -> dict[Message, Ends]:
                     ends = found.setdefault(message_of(r, part), Ends())
                     (ends.sends if part.send else ends.receives).append(((r, i), part.transfer))
     return found
+
+
+def block_meeting_problems(programs: Programs) -> Iterator[str]:
+    """Where classes meet in blocks, but not in the same block and op of their segments that meet others.
+
+    The engine runs such segments of all classes together, so they must be laid out alike.
+    """
+    layouts = [_meeting_layouts(programs, program) for program in programs.classes]
+    for name in sorted(set().union(*layouts)):
+        first, *others = programs.communicators[name]
+        for r in others:
+            if layouts[r].get(name) != layouts[first].get(name):
+                yield (
+                    f"communicator {name!r}: blocks of class {r} call it in other places than those of class "
+                    f"{first}; expected the same segments, blocks and ops"
+                )
+
+
+def _meeting_layouts(programs: Programs, program: Program) -> dict[str, list[tuple[object, ...]]]:
+    """By communicator, for each segment and block that calls it, which they are, their sizes, and the ops."""
+    found: dict[str, list[tuple[object, ...]]] = {}
+    known: dict[Block, tuple[int, dict[str, list[tuple[object, ...]]]]] = {}
+    segments = [op.work for op in program.ops if isinstance(op.work, Segment)]
+    for number, segment in enumerate(segments):
+        if segment.communicators.isdisjoint(programs.communicators):
+            continue
+        for k, block in enumerate(segment.row):
+            if block not in known:
+                known[block] = len(block.ops), _calls_of(programs, block)
+            size, calls = known[block]
+            for name, places in calls.items():
+                found.setdefault(name, []).append((number, len(segment.row), k, size, *places))
+    return found
+
+
+def _calls_of(programs: Programs, block: Block) -> dict[str, list[tuple[object, ...]]]:
+    """The ops of a block that call communicators that join classes."""
+    calls: dict[str, list[tuple[object, ...]]] = {}
+    for i, op in enumerate(block.ops):
+        if isinstance(op.work, Collective) and op.work.communicator in programs.communicators:
+            calls.setdefault(op.work.communicator, []).append((i, op.work.kind, op.work.transfer))
+    return calls
 
 
 def matching_problems(programs: Programs) -> Iterator[str]:

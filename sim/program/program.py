@@ -62,7 +62,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Block:
-    """A short program whose ops all run on one rank's own resources: a layer's forward, say.
+    """A short program of kernels and collectives on one rank's own resources: a layer's forward, say.
 
     Its ops' ``after`` count from the block's first op; it begins and ends with all its streams joined.
     Blocks are compared by identity: each distinct one is built once, and used many times.
@@ -145,6 +145,13 @@ class Segment:
         )
         return frozenset(link for transfer in transfers for link in transfer.local_links)
 
+    @cached_property
+    def communicators(self) -> frozenset[str]:
+        """Communicators that its blocks call."""
+        return frozenset(
+            op.work.communicator for b, _ in self.blocks for op in b.ops if isinstance(op.work, Collective)
+        )
+
 
 Ending = Literal["together", "skewed", "streaming"]
 """How the next step follows: after all classes have ended (together); on each class as soon as that has
@@ -178,6 +185,22 @@ class Program:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What a program means in one class: many classes run the same program, each with its own peers.
+
+    Kernels take ``slow`` times as long. ``communicators`` and ``peers`` say what the program's names of
+    communicators and classes stand for; what is not there stands for itself.
+    """
+
+    slow: float = 1.0
+    communicators: Mapping[str, str] = field(default_factory=dict)
+    peers: Mapping[int, int] = field(default_factory=dict)
+
+
+AS_WRITTEN = Binding()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Programs:
     """The programs of all classes, and what they share.
 
@@ -185,6 +208,8 @@ class Programs:
     stands for a group of its own in every class, whose members are equal and so never wait for one
     another. ``links`` maps a local link name to its capacity in bytes per second, by class; ``paths``
     says which links of the fabric are crossed besides. ``ends`` says how the next step follows this one.
+    ``bindings``, by class, or none where every program means what it says (bind.py writes them into the
+    programs).
     """
 
     classes: tuple[Program, ...]
@@ -194,3 +219,13 @@ class Programs:
     corun_slowdown: float
     ends: Ending = "together"
     paths: Paths = NO_PATHS
+    bindings: tuple[Binding, ...] = ()
+
+    def binding(self, r: int) -> Binding:
+        """What the program of class ``r`` means there."""
+        return self.bindings[r] if self.bindings else AS_WRITTEN
+
+    def joins(self, r: int, communicator: str) -> str | None:
+        """The name of a communicator of class ``r``'s program, where it joins classes; else None."""
+        name = self.binding(r).communicators.get(communicator, communicator)
+        return name if name in self.communicators else None

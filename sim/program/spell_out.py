@@ -9,12 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from .bind import bound
 from .program import UNORDERED, Block, Op, Program, Programs, Segment
 
 
 def spelled_out(programs: Programs) -> Programs:
-    """The same programs, op by op."""
+    """The same programs, op by op, and without bindings."""
+    programs = bound(programs)
     return replace(programs, classes=tuple(spell_out(one, lambda _: True) for one in programs.classes))
+
+
+def meetings_spelled_out(programs: Programs) -> Programs:
+    """Without bindings, and op by op where blocks meet other classes: what all that joins them is an op."""
+    programs = bound(programs)
+
+    def meets(segment: Segment) -> bool:
+        return not segment.communicators.isdisjoint(programs.communicators)
+
+    return replace(programs, classes=tuple(spell_out(one, meets) for one in programs.classes))
 
 
 def spell_out(program: Program, chosen: Callable[[Segment], bool]) -> Program:

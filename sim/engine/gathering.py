@@ -1,0 +1,125 @@
+"""Members of a group as they gather for one segment each: waiting for the last, and running it as a whole.
+
+Until the last has come, the others count as running: nothing that they do before could end on any of them
+(groups.py). When something interferes with one, all go on in detail, each from its own state.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import simpy
+
+from ..program.program import Segment
+from .blocks import SegmentRun
+from .groups import Group, How
+from .ranks import Rank
+from .runs import Arrival, Beside, Runs
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """When the host issued a segment's first op (None: nothing waits for it), and how far it is ahead."""
+
+    issued_at: float | None
+    lead_s: float
+
+
+@dataclass(slots=True)
+class Here:
+    """A member that has reached block ``number``, or reaches it ``at`` a time soon to come.
+
+    Its ``run`` counts from ``zero`` and is known when all have come or when it has ``opened``; ``end``
+    happens when it has ended.
+    """
+
+    process: simpy.Process
+    rank: Rank
+    number: int
+    at: float
+    lead_s: float
+    beside: Beside
+    end: simpy.Event = field(init=False)
+    run: SegmentRun | None = None
+    zero: float = 0.0
+    opened: bool = False
+
+
+@dataclass(slots=True)
+class Gathering:
+    """One segment of each member of ``group``, the ``number``-th of each program; ``ways`` by block,
+    or None where a class by itself runs every block as a whole.
+
+    ``expected`` members have not reached their segments; ``detail`` is the last block that one of them has
+    gone into in detail; ``here`` are members in a run, by class.
+    """
+
+    group: Group
+    segments: tuple[Segment, ...]
+    ways: tuple[How, ...] | None
+    number: int
+    expected: int = field(init=False)
+    detail: int = -1
+    here: dict[int, Here] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.expected = len(self.group.members)
+
+    def meets(self, number: int) -> bool:
+        """Whether members meet in block ``number`` or later."""
+        return self.ways is not None and self.ways[number] != "alone"
+
+    def joins(self, number: int) -> bool:
+        """Whether a member that reaches a block can run it as a whole, with the others."""
+        return self.ways is None or (number > self.detail and self.ways[number] == "together")
+
+    def arrive(self, r: int, here: Here, env: simpy.Environment, runs: Runs) -> None:
+        """A member comes to run its segment as a whole; the last one sets all in motion."""
+        self.here[r] = here
+        here.end = env.event()
+        if len(self.here) < len(self.group.members):
+            return
+        self._plan(runs)
+        for one in self.here.values():
+            assert one.run is not None
+            one.end._ok, one.end._value = True, None  # noqa: SLF001  as a Timeout does, whose delay is known later
+            env.schedule(one.end, delay=max(0.0, one.zero + one.run.last - env.now))
+
+    def leave(self, r: int) -> None:
+        """A member has ended its segment."""
+        del self.here[r]
+
+    def open(self, runs: Runs) -> None:
+        """Members in a run go on in detail."""
+        here = self.here
+        if not here:
+            return
+        if next(iter(here.values())).run is None:
+            self._plan(runs)
+        self.here = {}
+        for one in here.values():
+            one.opened = True
+            one.rank.open_if(one.process)
+
+    def goes_in_detail(self, number: int, runs: Runs) -> None:
+        """A member runs a block in detail: others that wait for it there do too."""
+        if self.ways is not None and number > self.detail:
+            self.detail = number
+            if any(one.run is None and one.number <= number for one in self.here.values()):
+                self.open(runs)
+
+    def _plan(self, runs: Runs) -> None:
+        """The runs of those who are here; who is not never comes."""
+        zero = min(one.at for one in self.here.values())
+        arrivals = tuple(
+            Arrival(one.at - zero, max(0.0, one.lead_s), one.beside)
+            if (one := self.here.get(r)) is not None
+            else Arrival(math.inf, math.inf, (0, 0))
+            for r in self.group.members
+        )
+        number = next(iter(self.here.values())).number
+        found = runs.segments(self.group, self.segments, number, arrivals)
+        for r, run in zip(self.group.members, found, strict=True):
+            if r in self.here:
+                self.here[r].run, self.here[r].zero = run, zero

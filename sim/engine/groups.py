@@ -1,0 +1,183 @@
+"""Groups of classes whose blocks meet one another in collectives; most classes are one by themselves.
+
+Says who they are and whether the rest of a segment ends on none of them before all have begun it, so that
+it can be replayed for all of them together. Knows no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Literal
+
+from ..program.program import Binding, Block, Collective, Programs, Segment
+
+How = Literal["alone", "together", "detail"]
+"""How a segment can run from one of its blocks on: none meets others, all members meet, or neither."""
+
+IN_DETAIL: How = "detail"
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """``kind`` is the same for groups whose blocks run alike: as slow, over the same links, meeting alike.
+
+    ``communicators`` are those that join members, by their numbers in the group; ``bindings`` and ``links``
+    are by member, and so are ``segments``: all of each one's program, which correspond in their order.
+    """
+
+    members: tuple[int, ...]
+    kind: int
+    communicators: Mapping[str, tuple[int, ...]]
+    bindings: tuple[Binding, ...]
+    links: tuple[Mapping[str, float], ...]
+    segments: tuple[tuple[Segment, ...], ...]
+
+    def meeting(self, number: int) -> tuple[Segment, ...] | None:
+        """The ``number``-th segments of all members, if any of their blocks meet others."""
+        found = tuple(mine[number] for mine in self.segments if number < len(mine))
+        names = (binding.communicators for binding in self.bindings)
+        if all(s.communicators.isdisjoint(mine) for s, mine in zip(found, names, strict=False)):
+            return None
+        assert len(found) == len(self.members), "segments that meet correspond in their order (matching.py)"
+        return found
+
+
+@dataclass
+class Groups:
+    """The groups of one set of programs."""
+
+    programs: Programs
+    _alone: dict[int, Group] = field(default_factory=dict)
+    _joint: dict[int, Group] = field(default_factory=dict)
+    _kinds: dict[Hashable, int] = field(default_factory=dict)
+    _links: dict[int, int] = field(default_factory=dict)
+    _ways: dict[tuple[int, tuple[int, ...]], tuple[How, ...]] = field(default_factory=dict)
+    _through: dict[tuple[int, tuple[Block, ...]], tuple[list[int], bool]] = field(default_factory=dict)
+    _routed: dict[int, frozenset[str]] = field(default_factory=dict)
+    _called: dict[int, tuple[tuple[Segment, ...], frozenset[str]]] = field(default_factory=dict)
+
+    def alone(self, r: int) -> Group:
+        """Class ``r`` by itself."""
+        if r not in self._alone:
+            self._alone[r] = self._group((r,))
+        return self._alone[r]
+
+    def of(self, r: int) -> Group:
+        """Class ``r`` and all whose blocks meet its own, directly or through others."""
+        if r not in self._joint:
+            members = self._members(r)
+            group = self._group(members) if len(members) > 1 else self.alone(r)
+            self._joint |= dict.fromkeys(members, group)
+        return self._joint[r]
+
+    def ways(self, group: Group, segments: tuple[Segment, ...]) -> tuple[How, ...]:
+        """By number of a block, how the segments of all members can run from there on."""
+        if any(self.crosses(r, s) for r, s in zip(group.members, segments, strict=True)):
+            return (IN_DETAIL,) * len(segments[0].row)
+        key = group.kind, tuple(map(id, segments))
+        if key not in self._ways:
+            all_, ends = (1 << len(segments)) - 1, [1 << m for m in range(len(segments))]
+            ways: list[How] = []
+            meets = False
+            for blocks in zip(*(reversed(s.row) for s in segments), strict=True):
+                through, meeting = self._awaited(group, blocks)
+                ends = [_union(bits for m, bits in enumerate(through) if end >> m & 1) for end in ends]
+                meets = meets or meeting
+                ways.append(("together" if all(e == all_ for e in ends) else "detail") if meets else "alone")
+            self._ways[key] = tuple(reversed(ways))
+        return self._ways[key]
+
+    def crosses(self, r: int, segment: Segment) -> bool:
+        """Whether collectives of a segment of class ``r`` cross links of the fabric, which others use too."""
+        if not self.programs.paths.collectives:
+            return False
+        if r not in self._routed:
+            self._routed[r] = self.programs.paths.routed(r)
+        to = self.programs.binding(r).communicators
+        return any(to.get(name, name) in self._routed[r] for name in segment.communicators)
+
+    def _awaited(self, group: Group, blocks: tuple[Block, ...]) -> tuple[list[int], bool]:
+        """Bits of the members whose beginning the end of each one's block awaits, and whether any meet."""
+        key = group.kind, blocks
+        if key not in self._through:
+            self._through[key] = _through(group, blocks)
+        return self._through[key]
+
+    def _members(self, r: int) -> tuple[int, ...]:
+        found, stack = {r}, [r]
+        while stack:
+            mine = stack.pop()
+            for name in self._calls(mine)[1]:
+                joined = self.programs.joins(mine, name)
+                for other in self.programs.communicators[joined] if joined else ():
+                    if other not in found:
+                        found.add(other)
+                        stack.append(other)
+        return tuple(sorted(found))
+
+    def _calls(self, r: int) -> tuple[tuple[Segment, ...], frozenset[str]]:
+        """The segments of a class's program, and the communicators that they call."""
+        program = self.programs.classes[r]
+        if id(program) not in self._called:
+            segments = tuple(op.work for op in program.ops if isinstance(op.work, Segment))
+            distinct = {id(one): one for one in segments}.values()
+            names = frozenset(name for one in distinct for name in one.communicators)
+            self._called[id(program)] = segments, names
+        return self._called[id(program)]
+
+    def _group(self, members: tuple[int, ...]) -> Group:
+        programs, number = self.programs, {r: m for m, r in enumerate(members)}
+        communicators: dict[str, tuple[int, ...]] = {}
+        bindings, kinds, segments = [], [], []
+        for r in members:
+            names = {}
+            for name in self._calls(r)[1] if len(members) > 1 else ():
+                joined = programs.joins(r, name)
+                if joined is not None:
+                    meets = tuple(number[other] for other in programs.communicators[joined])
+                    names[name] = f"{name} {meets}"
+                    communicators[names[name]] = meets
+            slow = programs.binding(r).slow
+            bindings.append(Binding(slow=slow, communicators=names))
+            kinds.append((slow, self._links_kind(programs.links[r]), tuple(sorted(names.items()))))
+            segments.append(self._calls(r)[0])
+        kind = self._kinds.setdefault(tuple(kinds), len(self._kinds))
+        links = tuple(programs.links[r] for r in members)
+        return Group(members, kind, communicators, tuple(bindings), links, tuple(segments))
+
+    def _links_kind(self, links: Mapping[str, float]) -> int:
+        if id(links) not in self._links:
+            self._links[id(links)] = self._kinds.setdefault(frozenset(links.items()), len(self._kinds))
+        return self._links[id(links)]
+
+
+def _through(group: Group, blocks: tuple[Block, ...]) -> tuple[list[int], bool]:
+    """See ``_awaited``: follow the ops in order, of all members at once."""
+    members, meeting = range(len(blocks)), False
+    bits: list[list[int]] = [[] for _ in members]
+    last: list[dict[str, int]] = [{} for _ in members]
+    for i in range(len(blocks[0].ops)):
+        for m in members:
+            op = blocks[m].ops[i]
+            mine = (1 << m) | last[m].get(op.stream, 0)
+            bits[m].append(mine | _union(bits[m][d] for d in op.after))
+        for m in members:
+            work = blocks[m].ops[i].work
+            name = (
+                group.bindings[m].communicators.get(work.communicator)
+                if isinstance(work, Collective)
+                else None
+            )
+            if name:
+                meeting = True
+                bits[m][i] |= _union(bits[other][i] for other in group.communicators[name])
+        for m in members:
+            last[m][blocks[m].ops[i].stream] = bits[m][i]
+    return [_union(((1 << m), *bits[m])) for m in members], meeting
+
+
+def _union(bits: Iterable[int]) -> int:
+    return reduce(or_, bits, 0)

@@ -1,0 +1,141 @@
+"""Runs of blocks and segments while nothing begins or ends beside them: each replayed once, and remembered.
+
+What a run depends on besides the blocks of the group's members: their links, slowness and whom they meet
+(``Group.kind``), how far apart they reach it, the SMs that others hold all the while and the
+communications of others that move (``Beside``), and how far each host is ahead when it starts. A host that
+is far enough ahead for no op to wait for it is as good as any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..program.program import Block, Program, Programs, Segment
+from .blocks import BlockRun, Rates, SegmentRun, block_parts
+from .groups import Group
+
+Beside = tuple[int, int]
+"""SMs that others hold on the rank, and communications of others that move there."""
+
+TICK_S = 2.0**-45
+"""Leads of hosts and arrivals are told apart to 3e-14 s: below what a clock of 100 s resolves."""
+
+
+class Arrival(NamedTuple):
+    """How a member reaches a segment or block: ``at`` from the first of them (infinite: never), its host
+    ``lead_s`` ahead (infinite: far enough), with so much ``beside`` it all the while.
+
+    A tuple because it is part of every key, and tuples hash fastest.
+    """
+
+    at: float
+    lead_s: float
+    beside: Beside
+
+
+Arrivals = tuple[Arrival, ...]
+
+Times = tuple[list[float], list[float], list[float], list[Rates]]
+"""Start, begin, end and rates by op."""
+
+Together = Callable[[Programs, Arrivals], list[Times]]
+"""Replays classes that reach their programs at given times."""
+
+
+@dataclass
+class Runs:
+    """Runs of the blocks and segments of one set of programs; ``together`` replays blocks."""
+
+    programs: Programs
+    together: Together
+    _blocks: dict[tuple[object, ...], tuple[BlockRun, ...]] = field(default_factory=dict)
+    _segments: dict[tuple[object, ...], tuple[SegmentRun, ...]] = field(default_factory=dict)
+    _leads: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
+
+    def segments(
+        self, group: Group, segments: tuple[Segment, ...], number: int, arrivals: Arrivals
+    ) -> tuple[SegmentRun, ...]:
+        """``segments`` of the members from block ``number`` on."""
+        names = tuple(map(id, segments))
+        free = tuple(Arrival(_ticks(one.at), math.inf, one.beside) for one in arrivals)
+        known = group.kind, names, number, free
+        if known not in self._leads:
+            runs = self._segments[known] = self._row(group, segments, number, free)
+            self._leads[known] = tuple(run.lead_s(s) for run, s in zip(runs, segments, strict=True))
+        if _far_enough(arrivals, self._leads[known]):
+            return self._segments[known]
+        told = tuple(Arrival(_ticks(one.at), _ticks(one.lead_s), one.beside) for one in arrivals)
+        key = group.kind, names, number, told
+        if key not in self._segments:
+            self._segments[key] = self._row(group, segments, number, told)
+        return self._segments[key]
+
+    def _row(
+        self, group: Group, segments: tuple[Segment, ...], number: int, arrivals: Arrivals
+    ) -> tuple[SegmentRun, ...]:
+        """Block after block; members are apart by as much as they end the one before."""
+        members = range(len(segments))
+        reached = [one.at for one in arrivals]
+        issued = [one.at - one.lead_s for one in arrivals]  # the first op of the first block
+        rows: list[list[BlockRun]] = [[] for _ in members]
+        bases: list[float] = []
+        for k in range(number, len(segments[0].row)):
+            leads = []
+            for m, segment in enumerate(segments):
+                at = issued[m] + segment.issued_s[k] - segment.issued_s[number]
+                reached[m] = max(reached[m], at)
+                leads.append(reached[m] - at if at > -math.inf and reached[m] < math.inf else math.inf)
+            base = min(reached)
+            if base == math.inf:
+                break
+            apart = tuple(Arrival(_ticks(reached[m] - base), leads[m], arrivals[m].beside) for m in members)
+            runs = self._block(group, tuple(s.row[k] for s in segments), apart)
+            bases.append(base)
+            for m, run in enumerate(runs):
+                rows[m].append(run)
+                reached[m] = base + run.last
+        return tuple(SegmentRun(number, rows[m], bases, arrivals[m].at, reached[m]) for m in members)
+
+    def _block(self, group: Group, blocks: tuple[Block, ...], arrivals: Arrivals) -> tuple[BlockRun, ...]:
+        free = tuple(Arrival(one.at, math.inf, one.beside) for one in arrivals)
+        known = group.kind, blocks, free
+        if known not in self._blocks:
+            self._blocks[known] = self._replayed(group, blocks, free)
+        if _far_enough(arrivals, [run.lead_s for run in self._blocks[known]]):
+            return self._blocks[known]
+        told = tuple(Arrival(one.at, _ticks(one.lead_s), one.beside) for one in arrivals)
+        key = group.kind, blocks, told
+        if key not in self._blocks:
+            self._blocks[key] = self._replayed(group, blocks, told)
+        return self._blocks[key]
+
+    def _replayed(self, group: Group, blocks: tuple[Block, ...], arrivals: Arrivals) -> tuple[BlockRun, ...]:
+        programs = Programs(
+            classes=tuple(Program(ops=block.ops) for block in blocks),
+            communicators=group.communicators,
+            links=group.links,
+            sms=self.programs.sms,
+            corun_slowdown=self.programs.corun_slowdown,
+            bindings=group.bindings,
+        )
+        found = []
+        all_times = self.together(programs, arrivals)
+        for block, one, times, binding in zip(blocks, arrivals, all_times, group.bindings, strict=True):
+            start, begin, end, rates = times
+            last = max(end, default=one.at)
+            parts = block_parts(block.ops, (start, begin, end), one.at) if last < math.inf else {}
+            run = BlockRun(block, one.at, max(last, one.at), start, begin, end, rates, parts, binding.slow)
+            found.append(run)
+        return tuple(found)
+
+
+def _far_enough(arrivals: Arrivals, leads: Sequence[float]) -> bool:
+    """Whether no op of any member waits for its host; ``leads`` are what that takes."""
+    return all(one.lead_s >= lead_s for one, lead_s in zip(arrivals, leads, strict=True))
+
+
+def _ticks(seconds: float) -> float:
+    return round(seconds / TICK_S) * TICK_S if 0.0 < seconds < math.inf else seconds

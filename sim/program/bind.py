@@ -1,0 +1,55 @@
+"""Programs with their bindings written into them: every class with a program of its own that says all.
+
+For whoever reads programs op by op (checks, files, the engine's oracle); the engine itself reads bindings,
+so that a hundred classes share one program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from .program import Binding, Block, Collective, Compute, Exchange, Program, Programs, Segment, Work
+
+
+def bound(programs: Programs) -> Programs:
+    """The same programs without bindings."""
+    if not programs.bindings:
+        return programs
+    classes = [
+        _Writer(binding).program(program)
+        for program, binding in zip(programs.classes, programs.bindings, strict=True)
+    ]
+    return replace(programs, classes=tuple(classes), bindings=())
+
+
+@dataclass
+class _Writer:
+    """Writes one class; each distinct block and segment once."""
+
+    binding: Binding
+    blocks: dict[Block, Block] = field(default_factory=dict)
+
+    def program(self, program: Program) -> Program:
+        if self.binding == Binding():
+            return program
+        return Program(ops=tuple(replace(op, work=self._work(op.work)) for op in program.ops))
+
+    def _work(self, work: Work) -> Work:
+        binding = self.binding
+        match work:
+            case Compute() if binding.slow != 1.0:
+                return replace(work, seconds=work.seconds * binding.slow)
+            case Collective() if work.communicator in binding.communicators:
+                return replace(work, communicator=binding.communicators[work.communicator])
+            case Exchange() if binding.peers:
+                return Exchange(tuple(replace(p, peer=binding.peers.get(p.peer, p.peer)) for p in work.parts))
+            case Segment() if binding.slow != 1.0 or binding.communicators:
+                return Segment(tuple((self._block(block), count) for block, count in work.blocks))
+        return work
+
+    def _block(self, block: Block) -> Block:
+        if block not in self.blocks:
+            ops = tuple(replace(op, work=self._work(op.work)) for op in block.ops)
+            same = all(op.work is old.work for op, old in zip(ops, block.ops, strict=True))
+            self.blocks[block] = block if same else Block(block.name, ops)
+        return self.blocks[block]
