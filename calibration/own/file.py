@@ -164,7 +164,7 @@ def _range(name: str, low: float, high: float) -> list[Any]:
 def seconds_text(value: float) -> str:
     """A duration with a unit.
 
-    >>> seconds_text(1.2345e-5), seconds_text(0.25)
+    >>> seconds_text(1.2346e-5), seconds_text(0.25)
     ('12.35 us', '2.5e+05 us')
     """
     return f"{value * 1e6:.4g} us"
