@@ -15,6 +15,7 @@ from .cluster import cluster
 from .collective import collective
 from .compare import compare
 from .list import list_names
+from .memory import memory
 from .mistakes import reported
 from .replay import replay
 from .run import run
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command("run")(reported(run))
 app.command("replay")(reported(replay))
 app.command("compare")(reported(compare))
+app.command("memory")(reported(memory))
 app.command("cluster")(reported(cluster))
 app.command("validate")(reported(validate))
 app.command("collective")(reported(collective))

@@ -196,4 +196,4 @@ def parameters_of_ranks(run: Scenario) -> list[float]:
 
 def main_gradient_bytes(run: Scenario) -> int:
     """Bytes of an accumulated gradient: as the software has it, and FP32 where everything is."""
-    return max(run.software.main_grad_bytes, ELEMENT_BYTES[run.training.precision])
+    return max(run.software.gradient_bytes(run.training.precision), ELEMENT_BYTES[run.training.precision])

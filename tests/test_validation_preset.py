@@ -38,7 +38,7 @@ SOFTWARE = build(Case, case_document()).software
         ("Meta in-house (FSDP + TP + PP)", 2024, "llama3-meta-2024"),
         ("DeepSeek HAI-LLM (DualPipe, DeepEP)", 2024, "deepseek-hai-2024"),
         ("nanotron", 2024, "nanotron-2024"),
-        ("torchtitan (FSDP2)", 2025, "torchtitan-2024"),
+        ("torchtitan (FSDP2)", 2025, "torchtitan-2025"),
         ("LLM Foundry / Composer (FSDP)", 2023, "llm-foundry-2023"),
         ("JAX MaxText", 2025, "maxtext-2025"),
     ],

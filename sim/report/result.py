@@ -63,6 +63,10 @@ class RankClass:
     first_rank: int
 
 
+MOVING = ("activations", "logits", "gradients", "gathered")
+"""Terms of memory that come and go within a step, in the order of ``StageMemory.moving``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StageMemory:
     """Memory of the ranks of one pipeline rank.
@@ -70,7 +74,9 @@ class StageMemory:
     ``terms`` are bytes by name (weights, gradients, optimizer, activations, logits, ...) at the
     peak; their sum is ``peak_bytes``. ``peak_s`` is when, ``peak_action`` what was running then.
     ``static_bytes`` is what is held all through the step. ``timeline`` is (seconds, bytes) at
-    every change of the activations held.
+    every change of what comes and goes, ``moving`` the same by term (MOVING). ``parameters`` are those of
+    the rank's stages, sharded or not; ``layers_in_flight`` the most layers times microbatches between
+    their forward and their backward.
     """
 
     pp: int
@@ -81,10 +87,18 @@ class StageMemory:
     static_bytes: float
     capacity_bytes: float
     timeline: tuple[tuple[float, float], ...] = ()
+    moving: tuple[tuple[float, tuple[float, ...]], ...] = ()
+    parameters: float = 0.0
+    layers_in_flight: int = 0
 
     @property
     def fits(self) -> bool:
         return self.peak_bytes <= self.capacity_bytes
+
+    @property
+    def beside_bytes(self) -> float:
+        """What the bill has beside the terms that are held and that come and go: what allocators add."""
+        return self.peak_bytes - self.static_bytes - max((size for _, size in self.timeline), default=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

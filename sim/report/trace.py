@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...schedules.orders.action import parse_step, parts
-from .result import AXES, ActionSpan, Result, Span, StageMemory
+from .result import AXES, MOVING, ActionSpan, Result, Span, StageMemory
 
 Event = dict[str, Any]
 
@@ -205,16 +205,18 @@ def _stage_and_microbatch(action: str) -> tuple[int, int]:
 
 
 def _memory_events(index: int, stage: StageMemory) -> Iterator[Event]:
-    """What is held all through the step plus the activations held, in GB."""
+    """What is held all through the step plus what comes and goes, in GB; and that by term."""
     points = stage.timeline or ((0.0, 0.0),)
-    for time_s, activations_bytes in sorted(points, key=lambda point: point[0]):
-        yield {
-            "ph": "C",
-            "name": "memory GB",
-            "pid": index,
-            "ts": round(time_s * 1e9) / 1000,
-            "args": {"GB": (stage.static_bytes + activations_bytes) / 1e9},
-        }
+    for time_s, moving_bytes in sorted(points, key=lambda point: point[0]):
+        yield _counter(index, "memory GB", time_s, {"GB": (stage.static_bytes + moving_bytes) / 1e9})
+    for time_s, sizes in stage.moving:
+        terms = {"held": stage.static_bytes, **dict(zip(MOVING, sizes, strict=True))}
+        terms["allocator"] = stage.beside_bytes
+        yield _counter(index, "memory by term GB", time_s, {name: size / 1e9 for name, size in terms.items()})
+
+
+def _counter(index: int, name: str, time_s: float, args: dict[str, float]) -> Event:
+    return {"ph": "C", "name": name, "pid": index, "ts": round(time_s * 1e9) / 1000, "args": args}
 
 
 def _arrows(result: Result, actions: list[ActionSpan]) -> Iterator[Event]:

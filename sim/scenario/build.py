@@ -71,6 +71,7 @@ _UNCHECKED: Final = {
     ("placement",),
     ("price_per_gpu_hour",),
     ("cpu_offload",),
+    ("nvme_offload",),
     ("tokens",),
 }
 """Optional fields that no check between blocks reads."""

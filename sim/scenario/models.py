@@ -235,7 +235,8 @@ class Training(_Part):
         Annotated[Literal["balanced"], Tag("~name")] | Annotated[RoutingSpec, Tag("~spec")],
         Discriminator(lambda value: "~name" if isinstance(value, str) else "~spec"),
     ] = Field(default="balanced", description="how tokens spread over experts")
-    cpu_offload: Flag = False
+    cpu_offload: Flag = Field(default=False, description="optimizer state on the host (ZeRO-Offload)")
+    nvme_offload: Flag = Field(default=False, description="and there on disks (ZeRO-Infinity)")
     tokens: Positive | None = Field(default=None, description="token budget of the whole run")
 
 

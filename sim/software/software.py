@@ -16,7 +16,7 @@ AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
 PointToPoint = Literal["async", "blocking", "prefetch", "torch"]
 SplitPointToPoint = Literal["async", "torch"]
 OverlappedPointToPoint = Literal["async", "batched", "torch"]
-CrossEntropy = Literal["vocab-parallel", "fused", "gathered"]
+CrossEntropy = Literal["vocab-parallel", "fused", "gathered", "eager"]
 Fp8Scaling = Literal["delayed", "current", "blockwise"]
 HostSync = Literal["never", "receive", "always"]
 ContextComm = Literal["p2p", "all_gather", "a2a"]
@@ -57,10 +57,19 @@ class Software(BaseModel):
     moment_bytes: Literal[2, 4] = 4  # bytes of each of the optimizer's two moments
     logits_fp32: bool = True  # logits are cast to FP32 before the loss
     main_grad_bytes: Literal[2, 4] = 4  # bytes per element of the gradient that is accumulated and reduced
+    bf16_main_grad_bytes: Literal[0, 2, 4] = 0  # the same under bf16, where that is another
+    flat_buffer_elements: float = Field(
+        default=0.0, ge=0
+    )  # 16-bit buffers for reductions and gathers, beside parameters and gradients, at most all of these
+    bf16_flat_buffer_elements: float = Field(default=0.0, ge=0)  # the same under bf16, where that is another
+    fp32_update_gradients: bool = False  # 16-bit gradients are copied to FP32 for the update
     reduce_grad_bytes: Literal[0, 2, 4] = (
         0  # bytes per element on the wire, where gradients are cast to reduce them
     )
     separate_grad_copy: bool = False  # 16-bit gradients are kept beside the FP32 ones (the 20N bill)
+    records_streams: bool = (
+        False  # buffers of TP collectives are freed once their stream has passed them (asynchronous calls)
+    )
     persistent_gradients: bool = (
         True  # one gradient buffer all step long; false: allocated by the first backward
     )
@@ -126,3 +135,11 @@ class Software(BaseModel):
     host_s_per_kernel: float = Field(default=6e-6, ge=0)
     step_fixed_s: float = Field(default=0.0, ge=0)
     allocator_overhead: float = Field(default=0.05, ge=0, lt=1)
+
+    def gradient_bytes(self, precision: str) -> int:
+        """Bytes per element of the gradient that is accumulated and reduced under 16-bit ``precision``."""
+        return (precision == "bf16" and self.bf16_main_grad_bytes) or self.main_grad_bytes
+
+    def flat_buffers(self, precision: str) -> float:
+        """Elements of the flat buffers under ``precision``."""
+        return (precision == "bf16" and self.bf16_flat_buffer_elements) or self.flat_buffer_elements

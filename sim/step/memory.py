@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..report.result import ActionSpan, StageMemory
+from .layers.layer import forward_block
 from .layers.shard import Shard
 from .sharded import Sharding, sharding_of
 from .state.activations import activation_bytes
+from .state.in_flight import in_flight_bytes
 from .state.timeline import Buffers, peak_held
 from .zero.rule import sharding_rule
 
@@ -45,6 +48,7 @@ def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Shard
         terms[name] = terms.get(name, 0.0) + size
     outside = terms["context"] + terms["communication"]  # not from the framework's allocator
     terms["allocator"] = (sum(terms.values()) - outside) * software.allocator_overhead
+    terms["in flight"] = _in_flight(plan, r)
     return StageMemory(
         pp=r,
         terms=terms,
@@ -54,6 +58,9 @@ def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Shard
         static_bytes=sum(static.values()),
         capacity_bytes=plan.cluster.gpu.hbm_bytes,
         timeline=tuple((at_s, sum(parts)) for at_s, parts in peak.timeline),
+        moving=tuple(peak.timeline),
+        parameters=plan.held_parameters(r),
+        layers_in_flight=_layers_in_flight(plan, actions),
     )
 
 
@@ -64,6 +71,22 @@ def _buffers(plan: Plan, stage: int, sharding: Sharding | None) -> Buffers:
     if plan.scenario.software.persistent_gradients:
         return Buffers()
     return Buffers(gradients=plan.parameters[stage].total * gradient_bytes(plan))
+
+
+def _layers_in_flight(plan: Plan, actions: Sequence[ActionSpan]) -> int:
+    """The most layers, times microbatches, between their forward and their backward."""
+    changes = [(span.start_s, plan.stages[span.stage].layers) for span in actions if span.kind == "F"]
+    changes += [(span.end_s, -plan.stages[span.stage].layers) for span in actions if span.kind in "BI"]
+    return max(accumulate(layers for _, layers in sorted(changes)), default=0)
+
+
+def _in_flight(plan: Plan, r: int) -> float:
+    """Buffers of tensor-parallel collectives that the host has issued ahead of the GPU."""
+    software, costs = plan.scenario.software, plan.costs
+    runs = [run for s in plan.held_stages(r) for run in plan.stages[s].runs]
+    if not software.records_streams or plan.shard.tp == 1 or not costs.host_s or not runs:
+        return 0.0
+    return in_flight_bytes(plan.blocks.layer(forward_block, runs[0]), costs.host_s)
 
 
 def gradient_bytes(plan: Plan) -> float:
@@ -79,10 +102,19 @@ def static_terms(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, flo
     communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1) + (par.ep > 1) + (par.etp > 1)
     return {
         **_state(plan, r, sharding),
+        "flat buffers": _flat_buffers(plan, r),
         "communication": communicators * COMMUNICATOR_BYTES,
         "workspace": _workspace(plan.shard, unfused=plan.scenario.software.attention == "unfused"),
         "context": CONTEXT_BYTES,
     }
+
+
+def _flat_buffers(plan: Plan, r: int) -> float:
+    """Buffers of the update, each in one piece: what activations leave free is in too many to hold them."""
+    software, e = plan.scenario.software, plan.shard.element_bytes
+    gradients = software.fp32_update_gradients and plan.shard.grad_bytes < 4
+    flat = software.flat_buffers(plan.scenario.training.precision)
+    return e * min(plan.held_parameters(r), flat) + gradients * 4.0 * plan.updated_parameters(r)
 
 
 def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
@@ -90,19 +122,24 @@ def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
     software, e, held = plan.scenario.software, plan.shard.element_bytes, plan.held_parameters(r)
     state = (4.0 if e != 4 else 0.0) + 2 * software.moment_bytes
     own = plan.updated_parameters(r)
+    training = plan.scenario.training
+    on_host = training.cpu_offload or training.nvme_offload
     if sharding is None:
         weights = sum(plan.weights_bytes(plan.parameters[s]) for s in plan.held_stages(r))
         return {
             "weights": weights * plan.weight_versions(r),
             "gradients": held * gradient_bytes(plan) if software.persistent_gradients else 0.0,
-            "optimizer": own * state,
+            "optimizer": 0.0 if on_host else own * state,
         }
     rule = sharding.rule
     parameter, gradient = (4.0, 4.0) if rule.master_only else (float(e), float(plan.shard.grad_bytes))
+    if on_host:
+        parameter, gradient = float(e), 0.0 if rule.reduces_each else gradient
+    moments = 2 * software.moment_bytes if rule.master_only else state
     return {
         "weights": held * e if rule.gathers == "never" else own * parameter,
         "gradients": own * gradient,
-        "optimizer": own * (2 * software.moment_bytes if rule.master_only else state),
+        "optimizer": 0.0 if on_host else own * moments,
     }
 
 

@@ -352,6 +352,8 @@ class _StepWriter:
             plan.costs,
             plan.shard,
             norm=norm if plan.ends == "together" else None,
+            offload=self.gradients.offload,
+            sent=self.reduces,
         )
 
     def _share(self, held: float, updated: float) -> OptimizerShare:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...hardware.host_memory import host_memory_of
 from ..network.transfer import Transfer
 from .sharding.traffic import SHARDS
 from .updates.gradients import Gradients
+from .updates.offload import Offload
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -31,8 +33,9 @@ def gradients_of(plan: Plan, index: int) -> Gradients:
         bucket_elements=max(software.bucket_elements, software.bucket_elements_per_replica * groups.dp.ranks),
         sharded=hybrid or (sharded and software.zero1_reduce_scatters),
         costs=plan.costs,
-        shards=groups.shards.ranks,
+        shards=groups.shards.ranks if sharded else 1,
         over_replicas=over_replicas if hybrid else None,
+        offload=offload_of(plan),
     )
 
 
@@ -45,4 +48,20 @@ def expert_gradients_of(plan: Plan, index: int) -> Gradients:
         transfer=lambda kind, size: plan.communication.collective(kind, size, group),
         over_replicas=None,
         reductions=[],
+    )
+
+
+def offload_of(plan: Plan) -> Offload | None:
+    """What keeping the optimizer's state on the host costs a rank; None where it stays on the GPU."""
+    training, software, cluster = plan.scenario.training, plan.scenario.software, plan.cluster
+    if not (training.cpu_offload or training.nvme_offload):
+        return None
+    return Offload(
+        host=host_memory_of(cluster.gpu, cluster.gpus_per_node),
+        ranks_per_host=min(cluster.gpus_per_node, cluster.gpus),
+        gradient_bytes=float(software.reduce_grad_bytes or plan.shard.grad_bytes),
+        parameter_bytes=float(plan.shard.element_bytes),
+        moment_bytes=float(software.moment_bytes),
+        disks=training.nvme_offload,
+        host_s=plan.costs.host_s,
     )

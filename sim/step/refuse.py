@@ -17,17 +17,8 @@ if TYPE_CHECKING:
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     """Raise NotSupported for the first field that names something not modelled."""
     model, par, training = scenario.model, scenario.parallelism, scenario.training
-    if scenario.software.moe_a2a_overlap and par.ep > 1 and par.zero > 1:
-        raise NotSupported(
-            "software.moe_a2a_overlap",
-            f"exchanges beside other layers are not modelled with ZeRO-{par.zero}; set it to false",
-        )
-    if model.sliding_window and scenario.software.attention == "unfused":
-        raise NotSupported(
-            "model.sliding_window", "windows need a fused attention kernel; this one is unfused"
-        )
-    if model.sliding_window and par.cp > 1:
-        raise NotSupported("model.sliding_window", f"windows are not modelled with cp {par.cp}; set cp to 1")
+    _refuse_layers(scenario)
+    _refuse_recomputation(scenario)
     heads = model.num_attention_heads // par.tp
     if par.cp_a2a is None and scenario.software.cp_comm == "a2a" and heads % par.cp:
         raise NotSupported(
@@ -43,15 +34,6 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     if par.fsdp_shard_size is not None and (model.moe or scenario.schedule == "dualpipe"):
         where = "of experts" if model.moe else "under dualpipe"
         raise NotSupported("parallelism.fsdp_shard_size", f"sharding over some ranks {where} is not modelled")
-    there = {"core_attn", "layernorm", "mlp"}
-    there |= {"moe", "moe_act"} if model.moe else set()
-    there |= {"shared_experts"} if model.moe and model.moe.shared_expert_ffn_hidden_size else set()
-    there |= {"mla_up_proj"} if model.mla else set()
-    if parts := recomputed_parts(training) - there - OPERATORS - FULL:
-        wrong, known = ", ".join(sorted(parts)), ", ".join(sorted(there))
-        raise NotSupported(
-            "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
-        )
     gpu = get_gpu(scenario.cluster.gpu)
     recipe = recipe_of(scenario, gpu.architecture)
     if recipe and recipe.gemm_dtype not in gpu.peak_flops:
@@ -59,8 +41,10 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "training.precision", f"{gpu.name} has no {recipe.gemm_dtype} products; it has {has}"
         )
-    if training.cpu_offload:
-        raise NotSupported("training.cpu_offload", "offload to the host is not modelled yet")
+    offloads = training.cpu_offload or training.nvme_offload
+    if offloads and (scenario.schedule in ("pipedream", "dualpipe") or model.moe):
+        what = "experts" if model.moe else str(scenario.schedule)
+        raise NotSupported("training.cpu_offload", f"offload under {what} is not modelled yet")
     kernels = {curve.implementation for curve in profile.attention}
     attention = scenario.software.attention
     if attention != "unfused" and attention not in kernels:
@@ -73,4 +57,37 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
             "schedule",
             f"pipedream updates after every microbatch; replicas of its stages (dp {par.dp}) are not "
             "modelled; set dp to 1",
+        )
+
+
+def _refuse_layers(scenario: Scenario) -> None:
+    """Kinds of layer in layouts that they are not modelled in."""
+    model, par = scenario.model, scenario.parallelism
+    if scenario.software.moe_a2a_overlap and par.ep > 1 and par.zero > 1:
+        raise NotSupported(
+            "software.moe_a2a_overlap",
+            f"exchanges beside other layers are not modelled with ZeRO-{par.zero}; set it to false",
+        )
+    if model.sliding_window and scenario.software.attention == "unfused":
+        raise NotSupported(
+            "model.sliding_window", "windows need a fused attention kernel; this one is unfused"
+        )
+    if model.sliding_window and par.cp > 1:
+        raise NotSupported("model.sliding_window", f"windows are not modelled with cp {par.cp}; set cp to 1")
+
+
+def _refuse_recomputation(scenario: Scenario) -> None:
+    """Modules that the model has not, and rules that are about plain layers."""
+    model, parts = scenario.model, recomputed_parts(scenario.training)
+    if parts == OPERATORS and (model.moe or model.mla):
+        what = "experts" if model.moe else "latent attention"
+        raise NotSupported("training.recompute", f"op_selective is not modelled for layers with {what}")
+    there = {"core_attn", "layernorm", "mlp"}
+    there |= {"moe", "moe_act"} if model.moe else set()
+    there |= {"shared_experts"} if model.moe and model.moe.shared_expert_ffn_hidden_size else set()
+    there |= {"mla_up_proj"} if model.mla else set()
+    if absent := parts - there - OPERATORS - FULL:
+        wrong, known = ", ".join(sorted(absent)), ", ".join(sorted(there))
+        raise NotSupported(
+            "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
         )

@@ -10,6 +10,7 @@ from ...schedules.orders.action import Action, Kind
 from .actions import action_blocks, block_owners
 from .layers.kinds import LayerRun
 from .layers.recompute import FULL
+from .reductions import offload_of
 from .sharding.compose import Composer
 from .sharding.held import largest_gradients, largest_pair
 from .sharding.rows import Moves, Row, Rows
@@ -185,6 +186,7 @@ def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:
         reduce_bytes=software.reduce_grad_bytes or shard.grad_bytes,
         parameter_bytes=shard.element_bytes,
         host_s=plan.costs.host_collective_s,
+        offload=offload_of(plan),
     )
     rows = Rows(rule=rule, traffic=traffic, composer=Composer(plan.costs))
     return Sharding(plan=plan, rule=rule, rows=rows)

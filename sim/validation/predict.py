@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..report.result import Result, StageMemory
 
 BEYOND: Mapping[MemoryKind | None, tuple[str, ...]] = {
-    "allocated": ("allocator", "communication", "context"),
+    "allocated": ("allocator", "in flight", "flat buffers", "communication", "context"),
     "reserved": ("communication", "context"),
     "nvidia_smi": (),
     None: (),

@@ -39,7 +39,8 @@ RULES = (
     Rule(r"^meta in-house", "llama3-meta-2024"),
     Rule(r"hai-llm", "deepseek-hai-2024"),
     Rule(r"nanotron", "nanotron-2024"),
-    Rule(r"torchtitan", "torchtitan-2024"),
+    Rule(r"torchtitan", "torchtitan-2024", until=2024),
+    Rule(r"torchtitan", "torchtitan-2025", since=2025),
     Rule(r"llm[ -]foundry|composer", "llm-foundry-2023"),
     Rule(r"maxtext", "maxtext-2025"),
     Rule(r"automodel", "automodel-2025"),
@@ -91,7 +92,14 @@ def preset_of(software: CaseSoftware) -> str:
     )
 
 
-def software_document(software: CaseSoftware) -> dict[str, Any]:
+BLACKWELL_ONLY = {"megatron-bridge-2026": {"cuda_graphs": False, "grouped_gemm": "streams"}}
+"""What a preset's recipes have on Blackwell alone, as they have it elsewhere.
+
+Megatron-Bridge scripts/performance/configs: on H100 no graphs under FP8, and no fused grouped MLP.
+"""
+
+
+def software_document(software: CaseSoftware, gpu: str = "") -> dict[str, Any]:
     """The ``software`` of a scenario: a preset, and what the case itself says otherwise.
 
     A flag that is None leaves the preset's own value. ``fused_kernels: true`` does too, since the preset
@@ -104,6 +112,8 @@ def software_document(software: CaseSoftware) -> dict[str, Any]:
     framework = software.framework.lower()
     if known := [name for words, name in DISPATCHERS if words in framework]:
         document["moe_dispatcher"] = known[0]
+    if gpu.startswith("H"):
+        document |= BLACKWELL_ONLY.get(preset, {})
     if not software.fused_kernels:
         document |= UNFUSED
     if preset == "llm-foundry-2023" and software.attention == "fa2":

@@ -43,7 +43,7 @@ def scenario_document(case: Case) -> dict[str, Any]:
         "parallelism": {key: getattr(layout, key) for key in PARALLELISM},
         "training": {"seq_length": case.model.seq_length} | {key: getattr(layout, key) for key in TRAINING},
         "schedule": layout.schedule,
-        "software": software_document(case.software),
+        "software": software_document(case.software, case.hardware.gpu),
     }
 
 

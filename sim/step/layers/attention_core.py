@@ -61,23 +61,25 @@ def _fused(shard: Shard, software: Software, direction: Direction, tile: Tile) -
     )
 
 
-def _scores(shard: Shard) -> Gemm:
+def _scores(shard: Shard, width: int) -> Gemm:
+    """Every query with every key, or every output's gradient with every value, ``width`` wide."""
     s = shard.sequence
     return Gemm(
         m=s,
         n=s,
-        k=shard.head_dim,
+        k=width,
         dtype=shard.dtype,
         batch=shard.batch * shard.heads,
         out_bytes=shard.element_bytes,
     )
 
 
-def _weighted(shard: Shard) -> Gemm:
+def _weighted(shard: Shard, width: int) -> Gemm:
+    """Sums of values, or of queries or keys, weighted by a matrix of scores."""
     s = shard.sequence
     return Gemm(
         m=s,
-        n=shard.head_dim,
+        n=width,
         k=s,
         dtype=shard.dtype,
         batch=shard.batch * shard.heads,
@@ -86,8 +88,8 @@ def _weighted(shard: Shard) -> Gemm:
 
 
 def _unfused_forward(tape: Tape, shard: Shard, software: Software) -> None:
-    e, scores = shard.element_bytes, shard.score_elements
-    tape.kernel("QK^T", _scores(shard))
+    e, scores, values = shard.element_bytes, shard.score_elements, shard.value_dim or shard.head_dim
+    tape.kernel("QK^T", _scores(shard, shard.head_dim))
     if software.fused_softmax:
         tape.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     else:
@@ -95,13 +97,13 @@ def _unfused_forward(tape: Tape, shard: Shard, software: Software) -> None:
         tape.memory("scale, mask, softmax", (6 * e + 16) * scores, launches=5)
     if shard.dropout:
         tape.memory("attention dropout", (2 * e + 1) * scores)  # read, write, one byte of mask
-    tape.kernel("PV", _weighted(shard))
+    tape.kernel("PV", _weighted(shard, values))
 
 
 def _unfused_backward(tape: Tape, shard: Shard, software: Software) -> None:
-    e, scores = shard.element_bytes, shard.score_elements
-    tape.kernel("dV", _weighted(shard))
-    tape.kernel("dP", _scores(shard))
+    e, scores, values = shard.element_bytes, shard.score_elements, shard.value_dim or shard.head_dim
+    tape.kernel("dV", _weighted(shard, values))
+    tape.kernel("dP", _scores(shard, values))
     if shard.dropout:
         tape.memory("attention dropout backward", (2 * e + 1) * scores)
     if software.fused_softmax:
@@ -109,5 +111,5 @@ def _unfused_backward(tape: Tape, shard: Shard, software: Software) -> None:
     else:
         # casts around an FP32 softmax backward (r 4+4, w 4), masked_fill and scale (r, w each)
         tape.memory("softmax backward", (6 * e + 20) * scores, launches=5)
-    tape.kernel("dQ", _weighted(shard))
-    tape.kernel("dK", _weighted(shard))
+    tape.kernel("dQ", _weighted(shard, shard.head_dim))
+    tape.kernel("dK", _weighted(shard, shard.head_dim))

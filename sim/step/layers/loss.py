@@ -2,7 +2,8 @@
 
 vocab-parallel: every rank keeps its share of the logits and reduces the maximum, the target's logit
 and the sum of exponentials of each token (Megatron-LM vocab_parallel_cross_entropy). fused: the same
-in one pass each way. gathered: the logits are gathered and every rank computes the whole loss.
+in one pass each way. gathered: the logits are gathered and every rank computes the whole loss. eager:
+torch's cross_entropy on FP32 copies, which keeps the log-softmax, on a rank's share of the vocabulary.
 Bytes count reads (r) and writes (w) at HBM per logit.
 """
 
@@ -17,9 +18,9 @@ from .tape import Costs, Tape
 def loss_forward(shard: Shard, software: Software, costs: Costs) -> Block:
     """From the logits to the loss; probabilities are kept for backward."""
     tape = Tape(costs)
-    {"vocab-parallel": _parallel, "fused": _fused, "gathered": _gathered}[software.cross_entropy](
-        tape, shard, software
-    )
+    {"vocab-parallel": _parallel, "fused": _fused, "gathered": _gathered, "eager": _eager}[
+        software.cross_entropy
+    ](tape, shard, software)
     if software.extra_launches_per_microbatch:
         tape.memory("small kernels", 0.0, launches=software.extra_launches_per_microbatch)
     return tape.block("loss forward")
@@ -34,6 +35,8 @@ def loss_backward(shard: Shard, software: Software, costs: Costs) -> Block:
         tape.memory("loss backward", logits * (wide + e))  # probabilities r, 16-bit gradient w
     elif software.cross_entropy == "vocab-parallel":
         tape.memory("loss backward", logits * (2 * wide + cast), launches=4)  # scaled in place r w; cast
+    elif software.cross_entropy == "eager":
+        tape.memory("loss backward", logits * (4 * wide + cast), launches=5)  # as below, on the own share
     else:
         # zero fill w; log-softmax backward r r w; cast; own slice r w
         whole = logits * shard.tp
@@ -47,6 +50,8 @@ def logits_bytes(shard: Shard, software: Software) -> float:
     if software.cross_entropy == "gathered":
         # gathered, as FP32, log-softmax of it, and the gradient of that
         return _share(shard) * shard.tp * (e + 3 * wide)
+    if software.cross_entropy == "eager":
+        return _share(shard) * 3 * wide  # log-softmax, the gradient of the loss by it, and of what it took
     return _share(shard) * (wide + e)
 
 
@@ -87,3 +92,12 @@ def _gathered(tape: Tape, shard: Shard, software: Software) -> None:
         tape.memory("logits concatenate", whole * 2 * e)
     cast = e + wide if software.logits_fp32 else 0
     tape.memory("logits cast, log-softmax, accuracy", whole * (cast + 3 * wide), launches=12)  # r w; argmax r
+
+
+def _eager(tape: Tape, shard: Shard, software: Software) -> None:
+    logits, e, wide = _share(shard), shard.element_bytes, _wide(shard, software)
+    cast = e + wide if software.logits_fp32 else 0
+    tape.memory("logits cast, log-softmax", logits * (cast + 2 * wide), launches=6)  # r w
+    if shard.tp > 1:  # DTensor's loss_parallel: maximum, sum, target
+        for what in ("maximum", "sum", "target"):
+            tape.tp(f"loss {what} all_reduce", "all_reduce", shard.tokens * 4.0)

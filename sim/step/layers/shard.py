@@ -210,7 +210,9 @@ def shard_of(scenario: Scenario) -> Shard:
         cp_a2a=_a2a_ranks(scenario),
         sequence_parallel=par.sequence_parallel and par.tp > 1,
         element_bytes=ELEMENT_BYTES[training.precision],
-        grad_bytes=max(scenario.software.main_grad_bytes, ELEMENT_BYTES[training.precision]),
+        grad_bytes=max(
+            scenario.software.gradient_bytes(training.precision), ELEMENT_BYTES[training.precision]
+        ),
         dtype=training.precision if training.precision in ("fp32", "fp16") else "bf16",
         quantised_weights=scenario.software.fp8_parameters,
         quantised_dispatch=scenario.software.fp8_dispatch,

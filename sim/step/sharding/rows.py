@@ -69,7 +69,7 @@ class Rows:
                 early=True,
             )
             blocks.append(self.composer.block(piece.blocks, around))
-            delayed = self.traffic.over_replicas(pending)
+            delayed = self.traffic.follow((*pending, *delayed))
             pending = self.traffic.reduce(piece.unit) if ended else ()
         return counted([*blocks, *self._tail(pending, delayed)])
 
@@ -81,19 +81,18 @@ class Rows:
             work = self.traffic.reduce(unit)
             around = Around(delayed=delayed, reductions=work, copies_in=self.traffic.copied_in(unit))
             blocks.append(self.composer.block((), around))
-            delayed = self.traffic.over_replicas(work)
+            delayed = self.traffic.follow((*work, *delayed))
         return counted([*blocks, *self._tail((), delayed)])
 
     # ------------------------------------------------------------------------------------------------
 
     def _tail(self, pending: tuple[Op, ...], delayed: tuple[Op, ...]) -> list[Block]:
-        """What is left to reduce, and then what is left to reduce over replicas."""
-        steps = [(pending, delayed), ((), self.traffic.over_replicas(pending))]
-        return [
-            self.composer.block((), Around(reductions=work, delayed=late))
-            for work, late in steps
-            if work or late
-        ]
+        """What is left to reduce, and what follows that, one after the other."""
+        blocks = []
+        while pending or delayed:
+            blocks.append(self.composer.block((), Around(reductions=pending, delayed=delayed)))
+            pending, delayed = (), self.traffic.follow((*pending, *delayed))
+        return blocks
 
     def _fetch(self, unit: Unit, gathered: set[str]) -> Unit | None:
         """``unit`` where it must be gathered; layers are different ones each time."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...network.transfer import Transfer
 from ...program.program import Collective, Op
+from ..updates.offload import Offload
 from ..zero.rule import Rule
 from .units import Unit
 
@@ -40,6 +41,7 @@ class Traffic:
     reduce_bytes: int
     parameter_bytes: int
     host_s: float
+    offload: Offload | None = None
 
     def gather(self, unit: Unit, part: float = 1.0) -> tuple[Op, ...]:
         """All-gathers of ``part`` of a unit: over the shard group, and of experts over theirs."""
@@ -66,20 +68,21 @@ class Traffic:
                 found += self._over_replicas(elements)
         return found
 
-    def replicas_of(self, elements: float) -> tuple[Op, ...]:
-        """All-reduce of one shard of ``elements`` gradients over the replicas."""
-        return self._over_replicas(elements / self.shards.ranks) if self.shards.ranks > 1 else ()
+    def follow(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
+        """What follows reductions: equal shards over the replicas, then the host where they go there."""
+        return tuple(late for op in ops for late in self._after(op))
 
-    def over_replicas(self, reductions: tuple[Op, ...]) -> tuple[Op, ...]:
-        """What follows ``reductions``: the same shards over the replicas."""
-        return tuple(
-            late
-            for op in reductions
-            if isinstance(op.work, Collective)
-            and op.work.kind == "reduce_scatter"
-            and op.work.communicator == self.shards.communicator
-            for late in self.replicas_of(op.work.transfer.bytes / self.reduce_bytes)
-        )
+    def _after(self, op: Op) -> tuple[Op, ...]:
+        work = op.work
+        if not isinstance(work, Collective) or work.kind not in ("reduce_scatter", "all_reduce"):
+            return ()
+        elements = work.transfer.bytes / self.reduce_bytes
+        if work.kind == "reduce_scatter":
+            own = self.shards if work.communicator == self.shards.communicator else self.experts
+            elements /= own.ranks
+            if own is self.shards and self.replicas.ranks > 1:
+                return self._over_replicas(elements)
+        return (self.offload.gradients_leave(elements),) if self.offload else ()
 
     def copied_out(self, unit: Unit) -> float:
         """Bytes of copying gathered parameters into place: read and written."""

@@ -133,7 +133,7 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
     # unfused: probabilities; under dropout their mask and its output too
     scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
     fused = software.attention != "unfused"
-    silu = 1 if shard.gate == 2 and not software.fused_activation else 0  # its output, where a kernel's own
+    silu = 1 if shard.gate == 2 and not (software.fused_activation or software.torch_compile) else 0
     small = software.fp8_activations and shard.recipe is not None
     ahead = _experts(shard, silu, small) if shard.experts else _mlp(shard, silu, small)
     # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of
@@ -142,7 +142,7 @@ def _parts(shard: Shard, software: Software) -> dict[str, float]:
     latents = latent_elements(shard) * e if shard.latent else 0.0
     return ahead | {
         # inputs of both; eager norms keep FP32 copies
-        "norms": 2 * shard.norm_bytes * (1 if software.fused_norm else 3),
+        "norms": 2 * shard.norm_bytes * (1 if software.fused_norm or software.torch_compile else 3),
         "norm outputs": 2 * _gathered(shard, software) * narrow,
         "qkv": float(tokens * shard.qkv_width * e),
         "attention": tokens * shard.attention_width * outputs,

@@ -10,12 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...report.result import ActionSpan
+from ...report.result import MOVING, ActionSpan
 from ..layers.stages import Stage
 from .activations import ActivationBytes
-
-MOVING = ("activations", "logits", "gradients", "gathered")
-"""Terms of the bill that come and go, in the order of ``Held``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from ...network.transfer import Transfer
 from ...program.program import Collective, Compute
 from ...program.script import Script
 from ..layers.tape import Costs
+from .offload import Offload
 
 
 @dataclass(kw_only=True)
@@ -42,6 +43,7 @@ class Gradients:
     costs: Costs
     shards: int = 1
     over_replicas: Callable[[float], Transfer] | None = None
+    offload: Offload | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
 
@@ -69,6 +71,11 @@ class Gradients:
             late = Collective("all_reduce", "hsdp", self.over_replicas(own))
             host_s = self.costs.host_collective_s
             index = script.beside("gradient all_reduce", "hsdp", "dp", late, after=(index,), host_s=host_s)
+        if self.offload:
+            leave = self.offload.gradients_leave(elements / self.shards)
+            index = script.beside(
+                leave.name, leave.stream, leave.category, leave.work, after=(index,), host_s=leave.host_s
+            )
         self.reductions.append(index)
         self.ready -= elements
 

@@ -15,6 +15,7 @@ from ...program.script import Script
 from ...software.software import Software
 from ..layers.shard import Shard
 from ..layers.tape import Costs
+from .offload import Offload, write_offloaded
 
 ADAM_BYTES = 12  # gradient and weight read, weight written (FP32); and two moments read and written
 
@@ -40,10 +41,13 @@ def write_optimizer(
     shard: Shard,
     *,
     norm: Transfer | None,
+    offload: Offload | None = None,
+    sent: bool = False,
 ) -> None:
     """Gradient norm, then the update. ``norm`` reduces it over all ranks: there the pipeline meets.
 
     Without it each rank updates by itself and the norm is checked later (post-validation), or never.
+    ``offload``: the CPU updates; ``sent``: it has the gradients already.
     """
     grad = shard.grad_bytes
     passes: list[tuple[str, float, int]] = []
@@ -64,6 +68,9 @@ def write_optimizer(
                 host_sync=True,
             )
         )
+    if offload:
+        write_offloaded(script, offload, share.updated, sent=sent)
+        return
     after = [("clip gradients", share.updated * 8, 1)]
     launches = 2 if software.fused_optimizer else 12
     traffic = (ADAM_BYTES + 4 * software.moment_bytes) * (1 if software.fused_optimizer else 3)

@@ -1,0 +1,186 @@
+"""The memory bill of a pipeline rank beside the formulas of the textbooks, and why they differ.
+
+State, in bytes per parameter: 16 N is 2 of weights, 2 of gradients, 12 of FP32 master weights and Adam's
+two moments (Rajbhandari et al. 2019, arXiv:1910.02054, section 3.1); 18 N has FP32 gradients, 20 N both.
+ZeRO-1 divides the 12 by the shard group, ZeRO-2 the gradients too, ZeRO-3 all (same, table 1).
+
+Activations, Korthikanti et al. 2022, arXiv:2205.05198, section 4.1, derived: of one layer in 16 bit,
+attention keeps 11 s b h + 5 a s^2 b bytes (input of QKV 2, Q and K 4, V 2, output 2, mask of the
+dropout 1; softmax output 2, its dropout's mask 1 and output 2 for each of the a s^2 b scores), the MLP
+19 s b h (inputs 2 + 8 + 8, mask 1), two norms 4 s b h. In all
+
+    s b h (34 + 5 a s / h),
+
+so that the s stands in the numerator: scores grow with a s^2. Under TP of t: s b h (10 + 24/t + 5 a s/(h t));
+with sequence parallelism all of it is divided by t (equations 2 and 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+    from ..result import Result, StageMemory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One term: what is predicted, what the textbook has (None where it has nothing), its formula, and why
+    they differ (empty where they agree)."""
+
+    name: str
+    bytes: float
+    textbook_bytes: float | None
+    formula: str
+    why: str
+
+
+def bill(result: Result, stage: StageMemory) -> tuple[Line, ...]:
+    """Every term of the bill of ``stage``. ValueError for a replayed program, which has no scenario."""
+    if result.scenario is None:
+        raise ValueError("a replayed program has no memory bill: give the scenario")
+    known = [_weights(result.scenario, stage), _gradients(result.scenario, stage)]
+    known += [_optimizer(result.scenario, stage), _activations(result.scenario, stage)]
+    named = {line.name for line in known}
+    others = (
+        Line(name=name, bytes=size, textbook_bytes=None, formula="", why=WHAT.get(name, ""))
+        for name, size in stage.terms.items()
+        if name not in named and size
+    )
+    return (*known, *others)
+
+
+WHAT = {
+    "logits": "logits, probabilities and their gradient at the loss",
+    "gathered": "parameters gathered from the shards for the layers at work",
+    "workspace": "gathered activations and the widest gradient of a layer, GEMM workspace",
+    "flat buffers": "buffers of reductions, gathers and the update that are in one piece",
+    "communication": "buffers of NCCL's communicators",
+    "context": "CUDA context and loaded kernels",
+    "allocator": "rounding and fragmentation: a share of all tensors, fitted on reserved memory",
+    "in flight": "buffers of collectives that the host has issued ahead of the GPU",
+}
+"""What the textbook leaves out."""
+
+
+def _shards(run: Scenario) -> int:
+    par = run.parallelism
+    return (par.fsdp_shard_size or par.dp * par.cp) if par.zero else 1
+
+
+def _weights(run: Scenario, stage: StageMemory) -> Line:
+    parts = _shards(run) if run.parallelism.zero == 3 else 1
+    each = 4 if run.training.precision == "fp32" else 2
+    textbook, size = each * stage.parameters / parts, stage.terms["weights"]
+    why = ""
+    if size > 1.01 * textbook:
+        why = (
+            "the FP32 parameters are the ones that are sharded" if parts > 1 else "several versions are kept"
+        )
+    elif size < 0.99 * textbook:
+        why = "parameters are shards; what is gathered of them is a term of its own"
+    return Line(
+        name="weights", bytes=size, textbook_bytes=textbook, formula=_divided(f"{each} N", parts), why=why
+    )
+
+
+def _gradients(run: Scenario, stage: StageMemory) -> Line:
+    parts = _shards(run) if run.parallelism.zero >= 2 else 1
+    each = 4 if run.training.precision == "fp32" else 2
+    textbook, size = each * stage.parameters / parts, stage.terms["gradients"]
+    per_parameter = size / (stage.parameters / parts) if stage.parameters else 0.0
+    why = ""
+    if abs(size - textbook) > 0.01 * textbook:
+        kinds = {4: "accumulated in FP32 (18 N)", 6: "FP32 and 16-bit ones (20 N)"}
+        why = kinds.get(round(per_parameter), f"{per_parameter:.1f} bytes each with buffers on their way")
+        if size < textbook:
+            why = "allocated by the first backward of each chunk: some are not there at the peak"
+    return Line(
+        name="gradients", bytes=size, textbook_bytes=textbook, formula=_divided(f"{each} N", parts), why=why
+    )
+
+
+def _optimizer(run: Scenario, stage: StageMemory) -> Line:
+    parts, each = _shards(run), 8 if run.training.precision == "fp32" else 12
+    textbook, size = each * stage.parameters / parts, stage.terms["optimizer"]
+    why = ""
+    if size < 0.99 * textbook:
+        offloaded = run.training.cpu_offload or run.training.nvme_offload
+        why = "on the host" if offloaded else "the FP32 master weights are the sharded weights themselves"
+    elif size > 1.01 * textbook:
+        why = "experts are sharded over fewer ranks"
+    return Line(
+        name="optimizer", bytes=size, textbook_bytes=textbook, formula=_divided(f"{each} N", parts), why=why
+    )
+
+
+def _divided(formula: str, parts: int) -> str:
+    return f"{formula} / {parts}" if parts > 1 else formula
+
+
+def layer_formula(run: Scenario) -> tuple[float, str]:
+    """Bytes of one layer and microbatch by the textbook, and its formula."""
+    model, par, training = run.model, run.parallelism, run.training
+    s, b, h, t = training.seq_length / par.cp, training.micro_batch, model.hidden_size, par.tp
+    a = model.num_attention_heads
+    scores = 5 * a * training.seq_length / h
+    if training.recompute == "full":
+        return 2 * s * b * h / (t if par.sequence_parallel else 1), "2 s b h" + _over_t(run)
+    if training.recompute == "selective":
+        scores = 0.0
+    inside = "34" if training.recompute == "selective" else "34 + 5 a s/h"
+    if par.sequence_parallel:
+        return s * b * h * (34 + scores) / t, f"s b h ({inside}) / t"
+    if t > 1:
+        inside = "10 + 24/t" + ("" if training.recompute == "selective" else " + 5 a s/(h t)")
+        return s * b * h * (10 + 24 / t + scores / t), f"s b h ({inside})"
+    return s * b * h * (34 + scores), f"s b h ({inside})"
+
+
+def _over_t(run: Scenario) -> str:
+    return " / t" if run.parallelism.sequence_parallel else ""
+
+
+def _activations(run: Scenario, stage: StageMemory) -> Line:
+    each, formula = layer_formula(run)
+    size, textbook = stage.terms["activations"], each * stage.layers_in_flight
+    differs = abs(size - textbook) > 0.02 * max(textbook, 1.0)
+    return Line(
+        name="activations",
+        bytes=size,
+        textbook_bytes=textbook,
+        formula=f"{stage.layers_in_flight} layers in flight {TIMES} {formula}",
+        why="; ".join(_reasons(run)) if differs else "",
+    )
+
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def _reasons(run: Scenario) -> Iterator[str]:
+    """Where the model at hand is not the textbook's GPT in 16 bit with dropout and unfused attention."""
+    model, software, training = run.model, run.software, run.training
+    if training.recompute == "full":
+        yield "one layer that is being recomputed is there besides"
+    elif software.attention != "unfused" and training.recompute != "selective":
+        yield "fused attention keeps no scores"
+    if not isinstance(training.recompute, str):
+        yield "only a part is recomputed"
+    if model.moe:
+        yield "experts keep their tokens' copies"
+    elif model.mlp == "swiglu" or model.ffn_hidden_size != 4 * model.hidden_size:
+        yield f"the MLP is {model.ffn_hidden_size / model.hidden_size:.2g} h wide" + (
+            " in two branches" if model.mlp == "swiglu" else ""
+        )
+    if model.num_query_groups < model.num_attention_heads:
+        yield "fewer key and value heads"
+    if not model.dropout:
+        yield "no dropout masks"
+    if not software.fused_norm:
+        yield "norms keep FP32 copies"
+    if training.precision == "fp32":
+        yield "four bytes an element"
+    yield "the ends of the model"

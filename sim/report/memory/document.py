@@ -1,0 +1,44 @@
+"""The memory bill as one JSON object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..result import MOVING, Result
+from .bill import bill
+
+
+def memory_document(result: Result) -> dict[str, Any]:
+    """Every pipeline rank's bill with the textbook's figures, and what it holds over the step by term."""
+    return {
+        "scenario": result.scenario.name if result.scenario else None,
+        "fits": result.fits,
+        "peak_memory_bytes": float(result.peak_memory_bytes),
+        "stages": [
+            {
+                "pp": stage.pp,
+                "parameters": float(stage.parameters),
+                "layers_in_flight": stage.layers_in_flight,
+                "peak_bytes": float(stage.peak_bytes),
+                "capacity_bytes": float(stage.capacity_bytes),
+                "fits": stage.fits,
+                "peak_action": stage.peak_action,
+                "peak_s": float(stage.peak_s),
+                "terms": [
+                    {
+                        "name": line.name,
+                        "bytes": float(line.bytes),
+                        "textbook_bytes": None if line.textbook_bytes is None else float(line.textbook_bytes),
+                        "formula": line.formula,
+                        "why": line.why,
+                    }
+                    for line in bill(result, stage)
+                ],
+                "timeline": {
+                    "seconds": [float(at_s) for at_s, _ in stage.moving],
+                    **{name: [float(sizes[i]) for _, sizes in stage.moving] for i, name in enumerate(MOVING)},
+                },
+            }
+            for stage in result.memory
+        ],
+    }

@@ -1,0 +1,87 @@
+"""Optimizer state on the host: gradients go there as they are reduced, the CPU updates, parameters come back.
+
+ZeRO-Offload: the CPU's Adam reads and writes FP32 weights and moments in host memory, tile by tile, and each
+tile of 16-bit parameters is copied to the GPU while the next one is updated. ZeRO-Infinity keeps that state
+on NVMe: the disks read and write it meanwhile, so that the slower of CPU and disks decides. All ranks of
+a host share its memory and disks.
+
+Sources:
+    Ren et al. 2021, arXiv:2101.06840, sections 3, 4.1 and 5 (CPU-Adam, tiled copies).
+    Rajbhandari et al. 2021, arXiv:2104.07857, sections 5.1.1 and 5.2.2 (overlap of disk, CPU and GPU).
+    deepspeed/ops/adam/cpu_adam.py, csrc/adam/cpu_adam_impl.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....hardware.host_memory import HostMemory
+from ...network.transfer import Transfer
+from ...program.program import Collective, Op
+from ...program.script import Script
+
+TO_HOST, FROM_HOST, CPU = "to host", "from host", "cpu"
+"""Streams: the GPU's two copy engines, and its process's share of the CPU."""
+
+HOST = "host"
+"""The communicator of one rank with its own host."""
+
+TILES = 4
+"""Pieces in which updated parameters are copied (cpu_adam alternates two buffers; more change little)."""
+
+CPU_EFFICIENCY = 0.5
+"""Of the host memory's rate that a streaming update reaches (unverified; STREAM reaches 0.7 to 0.85)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offload:
+    """Where the optimizer's state is and what moving it costs one rank.
+
+    ``gradient_bytes`` and ``parameter_bytes`` per parameter over the link; ``disks``: state is on NVMe.
+    """
+
+    host: HostMemory
+    ranks_per_host: int
+    gradient_bytes: float
+    parameter_bytes: float
+    moment_bytes: float
+    disks: bool
+    host_s: float
+
+    @property
+    def update_s_per_parameter(self) -> float:
+        """CPU-Adam: gradient read, weight and moments read and written, 16-bit parameter written."""
+        state = 4.0 + 2 * self.moment_bytes
+        moved = self.gradient_bytes + 2 * state + self.parameter_bytes
+        seconds = moved / (self.host.memory_bytes_per_s * CPU_EFFICIENCY)
+        if self.disks:
+            read, write = self.host.disk_read_bytes_per_s, self.host.disk_write_bytes_per_s
+            seconds = max(seconds, state / read, state / write)
+        return seconds * self.ranks_per_host
+
+    def copy(self, name: str, stream: str, size: float) -> Op:
+        """A copy of ``size`` bytes between the GPU and its host."""
+        transfer = Transfer(0.0, size, self.host.link_bytes_per_s)
+        return Op(name, stream, "optimizer", Collective("copy", HOST, transfer), host_s=self.host_s)
+
+    def gradients_leave(self, elements: float) -> Op:
+        """Reduced gradients of ``elements`` parameters go to the host."""
+        return self.copy("gradients to host", TO_HOST, elements * self.gradient_bytes)
+
+
+def write_offloaded(script: Script, offload: Offload, updated: float, *, sent: bool) -> None:
+    """The CPU updates ``updated`` parameters, whose gradients go first where they were not ``sent``."""
+    ready = script.frontier()
+    if not sent:
+        ready = (_append(script, offload.gradients_leave(updated), ready),)
+    part = updated / TILES
+    for _ in range(TILES):
+        update = Transfer(part * offload.update_s_per_parameter, 0.0, 1.0)
+        work = Op("CPU Adam", CPU, "optimizer", Collective("update", HOST, update))
+        ready = (_append(script, work, ready),)
+        back = offload.copy("parameters from host", FROM_HOST, part * offload.parameter_bytes)
+        script.wait(_append(script, back, ready))
+
+
+def _append(script: Script, op: Op, after: tuple[int, ...]) -> int:
+    return script.beside(op.name, op.stream, op.category, op.work, after=after, host_s=op.host_s)

@@ -1,0 +1,106 @@
+"""``stepsim memory``: the bill beside the textbook's formulas, as a table, a document and a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from small_scenarios import layouts, scenario
+from typer.testing import CliRunner
+
+from stepsim.cli.main import app
+from stepsim.sim.report.memory.bill import bill, layer_formula
+from stepsim.sim.report.memory.document import memory_document
+from stepsim.sim.report.memory.picture import memory_svg
+from stepsim.sim.report.result import MOVING
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
+
+law = settings(max_examples=40)
+
+
+@law
+@given(layouts())
+def test_the_lines_sum_to_the_peak(run: Scenario) -> None:
+    result = simulate(run)
+    for stage in result.memory:
+        assert sum(line.bytes for line in bill(result, stage)) == pytest.approx(stage.peak_bytes)
+        for line in bill(result, stage):
+            agrees = line.textbook_bytes is not None and line.bytes == pytest.approx(
+                line.textbook_bytes, rel=0.02
+            )
+            assert agrees or line.why, f"{line.name} differs and nobody says why"
+
+
+def test_the_textbooks_own_model_agrees_in_every_line() -> None:
+    """GPT in 16 bit with dropout and unfused attention is what the formulas were derived for."""
+    run = scenario(
+        hidden_size=512,
+        num_attention_heads=8,
+        ffn_hidden_size=2048,
+        num_layers=64,
+        vocab_size=64,
+        microbatches=1,
+        software={"preset": "megatron-2022-sp", "main_grad_bytes": 2},
+    )
+    result = simulate(run)
+    lines = {line.name: line for line in bill(result, result.memory[0])}
+    for name in ("weights", "gradients", "optimizer", "activations"):
+        assert lines[name].bytes == pytest.approx(lines[name].textbook_bytes, rel=0.02)
+        assert lines[name].why == ""
+
+
+def test_scores_grow_with_the_sequence_in_the_numerator() -> None:
+    def scores(seq_length: int) -> float:
+        run = scenario(seq_length=seq_length, micro_batch=1)
+        h, a = run.model.hidden_size, run.model.num_attention_heads
+        assert layer_formula(run)[1] == "s b h (34 + 5 a s/h)"
+        found = layer_formula(run)[0] - 34 * seq_length * h
+        assert found == pytest.approx(5 * a * seq_length**2)
+        return found
+
+    assert scores(256) == pytest.approx(4 * scores(128))
+
+
+@pytest.mark.parametrize(
+    ("zero", "each"), [(0, (2, 2, 12)), (1, (2, 2, 12 / 4)), (2, (2, 2 / 4, 12 / 4)), (3, (2 / 4, 2 / 4, 3))]
+)
+def test_zero_table(zero: int, each: tuple[float, ...]) -> None:
+    """Rajbhandari et al. 2019, table 1: what each stage divides by the shard group."""
+    result = simulate(scenario(software="torchtitan-2024", dp=4, zero=zero))
+    stage = result.memory[0]
+    for line, bytes_each in zip(bill(result, stage), each, strict=False):
+        assert line.textbook_bytes == pytest.approx(bytes_each * stage.parameters)
+
+
+def test_the_document_has_every_term_over_time() -> None:
+    result = simulate(scenario(pp=2, schedule="1f1b", software="torchtitan-2024", dp=2, zero=3))
+    document = memory_document(result)
+    json.dumps(document)
+    for shown, stage in zip(document["stages"], result.memory, strict=True):
+        held = zip(*(shown["timeline"][name] for name in MOVING), strict=True)
+        assert [sum(sizes) for sizes in held] == pytest.approx([size for _, size in stage.timeline])
+        assert max(shown["timeline"]["gathered"]) > 0
+
+
+def test_the_picture_shows_every_rank_and_the_capacity() -> None:
+    result = simulate(scenario(pp=4, schedule="1f1b"))
+    picture = memory_svg(result)
+    ElementTree.fromstring(picture.encode())
+    assert memory_svg(result) == picture
+    assert all(f"pp {stage.pp}: peak" in picture for stage in result.memory)
+    assert picture.count("stroke-dasharray") == 4
+
+
+def test_the_command(tmp_path: Path) -> None:
+    picture = tmp_path / "memory.svg"
+    done = CliRunner().invoke(app, ["memory", "llama3-8b-h100", "--picture", str(picture)])
+    assert done.exit_code in (0, 1)
+    assert "textbook" in done.output
+    assert "12 N" in done.output
+    assert picture.read_text(encoding="utf-8").startswith("<?xml")
+    wrong = CliRunner().invoke(app, ["memory", "llama3-8b-h100", "--stage", "99"])
+    assert wrong.exit_code == 2
