@@ -25,7 +25,7 @@ FILE = Path(__file__).parents[1] / "hardware" / "collectives.yaml"
 def collectives(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[LOG...]", help="Logs of nccl-tests to fit on; without any, measure here."),
+        typer.Argument(metavar="LOG...", help="Logs of nccl-tests to fit on; without any, measure here."),
     ] = None,
     spawn: Annotated[
         int | None,

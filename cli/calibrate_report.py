@@ -32,7 +32,7 @@ def report(
         str, typer.Argument(metavar="PROFILE", help="A profile file, or the name of a shipped profile.")
     ],
     scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO]", help="Whose operations to look for in it.")
+        str | None, typer.Argument(metavar="SCENARIO", help="Whose operations to look for in it.")
     ] = None,
     points: Annotated[
         list[Path] | None,

@@ -42,8 +42,7 @@ def measure_collectives(
             "give --spawn N to measure between N processes of this machine, or run this command under "
             "torchrun; with logs of nccl-tests as arguments, it fits the shipped constants"
         )
-    backend = backend or ("nccl" if _has_gpu() else "gloo")
-    if backend not in bench.BACKENDS:
+    if backend is not None and backend not in bench.BACKENDS:
         raise ValueError(f"--backend: {unknown_name('backend', backend, bench.BACKENDS)}")
     for kind in kinds:
         if kind not in bench.KINDS:
@@ -51,11 +50,14 @@ def measure_collectives(
     world = bench.world_size() if spawned is None else spawned
     if world < 2:
         raise ValueError(f"{world} process has nobody to talk to; start two or more")
-    most = parse_quantity(largest, "bytes") if largest else _LARGEST[backend]
+    groups = tuple(_groups(world, scenario))
+    most = parse_quantity(largest, "bytes") if largest else None
+    usual = "nccl" if _has_gpu() else "gloo"  # the last of the checks: it needs torch
+    backend = backend or usual
     session = bench.Session(
         kinds=tuple(kinds or bench.KINDS),
-        sizes=tuple(_sizes(most)),
-        groups=tuple(_groups(world, scenario)),
+        sizes=tuple(_sizes(most or _LARGEST[backend])),
+        groups=groups,
         backend=backend,
         out=out,
         budget_s=parse_quantity(budget, "seconds"),
@@ -74,6 +76,7 @@ def measure_collectives(
 
 
 def _has_gpu() -> bool:
+    """Whether torch finds a GPU. ValueError without torch, which every process here will need."""
     try:
         import torch
     except ImportError:
