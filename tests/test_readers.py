@@ -122,6 +122,18 @@ def test_a_stated_gpu_fills_in_and_never_overrides(tmp_path: Path) -> None:
         read(written(tmp_path, KERNELS), "B200-SXM-180GB")
 
 
+def test_a_table_of_a_cpu_is_known_as_such(tmp_path: Path) -> None:
+    lines = [
+        f"{line},{extra}"
+        for line, extra in zip(KERNELS.splitlines(), ["device,cuda", *["Xeon,"] * 4], strict=True)
+    ]
+    measured = read(written(tmp_path, "\n".join(lines).replace(GPU, "")))
+    assert (measured.gpu, measured.kernels) == ("cpu", ())
+    assert measured.passed_over["kernels of a CPU: there is no cost model of one"] == 3
+    with pytest.raises(ValueError, match="names no GPU"):
+        read(written(tmp_path, "\n".join(lines).replace(GPU, "").replace("Xeon,", "Xeon,12.8")))
+
+
 def test_gpus_are_not_mixed(tmp_path: Path) -> None:
     one = written(tmp_path, KERNELS)
     other = written(tmp_path, KERNELS.replace(GPU, "A100-SXM4-80GB"), "b.csv")

@@ -89,6 +89,8 @@ def _gpu(path: Path, lines: Sequence[tuple[int, Line]], stated: str | None) -> s
         raise ValueError(f"{path}: is of {found}, not of {stated} as --gpu says")
     if found or stated:
         return found or str(stated)
+    if all(line.get("device") and line.get("cuda") == "" for _, line in lines):
+        return CPU  # the tables of this package name the device, and CUDA's version where there is a GPU
     raise ValueError(f"{path}: names no GPU of the catalogue; give --gpu")
 
 
