@@ -13,6 +13,8 @@ import typer
 
 from .calibrate_collectives import collectives
 from .calibrate_fit import fit
+from .calibrate_kernels import kernels
+from .calibrate_layer import layer
 from .calibrate_report import report
 from .mistakes import reported
 from .output import clear_status, echo_json, output_file, status_line, wrote
@@ -81,6 +83,8 @@ calibrate.command("steps")(reported(steps))
 calibrate.command("collectives")(reported(collectives))
 calibrate.command("fit")(reported(fit))
 calibrate.command("report")(reported(report))
+calibrate.command("kernels")(reported(kernels))
+calibrate.command("layer")(reported(layer))
 
 
 @calibrate.callback()

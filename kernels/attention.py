@@ -79,9 +79,10 @@ def _rate_fraction(points: tuple[tuple[int, float], ...], head_dim: int) -> floa
 
 
 def tile_rows(kernel: Attention, sram_bytes: float) -> int:
-    """Rows of the largest tile whose Q, K and V fit in the SRAM of one SM, a multiple of 16."""
+    """Rows of the largest tile whose Q, K and V fit in ``sram_bytes``: a power of two, 16 or more."""
     row_bytes = kernel.head_dim * ELEMENT_BYTES[kernel.dtype]
-    return max(16, int(sram_bytes / (_TILES_IN_SRAM * row_bytes)) // 16 * 16)
+    fitting = max(16, int(sram_bytes / (_TILES_IN_SRAM * row_bytes)))
+    return 1 << (fitting.bit_length() - 1)
 
 
 def hbm_bytes(kernel: Attention, gpu: Gpu) -> float:
@@ -95,20 +96,50 @@ def tiled_hbm_bytes(kernel: Attention, *, sram_bytes: float, l2_bytes: float, co
     """Bytes at HBM by the memory levels.
 
     Every tile of queries streams all keys and values of its head (backward: every tile of keys
-    streams Q, dO and O), so larger tiles mean fewer passes. Tiles of one head that run together
-    share a pass; later passes hit L2 as far as the heads in flight fit in it. With one tile at a
-    time and no L2 this is FlashAttention's count, which falls as head_dim^2 N^2 / SRAM
-    (Dao 2022, arXiv:2205.14135, theorem 2).
+    streams all queries of its head), so larger tiles mean fewer passes. Tiles of one head of K and V
+    that run together share a pass; later passes hit L2 as far as the heads in flight fit in it. With
+    one tile at a time and no L2 this is FlashAttention's count, which falls as head_dim^2 N^2 / SRAM
+    (Dao 2022, arXiv:2205.14135, theorem 2), and forward it is what kernels/run/attention.py loads and
+    stores, byte for byte where tiles divide the sequence.
     """
-    forward = kernel.direction == "forward"
     rows = tile_rows(kernel, sram_bytes)
-    tiles = math.ceil((kernel.seq_q if forward else kernel.seq_kv) / rows)
-    streamed = kernel.kv_bytes if forward else 3 * kernel.query_bytes
-    if kernel.causal:
-        streamed /= 2
-    together = min(tiles, concurrent_tiles)
-    heads = kernel.batch * (kernel.kv_heads if forward else kernel.heads)
+    tiles = _tiles(kernel, rows)
+    streamed = streamed_bytes(kernel)
+    heads = kernel.batch * (kernel.kv_heads if kernel.direction == "forward" else kernel.heads)
     heads_in_flight = min(heads, max(1.0, concurrent_tiles / tiles))
-    working_set = streamed / heads * heads_in_flight
+    working_set = streamed * _unmasked(kernel, rows) / heads * heads_in_flight
     missed = max(0.0, 1.0 - l2_bytes / working_set)
-    return kernel.hbm_bytes + (math.ceil(tiles / together) - 1) * streamed * missed
+    read_again = max(0.0, passes(kernel, rows, concurrent_tiles) - 1.0)
+    return kernel.hbm_bytes + read_again * streamed * missed
+
+
+def passes(kernel: Attention, rows: int, concurrent_tiles: int = 1) -> float:
+    """Whole passes over what is streamed, by tiles of ``rows``, ``concurrent_tiles`` of which share one."""
+    return math.ceil(_tiles(kernel, rows) / concurrent_tiles) * _unmasked(kernel, rows)
+
+
+def streamed_bytes(kernel: Attention) -> float:
+    """Bytes of a whole pass: forward K and V; backward Q, dO, two FP32 statistics a row, and dQ in FP32,
+    read and written back.
+    """
+    if kernel.direction == "forward":
+        return kernel.kv_bytes
+    rows = kernel.batch * kernel.heads * kernel.seq_q
+    return 2 * kernel.query_bytes + 8.0 * rows * (1 + kernel.head_dim)
+
+
+def _tiles(kernel: Attention, rows: int) -> int:
+    """Tiles of one head of K and V; forward, those of all heads of queries that share it."""
+    if kernel.direction == "backward":
+        return math.ceil(kernel.seq_kv / rows)
+    return kernel.heads // kernel.kv_heads * math.ceil(kernel.seq_q / rows)
+
+
+def _unmasked(kernel: Attention, rows: int) -> float:
+    """Share of a pass that the mean tile makes: under a causal mask 1/T, 2/T, ... 1 of the T tiles.
+
+    A window leaves what it sees, and half a tile more at either end of it.
+    """
+    tiles = math.ceil((kernel.seq_q if kernel.direction == "forward" else kernel.seq_kv) / rows)
+    causal = 0.5 * (1.0 + 1.0 / tiles) if kernel.causal else 1.0
+    return causal if kernel.visible in (0.5, 1.0) else min(causal, kernel.visible + 1.0 / tiles)

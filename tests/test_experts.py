@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.layers.routing import distinct_loads, dropped_share, rank_loads
+from stepsim.sim.step.layers.routing import LEVELS, distinct_loads, dropped_share, expert_shares, rank_loads
 from stepsim.sim.step.seats import expert_grid, rank_grid
 
 ZIPF = {"kind": "zipf", "exponent": 0.8}
@@ -125,6 +126,16 @@ def test_loads_have_the_mean_of_a_balanced_router(tmp_path: Path) -> None:
         assert sum(loads) / len(loads) == pytest.approx(1)
         assert len(set(loads)) > 1
     assert rank_loads(with_experts(routing={"kind": "zipf", "exponent": 0.0})) == pytest.approx((1.0,) * 8)
+
+
+def test_large_groups_have_few_levels_of_load_and_the_same_sum() -> None:
+    few = {"num_experts": 64, "ep": 64, "gpus": 64}
+    run = with_experts(routing=ZIPF, **few)
+    loads, shares = rank_loads(run), expert_shares(run)
+    assert len(distinct_loads(run)) == LEVELS
+    assert max(loads) == max(shares)
+    assert sum(loads) == pytest.approx(sum(shares))
+    assert all(a >= b for a, b in pairwise(loads))
 
 
 def test_a_capacity_makes_ranks_equal_and_drops_tokens() -> None:

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """The class of each rank, of each instance of a communicator (by name), of each link of the fabric."""
+    """The class of each rank, of each instance of a communicator (by name), of each link of the fabric.
+
+    Communicators of single ranks have no class of their own.
+    """
 
     rank: Ids
     instance: Mapping[str, Ids]
@@ -39,8 +42,13 @@ def partition(ranks: Ranks, start: Ids, fabric: Fabric | None) -> Partition:
     A ``start`` that is one already stays as it is, and gives the classes of communicators and links.
     """
     graph = _Graph(ranks, start)
+    alike: dict[bytes, str] = {}
     for name, instance in sorted(ranks.instance.items()):
-        graph.communicator(name, instance)
+        known = alike.setdefault(instance.tobytes(), name)
+        if known == name:
+            graph.communicator(name, instance)
+        elif known in graph.first:  # the same groups by another name add nothing
+            graph.first[name] = graph.first[known]
     for peer in ranks.peer.values():
         graph.peers(peer)
     if fabric is not None:
@@ -70,8 +78,10 @@ class _Graph:
         self.kind = 0
 
     def communicator(self, name: str, instance: Ids) -> None:
-        self.first[name] = self._vertices(int(instance.max(initial=-1)) + 1)
-        member = np.flatnonzero(instance >= 0)
+        member, count = np.flatnonzero(instance >= 0), int(instance.max(initial=-1)) + 1
+        if count == len(member):
+            return  # groups of one
+        self.first[name] = self._vertices(count)
         self._join(member, self.first[name] + instance[member])
 
     def peers(self, peer: Ids) -> None:
@@ -131,8 +141,9 @@ def _edges(vertex: Ids, neighbour: Ids, label: Ids) -> Edges:
 
 
 def _all(edges: list[Edges]) -> Edges:
+    none = np.zeros(0, dtype=np.int64)  # a job of one rank has none
     return Edges(
-        vertex=np.concatenate([e.vertex for e in edges]),
-        neighbour=np.concatenate([e.neighbour for e in edges]),
-        label=np.concatenate([e.label for e in edges]),
+        vertex=np.concatenate([none, *(e.vertex for e in edges)]),
+        neighbour=np.concatenate([none, *(e.neighbour for e in edges)]),
+        label=np.concatenate([none, *(e.label for e in edges)]),
     )

@@ -3,8 +3,9 @@
 NVLink domains follow one another in the order of their first ranks. A ring goes from domain to domain, on
 as many channels as a domain has members: the i-th sends to the i-th of the next, down its rail. Two binary
 trees join domains in the same way, both up and down. Messages between all pairs go to every member of
-other domains. Where each rank hands something to its neighbour (ring attention), the last of a domain alone
-sends to the first of the next. Knows ranks and domains as arrays; knows neither links nor rates.
+other domains, or, where NVLink takes them on from there (rails), to the i-th of each. Where each rank hands
+something to its neighbour (ring attention), the last of a domain alone sends to the first of the next.
+Knows ranks and domains as arrays; knows neither links nor rates.
 
 Sources: NCCL v2.28.9 src/graph/connect.cc (connectRings, connectTrees: channel by channel through nodes),
 src/graph/trees.cc (ncclGetDtree), as schedules/transfers/trees.py has them.
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     Ids = NDArray[np.int64]
 
-Pattern = Literal["ring", "tree", "pairs", "neighbours"]
+Pattern = Literal["ring", "tree", "pairs", "rails", "neighbours"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
@@ -132,7 +133,7 @@ def _edges(pattern: str, count: int) -> tuple[Ids, Ids, NDArray[np.float64]]:
         # Half of the payload on each tree; two domains send each other one payload, of more each sends two.
         shares = np.full(2 * len(joined), 0.5 if count == 2 else 0.25)
         return np.concatenate([child, parent]), np.concatenate([parent, child]), shares
-    if pattern == "pairs":
+    if pattern in ("pairs", "rails"):
         a, b = np.divmod(np.arange(count * count), count)
-        return a[a != b], b[a != b], np.ones(count * (count - 1))
+        return a[a != b], b[a != b], np.full(count * (count - 1), 1 / (count - 1))
     raise ValueError(f"no pattern {pattern!r}; known: {', '.join(PATTERNS)}")

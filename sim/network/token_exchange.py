@@ -93,4 +93,5 @@ def _deepep(token_bytes: float, router: Router, seat: Seat, cluster: Cluster) ->
     if nic:
         weights += (("nic.out", nic), ("nic.in", nic))
     latency_s = _LATENCY_S + 2 * crossing_s
-    return Transfer(latency_s, token_bytes, min(inside, outside), weights, DEEPEP_SMS)
+    tier = "nic" if outside < inside else "nvlink"
+    return Transfer(latency_s, token_bytes, min(inside, outside), weights, DEEPEP_SMS, "rails", tier)

@@ -2,8 +2,9 @@
 
 ``balanced``: every expert gets its share. ``zipf``: the k-th expert gets 1/k^s of what the first gets.
 ``counts``: tokens that each expert got in a run, from a file. Experts are held in their order: rank 0 of an
-expert group has the first ones, and so, under zipf, the busiest. With a capacity, an expert drops what is
-beyond it and pads what is below, so that all ranks are equal again: only tokens are lost.
+expert group has the first ones, and so, under zipf, the busiest. Of large groups, ranks of like loads are
+taken together (``LEVELS``), so that few classes of ranks are replayed. With a capacity, an expert drops
+what is beyond it and pads what is below, so that all ranks are equal again: only tokens are lost.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from ...scenario.refusal import NotSupported
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
+
+
+LEVELS = 8
+"""Loads that are told apart. The heaviest rank, which all others wait for, keeps its own; the rest are
+ordered and cut into groups of like size, each with its mean."""
 
 
 def expert_shares(scenario: Scenario) -> tuple[float, ...]:
@@ -49,7 +55,21 @@ def rank_loads(scenario: Scenario) -> tuple[float, ...]:
     if moe.capacity_factor is not None:
         return (1.0,) * ep
     shares, held = expert_shares(scenario), moe.num_experts // ep
-    return tuple(sum(shares[r * held : (r + 1) * held]) / held for r in range(ep))
+    return _levelled([sum(shares[r * held : (r + 1) * held]) / held for r in range(ep)])
+
+
+def _levelled(loads: list[float]) -> tuple[float, ...]:
+    if len(set(loads)) <= LEVELS:
+        return tuple(loads)
+    heaviest, *others = sorted(range(len(loads)), key=lambda rank: -loads[rank])
+    levelled = list(loads)
+    for level in range(LEVELS - 1):
+        members = others[level * len(others) // (LEVELS - 1) : (level + 1) * len(others) // (LEVELS - 1)]
+        mean = sum(loads[rank] for rank in members) / len(members)
+        for rank in members:
+            levelled[rank] = mean
+    levelled[heaviest] = loads[heaviest]
+    return tuple(levelled)
 
 
 def distinct_loads(scenario: Scenario) -> tuple[float, ...]:
