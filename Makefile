@@ -16,7 +16,7 @@ TIMELINE := out/$(SCENARIO).svg
 CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml))
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt))
 
-.PHONY: help demo test check validate gallery benchmarks clean
+.PHONY: help demo test check validate gallery reliability benchmarks clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -39,6 +39,9 @@ validate: $(VENV)/.installed ## predict every measured case and collective; rewr
 
 gallery: $(VENV)/.installed ## rewrite docs/schedules.md and its pictures
 	$(BIN)/stepsim schedule gallery docs/schedules.md
+
+reliability: $(VENV)/.installed ## simulate closed forms and published cases of failures; rewrite docs/reliability.md
+	$(BIN)/stepsim faults --cases docs/reliability.md
 
 benchmarks: $(VENV)/.installed ## time the program on this machine
 	$(BIN)/python benchmarks/run.py

@@ -1,13 +1,18 @@
-"""Times stepsim on this machine and prints each time beside its target.
+"""Times stepsim on this machine and prints each time beside its target; ``--markdown FILE`` writes the page.
 
-Whole processes, as a user would start them: the best of three, with the largest memory; and events
-per second of the replay beside bare SimPy, which sets the pace. No test asserts a time; this table
-is for people. Run it by ``make benchmarks``.
+Whole processes, as a user would start them: the best of some runs, with the largest memory. Processor time
+stands beside the clock's, because what others do on a shared machine is in the clock alone. Besides: how the
+time grows with GPUs and with faults, one all-reduce of 4,096 ranks in this process, and events per second of
+the replay beside bare SimPy, which sets the pace. No test asserts a time; this is for people. Run it by
+``make benchmarks``; ``--quick`` measures once and leaves out what takes longest.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -20,28 +25,46 @@ from typing import Any
 import simpy
 
 REPEATS = 3
+STEP = str(Path(__file__).with_name("step.py"))
 MAIN_JOB = "llama3.1-405b-16k"
+FIFTY_FOUR_DAYS = ("--set", "run.horizon=54d")
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A command line and what it should take on two cores, by docs/architecture.md."""
+    """A command of Python and what it should take on two cores, by docs/architecture.md.
+
+    ``in_process_target_s`` is for ``timing.total_s`` of its JSON.
+    """
 
     title: str
-    arguments: tuple[str, ...]
-    target_s: float
+    command: tuple[str, ...]
+    target_s: float | None = None
     in_process_target_s: float | None = None
 
 
+CLI = ("-m", "stepsim.cli.main")
+LARGE = ("--set", "cluster.gpus=131072", "--set", "training.global_batch=16384")
 BENCHMARKS = (
-    Benchmark("stepsim --help", ("--help",), 0.3),
-    Benchmark("405B on 16,384 GPUs", ("run", MAIN_JOB, "--json"), 2.0, in_process_target_s=0.4),
+    Benchmark("stepsim --help", (*CLI, "--help"), 0.3),
+    Benchmark("405B on 16,384 GPUs", (*CLI, "run", MAIN_JOB, "--json"), 2.0, 0.4),
+    Benchmark("405B on 131,072 GPUs", (*CLI, "run", MAIN_JOB, "--json", *LARGE), 4.0),
+    Benchmark("16,384, one slow GPU, one half-rate link", (STEP, "--slow", "1", "--weak", "1"), 3.0),
     Benchmark(
-        "405B on 131,072 GPUs",
-        ("run", MAIN_JOB, "--json", "--set", "cluster.gpus=131072", "--set", "training.global_batch=16384"),
-        4.0,
+        "131,072, one slow GPU, one half-rate link",
+        (STEP, "--gpus", "131072", "--slow", "1", "--weak", "1"),
+        8.0,
+    ),
+    Benchmark(
+        "100 times 54 days of failures", ("faults", MAIN_JOB, "--json", "-n", "100", *FIFTY_FOUR_DAYS), 10.0
     ),
 )
+GROWTH = tuple(
+    Benchmark(f"{gpus:,} GPUs", (STEP, "--gpus", str(gpus))) for gpus in (64, 512, 4096, 16384, 131072)
+)
+FAULTS = (1, 4, 16)
+MANY_FAULTS = (64,)
+ALL_REDUCE_TARGET_S = 0.01
 MEMORY_TARGET_BYTES = 1e9
 
 MEASURE = """
@@ -49,20 +72,40 @@ import json, resource, subprocess, sys, time
 start = time.perf_counter()
 done = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "wb"))
 elapsed_s = time.perf_counter() - start
-kibibytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-print(json.dumps({"elapsed_s": elapsed_s, "memory_bytes": kibibytes * 1024, "code": done.returncode}))
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+processor_s = used.ru_utime + used.ru_stime
+print(json.dumps({"elapsed_s": elapsed_s, "processor_s": processor_s, "memory_bytes": used.ru_maxrss * 1024,
+                  "code": done.returncode}))
 """
 """Runs one command in a process of its own, so that its peak memory is nobody else's."""
 
 
-def measure(arguments: tuple[str, ...], stdout: Path) -> tuple[float, float]:
-    """Seconds and bytes of one run of ``stepsim``; its output goes to ``stdout``."""
-    command = [sys.executable, "-m", "stepsim.cli.main", *arguments]
-    watched = [sys.executable, "-c", MEASURE, str(stdout), *command]
-    outcome = json.loads(subprocess.run(watched, check=True, capture_output=True, text=True).stdout)
-    if outcome["code"] not in (0, 1):  # 1: does not fit, which is an answer
-        raise SystemExit(f"stepsim {' '.join(arguments)} ended with exit code {outcome['code']}")
-    return outcome["elapsed_s"], outcome["memory_bytes"]
+@dataclass(frozen=True)
+class Measured:
+    """The best of some runs: seconds by the clock and of the processor; the most memory; the output."""
+
+    elapsed_s: float
+    processor_s: float
+    memory_bytes: float
+    answer: dict[str, Any]
+
+
+def measure(benchmark: Benchmark, repeats: int, stdout: Path) -> Measured:
+    """Runs the command of a benchmark; ``stdout`` is a file for what it prints."""
+    command = [sys.executable, "-c", MEASURE, str(stdout), sys.executable, *benchmark.command]
+    runs = []
+    for _ in range(repeats):
+        outcome = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        if outcome.pop("code") not in (0, 1):  # 1: does not fit, which is an answer
+            raise SystemExit(f"{' '.join(benchmark.command)} failed")
+        runs.append(outcome)
+    printed = stdout.read_text()
+    return Measured(
+        elapsed_s=min(run["elapsed_s"] for run in runs),
+        processor_s=min(run["processor_s"] for run in runs),
+        memory_bytes=max(run["memory_bytes"] for run in runs),
+        answer=json.loads(printed) if printed.startswith("{") else {},
+    )
 
 
 def bare_events_per_s(processes: int = 64, events: int = 200_000) -> float:
@@ -80,35 +123,143 @@ def bare_events_per_s(processes: int = 64, events: int = 200_000) -> float:
     return events / (time.perf_counter() - began)
 
 
-def line(title: str, took_s: float, target_s: float, memory: str = "") -> str:
-    return f"{title:<44}{took_s:8.2f} s{target_s:8.2f} s{took_s / target_s:8.2f}   {memory}"
+def all_reduce_s(ranks: int = 4096, payload_bytes: float = 1e9) -> float:
+    """Seconds that pricing and replaying one all-reduce takes, in this process, once all is loaded."""
+    from stepsim.hardware.cluster import Cluster
+    from stepsim.hardware.fabric import default_fabric
+    from stepsim.hardware.gpus import get_gpu
+    from stepsim.hardware.interconnect import get_interconnect
+    from stepsim.sim.engine.replay import replay
+    from stepsim.sim.network.collectives import collective_transfer
+    from stepsim.sim.network.seat import Seat
+    from stepsim.sim.program.program import Collective, Op, Program, Programs
+
+    network = get_interconnect("ib-ndr400-x8")
+    cluster = Cluster(
+        gpu=get_gpu("H100-SXM5-80GB"),
+        gpus=ranks,
+        gpus_per_node=8,
+        interconnect=network,
+        fabric=default_fabric(network),
+    )
+    links = dict.fromkeys(("nvlink.out", "nvlink.in", "nic.out", "nic.in"), 1e12)
+
+    def once(size: float) -> float:
+        began = time.perf_counter()
+        transfer = collective_transfer("all_reduce", size, Seat(ranks=ranks, domains=ranks // 8), cluster)
+        op = Op("all_reduce", "dp", "dp", Collective("all_reduce", "dp", transfer))
+        one = Programs(
+            classes=(Program(ops=(op,)),), communicators={}, links=(links,), sms=132, corun_slowdown=0.0
+        )
+        replay(one)
+        return time.perf_counter() - began
+
+    once(1e6)
+    return min(once(payload_bytes + i) for i in range(REPEATS))
+
+
+HEADER = (
+    "",
+    "by the clock",
+    "processor",
+    "target",
+    "ratio",
+    "memory",
+    "classes",
+    "events",
+)
+
+
+def row(benchmark: Benchmark, found: Measured) -> tuple[str, ...]:
+    """The cells of a line; the ratio is that of the clock."""
+    target = benchmark.target_s
+    answer = found.answer
+    classes = answer.get("classes", len(answer["rank_classes"]) if "rank_classes" in answer else "")
+    return (
+        benchmark.title,
+        f"{found.elapsed_s:.2f} s",
+        f"{found.processor_s:.2f} s",
+        f"{target:.1f} s" if target else "",
+        f"{found.elapsed_s / target:.2f}" if target else "",
+        f"{found.memory_bytes / 1e6:,.0f} MB",
+        f"{classes:,}" if classes else "",
+        f"{answer['events']:,}" if "events" in answer else "",
+    )
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Rows as Markdown, which is read as it stands too."""
+    widths = [max(len(cells[i]) for cells in (HEADER, *rows)) for i in range(len(HEADER))]
+    lines = [
+        "| "
+        + " | ".join(cell.ljust(w) if not i else cell.rjust(w) for i, (cell, w) in enumerate(both))
+        + " |"
+        for both in (list(zip(cells, widths, strict=True)) for cells in (HEADER, *rows))
+    ]
+    rule = "|" + "|".join("-" * (w + 2) if not i else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def machine() -> str:
+    """What this was measured on."""
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    load = f", {os.getloadavg()[0]:.0f} others running" if hasattr(os, "getloadavg") else ""
+    return f"{os.cpu_count()} cores of {name}, Python {platform.python_version()}{load}"
 
 
 def main() -> None:
-    started = time.perf_counter()
+    options = argparse.ArgumentParser(description="Times stepsim on this machine.")
+    options.add_argument("--quick", action="store_true", help="once, and without many faults")
+    options.add_argument("--markdown", type=Path, help="write the page here")
+    chosen = options.parse_args()
+    repeats = 1 if chosen.quick else REPEATS
+    faults = [
+        Benchmark(f"{count} slow GPU{'s' if count > 1 else ''}", (STEP, "--slow", str(count)))
+        for count in (FAULTS if chosen.quick else (*FAULTS, *MANY_FAULTS))
+    ]
+    page = ["# Speed", "", f"`make benchmarks` on {machine()}; whole processes, best of {repeats}.", ""]
     bare = max(bare_events_per_s() for _ in range(REPEATS))
-    answers: list[dict[str, Any]] = []
-    print(f"{'best of ' + str(REPEATS):<44}{'took':>10}{'target':>10}{'ratio':>8}   memory")
+    replayed: list[tuple[str, Measured]] = []
     with tempfile.TemporaryDirectory() as folder:
-        stdout = Path(folder) / "stdout"
-        for benchmark in BENCHMARKS:
-            runs = [measure(benchmark.arguments, stdout) for _ in range(REPEATS)]
-            memory_bytes = max(run[1] for run in runs)
-            memory = f"{memory_bytes / 1e6:,.0f} MB ({memory_bytes / MEMORY_TARGET_BYTES:.2f} of the target)"
-            print(line(benchmark.title, min(run[0] for run in runs), benchmark.target_s, memory))
-            if "--json" not in benchmark.arguments:
-                continue
-            answers.append(json.loads(stdout.read_text()))
-            timing = answers[-1]["timing"]
-            if benchmark.in_process_target_s:
-                print(line("  in process", timing["total_s"], benchmark.in_process_target_s))
-            print("    " + ", ".join(f"{part.removesuffix('_s')} {s:.2f} s" for part, s in timing.items()))
-    print(f"bare SimPy: {bare / 1e3:,.0f} thousand events/s")
-    for answer in answers:
-        rate = answer["events"] / answer["timing"]["replay_s"]
-        what = f"replay of {answer['ranks']:,} GPUs, {answer['events']:,} events"
-        print(f"{what}: {rate / 1e3:,.0f} thousand events/s, {rate / bare:.2f} of bare SimPy")
-    print(f"{time.perf_counter() - started:.0f} s in all")
+        for title, benchmarks in (
+            ("Targets", BENCHMARKS),
+            ("Growth with GPUs", GROWTH),
+            ("Growth with faults on 16,384 GPUs", faults),
+        ):
+            rows = []
+            for benchmark in benchmarks:
+                found = measure(benchmark, repeats, Path(folder) / "stdout")
+                rows.append(row(benchmark, found))
+                print(" ".join(rows[-1]), flush=True)
+                timing = found.answer.get("timing", found.answer)
+                if benchmark.in_process_target_s:
+                    target = f"target {benchmark.in_process_target_s} s"
+                    page_note = f"{benchmark.title} in process: {timing['total_s']:.2f} s ({target})."
+                if "replay_s" in timing:
+                    replayed.append((benchmark.title, found))
+            page += [f"## {title}", "", table(rows), ""]
+    page += ["## In process", "", f"- {page_note}"]
+    page.append(
+        f"- One all-reduce of 4,096 ranks: {1e3 * all_reduce_s():.1f} ms "
+        f"(target {1e3 * ALL_REDUCE_TARGET_S:.0f} ms)."
+    )
+    page.append(f"- Bare SimPy: {bare / 1e3:,.0f} thousand events/s.")
+    for title, found in replayed:
+        timing = found.answer.get("timing", found.answer)
+        rate = found.answer["events"] / timing["replay_s"]
+        page.append(
+            f"- Replay, {title}: {rate / 1e3:,.0f} thousand events/s, {rate / bare:.2f} of bare SimPy."
+        )
+    print("\n".join(page))
+    if chosen.markdown:
+        chosen.markdown.write_text("\n".join(page) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,13 +20,15 @@ class Kind(StrEnum):
     INTERCONNECTS = "interconnects"
     SOFTWARE = "software"
     SCHEDULES = "schedules"
+    FAULTS = "faults"
+    FAULT_PRESETS = "fault-presets"
 
 
 def list_names(
     kind: Annotated[Kind | None, typer.Argument(help="What to list; everything if left out.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List shipped scenarios, models, GPUs, interconnects, software presets and schedules."""
+    """List shipped scenarios, models, GPUs, interconnects, software presets, schedules and faults."""
     names = {str(one): _names(one) for one in ([kind] if kind else Kind)}
     if as_json:
         echo_json(names)
@@ -37,17 +39,31 @@ def list_names(
 
 
 def _described(kind: Kind, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names, schedules with their titles."""
-    if kind is not Kind.SCHEDULES:
-        return names
-    from ..schedules.pipeline import get
-
+    """The names, schedules and kinds of faults with their titles."""
     width = max(map(len, names)) + 2
-    return tuple(f"{name:<{width}}{get(name).title}" for name in names)
+    match kind:
+        case Kind.SCHEDULES:
+            from ..schedules.pipeline import get
+
+            return tuple(f"{name:<{width}}{get(name).title}" for name in names)
+        case Kind.FAULTS:
+            from ..sim.faults.kinds import get_kind
+
+            return tuple(f"{name:<{width}}{get_kind(name).title}" for name in names)
+        case _:
+            return names
 
 
 def _names(kind: Kind) -> tuple[str, ...]:
     match kind:
+        case Kind.FAULTS:
+            from ..sim.faults.kinds import kind_names
+
+            return kind_names()
+        case Kind.FAULT_PRESETS:
+            from ..sim.faults.presets import preset_names
+
+            return preset_names()
         case Kind.SCENARIOS:
             from ..sim.scenario.load import scenario_names
 

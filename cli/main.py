@@ -14,6 +14,7 @@ from .calibrate import calibrate
 from .cluster import cluster
 from .collective import collective
 from .compare import compare
+from .faults import faults
 from .list import list_names
 from .memory import memory
 from .mistakes import reported
@@ -38,6 +39,7 @@ app.command("replay")(reported(replay))
 app.command("compare")(reported(compare))
 app.command("memory")(reported(memory))
 app.command("cluster")(reported(cluster))
+app.command("faults")(reported(faults))
 app.command("validate")(reported(validate))
 app.command("collective")(reported(collective))
 app.add_typer(calibrate, name="calibrate")

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from .step.plan import Plan
 
 
+SHARDING = {
+    "distributed-optimizer": "Megatron-LM core/distributed (whole parameters, sharded state)",
+    "fsdp1": "torch/distributed/fsdp/_runtime_utils.py",
+    "fsdp2": "torch/distributed/fsdp/_fully_shard; torchtitan infra/parallelize.py, apply_fsdp",
+    "deepspeed": "deepspeed/runtime/zero/partitioned_param_coordinator.py, stage3.py",
+    "megatron-fsdp": "megatron/core/distributed/fsdp",
+}
+"""Where each implementation's rule is read off (sim/step/zero/rule.py)."""
+
+
 def assumptions(plan: Plan) -> tuple[Assumption, ...]:
     """Every fact that the step time depends on and that a user could doubt."""
     profile, software = plan.profile, plan.scenario.software
@@ -41,13 +51,12 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
         )
     )
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
-    found += _network(plan)
-    found += _own_collectives(plan)
+    found += [*_sharding(plan), *_network(plan), *_own_collectives(plan)]
     found += _router(plan)
     found.append(
         Assumption(
-            text="ranks that differ only in their tp or dp coordinate do the same at the same time",
-            source="structural folding",
+            text="ranks with equal programs, groups and links do the same at the same time",
+            source="folding is exact: --no-fold replays every rank",
         )
     )
     return tuple(found)
@@ -65,6 +74,18 @@ def _router(plan: Plan) -> list[Assumption]:
         text = f"experts are padded to their capacity; {dropped:.1%} of the copies of tokens are dropped"
     source = routing if isinstance(routing, str) else routing.file or f"Zipf, exponent {routing.exponent}"
     return [Assumption(text=text, source=f"training.routing: {source}")]
+
+
+def _sharding(plan: Plan) -> list[Assumption]:
+    """Whose rule gathers parameters and reduces gradients under ZeRO-2 and ZeRO-3, and what offload costs."""
+    run, found = plan.scenario, []
+    if run.parallelism.zero >= 2:
+        name = run.software.sharding
+        found.append(Assumption(text=f"ZeRO-{run.parallelism.zero} as {name} does it", source=SHARDING[name]))
+    if run.training.cpu_offload or run.training.nvme_offload:
+        text = "the CPU's update reaches half of the host memory's rate"
+        found.append(Assumption(text=text, source="unverified (sim/step/updates/offload.py)", in_range=False))
+    return found
 
 
 def _curve(name: str, provenance: Provenance, kernels: Iterable[Kernel], profile: GpuProfile) -> Assumption:

@@ -15,6 +15,7 @@ from stepsim.sim.program.program import Collective
 from stepsim.sim.report.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
+from stepsim.sim.step.state.activations import activation_bytes
 
 law = settings(max_examples=30)
 PRESETS = ("torchtitan-2024", "deepspeed-zero3-2021", "megatron-core-2025", "megatron-2023")
@@ -114,3 +115,44 @@ def test_gradients_leave_while_backward_runs() -> None:
     updates = [span for span in result.iter_spans() if span.name == "CPU Adam"]
     back = [span for span in result.iter_spans() if span.name == "parameters from host"]
     assert min(span.start_s for span in back) < max(span.end_s for span in updates)
+
+
+# Activations ---------------------------------------------------------------------------------------
+
+
+@law
+@given(
+    st.sampled_from(PRESETS),
+    st.sampled_from([0, 1, 2, 3]),
+    st.sampled_from([1, 2]),
+    st.sampled_from(["none", "full"]),
+)
+def test_layers_leave_and_come_back(software: str, zero: int, pp: int, recompute: str) -> None:
+    """All of a stage but the last, once each way for every microbatch."""
+    pp = 1 if software.startswith("deepspeed") and zero > 1 else pp
+    schedule = "1f1b" if pp > 1 else "none"
+    run = scenario(
+        software=software,
+        zero=zero,
+        dp=2,
+        pp=pp,
+        schedule=schedule,
+        recompute=recompute,
+        activation_offload=True,
+    )
+    plan = lowered(run).plan
+    kept = [plan_run for plan_run in plan.stages[0].runs for _ in range(plan_run.count)][:-1]
+    sizes = activation_bytes(plan.shard, run.software)
+    once = run.num_microbatches * sum(sizes.layer(layer).kept for layer in kept)
+    assert moved(run, "activations to host") == pytest.approx(once)
+    assert moved(run, "activations from host") == pytest.approx(once)
+    without = changed(run, training={"activation_offload": False})
+    assert simulate(run).step_time_s >= simulate(without).step_time_s * (1 - 1e-9)
+    assert simulate(run, fold=False).step_time_s == pytest.approx(simulate(run).step_time_s, rel=1e-9)
+
+
+def test_offloaded_activations_leave_room() -> None:
+    common: dict[str, Any] = {"num_layers": 32, "seq_length": 512, "pp": 2, "schedule": "1f1b"}
+    offloaded = simulate(scenario(**common, activation_offload=True)).memory[0]
+    kept = simulate(scenario(**common)).memory[0]
+    assert offloaded.terms["activations"] < 0.3 * kept.terms["activations"]

@@ -8,10 +8,11 @@ itself. Messages count where they are sent.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..network.transfer import Transfer
-from ..program.program import Collective, Exchange, Op, Program, Segment
+from ..program.program import Block, Collective, Exchange, Op, Program, Programs, Segment
 from ..report.result import Bound
 from .record import Record, SlowedBy
 
@@ -24,23 +25,21 @@ def bounds(record: Record, counts: Sequence[int]) -> tuple[Bound, ...]:
         found[axis, link] = found.get((axis, link), 0.0) + seconds / sum(counts)
 
     axes: dict[str | None, str] = {None: "pp"}
-    called = {
-        shared: own for binding in record.programs.bindings for own, shared in binding.communicators.items()
-    }
-    run_by: dict[int, tuple[Program, int]] = {}  # classes share programs
-    for program, count in zip(record.programs.classes, counts, strict=True):
-        run_by[id(program)] = program, run_by.get(id(program), (program, 0))[1] + count
-    for program, count in run_by.values():
+    for program, classes in _by_program(record.programs).values():
+        count = sum(counts[r] for r in classes)
+        names: dict[str, str] = {}
         for op, times in _every_op(program):
             if isinstance(op.work, Collective):
-                axes[op.work.communicator] = op.category
+                names[op.work.communicator] = op.category
             for transfer in _moved(op):
                 if transfer.bytes and transfer.ceiling_bytes_per_s:
                     at_ceiling_s = transfer.bytes / transfer.ceiling_bytes_per_s
                     add(op.category, transfer.binding or "its own pace", times * count * at_ceiling_s)
+        for binding in map(record.programs.binding, classes):
+            axes |= {binding.communicators.get(name, name): axis for name, axis in names.items()}
     for slowed in record.slowed:
         for sender, _ in slowed.ends:
-            axis, count = axes[called.get(slowed.between or "", slowed.between)], counts[sender]
+            axis, count = axes[slowed.between], counts[sender]
             add(axis, _tier(slowed), count * slowed.seconds)
             add(axis, slowed.binding or "its own pace", -count * slowed.bytes / slowed.ceiling)
     least = 1e-9 * max(found.values(), default=0.0)
@@ -55,15 +54,26 @@ def _tier(slowed: SlowedBy) -> str:
     return str(slowed.link)
 
 
+def _by_program(programs: Programs) -> dict[int, tuple[Program, list[int]]]:
+    """Each distinct program, with the classes that run it."""
+    found: dict[int, tuple[Program, list[int]]] = {}
+    for r, program in enumerate(programs.classes):
+        found.setdefault(id(program), (program, []))[1].append(r)
+    return found
+
+
 def _every_op(program: Program) -> Iterator[tuple[Op, int]]:
-    """All ops with how often they run."""
+    """All ops with how often they run, those of a block once."""
+    blocks: Counter[Block] = Counter()
     for op in program.ops:
         if isinstance(op.work, Segment):
             for block, count in op.work.blocks:
-                for inner in block.ops:
-                    yield inner, count
+                blocks[block] += count
         else:
             yield op, 1
+    for block, count in blocks.items():
+        for op in block.ops:
+            yield op, count
 
 
 def _moved(op: Op) -> Iterator[Transfer]:

@@ -27,7 +27,9 @@ def critical_path(record: Record) -> dict[str, float]:
         key=lambda p: record.times(*p)[2],
     )
     now = record.times(*at)[2]
-    predecessors = [_stream_predecessors(program.ops) for program in record.programs.classes]
+    distinct = {id(program): program for program in record.programs.classes}
+    found = {key: _stream_predecessors(program.ops) for key, program in distinct.items()}
+    predecessors = [found[id(program)] for program in record.programs.classes]
     while True:
         r, i = at
         start, begin, _ = record.times(r, i)

@@ -95,11 +95,11 @@ class Segments:
         if len(group.members) == 1:
             return None
         number = self._met[r] = self._met.get(r, -1) + 1
-        segments = group.meeting(number)
-        if segments is None:
-            return None
         key = group.members[0], number
         if key not in self._gatherings:
+            segments = group.meeting(number)
+            if segments is None:
+                return None
             self._gatherings[key] = Gathering(group, segments, self.groups.ways(group, segments), number)
         gathering = self._gatherings[key]
         gathering.expected -= 1

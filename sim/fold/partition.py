@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .refine import Edges, refine
+from .refine_from import refine_from
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,10 +37,12 @@ class Partition:
     link: Ids
 
 
-def partition(ranks: Ranks, start: Ids, fabric: Fabric | None) -> Partition:
+def partition(ranks: Ranks, start: Ids, fabric: Fabric | None, *, healthy: Ids | None = None) -> Partition:
     """The coarsest partition that refinement allows, with ranks at least as fine as ``start``.
 
     A ``start`` that is one already stays as it is, and gives the classes of communicators and links.
+    ``healthy`` are the classes of ranks where nothing sets them apart and no link can bind: then only what
+    ``start`` and ``fabric`` touch is looked at.
     """
     graph = _Graph(ranks, start)
     alike: dict[bytes, str] = {}
@@ -51,9 +54,15 @@ def partition(ranks: Ranks, start: Ids, fabric: Fabric | None) -> Partition:
             graph.first[name] = graph.first[known]
     for peer in ranks.peer.values():
         graph.peers(peer)
+    graph.known = len(graph.edges)
     if fabric is not None:
         graph.fabric(fabric)
-    found = refine(np.concatenate(graph.colours), _all(graph.edges))
+    colours, edges = np.concatenate(graph.colours), _all(graph.edges)
+    if healthy is None:
+        found = refine(colours, edges)
+    else:
+        new = _all(graph.edges[graph.known :])
+        found = refine_from(graph.stable(healthy), colours, edges, new)
     return Partition(
         rank=found[: ranks.world],
         instance={
@@ -72,8 +81,10 @@ class _Graph:
         self.colours: list[Ids] = [start]
         self.edges: list[Edges] = []
         self.first: dict[str, int] = {}
+        self.members: list[tuple[int, Ids, Ids]] = []
         self.count = ranks.world
         self.links = 0
+        self.known = 0  # edges that are not of the fabric
         self.label = 0
         self.kind = 0
 
@@ -82,11 +93,23 @@ class _Graph:
         if count == len(member):
             return  # groups of one
         self.first[name] = self._vertices(count)
+        self.members.append((self.first[name], member, instance[member]))
         self._join(member, self.first[name] + instance[member])
 
+    def stable(self, healthy: Ids) -> Ids:
+        """Colours of all vertices where ranks have those of ``healthy``: groups have that of a member."""
+        count = int(healthy.max(initial=-1)) + 1
+        found = [healthy]
+        for first, member, instance in self.members:
+            colour = np.zeros(int(instance.max(initial=-1)) + 1, dtype=np.int64)
+            colour[instance] = healthy[member]
+            found.append((first + 1) * count + colour)
+        fabric = self.count - sum(map(len, found))
+        return np.concatenate([*found, np.full(fabric, -1)])
+
     def peers(self, peer: Ids) -> None:
-        everyone = np.arange(self.ranks.world)
-        self.edges.append(_edges(everyone, peer, np.full(len(peer), self._labels(1))))
+        who = np.flatnonzero(peer >= 0)
+        self.edges.append(_edges(who, peer[who], np.full(len(who), self._labels(1))))
 
     def fabric(self, fabric: Fabric) -> None:
         """Links by their capacity; communicators and messages on them by weight."""

@@ -43,7 +43,7 @@ def programs_of_classes(
     communicators: dict[str, tuple[int, ...]] = {}
     named: dict[str, dict[int, str]] = {name: {} for name in ranks.instance}
     for name, instance in ranks.instance.items():
-        for number, joined in _members(instance, classes).items():
+        for number, joined in _members(instance, classes, instance[first]).items():
             if len(joined) > 1:
                 named[name][number] = f"{name} of {', '.join(map(str, joined))}"
                 communicators[named[name][number]] = joined
@@ -51,7 +51,7 @@ def programs_of_classes(
     for rank in first:
         own = {name: named[name].get(int(instance[rank])) for name, instance in ranks.instance.items()}
         names = {name: shared for name, shared in own.items() if shared is not None}
-        peers = {stage: int(classes[peer[rank]]) for stage, peer in ranks.peer.items()}
+        peers = {q: int(classes[peer[rank]]) for q, peer in ranks.peer.items() if peer[rank] >= 0}
         bindings.append(Binding(slow=trouble.slow.get(rank, 1.0), communicators=names, peers=peers))
     names_of = {r: binding.communicators for r, binding in enumerate(bindings)}
     return replace(
@@ -64,9 +64,13 @@ def programs_of_classes(
     )
 
 
-def _members(instance: NDArray[np.int64], classes: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
-    """By instance of a communicator, the classes of its members in order."""
-    inside = instance >= 0
+def _members(
+    instance: NDArray[np.int64], classes: NDArray[np.int64], wanted: NDArray[np.int64]
+) -> dict[int, tuple[int, ...]]:
+    """By ``wanted`` instance of a communicator, the classes of its members in order."""
+    chosen = np.zeros(int(instance.max(initial=-1)) + 1, dtype=bool)
+    chosen[wanted[wanted >= 0]] = True
+    inside = (instance >= 0) & chosen[instance]
     count = int(classes.max(initial=0)) + 1
     pairs = np.unique(instance[inside] * count + classes[inside])
     found: dict[int, list[int]] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..program.program import Exchange, Programs
+from ..program.program import Collective, Exchange, Programs, Segment
 from ..step.layers.routing import rank_loads
 from ..step.seats import expert_grid, group_numbers, rank_grid
 from .partition import Partition, partition
@@ -43,8 +43,8 @@ HEALTHY = Trouble()
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
     """``signature[rank]`` is its program, ``stage[rank]`` its pipeline rank; ``instance[name][rank]`` its
-    instance of a communicator (-1:
-    none); ``peer[q][rank]`` the rank of pipeline rank q that it exchanges messages with.
+    instance of a communicator (-1: none) that programs call and that joins ranks; ``peer[q][rank]`` the rank
+    of pipeline rank q that it exchanges messages with (-1: none).
     """
 
     signature: NDArray[np.int64]
@@ -80,9 +80,41 @@ def ranks_of(lowered: Lowered) -> Ranks:
     for name, members in lowered.programs.communicators.items():
         if name != "world":  # joins pipeline ranks: the ends of a tied table, both copies of a stage
             instance[name] = np.where(np.isin(stage, members), across[name.split(" ")[0]], -1)
-    peers = sorted({part.peer for op in _exchanges(lowered.programs) for part in op.parts})
-    peer = {q: grid[q, replica, part, shard] for q in peers if q < pp}
-    return Ranks(signature=_variants(lowered) * pp + stage, stage=stage, instance=instance, peer=peer)
+    signature = _variants(lowered) * pp + stage
+    peer = {
+        q: np.where(np.isin(signature, sorted(talking)), grid[q, replica, part, shard], -1)
+        for q, talking in _partners(lowered.programs).items()
+        if q < pp
+    }
+    called = _called(lowered.programs)
+    joining = {
+        name: one
+        for name, one in instance.items()
+        if name in called and np.bincount(one[one >= 0]).max(initial=0) > 1
+    }
+    return Ranks(signature=signature, stage=stage, instance=joining, peer=peer)
+
+
+def _partners(programs: Programs) -> dict[int, set[int]]:
+    """By pipeline rank in order, the programs that exchange messages with it."""
+    found: dict[int, set[int]] = {}
+    for r, program in enumerate(programs.classes):
+        exchanges = (op.work for op in program.ops if isinstance(op.work, Exchange))
+        for q in {part.peer for work in exchanges for part in work.parts}:
+            found.setdefault(q, set()).add(r)
+    return dict(sorted(found.items()))
+
+
+def _called(programs: Programs) -> set[str]:
+    """The communicators that programs call."""
+    found: set[str] = set()
+    for program in programs.classes:
+        works = {id(op.work): op.work for op in program.ops}.values()
+        found.update(work.communicator for work in works if isinstance(work, Collective))
+        for work in works:
+            if isinstance(work, Segment):
+                found |= work.communicators
+    return found
 
 
 def _variants(lowered: Lowered) -> NDArray[np.int64]:
@@ -102,10 +134,13 @@ def classes_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> 
 
 def partition_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> Partition:
     """The classes of ranks, communicators and links."""
-    return partition(ranks, _start_colours(ranks, trouble), fabric)
+    # Healthy ranks of one stage are alike by construction, unless their experts' loads differ.
+    alike = bool((ranks.signature == ranks.stage).all())
+    start = start_colours(ranks, trouble)
+    return partition(ranks, start, fabric, healthy=ranks.stage if alike else None)
 
 
-def _start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
+def start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
     """What a rank's own behaviour depends on: its program, how slow it is, and its links."""
     wrong: dict[int, list[tuple[str, float]]] = {}
     for rank, factor in trouble.slow.items():
@@ -117,7 +152,3 @@ def _start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
     for rank, what in wrong.items():
         kind_of[rank] = kinds[tuple(sorted(what))]
     return ranks.signature * (len(kinds) + 1) + kind_of
-
-
-def _exchanges(programs: Programs) -> list[Exchange]:
-    return [op.work for program in programs.classes for op in program.ops if isinstance(op.work, Exchange)]

@@ -48,7 +48,7 @@ def refine(colours: NDArray[np.int64], edges: Edges, *, seed: int = 0) -> NDArra
     """
     rows = _Rows.of(len(colours), edges)
     random = np.random.default_rng(seed)
-    current = _numbered(colours)
+    current = numbered(colours)
     while True:
         current = rows.to_fixed_point(current, random)
         odd = rows.unlike_their_first(current)
@@ -59,7 +59,7 @@ def refine(colours: NDArray[np.int64], edges: Edges, *, seed: int = 0) -> NDArra
 
 def is_equitable(colours: NDArray[np.int64], edges: Edges) -> bool:
     """Whether vertices of one colour see the same multiset of labels and colours."""
-    return not _Rows.of(len(colours), edges).unlike_their_first(_numbered(colours)).any()
+    return not _Rows.of(len(colours), edges).unlike_their_first(numbered(colours)).any()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +121,10 @@ class _Rows:
 def _paired(colours: NDArray[np.int64], values: NDArray[np.uint64]) -> NDArray[np.int64]:
     """One colour per distinct pair."""
     _, narrow = np.unique(values, return_inverse=True)
-    return _numbered(colours * (int(narrow.max(initial=0)) + 1) + narrow)
+    return numbered(colours * (int(narrow.max(initial=0)) + 1) + narrow)
 
 
-def _numbered(colours: NDArray[np.int64]) -> NDArray[np.int64]:
+def numbered(colours: NDArray[np.int64]) -> NDArray[np.int64]:
     """The same partition, numbered in the order of first vertices."""
     _, first, inverse = np.unique(colours, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)

@@ -59,6 +59,9 @@ SHORT_FORMS: dict[str, str] = {
     "software": "preset",
     "cluster.fabric": "kind",
     "cluster.placement": "kind",
+    "detection": "fixed",
+    "recovery": "policy",
+    "recovery.restart_cost": "fixed",
 }
 """A block that is text stands for a block with this one key."""
 

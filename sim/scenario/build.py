@@ -16,9 +16,15 @@ from ...hardware.fabric import PUBLISHED_KINDS, default_fabric, module_of
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
+from ..faults.spec.bare import Bare
+from ..faults.spec.detection import Detection
+from ..faults.spec.faults import Faults
+from ..faults.spec.fields import SecondsAboveZero
+from ..faults.spec.recovery import Checkpoint, Recovery, Run
 from ..model.model import Model
 from ..software.software import Software
 from .checks import findings, nvlink_domain
+from .checks_faults import bare_machine, targets_exist
 from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
 from .explain import explained, field_path, unknown_key
 from .models import (
@@ -49,8 +55,16 @@ class _Heading(BaseModel):
     schedule: ScheduleChoice = "none"
     schedule_options: ScheduleOptions = ScheduleOptions()
     calibration: tuple[Text, ...] = ()
+    step_time: SecondsAboveZero | None = None
 
 
+_FAULT_BLOCKS: Final[dict[str, type[BaseModel]]] = {
+    "faults": Faults,
+    "detection": Detection,
+    "recovery": Recovery,
+    "checkpoint": Checkpoint,
+    "run": Run,
+}
 _BLOCKS: Final[dict[str, type[BaseModel]]] = {
     "model": Model,
     "cluster": ClusterSpec,
@@ -58,6 +72,7 @@ _BLOCKS: Final[dict[str, type[BaseModel]]] = {
     "training": Training,
     "software": Software,
     "published": Published,
+    **_FAULT_BLOCKS,
 }
 _REQUIRED: Final = {
     "model": "a name such as llama3.1-405b, a Hugging Face config.json, or the fields",
@@ -72,6 +87,7 @@ _UNCHECKED: Final = {
     ("price_per_gpu_hour",),
     ("cpu_offload",),
     ("nvme_offload",),
+    ("activation_offload",),
     ("tokens",),
 }
 """Optional fields that no check between blocks reads."""
@@ -91,6 +107,15 @@ def build(tree: Node, name: str) -> Scenario:
     return _Builder(tree).scenario(name)
 
 
+def build_bare(tree: Node, name: str) -> Bare:
+    """The campaign of a document without a model.
+
+    Raises:
+        ScenarioError: with every problem found.
+    """
+    return _Builder(tree).bare(name)
+
+
 class _Builder:
     """One reading of one document."""
 
@@ -100,7 +125,7 @@ class _Builder:
 
     def scenario(self, name: str) -> Scenario:
         self._check_keys()
-        plain = without_nulls(self.tree).plain()
+        plain = self._with_traces(without_nulls(self.tree).plain())
         if is_table(plain.get("schedule")):
             plain["schedule"] = self._beside("schedule", plain["schedule"])
         model = self._part(Model, "model", self._resolved("model", plain))
@@ -114,7 +139,12 @@ class _Builder:
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], cluster)
         heading = self._heading(plain, name, parallelism)
+        over_weeks: dict[str, Any] = {
+            block: self._part(part, block, plain.get(block)) for block, part in _FAULT_BLOCKS.items()
+        }
+        faults = over_weeks["faults"]
         for finding in findings(
+            faults=faults if isinstance(faults, Faults) else None,
             model=model,
             cluster=cluster,
             parallelism=parallelism,
@@ -140,7 +170,36 @@ class _Builder:
             software=software,
             published=published,
             **dict(heading),
+            **over_weeks,
         )
+
+    def bare(self, name: str) -> Bare:
+        plain = self._with_traces(without_nulls(self.tree).plain())
+        plain.pop("extends", None)
+        plain.setdefault("name", name)
+        if "step_time" not in plain:
+            message = "a campaign needs a model, or the time of a step, as in step_time: 10 s"
+            self._add(("step_time",), message)
+        read = self._part(Bare, "", plain)
+        if read:
+            machine = bare_machine(read.cluster, read.faults.domains, read.recovery.elastic.replicas)
+            for finding in targets_exist(read.faults, machine.counts):
+                self._add(finding.path, finding.message)
+        if self.problems:
+            raise ScenarioError(self.problems)
+        assert read is not None
+        return read
+
+    def _with_traces(self, plain: dict[str, Any]) -> dict[str, Any]:
+        """Files of faults are found from the folder of the document that names them."""
+        faults = plain.get("faults")
+        events = faults.get("events") if isinstance(faults, dict) else None
+        for number, event in enumerate(events if isinstance(events, list) else []):
+            if isinstance(event, dict) and isinstance(event.get("trace"), str):
+                mark = nearest(self.tree, ("faults", "events", number, "trace")).mark
+                if mark.line:
+                    event["trace"] = str(Path(mark.file).parent / event["trace"])
+        return plain
 
     def _check_keys(self) -> None:
         known = [*_Heading.model_fields, *_BLOCKS, "extends"]
@@ -227,7 +286,8 @@ class _Builder:
         node = nearest(self.tree, path)
         if mark is None:
             absent = isinstance(node.value, dict)
-            mark = (node.key_mark or Mark(file=node.mark.file)) if absent else node.mark
+            block = node.mark if node is not self.tree else Mark(file=node.mark.file)
+            mark = (node.key_mark or block) if absent else node.mark
         value = None if isinstance(node.value, dict | list) else node.value
         self.problems.append(Problem(mark=mark, path=dotted(path), message=message, value=value))
 

@@ -15,11 +15,13 @@ from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
 from ...hardware.placement import gpus_of_ranks
+from .checks_faults import machine_of, targets_exist
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .finding import Finding, choices, divisors, neighbours
 from .machine import cluster_of, placement_of
 
 if TYPE_CHECKING:
+    from ..faults.spec.faults import Faults
     from ..model.model import Model
     from .models import ClusterSpec, Parallelism, ScheduleOptions, Training
 
@@ -32,6 +34,7 @@ def findings(
     training: Training | None = None,
     schedule: str | None = None,
     options: ScheduleOptions | None = None,
+    faults: Faults | None = None,
 ) -> list[Finding]:
     """Every inconsistency between the given parts."""
     found: list[Finding] = []
@@ -54,6 +57,8 @@ def findings(
     if cluster:
         found += hosts_are_full(cluster)
         found += () if any(one.path[0] == "cluster" for one in found) else fabric_is_sound(cluster)
+        if faults and not any(one.path[0] == "cluster" for one in found):
+            found += targets_exist(faults, machine_of(cluster, parallelism, faults.domains).counts)
     if parallelism and training:
         found += sequence_divides(parallelism, training)
     if cluster and parallelism:

@@ -14,16 +14,27 @@ if TYPE_CHECKING:
     from ..software.software import Software
     from .models import Scenario
 
+_FAULT_BLOCKS = ("step_time", "faults", "detection", "recovery", "checkpoint", "run")
+"""Written as they were given: some of their fields stand for others."""
+
 _SUFFIXES: tuple[tuple[str, Dimension], ...] = (("_bytes_per_s", "bytes_per_s"), ("_s", "seconds"))
 
 
 def document_of(scenario: Scenario) -> dict[str, Any]:
     """Dicts, lists, text and numbers; ``scenario_from_document`` gives an equal scenario back."""
-    document: dict[str, Any] = scenario.model_dump(mode="json", exclude_none=True, exclude={"software"})
+    document: dict[str, Any] = scenario.model_dump(
+        mode="json", exclude_none=True, exclude={"software", *_FAULT_BLOCKS}
+    )
     for block in (document.get("published"), document["cluster"].get("measured_network")):
         if block:
             block.update(_with_units(block))
     document["software"] = _software(scenario.software)
+    if scenario.step_time is not None:
+        document["step_time"] = format_quantity(scenario.step_time, "seconds")
+    for name in _FAULT_BLOCKS[1:]:
+        block = getattr(scenario, name)
+        if block is not None:
+            document[name] = block.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     return document
 
 

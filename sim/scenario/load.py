@@ -20,6 +20,7 @@ from .tree import Node, from_plain, merged
 from .yaml_source import read_tree
 
 if TYPE_CHECKING:
+    from ..faults.spec.bare import Bare
     from .models import Scenario
 
 _SUFFIXES = (".yaml", ".yml")
@@ -46,6 +47,34 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
     path = _find(source, Mark(file=str(source)), Path())
     tree = _with_base(_read(path), ())
     return _build(_with_overrides(tree, overrides), path.stem)
+
+
+def load_campaign(source: str | Path, overrides: Sequence[str] = ()) -> Scenario | Bare:
+    """As ``load_scenario``; a document that has no model but a ``step_time`` gives a bare campaign.
+
+    Raises:
+        ScenarioError: with every problem found.
+    """
+    path = _find(source, Mark(file=str(source)), Path())
+    tree = _with_overrides(_with_base(_read(path), ()), overrides)
+    return _campaign(tree, path.stem)
+
+
+def campaign_from_document(document: Mapping[str, Any], name: str) -> Scenario | Bare:
+    """As ``load_campaign``, of a plain document.
+
+    Raises:
+        ScenarioError: with every problem found.
+    """
+    return _campaign(_with_base(_canonical(from_plain(document, Mark(file=name))), ()), name)
+
+
+def _campaign(tree: Node, name: str) -> Scenario | Bare:
+    if "model" in tree.entries or "step_time" not in tree.entries:
+        return _build(tree, name)
+    from .build import build_bare
+
+    return build_bare(tree, name)
 
 
 def scenario_from_document(document: Mapping[str, Any], name: str) -> Scenario:

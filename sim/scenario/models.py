@@ -21,6 +21,10 @@ from pydantic import (
 )
 
 from ...hardware.quantities import Dimension, parse_quantity
+from ..faults.spec.detection import Detection
+from ..faults.spec.faults import Faults
+from ..faults.spec.fields import SecondsAboveZero
+from ..faults.spec.recovery import Checkpoint, Recovery, Run
 from ..model.model import Count, CountOrZero, Model
 from ..model.whole import WholeNumber
 from ..software.software import Software
@@ -237,6 +241,9 @@ class Training(_Part):
     ] = Field(default="balanced", description="how tokens spread over experts")
     cpu_offload: Flag = Field(default=False, description="optimizer state on the host (ZeRO-Offload)")
     nvme_offload: Flag = Field(default=False, description="and there on disks (ZeRO-Infinity)")
+    activation_offload: Flag = Field(
+        default=False, description="activations of layers on the host between forward and backward"
+    )
     tokens: Positive | None = Field(default=None, description="token budget of the whole run")
 
 
@@ -267,6 +274,14 @@ class Scenario(_Part):
         description="shipped profiles by name, and profile files; a later one overrides an earlier one",
         examples=[["h100-sxm", "my.profile.yaml"]],
     )
+    step_time: SecondsAboveZero | None = Field(
+        default=None, description="stepsim faults: take this step time in place of the predicted one"
+    )
+    faults: Faults | None = None
+    detection: Detection | None = None
+    recovery: Recovery | None = None
+    checkpoint: Checkpoint | None = None
+    run: Run | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:
@@ -277,6 +292,7 @@ class Scenario(_Part):
             training=self.training,
             schedule=self.schedule,
             options=self.schedule_options,
+            faults=self.faults,
         )
         if wrong:
             raise ValueError("; ".join(str(finding) for finding in wrong))

@@ -75,5 +75,9 @@ def _add_presets(definitions: dict[str, Any]) -> None:
     fabric = definitions["ClusterSpec"]["properties"]["fabric"]
     kinds = definitions["FabricSpec"]["properties"]["kind"]["enum"]
     fabric["anyOf"] = [{"type": "string", "enum": kinds}, {"$ref": fabric.pop("$ref")}]
+    for block, key in (("Scenario", "detection"), ("Scenario", "recovery"), ("Recovery", "restart_cost")):
+        short = definitions[block]["properties"][key]
+        reference = {"$ref": short.pop("$ref")} if "$ref" in short else None
+        short["anyOf"] = [{"type": "string"}, *(short.get("anyOf") or [reference])]
     placement = definitions["ClusterSpec"]["properties"]["placement"]
     placement["anyOf"].insert(0, definitions["PlacementSpec"]["properties"]["kind"] | {"default": None})

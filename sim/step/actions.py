@@ -7,7 +7,7 @@ them (layer.py, ends.py, loss.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -153,6 +153,15 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
             yield Elements(shared=getattr(parameters, part.gives) / count if part.gives else 0.0)
         else:
             yield parameters.layer(part.kind) if step.gives else NO_ELEMENTS
+
+
+Owned = tuple[tuple[Block, str | LayerRun, int], ...]
+"""Blocks of an action in their order, each with what of the model it runs, and its count."""
+
+
+def owned(row: Iterable[tuple[Block, int]], owners: Iterable[str | LayerRun]) -> Owned:
+    """``action_blocks`` and ``block_owners`` together."""
+    return tuple((block, owner, count) for (block, count), owner in zip(row, owners, strict=True))
 
 
 def block_owners(action: Action, stage: Stage) -> Iterator[str | LayerRun]:

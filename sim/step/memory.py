@@ -39,7 +39,7 @@ def memory_of(plan: Plan, actions: Sequence[ActionSpan]) -> tuple[StageMemory, .
 
 def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Sharding | None) -> StageMemory:
     software = plan.scenario.software
-    sizes = activation_bytes(plan.shard, software)
+    sizes = activation_bytes(plan.shard, software, offloaded=plan.scenario.training.activation_offload)
     static = static_terms(plan, r, sharding)
     buffers = {s: _buffers(plan, s, sharding) for s in plan.held_stages(r)}
     peak = peak_held(actions, plan.stages, sizes, buffers)

@@ -25,7 +25,8 @@ from ..program import program
 from ..program.program import Block, Collective, Op, Segment
 from ..program.script import Script
 from ..scenario.refusal import NotSupported
-from .actions import action_blocks, gradients_ready
+from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
+from .activation_offload import ActivationCopies, activation_copies
 from .layers.shard import boundary_bytes
 from .messages import Messages
 from .paired import pair_blocks
@@ -52,7 +53,8 @@ def write_step(plan: Plan) -> list[list[Op]]:
         instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, rule)
     except ValueError as refusal:
         raise NotSupported("software.point_to_point", str(refusal)) from None
-    shared = _Shared(sharding=sharding_of(plan, sharding_rule(plan.scenario)))
+    sharding = sharding_of(plan, sharding_rule(plan.scenario))
+    shared = _Shared(sharding=sharding, copies=activation_copies(plan))
     return [
         _StepWriter(plan, index, rule, shared).write(instructions[index]) for index in range(plan.shape.ranks)
     ]
@@ -63,6 +65,7 @@ class _Shared:
     """What all ranks of a step have in common, each thing once."""
 
     sharding: Sharding | None = None
+    copies: ActivationCopies | None = None
     segments: dict[Row, Segment] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
 
@@ -77,7 +80,7 @@ class _StepWriter:
     gathers: dict[int, list[tuple[int, ...]]] = field(
         default_factory=dict
     )  # per virtual stage, by layer unit
-    rows: dict[tuple[int, Kind], Row] = field(default_factory=dict)  # by stage
+    rows: dict[tuple[int, Kind], Owned] = field(default_factory=dict)  # by stage
     pairs: dict[tuple[int, int], Row | None] = field(default_factory=dict)  # by stages forward and backward
     transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
@@ -135,22 +138,33 @@ class _StepWriter:
         gathers = self.gathers.pop(action.stage, []) if action.kind is Kind.FORWARD else []
         reduces = self.buckets and action == self.final[action.stage]
         if (action.stage, action.kind) not in self.rows:
-            self.rows[action.stage, action.kind] = action_blocks(action, stage, plan.blocks)
-        blocks = self.rows[action.stage, action.kind]
+            self.rows[action.stage, action.kind] = self._owned(action)
+        row = self.rows[action.stage, action.kind]
         if self.sharding:
             first = action.kind is Kind.FORWARD and action.stage not in self.begun
             self.begun.add(action.stage)
-            blocks = self.sharding.row(action, blocks, first=first)
+            blocks = self.sharding.row(action, row, first=first)
+        else:
+            blocks = tuple((block, count) for block, _, count in row)
         if gathers or reduces:
             if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
                 self.gradients.add(script, parameters.embedding)
             ready = gradients_ready(action, stage, parameters)
+            if self.shared.copies and reduces:  # which has its layers one by one
+                counts = (count for _, count in action_blocks(action, stage, plan.blocks))
+                ready = (each for each, count in zip(ready, counts, strict=True) for _ in range(count))
             self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
         else:
             self._run(action, blocks)
         self.messages.done[action] = script.frontier()
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
+
+    def _owned(self, action: Action) -> Owned:
+        """The blocks of an action, with the copies of activations that run beside them."""
+        stage = self.plan.stages[action.stage]
+        row = owned(action_blocks(action, stage, self.plan.blocks), block_owners(action, stage))
+        return self.shared.copies.around(action.kind, row) if self.shared.copies else row
 
     def _pair(self, step: Step) -> bool:
         """Run a forward and a backward as one segment; False where they are to run one after the other.

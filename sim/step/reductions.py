@@ -53,9 +53,13 @@ def expert_gradients_of(plan: Plan, index: int) -> Gradients:
 
 def offload_of(plan: Plan) -> Offload | None:
     """What keeping the optimizer's state on the host costs a rank; None where it stays on the GPU."""
+    training = plan.scenario.training
+    return offload_link(plan) if training.cpu_offload or training.nvme_offload else None
+
+
+def offload_link(plan: Plan) -> Offload:
+    """What copies between a GPU and its host cost, and updates there."""
     training, software, cluster = plan.scenario.training, plan.scenario.software, plan.cluster
-    if not (training.cpu_offload or training.nvme_offload):
-        return None
     return Offload(
         host=host_memory_of(cluster.gpu, cluster.gpus_per_node),
         ranks_per_host=min(cluster.gpus_per_node, cluster.gpus),

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
 
+WHOLE_BACKWARDS = ("none", "gpipe", "1f1b", "interleaved", "looped-bfs")
+"""Schedules whose actions are whole forwards and backwards, one at a time."""
+
 
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     """Raise NotSupported for the first field that names something not modelled."""
@@ -45,6 +48,12 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     if offloads and (scenario.schedule in ("pipedream", "dualpipe") or model.moe):
         what = "experts" if model.moe else str(scenario.schedule)
         raise NotSupported("training.cpu_offload", f"offload under {what} is not modelled yet")
+    if training.activation_offload and scenario.schedule not in WHOLE_BACKWARDS:
+        known = ", ".join(WHOLE_BACKWARDS)
+        raise NotSupported(
+            "training.activation_offload",
+            f"{scenario.schedule} splits backwards or overlaps them; known: {known}",
+        )
     kernels = {curve.implementation for curve in profile.attention}
     attention = scenario.software.attention
     if attention != "unfused" and attention not in kernels:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, Kind
-from .actions import action_blocks, block_owners
+from .actions import Owned, action_blocks, block_owners, owned
 from .layers.kinds import LayerRun
 from .layers.recompute import FULL
 from .reductions import offload_of
@@ -38,7 +38,7 @@ class Sharding:
     rows: Rows
     known: dict[tuple[int, Kind, Moves], Row] = field(default_factory=dict)
 
-    def row(self, action: Action, blocks: Row, *, first: bool) -> Row:
+    def row(self, action: Action, blocks: Owned, *, first: bool) -> Row:
         """``blocks`` of ``action`` with what moves around them; ``first``: its stage's first in the step."""
         rule, kind = self.rule, action.kind
         if kind is Kind.FORWARD:
@@ -93,11 +93,12 @@ class Sharding:
 
     def _all_pieces(self, action: Action) -> tuple[Piece, ...]:
         stage = self.plan.stages[action.stage]
-        return self._pieces(action, action_blocks(action, stage, self.plan.blocks))
+        row = action_blocks(action, stage, self.plan.blocks)
+        return self._pieces(action, owned(row, block_owners(action, stage)))
 
-    def _row(self, action: Action, blocks: Row, moves: Moves) -> Row:
+    def _row(self, action: Action, blocks: Owned, moves: Moves) -> Row:
         if not (moves.gathers or moves.reduces):
-            return blocks
+            return tuple((block, count) for block, _, count in blocks)
         row = self._pieces(action, blocks)
         if action.kind is Kind.FORWARD:
             return self.rows.forward(row, moves)
@@ -108,12 +109,11 @@ class Sharding:
         rule = self.rule
         return frozenset(("root",) if rule.root else ("head",) if rule.keeps_head else ())
 
-    def _pieces(self, action: Action, blocks: Row) -> tuple[Piece, ...]:
-        owners = block_owners(action, self.plan.stages[action.stage])
+    def _pieces(self, action: Action, blocks: Owned) -> tuple[Piece, ...]:
         backward = action.kind is not Kind.FORWARD
         named = [
             (block, self._unit(owner, action.stage, backward=backward), count)
-            for (block, count), owner in zip(blocks, owners, strict=True)
+            for block, owner, count in blocks
         ]
         return pieces(named, self.rule.together)
 

@@ -163,6 +163,8 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 def _reasons(run: Scenario) -> Iterator[str]:
     """Where the model at hand is not the textbook's GPT in 16 bit with dropout and unfused attention."""
     model, software, training = run.model, run.software, run.training
+    if training.activation_offload:
+        yield "all but three layers are on the host"
     if training.recompute == "full":
         yield "one layer that is being recomputed is there besides"
     elif software.attention != "unfused" and training.recompute != "selective":

@@ -46,6 +46,7 @@ class ActivationBytes:
     head: float
     logits: float
     head_operands: float
+    offloaded: bool = False
     known: dict[tuple[LayerKind, Recompute], LayerBytes] = field(default_factory=dict)
 
     def layer(self, run: LayerRun) -> LayerBytes:
@@ -58,6 +59,8 @@ class ActivationBytes:
     def kept_by_forward(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
         layers = sum(run.count * self.layer(run).kept for run in stage.runs)
+        if self.offloaded and stage.runs:
+            layers = self.layer(stage.runs[-1]).kept
         return layers + stage.embedding * self.embedding + stage.heads * self.head
 
     def kept_by_input_grad(self, stage: Stage) -> float:
@@ -67,15 +70,19 @@ class ActivationBytes:
 
     def working(self, stage: Stage) -> float:
         """What a backward on a stage holds besides while it recomputes one layer after the other."""
-        return max((self.layer(run).working for run in stage.runs), default=0.0)
+        copies = 2 if self.offloaded and stage.layers > 1 else 0
+        return max(
+            (self.layer(run).working + copies * self.layer(run).kept for run in stage.runs), default=0.0
+        )
 
 
-def activation_bytes(shard: Shard, software: Software) -> ActivationBytes:
-    """Bytes by place."""
+def activation_bytes(shard: Shard, software: Software, *, offloaded: bool = False) -> ActivationBytes:
+    """Bytes by place. ``offloaded``: layers' are on the host, but for a stage's last and two on their way."""
     gathered = _gathered(shard, software)
     return ActivationBytes(
         shard=shard,
         software=software,
+        offloaded=offloaded,
         embedding=_mask(shard),
         head=shard.norm_bytes + gathered,
         logits=logits_bytes(shard, software),

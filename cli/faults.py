@@ -1,0 +1,186 @@
+"""``stepsim faults``: what weeks of a run cost when hardware fails, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .output import clear_status, console, echo_json, output_file, status_line, wrote
+from .views import JsonOption
+
+if TYPE_CHECKING:
+    from ..sim.faults.report.answers import Answers
+
+STUCK = 1
+
+Replications = Annotated[
+    int | None,
+    typer.Option("--replications", "-n", metavar="N", min=1, help="In place of run.replications."),
+]
+
+
+def faults(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Change one field, as in recovery.policy=hot_spare. Repeatable.",
+        ),
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="'KIND TARGET KEY=VALUE ...'",
+            help="One more fault, as in 'gpu_fatal gpu/37 at=3h'. Repeatable.",
+        ),
+    ] = None,
+    sweeps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sweep",
+            metavar="FIELD=LOW..HIGH ...",
+            help="Over a range, as in checkpoint.storage.every=5min..2h; more may follow.",
+        ),
+    ] = None,
+    replications: Replications = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", min=0, help="In place of faults.seed.")
+    ] = None,
+    what_if: Annotated[
+        bool,
+        typer.Option(
+            "--what-if", help="What each kind of fault costs and each mitigation gains; the best interval."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE.html", help="Write a report with plots; asks what-if too."),
+    ] = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(
+            "--events", metavar="FILE.csv", help="Write the faults of the first replication, as a trace."
+        ),
+    ] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE.svg", help="Draw the sweep.")] = None,
+    cases: Annotated[
+        Path | None,
+        typer.Option(
+            "--cases", metavar="FILE.md", help="Simulate the published cases and write their table."
+        ),
+    ] = None,
+) -> None:
+    """Simulate weeks of training with failures, detection, restarts, checkpoints and spares.
+
+    Exit code 1 when the run gets nowhere, or a published case is missed.
+    """
+    named = [word for word in words or () if "=" not in word]
+    ranges = [*(sweeps or ()), *(word for word in words or () if "=" in word)]
+    if cases:
+        _cases(cases, as_json, named)
+        return
+    if len(named) != 1 or (ranges and not sweeps):
+        raise ValueError("give one SCENARIO, as in stepsim faults llama3.1-405b-16k; ranges follow --sweep")
+    source = named[0]
+    output_file("--html", html, (".html",), [source])
+    output_file("--events", events, (".csv",), [source])
+    output_file("--svg", svg, (".svg",), [source])
+    changes = [*(overrides or ()), *([f"faults.seed={seed}"] if seed is not None else [])]
+    if sweeps:
+        unused = {"--html": html, "--events": events, "--fault": fault, "--what-if": what_if or None}
+        wrong = [option for option, value in unused.items() if value]
+        if wrong:
+            raise ValueError(f"{wrong[0]} does not go with --sweep")
+        _sweep(source, changes, ranges, replications, as_json, svg)
+        return
+    if svg:
+        raise ValueError("--svg draws a sweep; give --sweep FIELD=LOW..HIGH")
+    answers = _answers(source, changes, fault or [], replications, what_if or html is not None)
+    if html:
+        from ..sim.faults.report.page import write_page
+
+        write_page(answers, html)
+    if events:
+        from ..sim.faults.report.event_log import write_events
+
+        write_events(answers.study.outcomes[0], events)
+    clear_status()
+    if as_json:
+        from ..sim.faults.report.document import answers_document
+
+        echo_json(answers_document(answers))
+    else:
+        from ..sim.faults.report.tables import print_answers
+
+        print_answers(answers, console())
+    for what, path in (("report", html), ("events", events)):
+        if path:
+            wrote(what, path)
+    if answers.stuck:
+        raise typer.Exit(STUCK)
+
+
+def _answers(
+    source: str, changes: list[str], lines: list[str], replications: int | None, what_if: bool
+) -> Answers:
+    from ..sim.faults.ask import ask
+
+    return ask(
+        source, changes, lines=lines, replications=replications, what_if=what_if, progress=status_line()
+    )
+
+
+def _sweep(
+    source: str,
+    changes: list[str],
+    ranges: list[str],
+    replications: int | None,
+    as_json: bool,
+    svg: Path | None,
+) -> None:
+    from ..sim.faults.report.sweep_table import print_sweep, sweep_document
+    from ..sim.faults.study.sweep import parse_axis, sweep
+
+    axes = [parse_axis(text) for text in ranges]
+    points = sweep(source, changes, axes, replications=replications, progress=status_line())
+    if svg:
+        from ..sim.faults.report.sweep_picture import sweep_svg
+
+        svg.write_text(sweep_svg(axes, points, Path(source).stem), encoding="utf-8")
+    clear_status()
+    if as_json:
+        echo_json(sweep_document(axes, points))
+    else:
+        print_sweep(axes, points, console())
+    if svg:
+        wrote("picture", svg)
+
+
+def _cases(path: Path, as_json: bool, named: list[str]) -> None:
+    if named:
+        raise ValueError("--cases takes no SCENARIO: the published cases bring their own")
+    output_file("--cases", path, (".md",), [])
+    from ..sim.faults.cases.page import cases_page
+    from ..sim.faults.cases.run import run_cases
+
+    rows = run_cases(progress=status_line())
+    path.write_text(cases_page(rows), encoding="utf-8")
+    clear_status()
+    missed = [row for row in rows if row.verdict == "missed"]
+    if as_json:
+        echo_json([row.document() for row in rows])
+    else:
+        for row in rows:
+            typer.echo(f"{row.verdict:8} {row.number:4} {row.title}: {row.found} (expected {row.expected})")
+    wrote("cases", path)
+    if missed:
+        raise typer.Exit(STUCK)

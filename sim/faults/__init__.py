@@ -1,0 +1,1 @@
+"""Faults over weeks: what fails, how it is noticed, what recovery costs, what is left of the time."""

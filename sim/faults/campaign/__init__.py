@@ -1,0 +1,1 @@
+"""One campaign: weeks of steps, failures, detection, recovery and checkpoints on one clock."""

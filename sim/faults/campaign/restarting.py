@@ -1,0 +1,185 @@
+"""Time passing while the job is down: hosts, restores, waiting; and what strikes meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from math import inf
+from typing import TYPE_CHECKING
+
+from .fault import STOPS, Fault
+from .plan import Tier
+from .state import State
+from .stepping import Stop
+
+if TYPE_CHECKING:
+    import simpy
+
+Steps = Generator["simpy.Event", None, str]
+"""Ends with ok, horizon (the run is over), fault (another one struck) or stuck (no progress)."""
+
+
+def mark_broken(state: State, fault: Fault) -> None:
+    if fault.kind.damage != "none":
+        for node in fault.nodes:
+            if node not in state.broken and node not in state.missing:
+                state.broken.append(node)
+                state.pool.broken(node, fault.repair, fault.kind.name, fixed=fault.kind.damage == "domain")
+
+
+def reschedule(state: State, stop: Stop, fault: Fault | None) -> Steps:
+    """Diagnosis, the end of the old processes, and a host for every slot."""
+    rules = state.plan.recovering
+    swapped, cold = bool(state.broken), False
+    while state.broken:
+        warm = state.swap(state.broken[0])
+        if warm is not None:
+            cold = cold or not warm
+            state.broken.pop(0)
+            continue
+        if _shrink(state):
+            break
+        done = yield from _await(state, lambda: state.pool.ready > 0)
+        if done != "ok":
+            return done
+    if stop.why == "regrow":
+        _fill(state)
+    if rules.fixed:
+        return (yield from spend(state, _diagnosis(state, fault), "reschedule"))
+    wait = rules.requeue_s if cold or _requeued(fault) else rules.standby_s
+    in_place = rules.policy == "in_process" and not swapped
+    seconds = rules.in_process_s if in_place else rules.kill_s + wait
+    return (yield from spend(state, seconds + _diagnosis(state, fault), "reschedule"))
+
+
+def _diagnosis(state: State, fault: Fault | None) -> float:
+    if fault is None or fault.kind.effect == "graceful":
+        return 0.0
+    return state.plan.notice.diagnosis.draw(state.streams.get(f"{fault.name}/diagnosis"))
+
+
+def _requeued(fault: Fault | None) -> bool:
+    return fault is not None and fault.kind.name == "preemption"
+
+
+def _shrink(state: State) -> bool:
+    """Elastic: go on without the replicas whose hosts cannot be had."""
+    plan = state.plan
+    if plan.recovering.policy != "elastic_dp" or plan.recovering.batch == "refuse":
+        return False
+    lost = {plan.machine.replica_of(slot) for slot in (*state.missing, *state.broken)}
+    if plan.machine.replicas - len(lost) < plan.recovering.min_replicas:
+        return False
+    state.missing += state.broken
+    state.broken = []
+    state.down_replicas = dict.fromkeys(lost, inf)
+    return True
+
+
+def _fill(state: State) -> None:
+    """Elastic: hosts are back for what was missing."""
+    while state.missing and state.pool.ready:
+        state.swap(state.missing.pop(0))
+    lost = {state.plan.machine.replica_of(slot) for slot in state.missing}
+    state.down_replicas = dict.fromkeys(lost, inf)
+
+
+def _await(state: State, ready: Callable[[], bool]) -> Steps:
+    """Wait until something holds; idle."""
+    while not ready():
+        before = state.now
+        reached = yield from state.sleep(state.plan.horizon_s)
+        state.ledger.add("idle", state.now - before)
+        if reached:
+            return "horizon"
+        _merge(state)
+    return "ok"
+
+
+def restore(
+    state: State, fault: Fault | None, tier: Tier | None, category: str, *, live: bool = False
+) -> Steps:
+    """Processes, communicators, the checkpoint, compilation, warm-up."""
+    rules = state.plan.recovering
+    if state.storage_down and (tier is None or tier.name == "storage") and not live:
+        done = yield from _await(state, lambda: not state.storage_down)
+        if done != "ok":
+            return done
+    if rules.fixed:
+        start, load = rules.fixed.draw(state.streams.get("restart")), 0.0
+    else:
+        ready = rules.policy in ("in_process", "hot_spare")
+        start = rules.init_s + (0.0 if ready else rules.compile_s + rules.warmup_s)
+        load = _load_s(state, tier, live=live)
+    before = state.ledger.seconds.copy()
+    done = yield from spend(state, start + load, category, restoring=True)
+    spent = state.ledger.seconds[category] - before[category]
+    if done == "fault" and category != "failed_restart":
+        state.ledger.add(category, -spent)
+        state.ledger.add("failed_restart", spent)
+    elif done == "ok" and category == "restart" and load:
+        state.ledger.add("restart", -load)
+        state.ledger.add("load", load)
+    return done
+
+
+def _load_s(state: State, tier: Tier | None, *, live: bool) -> float:
+    rules = state.plan.recovering
+    if rules.load_s is not None:
+        return rules.load_s
+    if live:  # a replica that comes back reads its peers' state
+        peers = [one.load_s for one in state.plan.tiers if one.name == "peer_memory"]
+        if peers:
+            return peers[0]
+    if tier is None:
+        return 0.0
+    factor = min(state.storage_factor, default=1.0) if tier.name == "storage" else 1.0
+    return tier.load_s / factor
+
+
+def spend(state: State, seconds: float, category: str, *, restoring: bool = False) -> Steps:
+    """Let time pass and book it. While restoring, another fault ends it where failures may arrive."""
+    if seconds <= 0.0:
+        return "ok"
+    plan = state.plan
+    state.mode = "restore" if restoring else "down"
+    until = state.now + seconds
+    exposed = restoring and plan.restore_exposed and not plan.on_wall
+    while True:
+        end = min(until, plan.horizon_s)
+        strikes = state.now + max(0.0, state.next_exposed()) if exposed else inf
+        before = state.now
+        reached = yield from state.sleep(min(end, strikes))
+        state.ledger.add(category, state.now - before)
+        if exposed:
+            state.exposure += state.now - before
+            state.outcome.exposed_s += state.now - before
+        if reached and strikes < end:
+            fault = state.pop_exposed()
+            if fault.kind.effect in ("slow", "storage"):
+                state.begin(fault)
+            else:
+                state.inbox.append(fault)
+        if state.inbox and _interrupted(state, restoring):
+            return "fault"
+        if reached and not (strikes < end):
+            return "horizon" if plan.horizon_s <= until and state.now >= plan.horizon_s else "ok"
+
+
+def _interrupted(state: State, restoring: bool) -> bool:
+    """Whether what has come in ends a restore; everything else merges into the recovery that is under way."""
+    if not restoring:
+        _merge(state)
+        return False
+    while state.inbox and state.inbox[0].kind.effect not in STOPS:
+        state.inbox.pop(0)
+    return bool(state.inbox)
+
+
+def _merge(state: State) -> None:
+    """Faults that strike while the job is down: their hosts are swapped too, and that is all."""
+    for fault in state.inbox:
+        if fault.kind.effect in STOPS:
+            mark_broken(state, fault)
+        if fault.entry:
+            fault.entry.note = "merged"
+    state.inbox.clear()

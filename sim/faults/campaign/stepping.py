@@ -1,0 +1,260 @@
+"""The job while it runs: stretches of equal steps from one change to the next.
+
+A stretch ends with whatever comes first: a failure, the end of an effect, the goal, the horizon, a drain.
+Between them nothing is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from math import ceil, inf
+from typing import TYPE_CHECKING
+
+from .fault import STOPS, Fault
+from .recovering_rules import silent_rollback
+from .state import State
+from .timeline import Due, Place, Stretch, Timeline
+
+if TYPE_CHECKING:
+    import simpy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """Why the job stopped stepping.
+
+    fault, silent, false_positive: work since a checkpoint is lost. evict: the same, on purpose. drain,
+    planned, regrow: nothing is lost. goal, horizon: it is over.
+    """
+
+    why: str
+    fault: Fault | None = None
+    rollback: tuple[int, object] | None = None
+
+
+@dataclass(slots=True)
+class Leaving:
+    """A graceful stop after ``step``, at the latest at ``deadline_s``."""
+
+    step: int
+    deadline_s: float
+    why: str
+    fault: Fault | None
+
+
+def stepping(state: State) -> Generator[simpy.Event, None, Stop]:
+    """Step until something stops the job. The ledger is not touched; whoever handles the stop books the
+    time.
+    """
+    state.mode = "run"
+    state.timeline = Timeline(state.now, state.step)
+    place, pause_as = Place(state.step), "slow"
+    leaving: Leaving | None = None
+    while True:
+        begun = state.now
+        stretch = _open(state, place, pause_as)
+        state.timeline.follow(stretch)
+        leaving = leaving or _regrow(state, place)
+        until, what = _next(state, stretch, leaving)
+        reached = yield from state.sleep(until)
+        if not state.plan.on_wall:
+            state.exposure += state.now - begun
+        state.outcome.exposed_s += state.now - begun
+        place, pause_as = stretch.at(state.now), stretch.pause_as
+        if reached:
+            stop = _arrived(state, stretch, place, what, leaving)
+            if stop:
+                return stop
+        while state.inbox:
+            fault = state.inbox.pop(0)
+            effect = fault.kind.effect
+            if effect in STOPS and state.plan.recovering.policy == "per_step_ft":
+                place, pause_as = _lose_step(state, stretch, place, fault)
+            elif effect in STOPS:
+                return Stop(why="fault", fault=fault)
+            elif effect == "pause":
+                place, pause_as = replace(place, pause_s=place.pause_s + (fault.duration_s or 0.0)), "slow"
+            elif effect == "silent":
+                _corrupt(state, fault)
+            elif effect == "graceful" and leaving is None:
+                deadline = state.now + fault.notice if fault.kind.name == "preemption" else inf
+                leaving = Leaving(place.steps + (place.part > 0), deadline, "planned", fault)
+
+
+def _open(state: State, place: Place, pause_as: str) -> Stretch:
+    """The stretch from now on: how long a step takes, and what of it counts."""
+    plan, rules = state.plan, state.plan.recovering
+    slowed = plan.step_s
+    if state.effects:
+        slowed = plan.step_time(frozenset(effect for effect, _ in state.effects.values()))
+    replicas = plan.machine.replicas
+    live = replicas - len(state.down_replicas)
+    step, useful = slowed, plan.step_s
+    if state.down_replicas and rules.batch == "keep_global" and rules.policy == "elastic_dp":
+        step = slowed * replicas / live
+    elif state.down_replicas:
+        useful = plan.step_s * live / replicas
+    if rules.policy == "per_step_ft" and live < rules.min_replicas and not place.pause_s:
+        back = min(state.down_replicas.values())
+        place, pause_as = replace(place, pause_s=max(0.0, back - state.now)), "idle"
+    _watch(state, slowed / plan.step_s)
+    return Stretch(
+        start_s=state.now,
+        place=place,
+        step_s=step,
+        useful_s=useful,
+        slow_s=slowed - plan.step_s,
+        due=_due(state),
+        pause_as=pause_as,
+    )
+
+
+def _due(state: State) -> Due:
+    if not state.storage_down and not state.storage_factor:
+        return tuple((tier.every, tier.stall_s) for tier in state.plan.tiers)
+    factor = min(state.storage_factor, default=1.0)
+    found = []
+    for tier in state.plan.tiers:
+        if tier.name != "storage":
+            found.append((tier.every, tier.stall_s))
+        elif not state.storage_down:
+            blocking = tier.lag_s == 0.0
+            found.append((tier.every, tier.stall_s / factor if blocking else tier.stall_s))
+    return tuple(found)
+
+
+def _watch(state: State, slowdown: float) -> None:
+    """Start or stop the straggler detector's clock."""
+    notice = state.plan.notice
+    if notice.action == "tolerate" or slowdown < notice.threshold:
+        state.straggler_at = inf
+    elif state.straggler_at == inf and state.drain_step is None:
+        state.straggler_at = state.now + notice.window * slowdown * state.plan.step_s
+
+
+def _next(state: State, stretch: Stretch, leaving: Leaving | None) -> tuple[float, str]:
+    """When and why this stretch ends, if nothing comes in before."""
+    plan = state.plan
+    best = (plan.horizon_s, "horizon")
+    exposed = state.next_exposed()
+    if exposed < inf:
+        best = min(best, (state.now + max(0.0, exposed), "failure"))
+    if plan.goal_steps < inf:
+        best = min(best, (stretch.time_of(_goal(state, stretch)), "goal"))
+    if state.straggler_at < inf:
+        best = min(best, (state.straggler_at, "straggler"))
+    if state.drain_step is not None:
+        best = min(best, (stretch.time_of(state.drain_step), "drain"))
+    if state.repeat_at < inf:
+        best = min(best, (state.repeat_at, "repeat"))
+    if state.silent:
+        best = min(best, (state.silent[0][0], "silent"))
+    if state.by_step:
+        best = min(best, (stretch.done_by(state.by_step[0].at_step or 0), "by_step"))
+    if state.false_left < inf and plan.storage:
+        every = plan.storage.every
+        number = (state.timeline.first // every + int(state.false_left)) * every
+        best = min(best, (stretch.done_by(number), "false_positive"))
+    if leaving:
+        done = stretch.done_by(leaving.step)
+        save = plan.storage.save_s if plan.storage and leaving.why == "planned" else 0.0
+        late = done + save > leaving.deadline_s
+        best = min(best, (leaving.deadline_s, "deadline") if late else (done, "leave"))
+    if plan.recovering.policy == "per_step_ft" and state.down_replicas:
+        best = min(best, (min(state.down_replicas.values()), "rejoin"))
+    return max(best[0], state.now), best[1]
+
+
+def _goal(state: State, stretch: Stretch) -> int:
+    """The step after which the run is done; smaller steps take more of them."""
+    plan = state.plan
+    if not plan.shrinks:
+        return int(plan.goal_steps)
+    done = state.ledger.seconds["useful"] + sum(
+        part.whole(part.end_s)["useful"] for part in state.timeline.stretches[:-1]
+    )
+    left = plan.goal_steps * plan.step_s - done
+    return stretch.place.steps + max(0, ceil(left / stretch.useful_s + stretch.place.part - 1e-9))
+
+
+def _arrived(state: State, stretch: Stretch, place: Place, what: str, leaving: Leaving | None) -> Stop | None:
+    """What the end of a stretch means; None: go on."""
+    match what:
+        case "goal" | "horizon" | "false_positive":
+            return Stop(why=what)
+        case "failure":
+            fault = state.pop_exposed()
+            if fault.kind.effect in ("slow", "storage"):
+                state.begin(fault)
+            else:
+                state.inbox.append(fault)
+        case "straggler":
+            state.straggler_at = inf
+            if state.plan.notice.action == "evict" or not state.plan.storage:
+                return Stop(why="evict")
+            every = state.plan.storage.every
+            state.drain_step = (place.steps // every + 1) * every
+        case "drain":
+            return Stop(why="drain")
+        case "repeat":
+            state.repeat_at = inf
+            state.inbox.append(state.again())
+        case "silent":
+            _, step, ledger, fault = state.silent[0]
+            state.silent = silent_rollback(state.silent, step)
+            return Stop(why="silent", fault=fault, rollback=(step, ledger))
+        case "by_step":
+            state.deliver(state.fault_at(state.by_step.pop(0)))
+        case "rejoin":
+            back = state.down_replicas
+            for replica in [r for r, at in back.items() if at <= state.now]:
+                del back[replica]
+        case "leave":
+            assert leaving
+            return Stop(why=leaving.why, fault=leaving.fault)
+        case "deadline":
+            assert leaving
+            return Stop(why="fault", fault=leaving.fault)
+    return None
+
+
+def _lose_step(state: State, stretch: Stretch, place: Place, fault: Fault) -> tuple[Place, str]:
+    """Per-step fault tolerance: the step in flight ends and does not count; its replica is away for a
+    while.
+    """
+    machine, rules = state.plan.machine, state.plan.recovering
+    stream = state.streams.get(f"{fault.name}/replica")
+    live = [replica for replica in range(machine.replicas) if replica not in state.down_replicas]
+    drawn = live[int(stream.random() * len(live))] if live else 0
+    replica = machine.replica_of(fault.nodes.start) if fault.nodes else drawn
+    assert rules.rejoin
+    back = state.now + rules.rejoin.draw(state.streams.get(f"{fault.name}/rejoin"))
+    state.down_replicas[replica] = max(back, state.down_replicas.get(replica, 0.0))
+    state.outcome.interruptions += 1
+    if place.pause_s or place.stall_s or not place.part:
+        return place, stretch.pause_as
+    stretch.wasted_part = place.part
+    rest = (1.0 - place.part) * stretch.step_s
+    return Place(place.steps, 0.0, 0.0, rest), "recompute"
+
+
+def _corrupt(state: State, fault: Fault) -> None:
+    """Steps from now on are wrong; the last checkpoint on storage before now is clean."""
+    from .recovering_rules import ledger_at_storage
+
+    step, ledger = ledger_at_storage(state)
+    noticed = state.now + state.plan.notice.silent.draw(state.streams.get(f"{fault.name}/silent"))
+    state.silent.append((noticed, step, ledger, fault))
+    state.silent.sort(key=lambda one: one[0])
+
+
+def _regrow(state: State, place: Place) -> Leaving | None:
+    """Elastic: enough hosts are back to fill what is missing."""
+    plan = state.plan
+    if not state.missing or plan.recovering.policy != "elastic_dp" or state.pool.ready < len(state.missing):
+        return None
+    step = place.steps + (place.part > 0)
+    if plan.recovering.regrow_at == "checkpoint" and plan.storage:
+        step = (place.steps // plan.storage.every + 1) * plan.storage.every
+    return Leaving(step, inf, "regrow", None)

@@ -1,0 +1,116 @@
+"""Cases 15, 18 and 19: what is not run, and published figures that must not match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .case import Row, percent, renewal, run_case, verdict
+
+
+def traces() -> Iterator[Row]:
+    """Case 15: what-if replay of measured traces."""
+    for number, title in (
+        ("15", "what-if replay of ByteDance's traces AR, SE, ST"),
+        ("15b", "injected slowdowns 1.16 / 1.40 / 2.03"),
+    ):
+        yield Row(
+            number=number,
+            title=title,
+            expected="1.973, 1.537, 1.179" if number == "15" else "1.21 / 1.42 / 1.98",
+            found="-",
+            tolerance="3 %" if number == "15" else "5 %",
+            verdict="not run",
+            source="arXiv:2505.05713 and its artifact",
+            note="needs the replay of measured traces by the step engine; campaigns take step times as they "
+            "are",
+        )
+
+
+def opt(runs: int = 40) -> Iterator[Row]:
+    """Case 18: the manual era."""
+    document: dict[str, Any] = {
+        "name": "opt",
+        "step_time": "60 s",
+        "cluster": {"gpus": 992, "gpus_per_node": 8},
+        "faults": {"presets": ["hosts-early-life"]},
+        "checkpoint": {"storage": {"every": "3 h", "stall": "5 min", "load": "10 min"}},
+        "run": {"work": "33 d"},
+    }
+    quick = run_case(document, runs).ettr.mean
+    document["detection"] = {"diagnosis": "3.2 h"}
+    every = f"{33 * 24 / 90:.2f} h"
+    document["faults"] = {"processes": [{"kind": "software_crash", "scope": "job", "mtbf": every}]}
+    manual = run_case(document, runs).ettr.mean
+    yield Row(
+        number="18",
+        title="OPT-175B: 33 d of work in 56 d, about 90 restarts, automatic restarts assumed",
+        expected="59 %",
+        found=percent(quick, 1),
+        tolerance="5 points",
+        verdict="explained",
+        source="metaseq chronicles; 59 % secondary",
+        note=f"people restarted it: with 90 restarts and 3.2 h each until someone had found the host, "
+        f"{percent(manual, 1)}; "
+        "the hours are fitted to the outcome, so this shows what it takes and predicts nothing",
+    )
+
+
+C4 = {
+    "recompute": (7.53, 0.23),
+    "detection": (3.41, 0.05),
+    "diagnosis": (19.65, 0.73),
+    "restart": (0.60, 0.15),
+}
+"""Per cent of the time, before and after (unverified)."""
+
+
+def c4(runs: int = 10) -> Iterator[Row]:
+    """Case 19: detection and diagnosis alone do not do it."""
+    for name, after in (
+        ("before", {}),
+        ("detection and diagnosis as after", {"detection", "diagnosis"}),
+        ("all as after", set(C4)),
+    ):
+        shares = {part: (values[1] if part in after else values[0]) / 100 for part, values in C4.items()}
+        useful = 1 - sum(values[0] for values in C4.values()) / 100
+        per_failure = 1440.0  # minutes of the wall clock between failures before: only ratios matter
+        cost = {part: share * per_failure for part, share in shares.items()}
+        document = renewal(
+            m=useful * per_failure + cost["recompute"],
+            c=0.0,
+            d=cost["detection"],
+            r=cost["restart"],
+            tau=2 * cost["recompute"],
+            exposed=False,
+            segments=2000,
+            step=2.0,
+        )
+        document["detection"] = {
+            "fixed": f"{cost['detection']!r} min",
+            "diagnosis": f"{cost['diagnosis']!r} min",
+        }
+        got = 1 - run_case(document, runs).ettr.mean
+        want = {"before": 0.3119, "all as after": 0.0116}.get(name)
+        if want is None:
+            yield Row(
+                number="19",
+                title=f"C4, {name}: must not give 1.2 %",
+                expected="31.2 % -> 1.2 % (said)",
+                found=percent(got, 1),
+                tolerance="3 points",
+                verdict="explained" if got > 0.05 else "missed",
+                source="HPCA'25 (secondary), breakdown unverified",
+                note="7.5 points of the 31.2 are work since the last checkpoint, which only more frequent "
+                "checkpoints save",
+            )
+        else:
+            yield Row(
+                number="19",
+                title=f"C4, {name}: share of time lost",
+                expected=percent(want, 1),
+                found=percent(got, 1),
+                tolerance="3 points",
+                verdict=verdict(abs(got - want) <= 0.03),
+                source="HPCA'25 (secondary), breakdown unverified",
+            )

@@ -1,0 +1,44 @@
+"""All cases, in the order of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..study.study import Progress
+from . import checkpoints, explained, processes, published
+from .case import Row
+
+CASES: tuple[Callable[[], Iterator[Row]], ...] = (
+    checkpoints.blocking,
+    checkpoints.where_time_goes,
+    checkpoints.daly,
+    checkpoints.asynchronous,
+    checkpoints.spread,
+    processes.spares,
+    processes.sizes,
+    checkpoints.meta,
+    published.llama3,
+    published.megascale,
+    published.byterobust,
+    processes.standbys,
+    published.ft_hsdp,
+    published.torchft,
+    explained.traces,
+    processes.slow_hosts,
+    processes.episodes,
+    explained.opt,
+    explained.c4,
+    processes.guards,
+    processes.identity,
+    processes.peer_groups,
+)
+
+
+def run_cases(progress: Progress | None = None) -> list[Row]:
+    """Every row; some minutes."""
+    say = progress or (lambda _: None)
+    rows: list[Row] = []
+    for case in CASES:
+        say(f"{case.__module__.rpartition('.')[2]}.{case.__name__}")
+        rows += case()
+    return rows

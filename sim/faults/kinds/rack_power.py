@@ -1,0 +1,16 @@
+"""A rack, or all racks of a power feed, lose power."""
+
+from __future__ import annotations
+
+from .kind import Kind
+
+KIND = Kind(
+    name="rack_power",
+    title="rack without power",
+    effect="crash",
+    scopes=("rack", "power"),
+    detectors=("host",),
+    damage="domain",
+    source="mended in 4 h: assumption",
+    repair_s=14400.0,
+)

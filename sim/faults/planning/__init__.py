@@ -1,0 +1,1 @@
+"""From a document to a campaign: blocks, rates, checkpoints in bytes and seconds, step times, traces."""

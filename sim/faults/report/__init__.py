@@ -1,0 +1,1 @@
+"""A study of faults for people and for programs: tables, JSON, event log, pictures, a page."""

@@ -1,0 +1,80 @@
+"""A study with the questions that were asked of it: what every view shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..planning.blocks import Blocks
+from ..planning.build_plan import DEFAULT_HORIZON_S
+from ..study.optimum import Optimum
+from ..study.study import Study
+from ..study.variants import Worth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """``worths`` and ``optimum`` are empty where nobody asked."""
+
+    blocks: Blocks
+    study: Study
+    worths: tuple[Worth, ...] = ()
+    optimum: Optimum | None = None
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Goodput: tokens of steps that count over the wall clock; nan without a model."""
+        plan = self.study.plan
+        return plan.tokens_per_step / plan.step_s * self.study.ettr.mean
+
+    @property
+    def stuck(self) -> bool:
+        """Whether most replications stopped because they got nowhere."""
+        return self.study.ended.get("no_progress", 0) * 2 > len(self.study.outcomes)
+
+
+def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
+    """What moves the result and a user could doubt: the semantics in force, and defaults without a good
+    source.
+    """
+    blocks, plan = answers.blocks, answers.study.plan
+    faults, rules = blocks.faults, plan.recovering
+    if faults.clock == "wall":
+        yield (
+            "failures arrive on the wall clock; those during downtime merge into the recovery",
+            "faults.clock",
+        )
+    else:
+        also = "and while it restores" if faults.restore_exposed else "only, not while it restores"
+        yield f"failures arrive while the job steps {also}", "faults.clock, faults.restore_exposed"
+    yield (
+        f"the fault-free step takes {plan.step_s:.4g} s",
+        "given" if blocks.step_time else "predicted by stepsim run",
+    )
+    if not plan.tiers:
+        yield "there are no checkpoints: every restart begins at step 0", "checkpoint"
+    if (
+        plan.storage
+        and blocks.checkpoint.storage
+        and plan.storage.every != blocks.checkpoint.storage.every.in_steps(plan.step_s)
+    ):
+        yield (
+            "checkpoints that come while the last is being written are skipped",
+            "checkpoint.storage.on_overlap",
+        )
+    if rules.warm is None:
+        yield "there is always a warm spare host", "recovery.spares"
+    else:
+        yield "spare hosts do not fail while they wait; a host that is swapped in starts at age zero", "fixed"
+    if rules.warm is not None and "repair" not in blocks.recovery.model_fields_set:
+        yield (
+            "a broken host is away for a reboot of 10 min, and 3 in 4 for a day (median) besides",
+            "assumption",
+        )
+    if plan.horizon_s == DEFAULT_HORIZON_S and blocks.run.horizon is None:
+        yield "the run ends after 30 days", "default of run.horizon"
+    if plan.goal_steps == math.inf:
+        yield "work in flight at the horizon counts", "fixed"
+    for name in faults.presets:
+        yield f"rates of the preset {name}", "sim/faults/presets"

@@ -1,0 +1,3 @@
+"""What a scenario says of faults, detection, recovery, checkpoints and the run: fields, units, checks,
+targets.
+"""

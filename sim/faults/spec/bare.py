@@ -1,0 +1,36 @@
+"""A campaign without a model: the step time, and everything else, given directly."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from .detection import Detection
+from .faults import Faults
+from .fields import Count, Part, Positive, SecondsAboveZero, Text
+from .recovery import Checkpoint, Recovery, Run
+
+
+class BareCluster(Part):
+    """As much of a cluster as failures need. ``gpu`` and ``interconnect`` say what it is, and change
+    nothing.
+    """
+
+    gpu: Text = ""
+    interconnect: Text = ""
+    gpus: Count = 8
+    gpus_per_node: Count = 8
+    price_per_gpu_hour: Positive | None = None
+
+
+class Bare(Part):
+    """What stands in a document whose step time is given: no model, no layout, no software."""
+
+    name: Text
+    title: Text = ""
+    step_time: SecondsAboveZero = Field(description="of a fault-free step", examples=["10 s"])
+    cluster: BareCluster = BareCluster()
+    faults: Faults = Faults()
+    detection: Detection = Detection()
+    recovery: Recovery = Recovery()
+    checkpoint: Checkpoint = Checkpoint()
+    run: Run = Run()

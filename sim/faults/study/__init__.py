@@ -1,0 +1,1 @@
+"""Many replications of a campaign, and what they say: means with intervals, variants, optima, sweeps."""

@@ -1,0 +1,155 @@
+"""Sweeps: one or two fields over ranges, the rest as it stands, the same chance at every point.
+
+``checkpoint.storage.every=5min..2h`` takes seven values evenly spaced in the logarithm,
+``recovery.spares.warm=0..16`` whole numbers; ``a..b/5`` takes five; ``a,b,c`` takes these.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....hardware.quantities import parse_quantity
+from ..planning.blocks import Blocks, blocks_of
+from ..planning.build_plan import build_plan
+from ..planning.step_time import SimulatedStep
+from .statistics import Estimate
+from .study import Progress, Study, many
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+
+POINTS = 7
+MOST_POINTS = 400
+REPLICATIONS = 16
+"""Of each point, where the document says auto."""
+
+_RANGE = re.compile(r"(?P<low>.+?)\.\.(?P<high>[^/]+?)(?:/(?P<points>\d+))?")
+_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A field and its values, as ``--set`` takes them."""
+
+    field: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The study with these values."""
+
+    values: tuple[str, ...]
+    study: Study
+
+    @property
+    def ettr(self) -> Estimate:
+        return self.study.ettr
+
+
+def parse_axis(text: str) -> Axis:
+    """``field=range``. ValueError for anything else, for bounds of different kinds, or for a range of
+    nothing.
+    """
+    field, equals, rest = text.partition("=")
+    if not equals or not field or not rest:
+        raise ValueError(f"--sweep {text}: write field=low..high, as in checkpoint.storage.every=5min..2h")
+    match = _RANGE.fullmatch(rest.strip())
+    if match is None:
+        values = tuple(value.strip() for value in rest.split(",") if value.strip())
+        if not values:
+            raise ValueError(f"--sweep {text}: no values")
+        return Axis(field, values)
+    points = int(match["points"]) if match["points"] else None
+    if points is not None and points < 2:
+        raise ValueError(f"--sweep {text}: a range takes two points or more")
+    try:
+        return Axis(field, tuple(_between(match["low"].strip(), match["high"].strip(), points)))
+    except ValueError as error:
+        raise ValueError(f"--sweep {text}: {error}") from None
+
+
+def _between(low: str, high: str, points: int | None) -> list[str]:
+    if low.isdigit() and high.isdigit():
+        first, last = int(low), int(high)
+        _ascending(first, last)
+        count = points or min(last - first + 1, POINTS + 2)
+        return sorted({str(round(first + (last - first) * i / (count - 1))) for i in range(count)}, key=int)
+    try:
+        a, b, unit = float(low), float(high), False
+    except ValueError:
+        a, b, unit = parse_quantity(low, "seconds"), parse_quantity(high, "seconds"), True
+    _ascending(a, b)
+    count = points or POINTS
+    if a > 0:
+        values = [a * (b / a) ** (i / (count - 1)) for i in range(count)]
+    else:
+        values = [a + (b - a) * i / (count - 1) for i in range(count)]
+    return [_duration(value) if unit else f"{value:.6g}" for value in values]
+
+
+def _ascending(low: float, high: float) -> None:
+    if not low < high:
+        raise ValueError("the upper bound must lie above the lower one")
+
+
+def _duration(seconds: float) -> str:
+    """Three digits with the unit that suits.
+
+    >>> _duration(300), _duration(6868.3)
+    ('5 min', '1.91 h')
+    """
+    for unit, size in _UNITS:
+        if seconds >= size:
+            return f"{float(f'{seconds / size:.3g}'):g} {unit}"
+    return f"{float(f'{seconds:.3g}'):g} s"
+
+
+def sweep(
+    source: str,
+    overrides: Sequence[str],
+    axes: Sequence[Axis],
+    *,
+    replications: int | None = None,
+    progress: Progress | None = None,
+) -> list[Point]:
+    """Every combination, in order. ValueError for a field or value that the scenario refuses."""
+    from ...scenario.load import load_campaign
+
+    if math.prod(len(axis.values) for axis in axes) > MOST_POINTS:
+        raise ValueError(f"--sweep: more than {MOST_POINTS} points; give fewer values")
+    say = progress or (lambda _: None)
+    models: list[tuple[Scenario, SimulatedStep]] = []
+    points = list(itertools.product(*(axis.values for axis in axes)))
+    plans, runs = [], []
+    for values in points:
+        changes = [f"{axis.field}={value}" for axis, value in zip(axes, values, strict=True)]
+        say(", ".join(changes))
+        blocks = blocks_of(load_campaign(source, [*overrides, *changes]))
+        plans.append(build_plan(blocks, _model(blocks, models)))
+        runs.append(blocks.run)
+    count = replications or (REPLICATIONS if runs[0].replications == "auto" else runs[0].replications)
+    say(f"{count} replications of {len(points)} points")
+    return [
+        Point(values, Study(plan, tuple(done), run.confidence))
+        for values, plan, done, run in zip(points, plans, many(plans, int(count)), runs, strict=True)
+    ]
+
+
+def _model(blocks: Blocks, known: list[tuple[Scenario, SimulatedStep]]) -> SimulatedStep | None:
+    """The step model of an equal job, so that nothing is replayed twice."""
+    if blocks.scenario is None:
+        return None
+    nothing = dict.fromkeys(("faults", "detection", "recovery", "checkpoint", "run"))
+    job = blocks.scenario.model_copy(update=nothing)
+    for other, model in known:
+        if other == job:
+            return model
+    model = SimulatedStep(blocks.scenario, blocks.machine, blocks.step_time)
+    known.append((job, model))
+    return model

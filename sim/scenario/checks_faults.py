@@ -1,0 +1,74 @@
+"""What must hold between the block ``faults`` and the cluster: targets exist, presets are known.
+
+Knows how the cluster's counts follow from the scenario. Does not know campaigns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...hardware.gpus import get_gpu
+from ...hardware.interconnect import get_interconnect
+from ..faults.spec.machine import Machine
+from .finding import Finding
+from .machine import cluster_of
+
+if TYPE_CHECKING:
+    from ..faults.spec.bare import BareCluster
+    from ..faults.spec.faults import Domains, Faults
+    from ..faults.spec.targets import Counts
+    from .models import ClusterSpec, Parallelism
+
+NODES_PER_LEAF = 16
+"""Hosts under a leaf switch where the fabric does not say: SU of 16 or 32 hosts in rail-optimised designs."""
+
+
+def targets_exist(faults: Faults, counts: Counts) -> Iterator[Finding]:
+    """Every target of an event is part of the cluster."""
+    for number, event in enumerate(faults.events):
+        if event.trace is not None:
+            continue
+        try:
+            counts.check(event.where)
+        except ValueError as error:
+            yield Finding(path=("faults", "events", number, "target"), message=str(error))
+
+
+def machine_of(cluster: ClusterSpec, layout: Parallelism | None, domains: Domains) -> Machine:
+    """The cluster as failures see it."""
+    interconnect = get_interconnect(cluster.interconnect)
+    per_node = min(cluster.gpus, cluster.gpus_per_node)
+    nodes_per_leaf = domains.nodes_per_leaf or cluster.fabric.nodes_per_leaf
+    if nodes_per_leaf is None:
+        switches = cluster_of(cluster).switches
+        nodes_per_leaf = switches.nodes_per_unit if switches else NODES_PER_LEAF
+    get_gpu(cluster.gpu)
+    return Machine(
+        gpus=cluster.gpus,
+        gpus_per_node=per_node,
+        nics_per_node=max(1, interconnect.links_per_host),
+        nodes_per_leaf=nodes_per_leaf,
+        nodes_per_rack=domains.nodes_per_rack,
+        racks_per_power=domains.racks_per_power,
+        replicas=layout.dp if layout else 1,
+        replica_gpus=layout.tp * layout.cp if layout else cluster.gpus,
+        stages=layout.pp if layout else 1,
+    )
+
+
+def bare_machine(cluster: BareCluster, domains: Domains, replicas: int | None) -> Machine:
+    """The cluster of a campaign without a model: replicas, if it has any, are even shares of the GPUs in a
+    row.
+    """
+    per_node = min(cluster.gpus, cluster.gpus_per_node)
+    return Machine(
+        gpus=cluster.gpus,
+        gpus_per_node=per_node,
+        nics_per_node=per_node,
+        nodes_per_leaf=domains.nodes_per_leaf or NODES_PER_LEAF,
+        nodes_per_rack=domains.nodes_per_rack,
+        racks_per_power=domains.racks_per_power,
+        replicas=replicas or 1,
+        replica_gpus=max(1, cluster.gpus // (replicas or 1)),
+    )

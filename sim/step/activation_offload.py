@@ -1,0 +1,63 @@
+"""Activations of layers on the host between forward and backward, by copies beside the neighbouring layers.
+
+A layer's activations leave while the next layer computes, and come back while the one after it (the one
+before it in backward) computes; the last layer of a stage is needed first and stays. A layer whose copy is
+slower than its neighbour waits for it.
+
+Sources: TransformerEngine pytorch/cpu_offload.py (AsyncDoubleBufferGroupOffloadHandler); Megatron-LM
+--cpu-offloading-num-layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...schedules.orders.action import Kind
+from ..program.program import Op
+from .actions import Owned
+from .layers.kinds import LayerRun
+from .reductions import offload_link
+from .sharding.compose import Around, Composer
+from .state.activations import activation_bytes
+from .updates.offload import FROM_HOST, TO_HOST
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationCopies:
+    """Wraps the layers of actions into copies of their neighbours' activations."""
+
+    plan: Plan
+    composer: Composer
+
+    def around(self, kind: Kind, row: Owned) -> Owned:
+        """``row`` of a forward or a whole backward, with copies beside its layers."""
+        forward = kind is Kind.FORWARD
+        single = [(block, owner) for block, owner, count in row for _ in range(count)]
+        layers = [i for i, (_, owner) in enumerate(single) if isinstance(owner, LayerRun)]
+        found = []
+        for i, (block, owner) in enumerate(single):
+            place = layers.index(i) if isinstance(owner, LayerRun) else -1
+            # forward: the one before leaves; backward, which begins with the last: the next comes
+            other = place - 1 if forward else place + 1
+            if place >= 0 and 0 <= other < len(layers):
+                copy = self._copy(single[layers[other]][1], forward)
+                block = self.composer.block((block,), Around(beside=(copy,), early=not forward))
+            found.append((block, owner, 1))
+        return tuple(found)
+
+    def _copy(self, owner: str | LayerRun, forward: bool) -> Op:
+        assert isinstance(owner, LayerRun), "only layers have copies"
+        size = activation_bytes(self.plan.shard, self.plan.scenario.software).layer(owner).kept
+        name, stream = ("to host", TO_HOST) if forward else ("from host", FROM_HOST)
+        return offload_link(self.plan).copy(f"activations {name}", stream, size)
+
+
+def activation_copies(plan: Plan) -> ActivationCopies | None:
+    """The copies of a plan, None where activations stay on the GPU."""
+    if not plan.scenario.training.activation_offload:
+        return None
+    return ActivationCopies(plan=plan, composer=Composer(plan.costs))

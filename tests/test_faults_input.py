@@ -1,0 +1,405 @@
+"""What people write about faults: lines, targets, traces, blocks; and what they are told when it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults_campaigns import document, plan_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepsim.sim.faults.kinds import get_kind, kind_names
+from stepsim.sim.faults.kinds.kind import ANYWHERE
+from stepsim.sim.faults.planning.traces import read_trace
+from stepsim.sim.faults.presets import get_preset, preset_names
+from stepsim.sim.faults.spec.faults import MAGNITUDES, parse_fault
+from stepsim.sim.faults.spec.targets import Target, parse_target
+from stepsim.sim.faults.study.sweep import parse_axis
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.load import (
+    campaign_from_document,
+    load_campaign,
+    load_scenario,
+    scenario_from_document,
+    scenario_names,
+)
+from stepsim.sim.scenario.schema import json_schema
+
+# Kinds ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", kind_names())
+def test_every_kind_is_whole(name: str) -> None:
+    kind = get_kind(name)
+    assert kind.name == name
+    assert kind.title
+    assert kind.source
+    assert kind.scopes
+    assert set(kind.scopes) <= set(ANYWHERE)
+    assert set(kind.keys) <= set(MAGNITUDES)
+    assert kind.detectors
+    scope = kind.scopes[0]
+    target = scope if scope in ("job", "storage") else f"{scope}/0"
+    lasts = kind.effect not in ("crash", "hang") or kind.damage != "none"
+    fault = parse_fault(f"{name} {target} at=1h" + " duration=10s" * lasts)
+    assert fault.where == Target(scope, None if scope in ("job", "storage") else 0)
+    assert fault.at == 3600.0
+
+
+def test_the_kinds_are_those_of_the_reference() -> None:
+    assert set(kind_names()) == {
+        "gpu_fatal", "gpu_transient", "gpu_throttle", "sdc", "node_down", "nic_down", "link_degraded",
+        "link_flap",
+        "leaf_switch_down", "rack_power", "storage_outage", "storage_slow", "hang", "software_crash",
+        "planned_maintenance", "preemption",
+    }  # fmt: skip
+
+
+# Lines and targets ------------------------------------------------------------------------------------------
+
+
+def test_a_line_is_an_event() -> None:
+    fault = parse_fault("gpu_throttle gpu/37 slow_factor=1.3 at=2s duration=40min")
+    assert (fault.kind, fault.slow_factor, fault.at) == ("gpu_throttle", 1.3, 2.0)
+    assert fault.where == Target("gpu", 37)
+    assert fault.duration is not None
+    assert fault.duration.constant == 2400.0
+    assert parse_fault("link_degraded rail/3@node/12 bandwidth_factor=0.5").where.inside == Target("node", 12)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "a fault is kind target"),
+        ("gpu_throtle gpu/1", "Did you mean gpu_throttle"),
+        ("gpu_throttle gpu/1 slow=2", "no key is called 'slow'"),
+        ("gpu_throttle gpu/1 slow_factor=0.5", "slow_factor"),
+        ("gpu_throttle gpu/1 gpu/2", "two targets"),
+        ("gpu_throttle", "needs a target, such as node/0"),
+        ("gpu_fatal leaf/1", "strikes gpu or node or rank, not leaf"),
+        ("gpu_fatal gpu/1 slow_factor=2", "takes no slow_factor"),
+        ("gpu_fatal gpu", "write gpu/0 for the first"),
+        ("gpu_fatal gpux/3", "no scope is called 'gpux'"),
+        ("gpu_fatal gpu/3@leaf/2", "gpu lies inside node, not inside leaf"),
+        ("gpu_fatal gpu/3 at=3", "3 has no unit"),
+        ("gpu_fatal gpu/3 at=-3s", "out of range"),
+        ("software_crash job duration=3s", "takes no duration"),
+    ],
+)
+def test_a_wrong_line_says_why(line: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        parse_fault(line)
+
+
+@given(st.sampled_from(ANYWHERE), st.integers(0, 99_999))
+def test_targets_write_themselves_back(scope: str, index: int) -> None:
+    text = scope if scope in ("job", "storage") else f"{scope}/{index}"
+    assert str(parse_target(text)) == text
+
+
+# Blocks -----------------------------------------------------------------------------------------------------
+
+
+def refused(**blocks: Any) -> str:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is what is tested
+        plan_of(document(**blocks))
+    return str(caught.value)
+
+
+def process(**fields: Any) -> dict[str, Any]:
+    return {"processes": [{"kind": "gpu_fatal", **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "told"),
+    [
+        ({"faults": process(rate_per_unit_day=-1)}, "rate_per_unit_day: -1 is too small"),
+        ({"faults": process()}, "exactly one of rate_per_unit_day, mtbf and prevalence"),
+        ({"faults": process(mtbf="3 d", rate_per_unit_day=1)}, "exactly one of"),
+        ({"faults": process(mtbf="0 s")}, "mtbf: 0 s is too small"),
+        ({"faults": process(mtbf="3")}, "3 has no unit"),
+        ({"faults": process(mtbf="3 d", dist="weibul")}, "weibul"),
+        ({"faults": process(mtbf="3 d", scope="leaf")}, "strikes gpu or node or rank, not leaf"),
+        ({"faults": process(prevalence=0.1)}, "gpu_fatal is an event; give a rate"),
+        ({"faults": {"events": [{"kind": "gpu_fatal", "target": "gpu/512"}]}}, "the last is gpu/511"),
+        ({"faults": {"events": [{"kind": "leaf_switch_down", "target": "leaf/4"}]}}, "the last is leaf/3"),
+        ({"faults": {"events": [{"kind": "hang", "at": "1 h", "at_step": 3}]}}, "at or at_step, not both"),
+        ({"faults": {"events": [{"kind": "nic_down", "target": "nic/8@node/3"}]}}, "a node has 8 of them"),
+        ({"faults": {"clock": "moon"}}, "Known: exposure, wall"),
+        ({"faults": {"presets": ["llama4"]}}, "faults.presets: no preset of faults is called 'llama4'"),
+        ({"faults": {"off": ["gpu"]}}, "no kind of fault is called 'gpu'"),
+        ({"detection": {"fixed": "2 min", "error": "3 s"}}, "leave error or fixed out"),
+        ({"detection": {"straggler": {"threshold": 0.9}}}, "threshold"),
+        (
+            {"detection": {"order": ["error"]}, "faults": {"processes": [{"kind": "hang", "mtbf": "1 d"}]}},
+            "only the watchdog ends a hang",
+        ),
+        ({"recovery": "restartt"}, "Did you mean restart"),
+        ({"recovery": {"policy": "elastic_dp"}}, "elastic_dp needs two replicas"),
+        ({"recovery": {"policy": "peer_memory"}}, "the policy peer_memory needs it"),
+        ({"recovery": {"restart_cost": {"fixed": "1 min", "kill": "3 s"}}}, "leave kill or fixed out"),
+        ({"recovery": {"restart_cost": {"init": {"curve": [[64, "5 s"], [8, "1 s"]]}}}}, "must ascend"),
+        (
+            {"recovery": {"policy": "per_step_ft", "elastic": {"replicas": 8}, "spares": {"warm": 2}}},
+            "recovery.spares",
+        ),
+        ({"checkpoint": {"storage": {"every": "30"}}}, "30 has no unit"),
+        (
+            {"checkpoint": {"storage": {"every": "30 min"}}},
+            "from_bytes needs a model",
+        ),
+        ({"checkpoint": {"storage": {"every": "30 min", "persist": "3 s"}}}, "persist is for the other mode"),
+        ({"run": {"horizon": "0 d"}}, "horizon: 0 d is too small"),
+        ({"run": {"work": "1 d", "steps": 3}}, "work and steps both say"),
+        ({"run": {"work": "1 d", "confidence": 1}}, "confidence"),
+        ({"checkpointt": {}}, "Did you mean checkpoint"),
+        ({"step_time": "10"}, "10 has no unit"),
+    ],
+)
+def test_nonsense_is_refused(blocks: dict[str, Any], told: str) -> None:
+    assert told in refused(**blocks)
+
+
+def overlapping(**more: Any) -> dict[str, Any]:
+    storage = {
+        "every": "1 min",
+        "mode": "async",
+        "snapshot_stall": "1 s",
+        "persist": "5 min",
+        "load": "1 s",
+        **more,
+    }
+    return {"checkpoint": {"storage": storage}}
+
+
+def test_an_overlapping_checkpoint_needs_a_rule() -> None:
+    assert "checkpoint.storage.on_overlap" in refused(**overlapping())
+    skip, block, queue = (
+        plan_of(document(**overlapping(on_overlap=rule))).tiers[0] for rule in ("skip", "block", "queue")
+    )
+    assert (skip.every, skip.stall_s, skip.lag_s) == (30, 1.0, 300.0)
+    assert (block.every, block.stall_s, block.lag_s) == (6, 240.0, 300.0)
+    assert (queue.every, queue.stall_s, queue.lag_s) == (6, 240.0, 600.0)
+
+
+def test_loading_needs_a_size_only_where_it_counts() -> None:
+    """The example of the interface: a fixed restart says how long loading takes."""
+    checkpoint = {"storage": {"every": "30 min", "mode": "blocking", "stall": "1 min"}}
+    plan = plan_of(document(checkpoint=checkpoint, recovery={"restart_cost": "8 min"}, detection="2 min"))
+    assert plan.tiers[0].stall_s == 60.0
+    assert "checkpoint.storage.load" in refused(checkpoint=checkpoint)
+
+
+def test_corruption_needs_copies_that_reach_back() -> None:
+    faults = {"processes": [{"kind": "sdc", "rate_per_unit_day": 0.001}]}
+    storage = {"every": "30 min", "stall": "20 s", "load": "30 s"}
+    told = refused(faults=faults, checkpoint={"storage": {**storage, "keep": 3}})
+    assert "checkpoint.storage.keep: 3 copies reach back 1.5 h" in told
+    assert plan_of(document(faults=faults, checkpoint={"storage": storage})).storage
+
+
+def test_a_weak_link_needs_its_factor_where_the_step_is_given() -> None:
+    faults = {"processes": [{"kind": "link_degraded", "scope": "nic", "rate_per_unit_day": 0.01}]}
+    assert "give slow_factor" in refused(faults=faults)
+
+
+def test_errors_name_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "step_time: 10 s\nfaults:\n  events:\n    - {kind: gpu_fatal, target: gpu/99}\n    - {kind: hangg}\n"
+    )
+    with pytest.raises(ScenarioError) as caught:
+        load_campaign(path)
+    assert f"{path}:5:7: faults.events[1]: no kind of fault is called 'hangg'" in str(caught.value)
+    path.write_text("step_time: 10 s\nfaults:\n  events:\n    - {kind: gpu_fatal, target: gpu/99}\n")
+    with pytest.raises(
+        ScenarioError, match=r"mine\.yaml:4:33: faults\.events\[0\]\.target: gpu/99 does not exist"
+    ):
+        load_campaign(path)
+
+
+def test_a_campaign_needs_a_model_or_a_step_time(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("faults: {}\n")
+    with pytest.raises(ScenarioError, match="model"):
+        load_campaign(path)
+
+
+def test_scenarios_write_their_fault_blocks_back() -> None:
+    for name in scenario_names():
+        scenario = load_scenario(name)
+        assert scenario_from_document(scenario.to_document(), scenario.name) == scenario
+    changed = load_scenario(
+        "llama3.1-405b-16k",
+        [
+            "detection=2 min",
+            "recovery={policy: restart, restart_cost: 8 min}",
+            "step_time=7 s",
+            "checkpoint.storage.every=50 steps",
+        ],
+    )
+    assert scenario_from_document(changed.to_document(), changed.name) == changed
+    assert changed.step_time == 7.0
+    assert plan_from(changed).step_s == 7.0
+
+
+def plan_from(scenario: Any) -> Any:
+    from stepsim.sim.faults.planning.blocks import blocks_of
+    from stepsim.sim.faults.planning.build_plan import build_plan
+
+    return build_plan(blocks_of(scenario))
+
+
+def test_a_blocked_scenario_still_is_a_scenario_to_run() -> None:
+    """Faults over weeks say nothing about one step."""
+    with_blocks = load_scenario("llama3.1-405b-16k")
+    assert with_blocks.faults is not None
+    assert with_blocks.faults.presets == ("llama3-2024",)
+
+
+def test_the_schema_documents_every_key() -> None:
+    schema = json_schema()
+    blocks = ("faults", "detection", "recovery", "checkpoint", "run")
+    assert {"step_time", *blocks} <= set(schema["properties"])
+    names, found = set(), {name.capitalize() for name in blocks}
+    while found:
+        name = found.pop()
+        names.add(name)
+        text = str(schema["$defs"][name])
+        found |= {part.split("'")[0] for part in text.split("#/$defs/")[1:]} - names
+    assert {"Process", "RestartCost", "StorageTier", "Lasting"} <= names
+    for name in names - {"Nothing", "Every"}:
+        assert schema["$defs"][name]["description"], name
+        fields = schema["$defs"][name]["properties"]
+        assert [key for key, field in fields.items() if not field.get("description")] == [], name
+
+
+# Presets ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_whole(name: str) -> None:
+    found = get_preset(name)
+    assert found
+    assert all(process.source for process in found)
+    assert len({process.title for process in found}) == len(found)
+
+
+def test_llama3_s_counts() -> None:
+    """419 unexpected and 47 planned interruptions in 54 days on 16,384 GPUs."""
+    doc = document(cluster={"gpus": 16384, "gpus_per_node": 8}, faults={"presets": ["llama3-2024"]})
+    rates = {source.name: source.rate_per_s * 54 * 86400 for source in plan_of(doc).sources}
+    planned = rates.pop("planned_stop")
+    assert planned == pytest.approx(47, rel=1e-4)
+    assert sum(rates.values()) == pytest.approx(419, rel=1e-4)
+    assert rates["faulty_gpu"] == pytest.approx(148, rel=1e-4)
+
+
+# Traces -----------------------------------------------------------------------------------------------------
+
+
+def test_greyhound_s_format(tmp_path: Path) -> None:
+    path = tmp_path / "greyhound.trace"
+    path.write_text("10;70;[0,3];2.5\ncomm;20;40;[1,2]\n")
+    events = read_trace(path, step_s=10.0)
+    assert [(event.kind, event.target, event.at) for event in events] == [
+        ("gpu_throttle", "rank/0", 10.0),
+        ("gpu_throttle", "rank/3", 10.0),
+        ("link_degraded", "nic/1", 20.0),
+        ("link_degraded", "nic/2", 20.0),
+    ]
+    assert events[0].slow_factor == 1.25
+    assert events[0].duration is not None
+    assert events[0].duration.constant == 60.0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "time,kind,target\n10,gpu_fatal,gpu/1\n5,gpu_fatal,gpu/1\n",
+            r":3: 5 s comes after 10 s; a trace is in the order",
+        ),
+        ("time,kind\n10,gpu_fatal\n", "no column target"),
+        ("time,kind,target\n10,gpu_fatl,gpu/1\n", r":2: .*Did you mean gpu_fatal"),
+        ("time,kind,target\n-1,gpu_fatal,gpu/1\n", r":2: time: -1"),
+        ("time,kind,target\nsoon,gpu_fatal,gpu/1\n", r":2: time: 'soon'"),
+        ("time,kind,target,duration,magnitude\n1,hang,job,,3\n", "hang takes no magnitude"),
+        ("time,kind,target\n", "holds no faults"),
+        ("10;70;[0,3]\n", "write start;end;"),
+        ("70;10;[0,3];1\n", "before it starts"),
+        ("10;70;everyone;1\n", "is no list of ranks"),
+    ],
+)
+def test_a_wrong_trace_says_where(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=told):
+        read_trace(path, step_s=10.0)
+
+
+def test_a_trace_lies_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("time,kind,target\n100,gpu_fatal,gpu/1\n")
+    path = tmp_path / "mine.yaml"
+    path.write_text("step_time: 10 s\nrun: {work: 1 h}\nfaults: {events: [{trace: log.csv}]}\n")
+    assert len(plan_from(load_campaign(path)).events) == 1
+
+
+# Sweeps -----------------------------------------------------------------------------------------------------
+
+
+def test_ranges() -> None:
+    assert parse_axis("recovery.spares.warm=0..16").values == (
+        "0",
+        "2",
+        "4",
+        "6",
+        "8",
+        "10",
+        "12",
+        "14",
+        "16",
+    )
+    assert parse_axis("recovery.spares.warm=0..2").values == ("0", "1", "2")
+    every = parse_axis("checkpoint.storage.every=5min..2h")
+    assert every.field == "checkpoint.storage.every"
+    assert (every.values[0], every.values[-1], len(every.values)) == ("5 min", "2 h", 7)
+    assert parse_axis("x=1..100/3").values == ("1", "50", "100")
+    assert parse_axis("x=a,b").values == ("a", "b")
+    assert parse_axis("faults.scale=0.5..2/3").values == ("0.5", "1", "2")
+
+
+@pytest.mark.parametrize("text", ["x", "x=", "=3", "x=2h..5min", "x=3..3", "x=1..9/1", "x=5min..3"])
+def test_wrong_ranges(text: str) -> None:
+    with pytest.raises(ValueError, match="--sweep"):
+        parse_axis(text)
+
+
+def test_bare_documents_may_name_their_hardware() -> None:
+    loaded = campaign_from_document(
+        document(cluster={"gpu": "H100-SXM5-80GB", "gpus": 64, "interconnect": "ib-ndr400-x8"}), "mine"
+    )
+    assert loaded.cluster.gpus == 64
+
+
+# Documents --------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_page_are_documents(root: Path, tmp_path: Path) -> None:
+    """Every YAML block of docs/faults.md loads; the short one is a campaign by itself."""
+    blocks = (root / "docs" / "faults.md").read_text().split("```yaml\n")[1:]
+    short, long = (block.partition("```")[0] for block in blocks)
+    path = tmp_path / "page.yaml"
+    path.write_text(short)
+    assert plan_from(load_campaign(path)).horizon_s == 54 * 86400.0
+    path.write_text(f"extends: llama3.1-405b-16k\n{long}")
+    loaded = load_campaign(path)
+    assert loaded.faults is not None
+    assert len(loaded.faults.processes) == 4
+
+
+def test_the_page_names_every_kind(root: Path) -> None:
+    text = (root / "docs" / "faults.md").read_text()
+    assert [name for name in kind_names() if f"`{name}`" not in text] == []
