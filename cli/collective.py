@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,10 +34,20 @@ def collective(
         int, typer.Option("--gpus-per-node", min=1, help="GPUs of a host that take part.")
     ] = GPUS_PER_NODE,
     algorithm: Annotated[
-        str | None, typer.Option("--algorithm", metavar="NAME", help="ring, tree, nvls, nvls_tree, pairs.")
+        str | None,
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            help="ring, tree, nvls, sharp, pat, halving-doubling, ...; or a list as in NCCL_ALGO.",
+        ),
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option("--protocol", metavar="NAME", help="LL, LL128 or Simple.")
+        str | None,
+        typer.Option("--protocol", metavar="NAME", help="LL, LL128 or Simple; or a list as in NCCL_PROTO."),
+    ] = None,
+    nccl: Annotated[
+        str | None,
+        typer.Option("--nccl", metavar="VERSION", help="Whose tuning tables choose, such as 2.28.9."),
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="Every power of two up to the size.")] = False,
     log: Annotated[
@@ -58,6 +67,9 @@ def collective(
 ) -> None:
     """Predict one collective: its time, bandwidths, algorithm, protocol, and the link that binds.
 
+    Algorithm and protocol are those that NCCL itself would choose, unless you name them. The second table
+    counts steps, and bytes through a GPU's NVLink and its share of the NICs for each byte of the payload.
+
     With --calibration, by a profile of your own, on its GPU. With --log, KIND and the system are the log's,
     and the measured times stand beside the predicted ones.
     """
@@ -69,9 +81,9 @@ def collective(
     if payload < 1:
         raise ValueError(f"--size {size}: must be at least one byte")
     if calibration:
-        if log or svg or algorithm or protocol:
+        if log or svg or algorithm or protocol or nccl:
             raise ValueError(
-                "--calibration: own curves have no log, picture, algorithm or protocol to choose"
+                "--calibration: own curves have no log, picture, algorithm, protocol or version to choose"
             )
         from .own_collective import show_own
 
@@ -88,13 +100,34 @@ def collective(
     else:
         sizes = _powers_of_two(payload) if sweep or svg else [payload]
         case = case_on(kind, sizes, gpus, gpu or GPU, interconnect, gpus_per_node)
-    _show(case, algorithm, protocol, measured=log is not None, svg=svg, as_json=as_json)
+    _show(_told(case, algorithm, protocol, nccl), measured=log is not None, svg=svg, as_json=as_json)
+
+
+def _told(
+    case: CollectiveCase, algorithm: str | None, protocol: str | None, nccl: str | None
+) -> CollectiveCase:
+    """The case with what the user forces: one name of ours, or a list for NCCL to choose from."""
+    from dataclasses import replace
+
+    from ..sim.network.nccl.choice import check_variable
+    from ..sim.network.nccl.versions import parse_version
+
+    tuning = case.tuning
+    if nccl is not None:
+        tuning = replace(tuning, version=parse_version(nccl))
+    if algorithm is not None and set(",^:;") & set(algorithm):
+        check_variable("nccl_algo", algorithm)
+        tuning, algorithm = replace(tuning, algo=algorithm), None
+    if protocol is not None and set(",^:;") & set(protocol):
+        check_variable("nccl_proto", protocol)
+        tuning, protocol = replace(tuning, proto=protocol), None
+    return replace(
+        case, algorithm=algorithm or case.algorithm, protocol=protocol or case.protocol, tuning=tuning
+    )
 
 
 def _show(
     case: CollectiveCase,
-    algorithm: str | None,
-    protocol: str | None,
     *,
     measured: bool,
     svg: Path | None,
@@ -108,8 +141,9 @@ def _show(
             size,
             case.seat,
             case.cluster,
-            algorithm=algorithm or case.algorithm,
-            protocol=protocol or case.protocol,
+            algorithm=case.algorithm,
+            protocol=case.protocol,
+            tuning=case.tuning,
         )
         for size, _ in case.points
     ]
@@ -122,16 +156,19 @@ def _show(
         documents = _documents(costs, times)
         echo_json(documents[0] if len(documents) == 1 else documents)
     else:
-        from ..sim.validation.collective_grids import cost_grid
+        from ..sim.validation.collective_grids import cost_grid, ways_grid
         from ..sim.validation.tables import print_grid
 
         print_grid(cost_grid(costs, times), console())
+        print_grid(ways_grid(costs), console())
     if svg:
         wrote("picture", svg)
 
 
 def _documents(costs: list[CollectiveCost], times: list[float] | None) -> list[dict[str, Any]]:
-    documents = [asdict(cost) for cost in costs]
+    from ..sim.report.collective import INTERFACE
+
+    documents: list[dict[str, Any]] = [{key: getattr(cost, key) for key in INTERFACE} for cost in costs]
     for document, seconds in zip(documents, times or (), strict=False):
         document["measured_s"] = seconds
     return documents

@@ -23,6 +23,8 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     from ..hardware.fabric import default_fabric
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
+    from ..sim.network.nccl.tuning import UNTUNED, Tuning
+    from ..sim.network.nccl.versions import parse_version
     from ..sim.network.seat import Seat
     from ..sim.validation.collectives import CollectiveCase
 
@@ -36,6 +38,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
         fabric=replace(default_fabric(network), nodes_per_rack=system.nodes_per_rack),
     )
     algorithm, protocol = forced_choice(log)
+    stated = log.stated.get("nccl")
     return CollectiveCase(
         log=log.log,
         kind=log.kind,
@@ -44,6 +47,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
         points=tuple((float(row.bytes), row.seconds) for row in log.rows),
         algorithm=algorithm,
         protocol=protocol,
+        tuning=Tuning(version=parse_version(stated.split()[0])) if stated else UNTUNED,
     )
 
 

@@ -14,6 +14,9 @@ from typing import Any
 
 import yaml
 
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's where it is there: six times as quick."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ArchitectureCollectives:
@@ -128,7 +131,7 @@ def collectives_text() -> str:
 
 def collectives_document() -> dict[str, Any]:
     """collectives.yaml as mappings and numbers."""
-    document: dict[str, Any] = _numbers(yaml.safe_load(collectives_text()))
+    document: dict[str, Any] = _numbers(yaml.load(collectives_text(), Loader=_LOADER))
     return document
 
 

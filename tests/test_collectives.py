@@ -103,13 +103,14 @@ def test_the_factor_of_many_ranks_is_the_limit(kind: str, limit: float) -> None:
 
 @given(kinds, local_ranks, hosts, systems)
 def test_every_link_carries_the_textbook_bytes(kind: str, local: int, domains: int, gpu: str) -> None:
-    """Through each rank's NVLink go a ring's factor, a tree's chain up and down, or the switch's 1 + 1/g;
-    out of a host a ring's factor, and a tree's payload once to one other host, twice to more."""
+    """Through each rank's NVLink go a ring's factor, a tree's chains up and down, or the switch's 1 + 1/g;
+    out of a host a ring's factor, and a tree's payload once to one other host, half as much again to two
+    others, twice to more."""
     seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
-    factor, edge = payload_factor(kind, seat.ranks), 1.0 if domains == 2 else 2.0
+    factor, edge = payload_factor(kind, seat.ranks), min(domains / 2, 2.0)
     expected = {
         "ring": (factor, factor),
-        "tree": (2.0, edge),
+        "tree": (2 - 2 / local, edge),
         "nvls": (1 + 1 / local, 0.0),
         "nvls_tree": (1 + 1 / local, edge),
     }
@@ -139,10 +140,9 @@ def test_the_engine_is_told_what_the_chosen_curve_says(
 
 
 @given(kinds, sizes, local_ranks, hosts, systems)
-def test_the_quickest_of_all_ways_runs(kind: str, size: float, local: int, domains: int, gpu: str) -> None:
+def test_every_way_can_be_forced(kind: str, size: float, local: int, domains: int, gpu: str) -> None:
     seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
     ways = curves(kind, seat, cluster, collective_constants())
-    assert seconds(kind, size, seat, cluster) == pytest.approx(min(way.solo_s(size) for way in ways))
     forced = [
         collective_curve(kind, size, seat, cluster, algorithm=w.algorithm, protocol=w.protocol) for w in ways
     ]
@@ -177,20 +177,30 @@ def test_latency_is_left_of_a_small_payload_and_bandwidth_of_a_large_one(
 def test_more_bytes_never_take_less_time_nor_a_lower_rate(
     kind: str, size: float, more: float, local: int, domains: int, gpu: str
 ) -> None:
+    """Of one algorithm and protocol; where NCCL's choice changes, the time may fall (docs/decisions/0004)."""
     seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
     slack = 1 + 1e-12
-    assert seconds(kind, size * more, seat, cluster) * slack >= seconds(kind, size, seat, cluster)
-    rates = [bus_bytes_per_s(kind, s, seat, cluster) for s in (size, size * more)]
-    assert rates[1] * slack >= rates[0]
+    for way in curves(kind, seat, cluster, collective_constants()):
+        little, much = way.solo_s(size), way.solo_s(size * more)
+        assert much * slack >= little
+        assert size * more / much * slack >= size / little
 
 
 @given(kinds, sizes, local_ranks, hosts, hosts, systems)
 def test_more_nodes_are_never_faster(
     kind: str, size: float, local: int, few: int, more: int, gpu: str
 ) -> None:
+    """With one algorithm and protocol."""
     cluster = cluster_of(gpu)
-    near, far = (Seat(ranks=local * n, domains=n) for n in sorted((few, few + more)))
-    assert seconds(kind, size, near, cluster) <= seconds(kind, size, far, cluster) * (1 + 1e-12)
+    near, far = (
+        {
+            (way.algorithm, way.protocol): way.solo_s(size)
+            for way in curves(kind, Seat(ranks=local * n, domains=n), cluster, collective_constants())
+        }
+        for n in sorted((few, few + more))
+    )
+    for way in near.keys() & far.keys():
+        assert near[way] <= far[way] * (1 + 1e-12)
 
 
 @given(

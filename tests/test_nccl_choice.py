@@ -24,9 +24,9 @@ from stepsim.hardware.node import node_for
 from stepsim.schedules import collectives
 from stepsim.schedules.transfers.collective import Collective
 from stepsim.schedules.transfers.group import Group
-from stepsim.sim.network.choice import allowed, choose, table
-from stepsim.sim.network.nccl_constants import ARCHITECTURES, NcclAlgorithm, NcclProtocol
-from stepsim.sim.network.nccl_model import (
+from stepsim.sim.network.nccl.choice import allowed, choose, table
+from stepsim.sim.network.nccl.constants import ARCHITECTURES, NcclAlgorithm, NcclProtocol
+from stepsim.sim.network.nccl.model import (
     TUNED,
     bus_gb_per_s,
     bytes_per_s,
@@ -34,7 +34,7 @@ from stepsim.sim.network.nccl_model import (
     latency_us,
     seconds,
 )
-from stepsim.sim.network.nccl_paths import Communicator, Paths, communicator_on, ring_within_a_node
+from stepsim.sim.network.nccl.paths import Communicator, Paths, communicator_on, ring_within_a_node
 
 AR, AG = Collective.ALL_REDUCE, Collective.ALL_GATHER
 A, P = NcclAlgorithm, NcclProtocol

@@ -16,6 +16,8 @@ def get(name: str) -> Algorithm:
     >>> get("ring").title
     'Ring'
     """
+    if (alone := _in_its_file(name)) is not None:
+        return alone
     known = _found()
     if name in known:
         return known[name]
@@ -27,6 +29,16 @@ def get(name: str) -> Algorithm:
 def names() -> tuple[str, ...]:
     """Names of all algorithms, in alphabetical order."""
     return tuple(_found())
+
+
+@cache
+def _in_its_file(name: str) -> Algorithm | None:
+    """The algorithm of the file that is called like it, without importing all the others."""
+    plain = name.replace("-", "_")
+    if plain not in {found.name for found in iter_modules(__path__)}:
+        return None
+    algorithm = getattr(import_module(f"{__name__}.{plain}"), "ALGORITHM", None)
+    return algorithm if isinstance(algorithm, Algorithm) and algorithm.name == name else None
 
 
 @cache

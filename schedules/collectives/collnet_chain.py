@@ -15,6 +15,7 @@ from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
 from ..transfers.in_network import from_network, network_flow, rail_shares
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan, in_sequence, mirrored
 from ..transfers.transfer import Flow, Transfer
 
@@ -59,9 +60,22 @@ def all_reduce(group: Group) -> Plan:
     return in_sequence(Collective.ALL_REDUCE, mirrored(delivery, Collective.ALL_REDUCE), delivery)
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """See all_reduce."""
+    del collective
+    local = group.local
+    return Loads(
+        steps=2 * local,
+        network_steps=2,
+        local=Fraction(2 * (local - 1), local),
+        network=Fraction(1, local),
+    )
+
+
 ALGORITHM = Algorithm(
     name="collnet-chain",
     title="CollNet chain (reduction in the network)",
     check=check,
+    loads_of=loads,
     plans={Collective.ALL_REDUCE: all_reduce},
 )

@@ -16,6 +16,7 @@ from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
 from ..transfers.in_network import from_network, network_flow, own_to_network, rail_shares
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan, in_sequence, mirrored
 from ..transfers.transfer import Flow, Transfer
 
@@ -76,10 +77,23 @@ def _delivery(collective: Collective, group: Group, pieces: int) -> Plan:
     )
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """See the plans; every rank's NIC carries a share of L."""
+    local, reduces = group.local, collective is Collective.ALL_REDUCE
+    within = 2 if reduces else 1
+    return Loads(
+        steps=2 + within * (local > 1),
+        network_steps=2,
+        local=within * Fraction(local - 1, local),
+        network=Fraction(1, local),
+    )
+
+
 ALGORITHM = Algorithm(
     name="collnet-direct",
     title="CollNet direct (reduction in the network)",
     check=check,
+    loads_of=loads,
     plans={
         Collective.ALL_REDUCE: all_reduce,
         Collective.ALL_GATHER: all_gather,

@@ -16,6 +16,7 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
+from ..transfers.loads import Loads, counted, steps_between_nodes
 from ..transfers.plan import Plan, in_sequence, mirrored
 from ..transfers.transfer import Flow, Transfer
 from ..transfers.trees import down, down_flows, height, two_trees
@@ -81,9 +82,16 @@ def reduce(group: Group) -> Plan:
     return mirrored(broadcast(group), Collective.REDUCE)
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """By what each rank exchanges: the trees do not know the nodes."""
+    plan = ALGORITHM.plan(collective, group)
+    return counted(plan, steps_between_nodes(plan))
+
+
 ALGORITHM = Algorithm(
     name="double-binary-tree",
     title="Double binary tree",
+    loads_of=loads,
     plans={
         Collective.ALL_REDUCE: all_reduce,
         Collective.BROADCAST: broadcast,

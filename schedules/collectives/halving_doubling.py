@@ -17,6 +17,7 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
+from ..transfers.loads import Loads, counted
 from ..transfers.plan import Plan, in_sequence, mirrored
 from ..transfers.transfer import Flow, Transfer
 
@@ -85,9 +86,29 @@ def _doubling(collective: Collective, group: Group, pieces: int) -> Plan:
     )
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """Steps at distance d stay within nodes whose size 2d divides; folded ranks may sit on other nodes."""
+    n, p, local = group.ranks, unfolded(group.ranks), group.local
+    rounds = 2 if collective is Collective.ALL_REDUCE else 1
+    distances = [1 << bit for bit in range(p.bit_length() - 1)]
+    crossing = rounds * sum(group.nodes > 1 and local % (2 * distance) > 0 for distance in distances)
+    if n > p:
+        folded = any(group.node_of(rank) != group.node_of(rank - p) for rank in range(p, n))
+        return counted(ALGORITHM.plan(collective, group), crossing + 2 * folded)
+    if p % local:
+        return counted(ALGORITHM.plan(collective, group), crossing)
+    return Loads(
+        steps=rounds * len(distances),
+        network_steps=crossing,
+        local=rounds * Fraction(local - 1, local),
+        network=rounds * Fraction(group.nodes - 1, n),
+    )
+
+
 ALGORITHM = Algorithm(
     name="halving-doubling",
     title="Recursive halving and doubling (Rabenseifner)",
+    loads_of=loads,
     plans={
         Collective.ALL_REDUCE: all_reduce,
         Collective.ALL_GATHER: all_gather,

@@ -16,6 +16,7 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan, in_sequence
 from ..transfers.rings import ring_all_gather, ring_flows, ring_reduce_scatter
 from ..transfers.transfer import Flow, Transfer
@@ -66,9 +67,21 @@ def _plan(collective: Collective, group: Group) -> Plan:
     )
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """See the plans."""
+    rounds, local, nodes = 2 if collective is Collective.ALL_REDUCE else 1, group.local, group.nodes
+    return Loads(
+        steps=rounds * (local - 1 + nodes - 1),
+        network_steps=rounds * (nodes - 1),
+        local=Fraction(rounds * (local - 1), local),
+        network=Fraction(rounds * (nodes - 1), group.ranks),
+    )
+
+
 ALGORITHM = Algorithm(
     name="hierarchical",
     title="Hierarchical (2-D rings)",
+    loads_of=loads,
     plans={
         Collective.ALL_REDUCE: all_reduce,
         Collective.ALL_GATHER: all_gather,

@@ -16,6 +16,7 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan
 from ..transfers.transfer import Flow, Transfer
 
@@ -60,8 +61,21 @@ def all_to_all(group: Group) -> Plan:
     )
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """See all_to_all."""
+    del collective
+    local, nodes = group.local, group.nodes
+    return Loads(
+        steps=local - 1 + nodes - 1,
+        network_steps=nodes - 1,
+        local=Fraction(local - 1, local),
+        network=Fraction(nodes - 1, nodes),
+    )
+
+
 ALGORITHM = Algorithm(
     name="hierarchical-all-to-all",
     title="Hierarchical all_to_all (within the node, then along the rails)",
+    loads_of=loads,
     plans={Collective.ALL_TO_ALL: all_to_all},
 )

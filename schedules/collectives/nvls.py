@@ -19,6 +19,7 @@ from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
 from ..transfers.in_network import from_network, network_flow, own_to_network, rail_shares
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan, in_sequence, mirrored
 from ..transfers.transfer import Flow, Transfer
 
@@ -80,10 +81,29 @@ def _delivery(collective: Collective, group: Group, pieces: int) -> Plan:
     )
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """See the plans: both ways the same but for the share that an all_gather's ranks give to the network."""
+    local, beyond = group.local, group.nodes > 1
+    if collective is Collective.ALL_REDUCE:
+        return Loads(
+            steps=4 + 2 * beyond,
+            network_steps=2 * beyond,
+            local=Fraction(local + 1, local),
+            network=Fraction(beyond, local),
+        )
+    return Loads(
+        steps=2 + 2 * beyond,
+        network_steps=2 * beyond,
+        local=Fraction(1),
+        network=Fraction(beyond, local),
+    )
+
+
 ALGORITHM = Algorithm(
     name="nvls",
     title="NVLS (reduction in the NVSwitches)",
     check=check,
+    loads_of=loads,
     plans={
         Collective.ALL_REDUCE: all_reduce,
         Collective.ALL_GATHER: all_gather,

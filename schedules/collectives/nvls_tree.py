@@ -15,9 +15,10 @@ from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
 from ..transfers.in_network import rail_shares
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan, in_sequence, mirrored
 from ..transfers.transfer import Flow, Transfer
-from ..transfers.trees import down, down_flows, height, two_trees
+from ..transfers.trees import down, down_flows, height, two_trees, two_trees_edge
 
 
 def check(group: Group) -> None:
@@ -61,9 +62,22 @@ def all_reduce(group: Group) -> Plan:
     return in_sequence(Collective.ALL_REDUCE, mirrored(delivery, Collective.ALL_REDUCE), delivery)
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """Up and down; see all_reduce."""
+    del collective
+    levels, local = height(group.nodes), group.local
+    return Loads(
+        steps=2 * (levels + 2),
+        network_steps=2 * levels,
+        local=Fraction(local + 1, local),
+        network=two_trees_edge(group.nodes) / local,
+    )
+
+
 ALGORITHM = Algorithm(
     name="nvls-tree",
     title="NVLSTree (NVSwitches within, double binary trees between nodes)",
     check=check,
+    loads_of=loads,
     plans={Collective.ALL_REDUCE: all_reduce},
 )

@@ -16,6 +16,7 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan
 from ..transfers.transfer import Flow, Transfer
 
@@ -44,8 +45,21 @@ def all_to_all(group: Group) -> Plan:
     )
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """See all_to_all; all messages may be under way at once."""
+    del collective
+    n, local = group.ranks, group.local
+    return Loads(
+        steps=n - 1,
+        network_steps=n - 1 if group.nodes > 1 else 0,
+        local=Fraction(local - 1, n),
+        network=Fraction(n - local, n),
+    )
+
+
 ALGORITHM = Algorithm(
     name="pairwise",
     title="Pairwise all_to_all",
+    loads_of=loads,
     plans={Collective.ALL_TO_ALL: all_to_all},
 )

@@ -18,6 +18,7 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
+from ..transfers.loads import Loads, counted
 from ..transfers.plan import Plan, mirrored
 from ..transfers.transfer import Flow, Transfer
 
@@ -57,8 +58,21 @@ def reduce_scatter(group: Group) -> Plan:
     return mirrored(all_gather(group), Collective.REDUCE_SCATTER)
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """See the plans. On nodes of several ranks, where NCCL has none, by what each rank exchanges."""
+    n, local = group.ranks, group.local
+    distances = [1 << bit for bit in range((n - 1).bit_length())]
+    crossing = len(distances) if group.nodes > 1 else 0
+    if local == 1:
+        return Loads(
+            steps=len(distances), network_steps=crossing, local=Fraction(0), network=Fraction(n - 1, n)
+        )
+    return counted(ALGORITHM.plan(collective, group), crossing)
+
+
 ALGORITHM = Algorithm(
     name="pat",
     title="PAT (parallel aggregated trees)",
+    loads_of=loads,
     plans={Collective.ALL_GATHER: all_gather, Collective.REDUCE_SCATTER: reduce_scatter},
 )

@@ -18,6 +18,7 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan, in_sequence
 from ..transfers.rings import ring_all_gather, ring_flows, ring_reduce_scatter
 from ..transfers.transfer import Flow, Transfer
@@ -83,9 +84,25 @@ def _along(collective: Collective, group: Group, *, first: int, reduces: bool) -
     return Plan(collective=collective, group=group, pieces=1, steps=n - 1, transfers=transfers, peers=peers)
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """Between nodes a piece goes N-1 times a round, as NCCL counts; each NIC has a ring of its own, so that
+    all ranks share what leaves a node."""
+    n = group.ranks
+    rooted = collective in (Collective.BROADCAST, Collective.REDUCE)
+    rounds = 2 if collective is Collective.ALL_REDUCE else 1
+    amount = ONE if rooted else Fraction(rounds * (n - 1), n)
+    return Loads(
+        steps=rounds * (n - 1),
+        network_steps=rounds * (group.nodes - 1),
+        local=amount if group.local > 1 else Fraction(0),
+        network=amount / group.local if group.nodes > 1 else Fraction(0),
+    )
+
+
 ALGORITHM = Algorithm(
     name="ring",
     title="Ring",
+    loads_of=loads,
     plans={
         Collective.ALL_REDUCE: all_reduce,
         Collective.ALL_GATHER: all_gather,

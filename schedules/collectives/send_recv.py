@@ -12,6 +12,7 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan
 from ..transfers.transfer import Flow, Transfer
 
@@ -33,4 +34,18 @@ def send_recv(group: Group) -> Plan:
     )
 
 
-ALGORITHM = Algorithm(name="send-recv", title="Send and receive", plans={Collective.SEND_RECV: send_recv})
+def loads(collective: Collective, group: Group) -> Loads:
+    """One message each, across the network at the last rank of a node."""
+    del collective
+    crosses = group.nodes > 1
+    return Loads(
+        steps=1,
+        network_steps=int(crosses),
+        local=Fraction(group.local > 1),
+        network=Fraction(crosses),
+    )
+
+
+ALGORITHM = Algorithm(
+    name="send-recv", title="Send and receive", loads_of=loads, plans={Collective.SEND_RECV: send_recv}
+)

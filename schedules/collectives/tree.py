@@ -15,9 +15,10 @@ from fractions import Fraction
 from ..transfers.algorithm import Algorithm
 from ..transfers.collective import Collective
 from ..transfers.group import Group
+from ..transfers.loads import Loads
 from ..transfers.plan import Plan, in_sequence, mirrored
 from ..transfers.transfer import Flow, Transfer
-from ..transfers.trees import Tree, down, down_flows, height, two_trees
+from ..transfers.trees import Tree, down, down_flows, height, two_trees, two_trees_edge
 
 
 def all_reduce(group: Group) -> Plan:
@@ -56,8 +57,21 @@ def _trees(group: Group) -> list[Tree]:
     return found
 
 
+def loads(collective: Collective, group: Group) -> Loads:
+    """Up and down; see all_reduce."""
+    del collective
+    levels, local = height(group.nodes), group.local
+    return Loads(
+        steps=2 * (levels + local - 1),
+        network_steps=2 * levels,
+        local=Fraction(2 * (local - 1), local),
+        network=two_trees_edge(group.nodes) / local,
+    )
+
+
 ALGORITHM = Algorithm(
     name="tree",
     title="Tree (NCCL: double binary trees between nodes, chains within)",
+    loads_of=loads,
     plans={Collective.ALL_REDUCE: all_reduce},
 )

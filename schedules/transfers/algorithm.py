@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from .collective import Collective
 from .group import Group
+from .loads import Loads
 from .plan import Plan
 
+LoadsOf = Callable[[Collective, Group], Loads]
 Plans = Mapping[Collective, Callable[[Group], Plan]]
 
 
@@ -23,11 +25,15 @@ def any_group(group: Group) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """A named algorithm. ``check(group)`` refuses a group with a ValueError that says what would do."""
+    """A named algorithm. ``check(group)`` refuses a group with a ValueError that says what would do.
+
+    ``loads_of`` are the closed forms that price each of its collectives.
+    """
 
     name: str
     title: str
     plans: Plans
+    loads_of: LoadsOf
     check: Callable[[Group], None] = any_group
 
     @property
@@ -37,8 +43,15 @@ class Algorithm:
 
     def plan(self, collective: Collective | str, group: Group) -> Plan:
         """The collective on that group. Raises ValueError where the algorithm does not do it there."""
+        return self.plans[self._known(collective, group)](group)
+
+    def loads(self, collective: Collective | str, group: Group) -> Loads:
+        """What pricing that plan takes. Raises ValueError where the algorithm does not do it there."""
+        return self.loads_of(self._known(collective, group), group)
+
+    def _known(self, collective: Collective | str, group: Group) -> Collective:
         known = {one.value: one for one in self.plans}
         if collective not in known:
             raise ValueError(f"{self.name} has no {str(collective)!r}; it has {', '.join(known)}")
         self.check(group)
-        return self.plans[known[collective]](group)
+        return known[collective]

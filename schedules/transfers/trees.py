@@ -81,6 +81,15 @@ def two_trees(vertices: Sequence[int]) -> tuple[Tree, Tree]:
     )
 
 
+def two_trees_edge(n: int) -> Fraction:
+    """Payloads that the busiest vertex sends, and receives, on its way up and down both trees.
+
+    >>> [str(two_trees_edge(n)) for n in (1, 2, 3, 4, 5)]
+    ['0', '1', '3/2', '2', '2']
+    """
+    return Fraction(0) if n == 1 else min(Fraction(n, 2), Fraction(2))
+
+
 def height(n: int) -> int:
     """Levels below the root of a binary tree of n vertices: ceil(log2 n)."""
     return (n - 1).bit_length()

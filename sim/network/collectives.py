@@ -1,23 +1,26 @@
 """What one collective costs on the cluster: latency, ceiling, and the weight it puts on each link.
 
-Chooses among NCCL's algorithms and protocols, whose costs are in ``algorithms``, and knows
-point-to-point messages. Payload and bus bandwidth are nccl-tests': a collective on ``n`` ranks
-moves 2(n-1)/n bytes per payload byte for all_reduce, (n-1)/n for all_gather and reduce_scatter
-(payload: the whole buffer).
+Takes the algorithm and protocol that NCCL chooses (``choosing``), whose costs are in ``algorithms`` and
+``planned``, and knows point-to-point messages. Payload and bus bandwidth are nccl-tests': a collective
+on ``n`` ranks moves 2(n-1)/n bytes per payload byte for all_reduce, (n-1)/n for all_gather and
+reduce_scatter (payload: the whole buffer).
 
 References:
-    nccl-tests doc/PERFORMANCE.md (bus bandwidth). NCCL src/graph/tuning.cc (the quickest by its
-    own estimate runs; here the quickest by ours).
+    nccl-tests doc/PERFORMANCE.md (bus bandwidth).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from ...hardware.collectives import CollectiveConstants, collective_constants
-from .algorithms import ALGORITHMS, Curve, curves, on_network, share_above_the_leaf
+from .algorithms import ALGORITHMS, logged
+from .choosing import named, quickest, run, runs
+from .curve import Curve
+from .nccl.tuning import UNTUNED, Tuning
+from .place import Place, on_network, place_of, share_above_the_leaf
 from .seat import KINDS, Seat, payload_factor
 from .transfer import Transfer
 
@@ -28,18 +31,26 @@ if TYPE_CHECKING:
 Reach = Literal["domain", "host", "unit", "fabric"]
 """How far a message goes: one NVLink domain, one host, hosts on the same leaf switches, beyond."""
 
-_PATTERNS = {"ring": "ring", "tree": "tree", "nvls": "ring", "nvls_tree": "tree", "pairs": "pairs"}
-"""Who sends to whom over the network, by algorithm (patterns.py)."""
+_PATTERNS = {"ring": "ring", "tree": "tree", "nvls_tree": "tree", "pairs": "pairs"}
+"""Who sends to whom over the network, by algorithm (patterns.py). Others as a ring: nvls stays inside a
+domain, and pat sends half of its bytes to the next, a quarter two on, ever less farther."""
 
 REFERENCE_BYTES = float(1 << 30)
 """Payload of the job-wide measurements that a scenario may carry (1 GiB of FP32)."""
 
 
 def collective_transfer(
-    kind: str, payload_bytes: float, seat: Seat, cluster: Cluster, measured: MeasuredNetwork | None = None
+    kind: str,
+    payload_bytes: float,
+    seat: Seat,
+    cluster: Cluster,
+    measured: MeasuredNetwork | None = None,
+    tuning: Tuning = UNTUNED,
 ) -> Transfer:
-    """``kind`` is all_reduce, all_gather, reduce_scatter, all_to_all, or one neighbour to the next: ring_step
+    """``kind`` is all_reduce, all_gather, reduce_scatter, alltoall, or one neighbour to the next: ring_step
     (userbuffers in an NVLink domain), neighbours (NCCL's send and receive, over whatever lies between).
+
+    ValueError where ``tuning`` leaves NCCL nothing that the group can run.
     """
     if seat.ranks == 1:
         return Transfer(0.0, 0.0, math.inf)
@@ -48,30 +59,18 @@ def collective_transfer(
     if kind == "neighbours":
         return neighbour_transfer(payload_bytes, seat, cluster)
     ratio = _measured_ratio(kind, seat, cluster, measured)
-    curve = chosen(curves(kind, seat, cluster, collective_constants(), ratio), payload_bytes)
+    place, ways = _surveyed(kind, seat, cluster, ratio)
+    curve = run(kind, payload_bytes, place, ways, tuning)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
-    sms, pattern = _sms(curve.algorithm, seat, cluster), _PATTERNS[curve.algorithm]
+    sms, pattern = _sms(curve.algorithm, seat, cluster), _PATTERNS.get(curve.algorithm, "ring")
     return Transfer(curve.latency_s, payload_bytes, ceiling, _weights(curve), sms, pattern, curve.binding)
 
 
-def chosen(
-    ways: Iterable[Curve], payload_bytes: float, algorithm: str | None = None, protocol: str | None = None
-) -> Curve:
-    """The curve that runs: the quickest, of those with the ``algorithm`` and ``protocol`` that a user forces.
-
-    ValueError when the collective has none of these on this group.
-    """
-    ways = tuple(ways)
-    allowed = [
-        way
-        for way in ways
-        if algorithm in (None, way.algorithm) and (protocol is None or protocol == way.protocol)
-    ]
-    if not allowed:
-        wanted = " with ".join(filter(None, (algorithm, protocol)))
-        has = ", ".join(f"{way.algorithm} with {way.protocol}" for way in ways)
-        raise ValueError(f"no {wanted} for this collective and group; there are: {has}")
-    return min(allowed, key=lambda way: way.solo_s(payload_bytes))
+@lru_cache(maxsize=256)
+def _surveyed(kind: str, seat: Seat, cluster: Cluster, ratio: float) -> tuple[Place, tuple[Curve, ...]]:
+    """A step asks for many sizes of few groups."""
+    place = place_of(seat, cluster, collective_constants(), ratio)
+    return place, logged(kind, place)
 
 
 def collective_curve(
@@ -83,12 +82,14 @@ def collective_curve(
     algorithm: str | None = None,
     protocol: str | None = None,
     constants: CollectiveConstants | None = None,
+    tuning: Tuning = UNTUNED,
 ) -> Curve:
-    """What runs for one of KINDS on an idle network. ValueError for a kind or forced choice that is not."""
+    """What runs for one of KINDS on an idle network; see ``choosing`` for names and errors."""
     if kind == "sendrecv":
-        return chosen([_neighbours(payload_bytes, seat, cluster)], payload_bytes, algorithm, protocol)
-    ways = curves(kind, seat, cluster, constants or collective_constants())
-    return chosen(ways, payload_bytes, algorithm, protocol)
+        name = None if algorithm is None else named(algorithm)
+        return quickest([_neighbours(payload_bytes, seat, cluster)], payload_bytes, name, protocol)
+    place = place_of(seat, cluster, constants or collective_constants())
+    return runs(kind, [payload_bytes], place, algorithm=algorithm, protocol=protocol, tuning=tuning)[0]
 
 
 def _neighbours(payload_bytes: float, seat: Seat, cluster: Cluster) -> Curve:
@@ -97,7 +98,9 @@ def _neighbours(payload_bytes: float, seat: Seat, cluster: Cluster) -> Curve:
     sent = message_transfer(payload_bytes, reach, cluster)
     link = {"domain": "nvlink", "host": "pcie"}.get(reach, "nic")
     nvlink, nic = float(link == "nvlink"), float(link == "nic")
-    return Curve("pairs", "Simple", sent.latency_s, 1 / sent.ceiling_bytes_per_s, 0.0, nvlink, nic, link)
+    return Curve(
+        "pairs", "Simple", sent.latency_s, 1 / sent.ceiling_bytes_per_s, 0.0, nvlink, nic, link, 1, int(nic)
+    )
 
 
 def _farthest(seat: Seat, cluster: Cluster) -> Reach:
@@ -193,7 +196,7 @@ __all__ = [
     "CollectiveConstants",
     "Reach",
     "Seat",
-    "chosen",
+    "Tuning",
     "collective_transfer",
     "message_transfer",
     "payload_factor",

@@ -9,12 +9,17 @@ from dataclasses import dataclass
 
 from ...hardware.cluster import Cluster
 from ..network.collectives import collective_curve
+from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.seat import KINDS, Seat, payload_factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCost:
-    """One size. ``binding_link`` is nvlink, nic or pcie."""
+    """One size. ``binding_link`` is nvlink, nic or pcie.
+
+    ``steps`` latencies pass one after another, ``network_steps`` of them between nodes; ``nvlink_bytes`` and
+    ``nic_bytes`` pass through a GPU's NVLink (PCIe where there is none) and its share of the NICs.
+    """
 
     kind: str
     bytes: float
@@ -26,6 +31,17 @@ class CollectiveCost:
     algbw_bytes_per_s: float
     busbw_bytes_per_s: float
     binding_link: str
+    steps: int
+    network_steps: int
+    nvlink_bytes: float
+    nic_bytes: float
+
+
+INTERFACE = (
+    "kind", "bytes", "ranks", "nodes", "algorithm", "protocol", "time_s", "algbw_bytes_per_s",
+    "busbw_bytes_per_s", "binding_link",
+)  # fmt: skip
+"""Keys of the JSON document, which stay fixed."""
 
 
 def collective_cost(
@@ -36,11 +52,14 @@ def collective_cost(
     *,
     algorithm: str | None = None,
     protocol: str | None = None,
+    tuning: Tuning = UNTUNED,
 ) -> CollectiveCost:
     """What ``kind`` costs a group that is alone. ValueError for a kind or forced choice that is not."""
     if kind not in KINDS:
         raise ValueError(f"no collective {kind!r}; known: {', '.join(KINDS)}")
-    curve = collective_curve(kind, payload_bytes, seat, cluster, algorithm=algorithm, protocol=protocol)
+    curve = collective_curve(
+        kind, payload_bytes, seat, cluster, algorithm=algorithm, protocol=protocol, tuning=tuning
+    )
     time_s = curve.solo_s(payload_bytes)
     rate = payload_bytes / time_s
     return CollectiveCost(
@@ -54,4 +73,8 @@ def collective_cost(
         algbw_bytes_per_s=rate,
         busbw_bytes_per_s=rate * payload_factor(kind, seat.ranks),
         binding_link=curve.binding,
+        steps=curve.steps,
+        network_steps=curve.network_steps,
+        nvlink_bytes=curve.nvlink * payload_bytes,
+        nic_bytes=curve.nic * payload_bytes,
     )

@@ -10,7 +10,11 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from ..network.nccl.choice import check_variable
+from ..network.nccl.tuning import Tuning
+from ..network.nccl.versions import parse_version
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
 PointToPoint = Literal["async", "blocking", "prefetch", "torch"]
@@ -129,12 +133,29 @@ class Software(BaseModel):
     extra_launches_per_layer: int = Field(
         default=0, ge=0
     )  # small kernels per layer and direction that move little
+    nccl_algo: str | None = None  # NCCL_ALGO: algorithms that NCCL may choose, such as "allreduce:Ring"
+    nccl_proto: str | None = None  # NCCL_PROTO: protocols that it may choose, such as "^LL128"
+    nccl_version: str | None = None  # of NCCL, such as 2.26.2: whose tuning tables choose
     extra_launches_per_microbatch: int = Field(
         default=0, ge=0
     )  # the same at the loss: masks, means, bookkeeping
     host_s_per_kernel: float = Field(default=6e-6, ge=0)
     step_fixed_s: float = Field(default=0.0, ge=0)
     allocator_overhead: float = Field(default=0.05, ge=0, lt=1)
+
+    @field_validator("nccl_algo", "nccl_proto", "nccl_version")
+    @classmethod
+    def _as_nccl_reads_it(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Names and versions that NCCL knows; what a group can run of them is seen when it is priced."""
+        if value is not None:
+            check_variable(str(info.field_name), value)
+        return value
+
+    @property
+    def nccl(self) -> Tuning:
+        """What steers NCCL's choice of algorithms."""
+        version = None if self.nccl_version is None else parse_version(self.nccl_version)
+        return Tuning(algo=self.nccl_algo, proto=self.nccl_proto, version=version)
 
     def gradient_bytes(self, precision: str) -> int:
         """Bytes per element of the gradient that is accumulated and reduced under 16-bit ``precision``."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..network.collectives import Reach, Seat, collective_transfer, message_transfer
+from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -38,12 +39,14 @@ class Asked:
 class Communication:
     """What collectives and messages cost on ``cluster``; ``curves`` are measured ones.
 
-    ``measured`` is the job's own bandwidth, which scales the model where no curve speaks.
+    ``measured`` is the job's own bandwidth, which scales the model where no curve speaks; ``tuning`` is what
+    the job tells NCCL.
     """
 
     cluster: Cluster
     curves: tuple[CollectiveCurve, ...] = ()
     measured: MeasuredNetwork | None = None
+    tuning: Tuning = UNTUNED
     asked: dict[Asked, float] = field(default_factory=dict)
 
     def collective(self, kind: str, payload_bytes: float, seat: Seat, *, scaled: bool = True) -> Transfer:
@@ -51,12 +54,14 @@ class Communication:
         curve = nearest_curve(self.curves, kind, seat.ranks, seat.domains) if payload_bytes else None
         if curve is None:
             measured = self.measured if scaled else None
-            transfer = collective_transfer(kind, payload_bytes, seat, self.cluster, measured)
+            transfer = collective_transfer(kind, payload_bytes, seat, self.cluster, measured, self.tuning)
         else:
-            model = collective_transfer(kind, payload_bytes, seat, self.cluster)
+            model = collective_transfer(kind, payload_bytes, seat, self.cluster, tuning=self.tuning)
             there = Seat(ranks=curve.ranks, domains=curve.domains)
             transfer = _as_measured(
-                model, curve, collective_transfer(kind, payload_bytes, there, self.cluster)
+                model,
+                curve,
+                collective_transfer(kind, payload_bytes, there, self.cluster, tuning=self.tuning),
             )
         if seat.ranks > 1 and kind != "ring_step":
             self._remember(Asked(kind, seat.ranks, seat.domains, payload_bytes), transfer)

@@ -82,7 +82,10 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     groups = build_groups(scenario, cluster, two_way=two_way)
     kernels: dict[Kernel, float] = {}
     communication = Communication(
-        cluster=cluster, curves=profile.collectives, measured=scenario.cluster.measured_network
+        cluster=cluster,
+        curves=profile.collectives,
+        measured=scenario.cluster.measured_network,
+        tuning=scenario.software.nccl,
     )
     costs = _costs(scenario, cluster, profile, groups, kernels, communication)
     blocks = Blocks(shard=shard, software=scenario.software, costs=costs)

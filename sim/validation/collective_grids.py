@@ -62,6 +62,22 @@ def cost_grid(costs: Sequence[CollectiveCost], measured_s: Sequence[float] | Non
     return Grid(title=title, columns=tuple(columns), rows=tuple(map(tuple, rows)), labels=0)
 
 
+def ways_grid(costs: Sequence[CollectiveCost]) -> Grid:
+    """One row for each algorithm among ``costs``: its steps, and bytes a GPU for each byte of the payload."""
+    rows = {
+        cost.algorithm: (
+            cost.algorithm,
+            count(cost.steps),
+            count(cost.network_steps),
+            f"{cost.nvlink_bytes / cost.bytes:.4g}",
+            f"{cost.nic_bytes / cost.bytes:.4g}",
+        )
+        for cost in costs
+    }
+    columns = ("algorithm", "steps", "between nodes", "bytes a byte: NVLink", "NIC")
+    return Grid(title="", columns=columns, rows=tuple(rows.values()), labels=1)
+
+
 def collectives_markdown(
     shipped: Sequence[CollectiveRow], held_out: Sequence[CollectiveRow] | None, unstated: Sequence[str]
 ) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 
 from ...hardware.cluster import Cluster
 from ...hardware.collectives import CollectiveConstants, collective_constants
-from ..network.algorithms import Curve, curves
-from ..network.collectives import chosen, collective_curve
+from ..network.choosing import runs
+from ..network.collectives import collective_curve
+from ..network.nccl.tuning import UNTUNED, Tuning
+from ..network.place import place_of
 from ..network.seat import Seat
 from .summary import quantile
 
@@ -25,7 +27,7 @@ LARGE_BYTES = 1 << 20
 class CollectiveCase:
     """One sweep over sizes: ``points`` are (bytes, seconds).
 
-    ``algorithm`` and ``protocol`` are what its user forced.
+    ``algorithm`` and ``protocol`` are what its user forced, by our names; ``tuning`` holds NCCL's version.
     """
 
     log: str
@@ -35,6 +37,7 @@ class CollectiveCase:
     points: tuple[tuple[float, float], ...]
     algorithm: str | None = None
     protocol: str | None = None
+    tuning: Tuning = UNTUNED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +72,16 @@ def predicted_s(case: CollectiveCase, constants: CollectiveConstants) -> list[fl
         return [
             collective_curve(case.kind, size, case.seat, case.cluster).solo_s(size) for size, _ in case.points
         ]
-    ways = curves(case.kind, case.seat, case.cluster, constants)
-    return [_run(ways, size, case).solo_s(size) for size, _ in case.points]
-
-
-def _run(ways: Sequence[Curve], size: float, case: CollectiveCase) -> Curve:
-    return chosen(ways, size, case.algorithm, case.protocol)
+    place = place_of(case.seat, case.cluster, constants)
+    found = runs(
+        case.kind,
+        [size for size, _ in case.points],
+        place,
+        algorithm=case.algorithm,
+        protocol=case.protocol,
+        tuning=case.tuning,
+    )
+    return [curve.solo_s(size) for curve, (size, _) in zip(found, case.points, strict=True)]
 
 
 def compare(

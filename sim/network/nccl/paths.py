@@ -1,9 +1,8 @@
 """The channels that NCCL finds on a machine: how many, and what each carries, for rings and NVLS.
 
 A closed form of NCCL's search on regular machines (every GPU on the same NVSwitches, NICs shared out
-evenly): the largest number of channels times rate that the links bear. Trees and CollNet are taken to
-get the ring's channels. Several NVLink domains of more than 8 GPUs are unverified: measured on 20 racks of
-72, NCCL 2.26 reached less than half of what this and its model give. Knows no collective.
+evenly): the largest number of channels times rate that the links bear. Trees get the ring's channels, and
+within the node up to twice the rate; CollNet is taken to have the ring's. Knows no collective.
 
 Sources: NCCL v2.28.9 src/graph/search.cc (rates tried, doubling of channels, heads of NVLS),
 connect.cc (channels of the communicator); figures checked in the project's table of hardware facts,
@@ -15,10 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .nccl_constants import ARCHITECTURES, MAX_CHANNELS, NVLS_ARITY, Architecture, Cpu
+from .constants import ARCHITECTURES, MAX_CHANNELS, NVLS_ARITY, Architecture, Cpu
+from .versions import OF_TABLES, Version, architecture_at
 
 if TYPE_CHECKING:
-    from ...hardware.cluster import Cluster
+    from ....hardware.cluster import Cluster
 
 GIGA = 1e9
 
@@ -36,10 +36,10 @@ class Paths:
 class Communicator:
     """``ranks`` over ``nodes`` (NVLink domains), equally, and what NCCL found out about the machine.
 
-    ``nvls`` is None where the GPUs or switches cannot multicast. ``sharp`` says whether the network
-    reduces (NCCL_COLLNET_ENABLE, off by default); ``ll128`` whether 128-byte stores arrive whole
-    everywhere, as they do over NVLink and NICs behind the GPU's own PCIe switch. ``same_channels``:
-    all channels take the same way through a node, as behind NVSwitches.
+    ``tree`` is None where it is as ``ring``; ``nvls`` where the GPUs or switches cannot multicast.
+    ``sharp`` says whether the network reduces (NCCL_COLLNET_ENABLE, off by default); ``ll128`` whether
+    128-byte stores arrive whole everywhere, as they do over NVLink and NICs behind the GPU's own PCIe
+    switch. ``same_channels``: all channels take the same way through a node, as behind NVSwitches.
 
     Raises:
         ValueError: an architecture that NCCL's tables lack, or ranks that the nodes do not divide.
@@ -49,6 +49,7 @@ class Communicator:
     ranks: int
     nodes: int
     ring: Paths
+    tree: Paths | None = None
     nvls: Paths | None = None
     nvlink: bool = True
     ll128: bool = True
@@ -57,6 +58,7 @@ class Communicator:
     nics_per_node: int = 1
     cpu: Cpu = "intel"
     network_latency_s: float = 0.0
+    version: Version = OF_TABLES
 
     def __post_init__(self) -> None:
         if self.architecture not in ARCHITECTURES:
@@ -70,8 +72,8 @@ class Communicator:
 
     @property
     def constants(self) -> Architecture:
-        """The limits of this architecture."""
-        return ARCHITECTURES[self.architecture]
+        """The limits of this architecture in this version."""
+        return architecture_at(self.architecture, self.version)
 
     @property
     def local(self) -> int:
@@ -85,7 +87,13 @@ class Communicator:
 
 
 def communicator_on(
-    cluster: Cluster, *, ranks: int, domains: int, cpu: Cpu = "intel", sharp: bool = False
+    cluster: Cluster,
+    *,
+    ranks: int,
+    domains: int,
+    cpu: Cpu = "intel",
+    sharp: bool = False,
+    version: Version = OF_TABLES,
 ) -> Communicator:
     """The communicator of ``ranks`` over ``domains`` NVLink domains of a cluster, equally."""
     gpu, network = cluster.gpu, cluster.interconnect
@@ -97,18 +105,19 @@ def communicator_on(
     nics = max(1, min(local, network.links_per_host * local // cluster.gpus_per_node))
     intra_bytes_per_s = cluster.intra_node_bytes_per_s_per_gpu
     nic_bytes_per_s = network.link_bytes_per_s * network.links_per_host * local / cluster.gpus_per_node / nics
-    between = domains > 1
+    between, channels = domains > 1, min(nics, MAX_CHANNELS // 2)
     return Communicator(
         architecture=gpu.architecture,
         ranks=ranks,
         nodes=domains,
         ring=(
-            ring_between_nodes(
-                constants, intra_bytes_per_s, nic_bytes_per_s, min(nics, MAX_CHANNELS // 2), local
-            )
+            ring_between_nodes(constants, intra_bytes_per_s, nic_bytes_per_s, channels, local)
             if between
             else ring_within_a_node(constants, intra_bytes_per_s)
         ),
+        tree=tree_between_nodes(constants, intra_bytes_per_s, nic_bytes_per_s, channels, local)
+        if between and local > 1
+        else None,
         nvls=nvls(constants, intra_bytes_per_s, nic_bytes_per_s if between else 0.0, local)
         if gpu.nvls
         else None,
@@ -116,6 +125,7 @@ def communicator_on(
         nics_per_node=nics,
         cpu=cpu,
         sharp=sharp,
+        version=version,
     )
 
 
@@ -139,11 +149,38 @@ def ring_between_nodes(
     constants: Architecture, nvlink_bytes_per_s: float, nic_bytes_per_s: float, nics: int, local: int
 ) -> Paths:
     """A channel for each NIC; within the node a GPU passes on all of them but the one that it sends out."""
+    return _doubled(constants, nics, _speed(constants, nvlink_bytes_per_s, nic_bytes_per_s, nics, local))
+
+
+def tree_between_nodes(
+    constants: Architecture, nvlink_bytes_per_s: float, nic_bytes_per_s: float, nics: int, local: int
+) -> Paths:
+    """The ring's channels; within the node the search goes on to faster ones up to twice the NIC's rate.
+
+    The model uses that rate for two nodes, where every byte crosses the network only once.
+    """
+    inter = _speed(constants, nvlink_bytes_per_s, nic_bytes_per_s, nics, local)
+    intra = inter
+    for speed in sorted(constants.inter_speeds):
+        if inter <= intra < min(2 * inter, speed) and speed * max(1, nics - 1) * GIGA <= nvlink_bytes_per_s:
+            intra = speed
+    found, within = _doubled(constants, nics, inter), _doubled(constants, nics, intra)
+    scale = within.channels / found.channels
+    return Paths(
+        channels=found.channels,
+        intra_bytes_per_s=within.intra_bytes_per_s * scale,
+        inter_bytes_per_s=found.inter_bytes_per_s,
+    )
+
+
+def _speed(
+    constants: Architecture, nvlink_bytes_per_s: float, nic_bytes_per_s: float, nics: int, local: int
+) -> float:
+    """The fastest that NIC and NVLink bear, in GB/s."""
     rates = [nic_bytes_per_s / GIGA]
     if local > 1:
         rates.append(nvlink_bytes_per_s / GIGA / max(1, nics - 1))
-    speed = next((one for one in constants.inter_speeds if one <= min(rates)), min(rates))
-    return _doubled(constants, nics, speed)
+    return next((one for one in constants.inter_speeds if one <= min(rates)), min(rates))
 
 
 def nvls(

@@ -1,8 +1,7 @@
 """The constants of NCCL's tuning model, as NCCL states them: microseconds and GB/s.
 
-Version 2.28.9 (src/graph/tuning.cc, search.cc). Other versions differ in the factors of the LL
-protocol (up to 2.20), of NVLS (2.18 to 2.27) and in Blackwell's rows (2.25 to 2.27, 2.29 on).
-Knows no equations: those are in ``nccl_model.py``.
+Version 2.28.9 (src/graph/tuning.cc, search.cc); how other versions differ is in ``versions.py``.
+Knows no equations: those are in ``model.py``.
 
 Sources: the project's table of hardware facts, section 3.1 and 3.2 (read in NCCL's source).
 """

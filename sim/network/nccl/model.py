@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 
-from ...schedules.transfers.collective import Collective
-from .nccl_constants import (
+from ....schedules.transfers.collective import Collective
+from .constants import (
     BASE_US,
     LL_BETWEEN_NODES,
     NET_OVERHEAD_US,
@@ -24,7 +26,8 @@ from .nccl_constants import (
     NcclAlgorithm,
     NcclProtocol,
 )
-from .nccl_paths import GIGA, Communicator
+from .paths import GIGA, Communicator
+from .versions import ll_share, nvls_share, tree_simple_base_us
 
 Combination = tuple[NcclAlgorithm, NcclProtocol]
 
@@ -54,6 +57,7 @@ def _runs(algorithm: NcclAlgorithm, kind: Collective, comm: Communicator) -> boo
             return kind is Collective.ALL_REDUCE
         case NcclAlgorithm.NVLS:
             there = comm.nvls is not None and reduces_or_shards
+            there &= kind is Collective.ALL_REDUCE or comm.version >= (2, 19)
             return there and (comm.nodes == 1 or (comm.sharp and (a_nic_each or kind not in SHARDED)))
         case NcclAlgorithm.NVLS_TREE:
             return comm.nvls is not None and kind is Collective.ALL_REDUCE and comm.nodes > 1
@@ -63,7 +67,7 @@ def _runs(algorithm: NcclAlgorithm, kind: Collective, comm: Communicator) -> boo
         case NcclAlgorithm.COLLNET_CHAIN:
             return comm.sharp and comm.nodes > 1 and kind is Collective.ALL_REDUCE
         case NcclAlgorithm.PAT:
-            return comm.local == 1 and kind in SHARDED
+            return comm.local == 1 and kind in SHARDED and comm.version >= (2, 23)
 
 
 def ring_steps(kind: Collective, ranks: int) -> int:
@@ -82,16 +86,18 @@ def bus_gb_per_s(
     """C·bw with NCCL's corrections: what the links of the algorithm carry in all."""
     if algorithm in (_A.NVLS, _A.NVLS_TREE):
         return _nvls(algorithm, kind, comm)
-    constants, channels = comm.constants, comm.ring.channels
-    intra, inter = comm.ring.intra_bytes_per_s / GIGA, comm.ring.inter_bytes_per_s / GIGA
+    paths = comm.tree or comm.ring if algorithm is _A.TREE else comm.ring
+    constants, channels = comm.constants, paths.channels
+    intra, inter = paths.intra_bytes_per_s / GIGA, paths.inter_bytes_per_s / GIGA
     collnet = algorithm in (_A.COLLNET_DIRECT, _A.COLLNET_CHAIN)
     bus = channels * (intra if comm.nodes <= 2 or collnet else inter)
     scale = min(comm.nodes, 3) - 1
     ll = constants.ll if comm.nodes == 1 else LL_BETWEEN_NODES[comm.cpu][scale]
     if algorithm is _A.RING:
         if protocol is _P.LL:
-            return min(ll, 0.5 * bus)
-        return min(0.92 * bus, channels * constants.ring_ll128[scale]) if protocol is _P.LL128 else bus
+            return min(ll, ll_share(comm.version, kind, comm.nodes) * bus)
+        share = 0.7 if comm.version <= (2, 22) and comm.local < 2 else 0.92
+        return min(share * bus, channels * constants.ring_ll128[scale]) if protocol is _P.LL128 else bus
     if algorithm is _A.TREE:
         bus = min(0.92 * bus, channels * constants.tree[scale])
         if protocol is _P.LL:
@@ -118,6 +124,8 @@ def _nvls(algorithm: NcclAlgorithm, kind: Collective, comm: Communicator) -> flo
     if paths is None or paths.channels < 2:
         return 0.0
     channels = paths.channels
+    if comm.version < (2, 28):
+        return channels * (paths.intra_bytes_per_s if comm.nodes <= 2 else paths.inter_bytes_per_s) / GIGA
     intra = paths.intra_bytes_per_s / GIGA * constants.nvls_efficiency * (channels - 1) / channels
     intra *= 2 if kind is Collective.ALL_REDUCE else (comm.local - 1) / comm.local
     if comm.nodes == 1:
@@ -135,6 +143,10 @@ def bytes_per_s(
     bus = bus_gb_per_s(algorithm, protocol, kind, comm)
     if kind in SHARDED and algorithm is not _A.RING:
         return bus * GIGA
+    if algorithm in (_A.NVLS, _A.NVLS_TREE):
+        older = nvls_share(comm.version, comm.nodes, tree=algorithm is _A.NVLS_TREE)
+        if older is not None:
+            return bus * GIGA * older
     if algorithm in (_A.RING, _A.NVLS, _A.NVLS_TREE):
         return bus * GIGA * comm.ranks / ring_steps(kind, comm.ranks)
     return bus * GIGA / 2
@@ -149,7 +161,10 @@ def latency_us(
     """base + terms, before the corrections by size."""
     within = NVLINK_US if comm.nvlink else PCI_US
     base, intra = BASE_US[algorithm][protocol], within[algorithm][protocol]
-    inter = NET_US[_A.TREE if comm.local == 1 else algorithm][protocol]
+    if algorithm is _A.TREE and protocol is _P.SIMPLE:
+        base = tree_simple_base_us(comm.version, base)
+    alone = comm.local == 1 and comm.version >= (2, 23)
+    inter = NET_US[_A.TREE if alone else algorithm][protocol]
     inter += comm.network_latency_s / MICRO * (2 if protocol is _P.SIMPLE else 1)
     levels = comm.nodes.bit_length() - 1
     match algorithm:
@@ -181,6 +196,8 @@ def _ring_us(
     if comm.nodes > 1:
         intra = max(intra, NET_OVERHEAD_US[comm.cpu] * (3 if protocol is _P.SIMPLE else 1))
     between = (comm.nodes - 1) * (2 if kind is Collective.ALL_REDUCE else 1)
+    if kind is Collective.ALL_REDUCE and comm.version <= (2, 22) and comm.nodes > 1:
+        between = 2 * comm.nodes
     return (steps - between) * intra + between * inter
 
 
@@ -195,8 +212,42 @@ def seconds(
     comm: Communicator,
 ) -> float:
     """NCCL's predicted time; infinite where it predicts no bandwidth at all."""
-    rate = bytes_per_s(algorithm, protocol, kind, comm)
-    latency = latency_us(algorithm, protocol, kind, comm)
+    line = Line(
+        algorithm=algorithm,
+        protocol=protocol,
+        bytes_per_s=bytes_per_s(algorithm, protocol, kind, comm),
+        latency_us=latency_us(algorithm, protocol, kind, comm),
+    )
+    return seconds_on(line, kind, payload_bytes, comm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What NCCL works out once for a communicator: latency and bandwidth of one combination."""
+
+    algorithm: NcclAlgorithm
+    protocol: NcclProtocol
+    bytes_per_s: float
+    latency_us: float
+
+
+@lru_cache(maxsize=512)
+def lines(kind: Collective, comm: Communicator) -> tuple[Line, ...]:
+    """The combinations that are legal, in NCCL's order."""
+    return tuple(
+        Line(
+            algorithm=algorithm,
+            protocol=protocol,
+            bytes_per_s=bytes_per_s(algorithm, protocol, kind, comm),
+            latency_us=latency_us(algorithm, protocol, kind, comm),
+        )
+        for algorithm, protocol in combinations(kind, comm)
+    )
+
+
+def seconds_on(line: Line, kind: Collective, payload_bytes: float, comm: Communicator) -> float:
+    """Latency and bandwidth with NCCL's corrections by size."""
+    algorithm, protocol, rate, latency = line.algorithm, line.protocol, line.bytes_per_s, line.latency_us
     if not rate:
         return math.inf
     place = (int(payload_bytes) >> 6).bit_length() - 1

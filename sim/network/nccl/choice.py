@@ -4,7 +4,8 @@ As NCCL 2.28.9 chooses, with NCCL_ALGO and NCCL_PROTO; no tuner plugin, no FP8 r
 NCCL avoids rings of more than 8). An all_to_all, and send and receive, are not chosen: grouped messages.
 
 Sources: NCCL v2.28.9 src/enqueue.cc (topoGetAlgoInfo: the argmin; fewer channels for small messages),
-src/graph/tuning.cc (parseList: the two variables, a list for all functions or one for each).
+src/graph/tuning.cc (parseList: the two variables, a list for all functions or one for each; up to 2.23 a
+ring is forbidden to all_reduce alone).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from ...schedules.transfers.collective import Collective
-from .nccl_constants import BYTES_PER_THREAD, NVLS_CHANNELS, THREADS, NcclAlgorithm, NcclProtocol
-from .nccl_model import TUNED, combinations, seconds
-from .nccl_paths import Communicator
+from ....schedules.transfers.collective import Collective
+from .constants import BYTES_PER_THREAD, NVLS_CHANNELS, THREADS, NcclAlgorithm, NcclProtocol
+from .model import TUNED, lines, seconds_on
+from .paths import Communicator
+from .versions import parse_version
 
 FUNCTIONS = {kind.replace("_", ""): kind for kind in TUNED}
 """NCCL's names of the collectives, in lower case, as NCCL_ALGO takes them."""
@@ -62,23 +64,28 @@ def table(
         raise ValueError(f"NCCL chooses no algorithm for {str(kind)!r}; it does for {', '.join(TUNED)}")
     kind = Collective(kind)
     algorithms = allowed("NCCL_ALGO", nccl_algo, kind, list(NcclAlgorithm))
+    if comm.version < (2, 24) and kind is not Collective.ALL_REDUCE:
+        algorithms.add(NcclAlgorithm.RING)  # never forbidden where there is nothing else
     protocols = allowed("NCCL_PROTO", nccl_proto, kind, list(NcclProtocol))
-    legal = list(combinations(kind, comm))
+    legal = lines(kind, comm)
     found = [
         Choice(
-            algorithm=algorithm,
-            protocol=protocol,
-            predicted_s=seconds(algorithm, protocol, kind, payload_bytes, comm),
-            channels=channels(algorithm, protocol, payload_bytes, comm),
+            algorithm=line.algorithm,
+            protocol=line.protocol,
+            predicted_s=seconds_on(line, kind, payload_bytes, comm),
+            channels=channels(line.algorithm, line.protocol, payload_bytes, comm),
         )
-        for algorithm, protocol in legal
-        if algorithm in algorithms and protocol in protocols
+        for line in legal
+        if line.algorithm in algorithms and line.protocol in protocols
     ]
     if not found:
-        asked = f"NCCL_ALGO={nccl_algo or 'unset'}, NCCL_PROTO={nccl_proto or 'unset'}"
+        asked = (
+            f"NCCL_ALGO={nccl_algo or 'unset'} (software.nccl_algo), "
+            f"NCCL_PROTO={nccl_proto or 'unset'} (software.nccl_proto)"
+        )
         raise ValueError(
             f"{asked} leave nothing for {kind} on {comm.ranks} ranks over {comm.nodes} nodes; it can run "
-            + ", ".join(f"{algorithm}/{protocol}" for algorithm, protocol in legal)
+            + ", ".join(f"{line.algorithm}/{line.protocol}" for line in legal)
         )
     return sorted(found, key=lambda choice: choice.predicted_s)
 
@@ -110,6 +117,16 @@ def allowed(variable: str, value: str | None, kind: Collective, known: Iterable[
             named = _named(variable, names, known)
             through = set(known) - named if listed.strip().startswith("^") else named
     return through
+
+
+def check_variable(field: str, value: str) -> None:
+    """ValueError for names in ``nccl_algo`` or ``nccl_proto`` that NCCL does not know, or for no version."""
+    if field == "nccl_version":
+        parse_version(value)
+        return
+    known = NcclAlgorithm if field == "nccl_algo" else NcclProtocol
+    for kind in TUNED:
+        allowed(field.upper(), value, kind, known)
 
 
 def _named(variable: str, names: Iterable[str], known: Iterable[str]) -> set[str]:

@@ -1,0 +1,154 @@
+"""Which algorithm and protocol run for a collective: NCCL's own choice, or what a user asks for.
+
+NCCL takes the quickest by its own model (``nccl``), not the quickest there is; the time of what it takes
+comes from the calibrated curves. Where NCCL's tables lack the GPU (AMD's RCCL), the quickest curve runs.
+What a user forces may also be an algorithm that NCCL does not have, or not here by itself (SHARP).
+
+Sources: NCCL 2.18 to 2.30, src/graph/tuning.cc, src/enqueue.cc; which rule fits the measured logs is in
+docs/decisions/0004.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ...schedules.transfers.collective import Collective
+from .algorithms import ALGORITHMS, logged
+from .curve import Curve
+from .nccl.choice import table
+from .nccl.constants import ARCHITECTURES, NcclAlgorithm, NcclProtocol
+from .nccl.model import TUNED
+from .nccl.paths import Communicator, communicator_on
+from .nccl.tuning import UNTUNED, Tuning
+from .nccl.versions import USUAL, Version
+from .place import Place
+from .planned import OF_NCCL, PLANNED, planned
+
+if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
+
+
+NAMES = {
+    NcclAlgorithm.RING: "ring",
+    NcclAlgorithm.TREE: "tree",
+    NcclAlgorithm.NVLS: "nvls",
+    NcclAlgorithm.NVLS_TREE: "nvls_tree",
+} | {algorithm: name for name, algorithm in OF_NCCL.items()}
+"""Of NCCL's algorithms, the names that curves have."""
+
+_OF_NCCL = {name: algorithm for algorithm, name in NAMES.items()}
+
+_ALSO = {
+    "nvls-tree": "nvls_tree",
+    "nvlstree": "nvls_tree",
+    "pairwise": "pairs",
+    "send-recv": "pairs",
+    "sharp": "collnet-direct",
+    "collnetdirect": "collnet-direct",
+    "collnetchain": "collnet-chain",
+}
+KNOWN = tuple(dict.fromkeys((*ALGORITHMS, *PLANNED)))
+"""All algorithms that can be priced."""
+
+
+def named(algorithm: str) -> str:
+    """The curve's name of an algorithm, whatever its case and hyphens; ValueError with the known ones."""
+    plain = algorithm.strip().lower().replace("_", "-")
+    plain = _ALSO.get(plain, plain)
+    if plain not in KNOWN:
+        nearest = get_close_matches(plain, KNOWN, n=1, cutoff=0.5)
+        hint = f" Did you mean {nearest[0]}?" if nearest else ""
+        raise ValueError(f"no algorithm is called {algorithm!r}.{hint} Known: {', '.join(KNOWN)}, sharp")
+    return plain
+
+
+def runs(
+    kind: str,
+    sizes: Sequence[float],
+    place: Place,
+    *,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    tuning: Tuning = UNTUNED,
+) -> list[Curve]:
+    """The curve that runs for each payload; ``algorithm`` and ``protocol`` are our names of what is forced.
+
+    ValueError for a kind that is no collective, and for what cannot run here, with what can.
+    """
+    ways, name = logged(kind, place), None if algorithm is None else named(algorithm)
+    if algorithm is protocol is None:
+        return [run(kind, size, place, ways, tuning) for size in sizes]
+    if name in PLANNED and name not in {way.algorithm for way in ways}:
+        ways = planned(name, kind, place)
+        return [quickest(ways, size, name, protocol) for size in sizes]
+    if kind not in TUNED or place.cluster.gpu.architecture not in ARCHITECTURES:
+        return [quickest(ways, size, name, protocol) for size in sizes]
+    quickest(ways, 1.0, name, protocol)
+    algo = tuning.algo if name is None else _OF_NCCL[name].value
+    asked = Tuning(algo=algo, proto=protocol or tuning.proto, version=tuning.version)
+    return [run(kind, size, place, ways, asked) for size in sizes]
+
+
+def run(kind: str, size: float, place: Place, ways: Sequence[Curve], tuning: Tuning = UNTUNED) -> Curve:
+    """The first in NCCL's order of ``ways`` and what is planned; without its tables the quickest.
+
+    ValueError where NCCL_ALGO and NCCL_PROTO leave nothing.
+    """
+    if kind not in TUNED or place.cluster.gpu.architecture not in ARCHITECTURES:
+        return quickest(ways, size)
+    comm = communicator(place, tuning.version)
+    for algorithm, protocol in ranked(kind, size, comm, tuning.algo, tuning.proto):
+        name = NAMES[algorithm]
+        for way in ways:
+            if (way.algorithm, way.protocol) == (name, protocol):
+                return way
+        if name in PLANNED:
+            return planned(name, kind, place)[0]
+    raise ValueError(
+        f"NCCL_ALGO={tuning.algo or 'unset'}, NCCL_PROTO={tuning.proto or 'unset'} leave nothing that runs "
+        f"{kind} here; there are: {_listed(ways)}"
+    )
+
+
+def quickest(
+    ways: Iterable[Curve], payload_bytes: float, algorithm: str | None = None, protocol: str | None = None
+) -> Curve:
+    """Of those with an algorithm and protocol. ValueError when the collective has none of these here."""
+    ways = tuple(ways)
+    allowed = [
+        way
+        for way in ways
+        if algorithm in (None, way.algorithm)
+        and (protocol is None or protocol.lower() == way.protocol.lower())
+    ]
+    if not allowed:
+        wanted = " with ".join(filter(None, (algorithm, protocol)))
+        raise ValueError(f"no {wanted} for this collective and group; there are: {_listed(ways)}")
+    return min(allowed, key=lambda way: way.solo_s(payload_bytes))
+
+
+def communicator(place: Place, version: Version | None = None) -> Communicator:
+    """The group as NCCL sees it."""
+    usual = USUAL[place.cluster.gpu.architecture]
+    return _communicator(place.cluster, place.group.ranks, place.group.nodes, version or usual)
+
+
+@lru_cache(maxsize=4096)
+def ranked(
+    kind: str, payload_bytes: float, comm: Communicator, algo: str | None, proto: str | None
+) -> Sequence[tuple[NcclAlgorithm, NcclProtocol]]:
+    """What is legal and asked for, the quickest by NCCL's model first."""
+    choices = table(Collective(kind), payload_bytes, comm, nccl_algo=algo, nccl_proto=proto)
+    return tuple((choice.algorithm, choice.protocol) for choice in choices)
+
+
+@lru_cache(maxsize=256)
+def _communicator(cluster: Cluster, ranks: int, nodes: int, version: Version) -> Communicator:
+    return communicator_on(cluster, ranks=ranks, domains=nodes, version=version)
+
+
+def _listed(ways: Iterable[Curve]) -> str:
+    return ", ".join(f"{way.algorithm} with {way.protocol}" for way in ways)

@@ -1,0 +1,68 @@
+"""Time over payload of one algorithm with one protocol: ``a + 2 c sqrt(a m) + m``.
+
+``m`` is the time that the payload moves: a pipeline of latency ``a``, whose best chunk size gives c = 1.
+Does not know where latencies and rates come from.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Time over payload of one algorithm with one protocol.
+
+    ``nvlink`` and ``nic`` are bytes per payload byte through a GPU's NVLink and its share of the
+    NICs; ``binding`` is the link that bounds the rate. ``steps`` latencies pass one after another,
+    ``network_steps`` of them between nodes.
+    """
+
+    algorithm: str
+    protocol: str
+    latency_s: float
+    seconds_per_byte: float
+    pipelining: float
+    nvlink: float
+    nic: float
+    binding: str
+    steps: int = 1
+    network_steps: int = 0
+
+    def transfer_s(self, payload_bytes: float) -> float:
+        """Time after the latency."""
+        moving_s = payload_bytes * self.seconds_per_byte
+        return moving_s + 2 * self.pipelining * math.sqrt(self.latency_s * moving_s)
+
+    def solo_s(self, payload_bytes: float) -> float:
+        return self.latency_s + self.transfer_s(payload_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """An algorithm before its protocol: ``latency_s`` with LL, payload rate with Simple, link weights."""
+
+    algorithm: str
+    latency_s: float
+    rate: float
+    nvlink: float
+    nic: float
+    binding: str
+    steps: int
+    network_steps: int
+
+    def curve(self, protocol: str, latency_s: float, rate: float, pipelining: float) -> Curve:
+        """With a protocol's latency, rate and pipelining."""
+        return Curve(
+            algorithm=self.algorithm,
+            protocol=protocol,
+            latency_s=latency_s,
+            seconds_per_byte=1 / rate,
+            pipelining=pipelining,
+            nvlink=self.nvlink,
+            nic=self.nic,
+            binding=self.binding,
+            steps=self.steps,
+            network_steps=self.network_steps,
+        )

@@ -1,0 +1,20 @@
+"""What a job tells NCCL about its choice of algorithms and protocols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .versions import Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """``algo`` and ``proto`` as NCCL_ALGO and NCCL_PROTO; ``version`` of NCCL, by default that of the logs of
+    the architecture."""
+
+    algo: str | None = None
+    proto: str | None = None
+    version: Version | None = None
+
+
+UNTUNED = Tuning()

@@ -1,0 +1,125 @@
+"""What surrounds a group of ranks on a cluster: the rates and step times that its algorithms meet.
+
+Knows rates, not what an algorithm sends over them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ...hardware.collectives import ArchitectureCollectives, CollectiveConstants
+from ...schedules import collectives as schedules
+from ...schedules.transfers.group import Group
+from ...schedules.transfers.loads import Loads
+from .seat import Seat
+
+if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A group's surroundings.
+
+    Rates in bytes per second: of a GPU's NVLink, of a chain and a ring through a host's GPUs, of a
+    GPU's NICs alone and under messages to many peers, and of a domain's edge as far as rings and trees
+    use it. ``hop_s`` is one step between nodes with LL, ``crossing_s`` the network's part of it.
+    """
+
+    seat: Seat
+    cluster: Cluster
+    constants: CollectiveConstants
+    arch: ArchitectureCollectives
+    on_network: bool
+    nvlink: float
+    chain: float
+    ring: float
+    nic: float
+    scattered: float
+    edge: float
+    hop_s: float
+    crossing_s: float
+    inside: str
+
+    @property
+    def group(self) -> Group:
+        """The ranks as algorithms know them: nodes are NVLink domains, or the one host of bridged cards."""
+        return group_of(self.seat, on_network=self.on_network)
+
+    def loads(self, algorithm: str, kind: str) -> Loads:
+        """Closed forms of an algorithm's plan here. ValueError where it does not do that here."""
+        return _loads(algorithm, SCHEDULED.get(kind, kind), self.group)
+
+    def on_nvlink(self, weight: Fraction) -> float:
+        """Weight that falls on NVLink: none of a GPU alone in its domain, which has only PCIe."""
+        return float(weight) if self.seat.per_domain > 1 else 0.0
+
+
+SCHEDULED = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+"""nccl-tests' names of collectives that schedules call otherwise."""
+
+
+def group_of(seat: Seat, *, on_network: bool) -> Group:
+    """As many ranks on every node; what a group has beyond that is left out."""
+    nodes = seat.domains if on_network else 1
+    local = seat.per_domain if on_network else seat.ranks
+    return Group(local=local, nodes=nodes)
+
+
+@lru_cache(maxsize=1024)
+def _loads(algorithm: str, kind: str, group: Group) -> Loads:
+    return schedules.get(algorithm).loads(kind, group)
+
+
+def on_network(seat: Seat, cluster: Cluster) -> bool:
+    """Whether the group leaves its host; cards that NVLink joins in pairs meet over PCIe before that."""
+    return seat.domains > 1 and cluster.nodes > 1
+
+
+def share_above_the_leaf(domains_per_unit: float, cluster: Cluster) -> float:
+    """Share of the NIC rate that oversubscribed uplinks leave.
+
+    A ring leaves a unit once, whatever the domains in it, so that only one in ``domains_per_unit``
+    sends upwards; messages between units all do (1).
+    """
+    return min(1.0, domains_per_unit / cluster.fabric.oversubscription)
+
+
+def place_of(seat: Seat, cluster: Cluster, constants: CollectiveConstants, ratio: float = 1.0) -> Place:
+    """The surroundings of ``seat``; ``ratio`` scales all rates."""
+    arch = constants.architectures[cluster.gpu.architecture]
+    away = on_network(seat, cluster)
+    nic = cluster.nic_bytes_per_s_per_gpu * ratio
+    share = share_above_the_leaf(seat.domains / seat.units, cluster) if seat.units > 1 else 1.0
+    fabric = constants.fabrics[cluster.interconnect.kind] if away else None
+    most = fabric.pairwise_bytes_per_s if fabric else None
+    inside = "nvlink" if cluster.nvlink_domain >= min(cluster.gpus_per_node, cluster.gpus) else "pcie"
+    counted = cluster.intra_node_bytes_per_s_per_gpu * arch.ring_efficiency
+    copied = cluster.gpu.nvlink_bytes_per_s * constants.copy_efficiency
+    crossing_s = cluster.interconnect.latency_s if away else 0.0
+    scattered = nic * (share_above_the_leaf(1.0, cluster) if seat.units > 1 else 1.0)
+    return Place(
+        seat=seat,
+        cluster=cluster,
+        constants=constants,
+        arch=arch,
+        on_network=away,
+        nvlink=cluster.gpu.nccl_nvlink_bytes_per_s * ratio,
+        chain=counted * ratio,
+        ring=(copied if away and inside == "nvlink" else counted) * ratio,
+        nic=nic * share,
+        scattered=min(scattered, most * ratio) if most else scattered,
+        edge=min(seat.per_domain, constants.network_gpus) * nic * share if away else math.inf,
+        hop_s=fabric.hop_s + crossing_s if fabric else 0.0,
+        crossing_s=crossing_s,
+        inside=inside,
+    )
+
+
+def over(rate: float, weight: float | Fraction) -> float:
+    """Payload rate over a link of ``rate`` that carries ``weight`` payloads; infinite where none."""
+    return rate / float(weight) if weight else math.inf
