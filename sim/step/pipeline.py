@@ -373,7 +373,8 @@ class _StepWriter:
     def _share(self, held: float, updated: float) -> OptimizerShare:
         """What this rank updates, and what of it and of the ``held`` parameters it casts and clears."""
         stages = self.plan.held_stages(self.index)
-        body = sum(self.plan.parameters[s].body for s in stages) / self.plan.held_parameters(self.index)
+        # nanotron's rule may leave a stage with nothing but the loss
+        body = sum(self.plan.parameters[s].body for s in stages) / (held or 1.0)
         if self.sharding is None:
             return OptimizerShare(held=held, body=body, updated=updated, cast=updated, cleared=held)
         cast = 0.0 if self.sharding.rule.master_only else updated
