@@ -38,6 +38,7 @@ ROW_KEYS = [
     "measured_outcome",
     "predicted_outcome",
     "refused",
+    "predicted_interval_s",
 ]
 
 # id: (family, measured step time, predicted step time); errors +10 %, -10 %, +50 %, -5 %
@@ -46,7 +47,8 @@ TIMES = {"a1": ("A", 10.0, 11.0), "a2": ("A", 10.0, 9.0), "b": ("B", 2.0, 3.0), 
 
 def _result(step_time_s: float, memory: tuple[StageMemory, ...]) -> Any:
     fits = all(stage.fits for stage in memory)
-    return SimpleNamespace(step_time_s=step_time_s, memory=memory, fits=fits)
+    interval = SimpleNamespace(low_s=0.8 * step_time_s, high_s=1.25 * step_time_s)
+    return SimpleNamespace(step_time_s=step_time_s, memory=memory, fits=fits, interval=interval)
 
 
 @pytest.fixture
@@ -194,6 +196,7 @@ def test_tables_and_page_show_every_part(report: Report, tmp_path: Path) -> None
         assert "fp8 with N amax histories is not modelled" in text
         assert "megatron_sc21" in text
         assert "+50.0 %" in text  # the worst row
+        assert "Intervals of 90 %" in text
         assert "mistake of the simulator" in text
     assert "| b | A100-SXM4-80GB dense tp+pp+dp | 3.000 s | 2.000 s | +50.0 % |" in page
     assert page.endswith("## Why b is slow\n")

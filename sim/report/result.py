@@ -128,6 +128,26 @@ class Assumption:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IntervalPart:
+    """One cause of uncertainty: ``sigma`` (of the logarithm) of the part of the step that ``share`` is."""
+
+    name: str
+    share: float
+    sigma: float
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """From ``low_s`` to ``high_s`` with probability ``level``; ``parts`` are independent of one another."""
+
+    level: float
+    low_s: float
+    high_s: float
+    parts: tuple[IntervalPart, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """One predicted step.
 
@@ -142,6 +162,7 @@ class Result:
     A replayed program may come without a ``scenario``: what only that can tell (tokens, FLOPs and all
     that follows from them) is nan then. ``memory`` is empty where programs are replayed from a file,
     which say nothing of it; ``bubble_fraction`` is nan where no op belongs to a pipeline action.
+    ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
     """
 
     scenario: Scenario | None
@@ -163,6 +184,7 @@ class Result:
     timing: Mapping[str, float]
     events: int
     spans_source: Any = field(repr=False)  # Callable[[], Iterator[Span]]
+    interval: Interval | None = None
     bounds: tuple[Bound, ...] = ()
     loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
 

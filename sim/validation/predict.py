@@ -33,10 +33,12 @@ BEYOND: Mapping[MemoryKind | None, tuple[str, ...]] = {
 class Prediction:
     """A step time and a memory with their outcome; or all None, and ``refused`` says why.
 
-    ``internal`` marks a refusal that is the simulator's own mistake.
+    ``interval_s`` is the 90 % interval of the step time. ``internal`` marks a refusal that is the
+    simulator's own mistake.
     """
 
     step_time_s: float | None = None
+    interval_s: tuple[float, float] | None = None
     memory_bytes: float | None = None
     outcome: Outcome | None = None
     refused: str | None = None
@@ -69,6 +71,7 @@ def _prediction(case: Case, result: Result) -> Prediction:
     first_rank = case.measured.memory_bytes is not None and reports_first_rank(case.software)
     return Prediction(
         step_time_s=result.step_time_s,
+        interval_s=(result.interval.low_s, result.interval.high_s) if result.interval else None,
         memory_bytes=memory_as_measured(result.memory, case.measured.memory_kind, first_rank),
         outcome="ok" if result.fits else "oom",
     )
