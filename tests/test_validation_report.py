@@ -16,6 +16,7 @@ from validation_cases import case_document, stage_memory, write_cases
 from stepsim.sim.report.result import StageMemory
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.validation import predict as prediction
+from stepsim.sim.validation import run as running
 from stepsim.sim.validation.accuracy_page import accuracy_markdown
 from stepsim.sim.validation.baselines import baselines
 from stepsim.sim.validation.document import report_document
@@ -66,6 +67,8 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     stand_in.simulate = simulate  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "stepsim.sim.simulate", stand_in)
     monkeypatch.setattr(prediction, "to_scenario", lambda case: case)
+    monkeypatch.setattr(prediction, "steady", lambda case: None)
+    monkeypatch.setattr(running, "configuration", lambda case: case.id)
     return answers
 
 
