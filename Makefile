@@ -43,8 +43,8 @@ gallery: $(VENV)/.installed ## rewrite docs/schedules.md and its pictures
 reliability: $(VENV)/.installed ## simulate closed forms and published cases of failures; rewrite docs/reliability.md
 	$(BIN)/stepsim faults --cases docs/reliability.md
 
-benchmarks: $(VENV)/.installed ## time the program on this machine
-	$(BIN)/python benchmarks/run.py
+benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs/speed.md
+	$(BIN)/python benchmarks/run.py --markdown docs/speed.md
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

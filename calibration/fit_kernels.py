@@ -26,10 +26,10 @@ from ..hardware.profile import (
     profile_names,
 )
 from ..kernels.gemm import math_fraction
-from ..kernels.kernel import Attention, Gemm
+from ..kernels.kernel import Attention
 from .attention_fit import fit_attention, scaled
 from .gemm_fit import fit_fraction, fit_shape, fraction_of_best, mean_shape, with_fraction
-from .measurements import Measurement, read_measurements
+from .measurements import Measurement, is_gemm, read_measurements
 from .plan import PLANS, Donor, Memory, Plan
 from .profile_file import write_profile
 from .residual_table import print_residuals
@@ -96,7 +96,7 @@ def _with_sweep(profile: GpuProfile, plan: Plan, measurements: Sequence[Measurem
     sweep = [
         m
         for m in measurements
-        if m.gpu == plan.gpu and _is_gemm(m, dtype) and not (m.best_of_search or m.grouped)
+        if m.gpu == plan.gpu and is_gemm(m, dtype) and not (m.best_of_search or m.grouped)
     ]
     source = ", ".join(sorted({m.source for m in sweep}))
     if plan.shape_from:
@@ -104,7 +104,7 @@ def _with_sweep(profile: GpuProfile, plan: Plan, measurements: Sequence[Measurem
         fraction = fit_fraction(profile, dtype, sweep, gpu)
         fitted = with_fraction(profile, dtype, fraction, Provenance(source=source))
         return with_fraction(profile, dtype, fraction, provenance(source, sweep, gpu, fitted))
-    profile, sustained = fit_shape(profile, dtype, sweep, gpu)
+    profile, sustained = fit_shape(profile, dtype, sweep, gpu, two_states=plan.two_states)
     profile = _with_rates(profile, plan, measurements)
     best = math_fraction(profile.gemm, dtype, gpu)
     clock = sustained / best
@@ -115,14 +115,9 @@ def _with_sweep(profile: GpuProfile, plan: Plan, measurements: Sequence[Measurem
 
 def _best_of_search(measurements: Sequence[Measurement], gpu: str, dtype: str) -> Measurement:
     for measurement in measurements:
-        if measurement.gpu == gpu and measurement.best_of_search and _is_gemm(measurement, dtype):
+        if measurement.gpu == gpu and measurement.best_of_search and is_gemm(measurement, dtype):
             return measurement
     raise ValueError(f"the files hold no best measured {dtype} GEMM (upper_bound: true) of {gpu}")
-
-
-def _is_gemm(measurement: Measurement, dtype: str) -> bool:
-    kernel = measurement.kernels[0]
-    return isinstance(kernel, Gemm) and kernel.dtype == dtype
 
 
 def _memory(memory: Memory) -> MemoryCurve:
@@ -198,6 +193,7 @@ def keep_step_time_fit(profile: GpuProfile) -> GpuProfile:
         clock_fraction=shipped.clock_fraction,
         corun_slowdown=shipped.corun_slowdown,
         step_time_fit=shipped.step_time_fit,
+        step_time_residual=shipped.step_time_residual,
     )
 
 

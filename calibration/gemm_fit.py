@@ -26,6 +26,8 @@ _TILES = (
 )
 _FRACTION = Parameter(name="fraction", start=0.7, low=0.2, high=1.0)
 _OVERHEAD = Parameter(name="tile_overhead_s", start=1.5e-6, low=0.2e-6, high=5e-6)
+_CALL = Parameter(name="call_s", start=3e-6, low=0.0, high=2e-5)
+_BOOST = Parameter(name="boost", start=0.15, low=0.0, high=0.5)
 _STORE = Parameter(name="store_exposed", start=0.4, low=0.0, high=1.0)
 # A point this far off counts no more than another: the GPU was in another power state.
 _OUTLIER = 0.2
@@ -33,9 +35,17 @@ _FITTING = Provenance(source="being fitted")
 
 
 def fit_shape(
-    profile: GpuProfile, dtype: str, measurements: Sequence[Measurement], gpu: Gpu
+    profile: GpuProfile,
+    dtype: str,
+    measurements: Sequence[Measurement],
+    gpu: Gpu,
+    *,
+    two_states: bool = False,
 ) -> tuple[GpuProfile, float]:
     """``profile`` with its GEMM shape constants fitted, and the fraction of peak that the sweep sustains.
+
+    ``two_states``: the sweep's short kernels ran now before, now under the power limit, shapes alike. The
+    shape is then that of the sustained state, which most points are in, and the boost the mean of both.
 
     The wave quantisation is started from both ends, since the staircase of tile counts has local
     optima; the better end wins.
@@ -51,7 +61,26 @@ def fit_shape(
         if best is None or cost < best[0]:
             best = (cost, fitted, constants["fraction"])
     assert best is not None
-    return best[1], best[2]
+    return (_with_boost(best[1], measurements, gpu) if two_states else best[1]), best[2]
+
+
+def _with_boost(profile: GpuProfile, measurements: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
+    """``profile`` with the mean boost of short kernels: least squares, since neither state is an outlier."""
+
+    def build(found: dict[str, float]) -> GpuProfile:
+        return replace(profile, measured_boost=found["boost"])
+
+    return build(fit([_BOOST], build, measurements, gpu, robust_scale=1.0))
+
+
+def with_call(profile: GpuProfile, measurements: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
+    """``profile`` with the time that each of several separate products costs besides, by ``measurements``."""
+
+    def build(found: dict[str, float]) -> GpuProfile:
+        return replace(profile, gemm=replace(profile.gemm, call_s=found["call_s"]))
+
+    # Half of these products are bound by their launch: no point is an outlier of the other half.
+    return build(fit([_CALL], build, measurements, gpu, robust_scale=_OUTLIER))
 
 
 def fit_fraction(profile: GpuProfile, dtype: str, measurements: Sequence[Measurement], gpu: Gpu) -> float:

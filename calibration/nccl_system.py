@@ -48,13 +48,22 @@ class System:
     nodes_per_rack: int | None = None
 
 
+def gpu_named(text: str) -> str | None:
+    """The catalogue's key of a GPU as a driver or a cloud calls it; None where it has none.
+
+    >>> gpu_named("NVIDIA H100 80GB HBM3"), gpu_named("NVIDIA GeForce RTX 4090")
+    ('H100-SXM5-80GB', None)
+    """
+    return _first(_GPUS, text)
+
+
 def system_of(log: Measurements, gpu: str | None = None, interconnect: str | None = None) -> System:
     """The system of a log; ``gpu`` and ``interconnect`` replace what it says.
 
     ValueError where neither the log nor the caller names the GPU, or the network of several hosts.
     """
     fabric = log.stated.get("fabric", "")
-    gpu = gpu or _first(_GPUS, log.gpu or "")
+    gpu = gpu or gpu_named(log.gpu or "")
     if gpu is None:
         raise ValueError(f"{log.log}: no GPU of the catalogue in {log.gpu!r}; give --gpu")
     apart = bool(re.search(r"distinct nvlink domains", fabric, re.IGNORECASE))

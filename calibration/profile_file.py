@@ -46,7 +46,9 @@ def profile_document(profile: GpuProfile) -> dict[str, Any]:
         "clock_fraction": profile.clock_fraction,
         "corun_slowdown": profile.corun_slowdown,
         "step_time_fit": profile.step_time_fit,
+        **({"step_time_residual": profile.step_time_residual} if profile.step_time_residual else {}),
         "measured_clock_fraction": profile.measured_clock_fraction,
+        **({"measured_boost": profile.measured_boost} if profile.measured_boost else {}),
         "kernel_latency_s": profile.kernel_latency_s,
         "memory": {
             "stream_efficiency": memory.stream_efficiency,

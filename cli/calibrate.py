@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .calibrate_collectives import collectives
+from .calibrate_fit import fit
 from .calibrate_kernels import kernels
 from .calibrate_layer import layer
+from .calibrate_report import report
 from .mistakes import reported
 from .output import clear_status, echo_json, output_file, status_line, wrote
 from .validate import CORES
@@ -26,7 +28,9 @@ PACKAGE = Path(__file__).parents[1]
 PROFILES = PACKAGE / "hardware" / "profiles"
 PRESETS = PACKAGE / "sim" / "software" / "presets.yaml"
 
-calibrate = typer.Typer(help="Fit constants to measurements.", no_args_is_help=True, rich_markup_mode=None)
+calibrate = typer.Typer(
+    help="Measure, and fit constants to measurements.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 def steps(
@@ -77,13 +81,15 @@ def steps(
 
 calibrate.command("steps")(reported(steps))
 calibrate.command("collectives")(reported(collectives))
+calibrate.command("fit")(reported(fit))
+calibrate.command("report")(reported(report))
 calibrate.command("kernels")(reported(kernels))
 calibrate.command("layer")(reported(layer))
 
 
 @calibrate.callback()
 def _calibrate() -> None:
-    """Fit constants to measurements."""
+    """Measure, and fit constants to measurements."""
 
 
 def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
@@ -99,6 +105,7 @@ def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
             clock_fraction=constants.clock_fraction,
             corun_slowdown=constants.corun_slowdown,
             step_time_fit=gpu_provenance(gpu.coverage),
+            step_time_residual=gpu.coverage.held_out,
         )
         write_profile(profile, profiles)
         wrote("profile", profiles / f"{gpu.name}.yaml")

@@ -1,4 +1,7 @@
-"""``stepsim calibrate collectives``: constants of collectives from logs of nccl-tests."""
+"""``stepsim calibrate collectives``: measures collectives here, or fits the shipped constants on logs.
+
+With logs of nccl-tests it fits; without, it measures (measure_collectives.py beside this file).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,35 @@ FILE = Path(__file__).parents[1] / "hardware" / "collectives.yaml"
 
 
 def collectives(
-    files: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs of nccl-tests.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="LOG...", help="Logs of nccl-tests to fit on; without any, measure here."),
+    ] = None,
+    spawn: Annotated[
+        int | None,
+        typer.Option("--spawn", metavar="N", help="Measure between N processes here, without torchrun."),
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", metavar="nccl|gloo", help="Default: nccl where there is a GPU.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE.csv", help="Where measurements go, line by line.")
+    ] = Path("collectives.csv"),
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="NAME", help="Measure this collective only. Repeatable."),
+    ] = None,
+    largest: Annotated[
+        str | None,
+        typer.Option("--largest", metavar="SIZE", help="Largest payload (64MB with gloo, 1GB with NCCL)."),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", metavar="SCENARIO", help="Measure the groups of its layout too."),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="When to stop measuring; a later run goes on.")
+    ] = "5min",
     gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="GPU of all the logs.")] = None,
     interconnect: Annotated[
         str | None, typer.Option("--interconnect", metavar="NAME", help="Network of all the logs.")
@@ -33,10 +64,22 @@ def collectives(
         bool, typer.Option("--write", help="Write the constants into the shipped file.")
     ] = False,
 ) -> None:
-    """Fit collectives: a curve for each system, and the constants that predict systems never measured.
+    """Measure collectives here for calibrate fit; or, given LOGs of nccl-tests, fit the shipped constants.
 
-    A log with settings that it does not state is left out. Constants that no log shows stay at NCCL's own.
+    Measuring needs torch, and --spawn N or torchrun. The fit: a curve for each system, and the constants
+    that predict systems never measured. A log with settings that it does not state is left out. Constants
+    that no log shows stay at NCCL's own.
     """
+    if not files:
+        from .measure_collectives import measure_collectives
+
+        measure_collectives(spawn, backend, out, kind or (), largest, scenario, budget)
+        return
+    if spawn is not None or backend or kind or largest or scenario:
+        raise ValueError(
+            "LOGs are fitted, not measured: leave out --spawn, --backend, --kind, --largest, --scenario"
+        )
+
     from ..calibration.collective_constants import (
         constant_intervals,
         constants_of,

@@ -23,7 +23,10 @@ def collective(
         str, typer.Option("--size", metavar="BYTES", help="Payload as nccl-tests counts it, such as 1GB.")
     ] = "1GB",
     gpus: Annotated[int, typer.Option("--gpus", min=2, help="Ranks, one a GPU.")] = 64,
-    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="GPU of the catalogue.")] = GPU,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="NAME", help="GPU of the catalogue.", show_default=GPU),
+    ] = None,
     interconnect: Annotated[
         str, typer.Option("--interconnect", metavar="NAME", help="Network of the catalogue.")
     ] = INTERCONNECT,
@@ -51,6 +54,12 @@ def collective(
         Path | None,
         typer.Option("--log", metavar="LOG", help="Sweep the system and sizes of this nccl-tests log."),
     ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration", metavar="PROFILE.yaml", help="Predict by the curves of your own measurements."
+        ),
+    ] = None,
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE.svg", help="Write the sweep as a picture.")
     ] = None,
@@ -61,7 +70,8 @@ def collective(
     Algorithm and protocol are those that NCCL itself would choose, unless you name them. The second table
     counts steps, and bytes through a GPU's NVLink and its share of the NICs for each byte of the payload.
 
-    With --log, KIND and the system are the log's, and the measured times stand beside the predicted ones.
+    With --calibration, by a profile of your own, on its GPU. With --log, KIND and the system are the log's,
+    and the measured times stand beside the predicted ones.
     """
     output_file("--svg", svg, (".svg",), [log] if log else [])
 
@@ -70,6 +80,16 @@ def collective(
     payload = parse_quantity(size, "bytes")
     if payload < 1:
         raise ValueError(f"--size {size}: must be at least one byte")
+    if calibration:
+        if log or svg or algorithm or protocol or nccl:
+            raise ValueError(
+                "--calibration: own curves have no log, picture, algorithm, protocol or version to choose"
+            )
+        from .own_collective import show_own
+
+        sizes = _powers_of_two(payload) if sweep else [payload]
+        show_own(kind, sizes, gpus, gpu, interconnect, gpus_per_node, calibration, as_json=as_json)
+        return
     if log:
         from ..calibration.nccl_log import read_log
         from .collective_logs import case_of
@@ -79,7 +99,7 @@ def collective(
             raise ValueError(f"{log}: is of {case.kind}, not {kind}")
     else:
         sizes = _powers_of_two(payload) if sweep or svg else [payload]
-        case = _case(kind, sizes, gpus, gpu, interconnect, gpus_per_node)
+        case = case_on(kind, sizes, gpus, gpu or GPU, interconnect, gpus_per_node)
     _show(_told(case, algorithm, protocol, nccl), measured=log is not None, svg=svg, as_json=as_json)
 
 
@@ -154,7 +174,7 @@ def _documents(costs: list[CollectiveCost], times: list[float] | None) -> list[d
     return documents
 
 
-def _case(
+def case_on(
     kind: str, sizes: list[float], gpus: int, gpu: str, interconnect: str, gpus_per_node: int
 ) -> CollectiveCase:
     """The case that the options describe; its sizes are not measured."""

@@ -27,22 +27,37 @@ def validate(
         typer.Option("--svg", metavar="FILE.svg", help="Draw predicted over measured times of each source."),
     ] = None,
     nccl: Annotated[bool, typer.Option("--nccl", help="The files are logs of nccl-tests.")] = False,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="The files are of measured kernels (kind: kernels).")
+    ] = False,
     leave_out: Annotated[
         bool,
-        typer.Option("--leave-out", help="With --nccl: predict each log by a fit on the others alone."),
+        typer.Option(
+            "--leave-out",
+            help="With --nccl or --kernels: predict each log, or family of shapes, by a fit without it.",
+        ),
     ] = False,
 ) -> None:
     """Predict measured cases and show the errors, by source and regime.
 
     Cases that the simulator cannot express are counted as refused, with the reason. With --nccl, predict
-    the time of every size in logs of nccl-tests.
+    the time of every size in logs of nccl-tests; with --kernels, of every measured kernel.
     """
     output_file("--markdown", markdown, (".md",), files)
     output_file("--svg", svg, (".svg",), files)
+    if nccl and kernels:
+        raise ValueError("--nccl and --kernels: the files are of one kind; give one of both")
     if svg and nccl:
         raise ValueError("--svg draws step times; stepsim collective --log draws a collective beside a log")
-    if leave_out and not nccl:
-        raise ValueError("--leave-out needs --nccl: only logs of nccl-tests can be left out of a fit")
+    if svg and kernels:
+        raise ValueError("--svg draws step times; stepsim calibrate report --points draws kernels")
+    if leave_out and not (nccl or kernels):
+        raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
+    if kernels:
+        from .validate_kernels import validate_kernels
+
+        validate_kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
+        return
     if nccl:
         from .validate_collectives import validate_logs
 

@@ -18,6 +18,7 @@ and columns, whose operands are read about once per 1,000 FLOPs a byte; L2 holds
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ..hardware.gpu import Gpu
 from ..hardware.profile import GemmCurve, GpuProfile
@@ -38,10 +39,9 @@ _MISALIGNED = {8: 0.75, 4: 0.55, 2: 0.4, 1: 0.3}
 # fit the sweeps of A100 and B200 alike; 3 has the least error on DeepGEMM's memory-bound shapes.
 _BLEND = 3.0
 
-# What each further kernel of a grouped product adds where every group is a GEMM of its own, on four streams
-# side by side (TransformerEngine cublaslt_gemm.cu, nvte_multi_stream_cublas_gemm): its start and its drained
-# last wave. Fitted on 84 grouped GEMMs of B200 and 3 of A100 (SimuMax): median error 0, absolute 8 %.
-_CALL_S = 2.4e-6
+# Streams on which the kernels of a grouped product run side by side (Transformer Engine 2,
+# common/include/transformer_engine/multi_streams.h: num_streams).
+_STREAMS = 4
 
 # Where no rate was measured for a dtype, the fraction of peak of the one that it runs like.
 _LIKE = {"fp16": "bf16", "tf32": "bf16", "fp4": "fp8"}
@@ -49,10 +49,15 @@ _LIKE = {"fp16": "bf16", "tf32": "bf16", "fp4": "fp8"}
 
 def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
     """On-GPU seconds of ``gemm``. Raises ValueError for a dtype that the GPU lacks."""
+    if gemm.calls > 1:
+        side_by_side = min(_STREAMS, gemm.calls)
+        together = replace(gemm, batch=gemm.batch * side_by_side // gemm.calls, calls=1)
+        rounds = gemm.batch / together.batch
+        return rounds * gemm_seconds(together, gpu, profile) + gemm.calls * profile.gemm.call_s
     math_s = _math_seconds(gemm, gpu, profile)
     memory_s = stream_seconds(gemm.hbm_bytes, gpu, profile)
     joined_s: float = math_s * (1.0 + (memory_s / math_s) ** _BLEND) ** (1.0 / _BLEND)
-    return profile.kernel_latency_s + joined_s + (gemm.calls - 1) * _CALL_S
+    return profile.kernel_latency_s + joined_s
 
 
 def math_fraction(curve: GemmCurve, dtype: str, gpu: Gpu) -> float:

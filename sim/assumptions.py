@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..kernels.cost import in_range
 from ..kernels.kernel import Attention, Gemm, Kernel
 from .report.result import Assumption
+from .step.communication import Asked, nearest_curve
 from .step.layers.routing import dropped_share, rank_loads
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
         )
     )
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
-    found += [*_sharding(plan), *_network(plan)]
+    found += [*_sharding(plan), *_network(plan), *_own_collectives(plan)]
     found += _router(plan)
     found.append(
         Assumption(
@@ -114,4 +115,27 @@ def _network(plan: Plan) -> list[Assumption]:
     if plan.scenario.cluster.measured_network is not None:
         text = "bandwidth of collectives scaled by the job's own measurement"
         found.append(Assumption(text=text, source="cluster.measured_network"))
+    return found
+
+
+def _own_collectives(plan: Plan) -> list[Assumption]:
+    """What the user's own curves say of the communications of this step; a line for each kind and group."""
+    if not plan.profile.collectives:
+        return []
+    groups: dict[tuple[str, int, int], list[Asked]] = {}
+    for asked in plan.communication.asked:
+        groups.setdefault((asked.kind, asked.ranks, asked.domains), []).append(asked)
+    found = []
+    for (kind, ranks, domains), members in sorted(groups.items()):
+        name = f"{kind} of {ranks} ranks in {domains} NVLink domain{'s' if domains > 1 else ''}"
+        curve = nearest_curve(plan.profile.collectives, kind, ranks, domains)
+        if curve is None:
+            found.append(Assumption(text=f"{name}: not among the own measurements", source="as shipped"))
+            continue
+        same = (curve.ranks, curve.domains) == (ranks, domains)
+        inside = sum(curve.covers(asked.bytes) for asked in members)
+        how = "own measurements" if same else f"carried from {curve.ranks} ranks, own measurements"
+        text = f"{name}: {how}; {inside} of {len(members)} sizes inside the measured range"
+        within = same and inside == len(members)
+        found.append(Assumption(text=text, source=curve.provenance.source, in_range=within))
     return found

@@ -41,13 +41,13 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    from ..hardware.profile import load_profile
+    from ..hardware.calibrated.overlay import calibrated_profile
     from .simulate import build_cluster
     from .step.layers.layer import backward_block, forward_block
     from .step.lower import make_plan
 
     cluster = build_cluster(scenario)
-    plan = make_plan(scenario, cluster, profile or load_profile(cluster.gpu.name))
+    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
     runs = [run for stage in plan.stages for run in stage.runs]
     held = Counter({replace(run, count=1): 0 for run in runs})
     for run in runs:

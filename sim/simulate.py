@@ -155,6 +155,7 @@ def read_result(
     """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
     from .assumptions import assumptions
     from .fold.loads import link_loads
+    from .interval import step_interval
     from .read_record import read_record
     from .step.memory import memory_of
 
@@ -170,6 +171,7 @@ def read_result(
     result = replace(
         result,
         memory=memory_of(lowered.plan, actions),
+        interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         loads_source=lambda: link_loads(lowered, result.step_time_s),
     )
     timing["total_s"] = time.perf_counter() - began

@@ -60,6 +60,7 @@ CASE_KEYS = {
     "measured_outcome",
     "predicted_outcome",
     "refused",
+    "predicted_interval_s",
 }
 """Keys of a case of `validate --json`."""
 

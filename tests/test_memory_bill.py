@@ -104,3 +104,18 @@ def test_the_command(tmp_path: Path) -> None:
     assert picture.read_text(encoding="utf-8").startswith("<?xml")
     wrong = CliRunner().invoke(app, ["memory", "llama3-8b-h100", "--stage", "99"])
     assert wrong.exit_code == 2
+
+
+def test_a_stage_with_nothing_but_the_loss_has_a_bill() -> None:
+    """nanotron balances stages by cost: a wide vocabulary may leave none for the last."""
+    run = scenario(
+        software="nanotron-2024",
+        num_layers=8,
+        vocab_size=262144,
+        pp=4,
+        schedule="1f1b",
+        stage_split="flops_balanced",
+    )
+    result = simulate(run)
+    assert any(stage.parameters == 0 for stage in result.memory)
+    assert all(bill(result, stage) for stage in result.memory)

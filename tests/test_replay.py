@@ -32,6 +32,7 @@ from stepsim.sim.simulate import simulate
 from stepsim.sim.step.bare import ActionTimes, bare_programs
 
 NO_MEMORY = {"fits", "peak_memory_bytes", "memory_bytes_per_stage", "memory", "assumptions", "timing"}
+NO_MEMORY |= {"interval", "step_time_interval_s"}
 """Keys of the document that a replay cannot know or that tell how the result came about."""
 
 MESSAGE = Transfer(0.5, 0.0, math.inf)

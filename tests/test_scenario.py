@@ -288,12 +288,13 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     part, modules = {"kind": "full", "layers": 1}, {"kind": "modules", "modules": ["mlp"]}
     recompute = draw(st.sampled_from(["none", "full", part, modules]))
     software = draw(st.sampled_from(software_names()))
+    gpu = draw(st.sampled_from(gpu_names()))
     return {
         "title": draw(st.text(max_size=20)),
         "published": draw(st.none() | st.fixed_dictionaries(published)),
         "model": {"preset": draw(st.sampled_from(["llama3-8b", "gpt3-175b"])), "num_layers": layers},
         "cluster": {
-            "gpu": draw(st.sampled_from(gpu_names())),
+            "gpu": gpu,
             "gpus": 8 * tp * pp * dp,
             "interconnect": "ib-ndr400-x8",
             "measured_network": draw(st.none() | st.fixed_dictionaries(network)),
@@ -314,7 +315,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
             "recompute": recompute,
         },
         "software": {"preset": software, "bucket_elements": draw(st.sampled_from([1e6, 4e7]))},
-        "calibration": draw(st.lists(st.text(max_size=9), max_size=2)),
+        "calibration": draw(st.lists(st.just(gpu), max_size=2)),
     }
 
 

@@ -360,8 +360,15 @@ def test_profiles_are_written_with_where_they_come_from(tmp_path: Path) -> None:
     assert written.clock_fraction == 0.83
     assert written.step_time_fit.startswith("fitted: 6 rows, 6 families, 1 source")
     shipped = load_profile(GPU)
+    assert written.step_time_residual == pytest.approx(
+        next(g for g in a_fit().gpus if g.name == GPU).coverage.held_out, abs=1e-3
+    )
     assert written == replace(
-        shipped, clock_fraction=0.83, corun_slowdown=0.0, step_time_fit=written.step_time_fit
+        shipped,
+        clock_fraction=0.83,
+        corun_slowdown=0.0,
+        step_time_fit=written.step_time_fit,
+        step_time_residual=written.step_time_residual,
     )
     assert presets.read_text() != PRESETS.read_text()
 

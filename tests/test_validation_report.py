@@ -16,6 +16,7 @@ from validation_cases import case_document, stage_memory, write_cases
 from stepsim.sim.report.result import StageMemory
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.validation import predict as prediction
+from stepsim.sim.validation import run as running
 from stepsim.sim.validation.accuracy_page import accuracy_markdown
 from stepsim.sim.validation.baselines import baselines
 from stepsim.sim.validation.document import report_document
@@ -38,6 +39,7 @@ ROW_KEYS = [
     "measured_outcome",
     "predicted_outcome",
     "refused",
+    "predicted_interval_s",
 ]
 
 # id: (family, measured step time, predicted step time); errors +10 %, -10 %, +50 %, -5 %
@@ -46,7 +48,8 @@ TIMES = {"a1": ("A", 10.0, 11.0), "a2": ("A", 10.0, 9.0), "b": ("B", 2.0, 3.0), 
 
 def _result(step_time_s: float, memory: tuple[StageMemory, ...]) -> Any:
     fits = all(stage.fits for stage in memory)
-    return SimpleNamespace(step_time_s=step_time_s, memory=memory, fits=fits)
+    interval = SimpleNamespace(low_s=0.8 * step_time_s, high_s=1.25 * step_time_s)
+    return SimpleNamespace(step_time_s=step_time_s, memory=memory, fits=fits, interval=interval)
 
 
 @pytest.fixture
@@ -64,6 +67,8 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     stand_in.simulate = simulate  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "stepsim.sim.simulate", stand_in)
     monkeypatch.setattr(prediction, "to_scenario", lambda case: case)
+    monkeypatch.setattr(prediction, "steady", lambda case: None)
+    monkeypatch.setattr(running, "configuration", lambda case: case.id)
     return answers
 
 
@@ -194,6 +199,7 @@ def test_tables_and_page_show_every_part(report: Report, tmp_path: Path) -> None
         assert "fp8 with N amax histories is not modelled" in text
         assert "megatron_sc21" in text
         assert "+50.0 %" in text  # the worst row
+        assert "Intervals of 90 %" in text
         assert "mistake of the simulator" in text
     assert "| b | A100-SXM4-80GB dense tp+pp+dp | 3.000 s | 2.000 s | +50.0 % |" in page
     assert page.endswith("## Why b is slow\n")

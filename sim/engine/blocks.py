@@ -6,18 +6,19 @@ Times count from a zero that all members of a group share, since blocks may meet
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..program.program import Block, Compute, Op, Segment
+from ..program.program import Block, Collective, Compute, Op, Segment
 from .scope import Left
 
 Rates = Sequence[tuple[float, float]]
 """(since, rate) of an op in progress: seconds of work, or bytes, per second."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BlockRun:
     """One run of a block by one class, which reaches it at ``first`` and has done it at ``last``.
 
@@ -40,6 +41,16 @@ class BlockRun:
     def seconds(self) -> float:
         """How long it takes."""
         return self.last - self.first
+
+    @cached_property
+    def busy(self) -> Mapping[str, Sequence[tuple[float, float]]]:
+        """By link of its rank, when its collectives move something there."""
+        found: dict[str, list[tuple[float, float]]] = {}
+        for op, begin, end in zip(self.block.ops, self.begin, self.end, strict=True):
+            if isinstance(op.work, Collective) and begin < math.inf:
+                for link in op.work.transfer.local_links:
+                    found.setdefault(link, []).append((begin + op.work.transfer.latency_s, end))
+        return found
 
     @property
     def lead_s(self) -> float:
@@ -75,6 +86,21 @@ class SegmentRun:
     first: float
     last: float
 
+    @cached_property
+    def _busy(self) -> dict[str, list[tuple[float, float]]]:
+        """By link, when it is used: intervals in order, none of which touch."""
+        found: dict[str, list[tuple[float, float]]] = {}
+        for base, run in zip(self.bases, self.runs, strict=True):
+            for link, intervals in run.busy.items():
+                found.setdefault(link, []).extend((base + begin, base + end) for begin, end in intervals)
+        return {link: _joined(intervals) for link, intervals in found.items()}
+
+    def uses(self, link: str, since: float, until: float) -> bool:
+        """Whether it uses ``link`` of its rank between two times."""
+        intervals = self._busy.get(link, ())
+        first = bisect_right(intervals, since, key=lambda interval: interval[1])
+        return first < len(intervals) and intervals[first][0] < until
+
     def ended(self, since: float) -> int:
         """How many of the runs have ended."""
         count = 0
@@ -102,6 +128,17 @@ class SegmentRun:
         seconds = self.last - self.first
         host_s = seconds - sum(run.seconds for run in self.runs)
         return total((parts, {"host": host_s})) if host_s > 1e-12 * seconds else parts
+
+
+def _joined(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Intervals in order, those that overlap as one."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return found
 
 
 def total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -6,6 +6,7 @@ once per instant after all events of that instant, so that no tie decides anythi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,11 @@ class Flow:
     version: int = 0
     bound: Link | None = None  # what holds it below its ceiling
 
+    @property
+    def ends(self) -> float:
+        """When it ends at its present rate."""
+        return self.since + self.left / self.rate if self.rate else math.inf
+
 
 Begins = Callable[[float, Demand, Signal, Any], None]
 """Begins to move payload bytes: ``Flows.start``, or whoever has more to do then."""
@@ -57,6 +63,10 @@ class Flows:
         self._count = 0
         self._settling = False
         self.slowed = Slowed()
+        self.begins: Begins = self.start
+        """Begins a flow after its latency: whoever has more to do then than ``start``."""
+        self.delayed: Callable[[Demand], None] | None = None
+        """Told the demand of a flow in progress that will end later than was to be expected."""
         self.watch: Callable[[Any, float, float], None] | None = None
         """Told the source of a flow, the time and the new rate whenever one changes."""
 
@@ -66,6 +76,19 @@ class Flows:
         if number is not None and self._flows[number].since <= self._env.now:
             return True
         return bool(self._on_link.get(link))
+
+    def until(self, link: Link) -> float:
+        """When the last of the flows on ``link`` ends, unless another delays it; -inf where there is none."""
+        number = self._alone.get(link)
+        if number is not None and self._flows[number].since <= self._env.now:
+            return self._flows[number].ends
+        return max((self._flows[n].ends for n in self._on_link.get(link, ())), default=-math.inf)
+
+    def end_of(self, payload_bytes: float, demand: Demand) -> float:
+        """When a flow that begins now ends, if it has its links to itself until then; else infinite."""
+        if any(self.on(link) for link, _ in demand.weights):
+            return math.inf
+        return self._env.now + payload_bytes / self._solo(demand)[0]
 
     def later(self, latency_s: float, payload_bytes: float, demand: Demand, done: Signal, value: Any) -> bool:
         """Begin moving after a latency, if the links are free: it only has an end, until somebody begins or
@@ -111,7 +134,7 @@ class Flows:
         shares = False
         for link, _ in demand.weights:
             if link in self._alone:
-                self._joined(self._alone[link], self.start)
+                self._joined(self._alone[link], self.begins)
             on_link = self._on_link.setdefault(link, {})
             shares = shares or bool(on_link)
             on_link[number] = None
@@ -179,6 +202,8 @@ class Flows:
     def _set_rate(self, number: int, flow: Flow, rate: float, bound: Link | None) -> None:
         if flow.bound is not None:
             self.slowed.add(flow.demand, flow.bound, self._env.now - flow.since, flow.rate)
+        if rate < flow.rate and self.delayed is not None:
+            self.delayed(flow.demand)
         flow.bound = bound
         flow.left = max(0.0, flow.left - flow.rate * (self._env.now - flow.since))
         flow.since, flow.rate, flow.version = self._env.now, rate, flow.version + 1

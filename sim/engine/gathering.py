@@ -45,6 +45,10 @@ class Here:
     zero: float = 0.0
     opened: bool = False
 
+    def uses(self, link: str, since: float, until: float) -> bool:
+        """Whether its run uses ``link`` between two times; for all that is known before there is a run."""
+        return self.run is None or self.run.uses(link, since - self.zero, until - self.zero)
+
 
 @dataclass(slots=True)
 class Gathering:

@@ -6,6 +6,7 @@ segments whose links it shares.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,19 +117,27 @@ class Meetings:
             call_at_end(self.env.timeout(latency_s), lambda _: self.move(payload, demand, done, value))
 
     def move(self, payload: float, demand: Demand, done: Signal, value: Any) -> None:
-        """The payload begins to move; segments whose links it shares open."""
-        for rank in self._closed(demand):
-            rank.open()
+        """The payload begins to move; segments open that use a link of it before it ends."""
+        now, end = self.env.now, self.flows.end_of(payload, demand)
+        for rank, link in self._closed(demand):
+            if rank.uses(link, now, end):
+                rank.open()
         self.flows.start(payload, demand, done, value)
 
-    def _closed(self, demand: Demand) -> list[Rank]:
-        """Ranks with a segment that runs as a whole and uses a link of ``demand``."""
+    def delayed(self, demand: Demand) -> None:
+        """A communication in progress ends later than it was to: segments open that use a link of it."""
+        for rank, link in self._closed(demand):
+            if rank.uses(link, self.env.now, math.inf):
+                rank.open()
+
+    def _closed(self, demand: Demand) -> list[tuple[Rank, str]]:
+        """Ranks with a segment that runs as a whole and uses a link of ``demand``, at some time."""
         found = []
         for link, _ in demand.weights:
             if isinstance(link, tuple):  # a rank's own; segments that cross the fabric never run as a whole
                 rank = self.ranks[link[0]]
                 if rank.closed is not None and link[1] in rank.closed_links:
-                    found.append(rank)
+                    found.append((rank, link[1]))
         return found
 
     def _meeting(self, key: tuple[Any, ...]) -> Meeting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -11,11 +11,14 @@ import simpy
 from ..program.program import Compute, Programs
 from .signal import Signal
 
+Uses = Callable[[str, float, float], bool]
+"""Whether a link is used between two times."""
+
 
 @dataclass(slots=True)
 class Rank:
     """``running`` are processes of kernels. ``closed`` is the process of a segment that runs as a whole,
-    which uses ``closed_links``.
+    which uses ``closed_links``; ``closed_uses`` says whether it uses one between two times.
 
     ``slow`` and ``peers`` are its binding: how slow its kernels are, and what its program's names of classes
     stand for.
@@ -33,6 +36,7 @@ class Rank:
     running: dict[simpy.Process, None] = field(default_factory=dict)
     closed: simpy.Process | None = None
     closed_links: AbstractSet[str] = frozenset()
+    closed_uses: Uses | None = None
     segment: int = -1
     passed: set[str] = field(default_factory=set)
     awaited: dict[tuple[int, str], Signal] = field(default_factory=dict)
@@ -56,6 +60,12 @@ class Rank:
         for process in list(self.running):
             del self.running[process]
             process.interrupt()
+
+    def uses(self, link: str, since: float, until: float) -> bool:
+        """Whether the segment that runs as a whole uses ``link`` between two times, as far as is known."""
+        if self.closed is None:
+            return False
+        return self.closed_uses is None or self.closed_uses(link, since, until)
 
     def open(self) -> None:
         """Interrupt the segment that runs as a whole, if one does."""

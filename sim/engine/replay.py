@@ -81,6 +81,7 @@ class _Replay:
         self.ranks = ranks_of(programs)
         self.record = Record.empty(programs)
         self.meetings = Meetings(self.env, programs, self.ranks, self.flows)
+        self.flows.begins, self.flows.delayed = self.meetings.move, self.meetings.delayed
         runs, groups = Runs(programs, _together), Groups(programs)
         self.segments = Segments(
             self.env, self.ranks, self.flows, self.meetings, groups, runs, self.record, self._stream

@@ -22,9 +22,9 @@ from .flows import Flows
 from .gathering import Gathering, Here, Host
 from .groups import IN_DETAIL, Groups
 from .meetings import Meetings
-from .ranks import Rank
+from .ranks import Rank, Uses
 from .record import Record, Stretch
-from .runs import Runs
+from .runs import Arrival, Runs
 from .scope import Scope, block_scope, go_on
 from .signal import Signal
 
@@ -61,11 +61,13 @@ class Segments:
                 gathering = together
             else:
                 gathering = alone = alone or self._alone(scope.r, segment)
-            whole = self._undisturbed(scope, i, segment) and gathering.joins(number)
+            whole = gathering.joins(number) and self._beginning(scope, i, segment, number, lead_s, gathering)
             if lead_s < 0 and not whole:
                 yield self.env.timeout(-lead_s)
                 lead_s = 0.0
-                whole = self._undisturbed(scope, i, segment) and gathering.joins(number)
+                whole = gathering.joins(number) and self._beginning(
+                    scope, i, segment, number, lead_s, gathering
+                )
             host = Host(issued_at, lead_s)
             if whole:
                 number = yield from self._whole(scope, i, segment, number, host, gathering)
@@ -112,15 +114,37 @@ class Segments:
         ways = (IN_DETAIL,) * len(segment.row) if self.groups.crosses(r, segment) else None
         return Gathering(self.groups.alone(r), (segment,), ways, -1)
 
-    def _undisturbed(self, scope: Scope, i: int, segment: Segment) -> bool:
-        """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it."""
+    def _beginning(
+        self, scope: Scope, i: int, segment: Segment, number: int, lead_s: float, gathering: Gathering
+    ) -> bool:
+        """Whether nothing disturbs a run from block ``number`` on, so far as is known as it begins."""
+
+        def uses(link: str, since: float, until: float) -> bool:
+            if len(gathering.group.members) > 1:
+                return True  # not known before all have come
+            rank, zero = self.ranks[scope.r], self.env.now + max(0.0, -lead_s)
+            arrival = Arrival(0.0, max(0.0, lead_s), (rank.held_sms, rank.moving))
+            (run,) = self.runs.segments(gathering.group, (segment,), number, (arrival,))
+            return run.uses(link, since - zero, until - zero)
+
+        return self._undisturbed(scope, i, segment, uses)
+
+    def _undisturbed(self, scope: Scope, i: int, segment: Segment, uses: Uses) -> bool:
+        """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it.
+
+        Communications of others on its links do not, as long as it ``uses`` none before they end.
+        """
         rank = self.ranks[scope.r]
         if rank.awaited and any(number == i for number, _ in rank.awaited):
             return False
         if i in scope.before and any(scope.end[earlier] is None for earlier in scope.before[i]):
             return False
-        r, used = scope.r, self.flows.on
-        return not any(used((r, link)) for link in segment.links)
+        now = self.env.now
+        for link in segment.links:
+            until = self.flows.until((scope.r, link))
+            if until >= now and uses(link, now, until):
+                return False
+        return True
 
     def _whole(
         self, scope: Scope, i: int, segment: Segment, number: int, host: Host, gathering: Gathering
@@ -132,7 +156,7 @@ class Segments:
         here = Here(process, rank, number, self.env.now + max(0.0, -host.lead_s), host.lead_s, beside)
         gathering.arrive(scope.r, here, self.env, self.runs)
         while True:
-            rank.closed, rank.closed_links = process, segment.links
+            rank.closed, rank.closed_links, rank.closed_uses = process, segment.links, here.uses
             for link in segment.links:
                 self.flows.tell((scope.r, link), self.meetings.move)
             try:
@@ -140,7 +164,7 @@ class Segments:
             except simpy.Interrupt:
                 if here.opened or (rank.held_sms, rank.moving) != beside:
                     break
-                if not self._undisturbed(scope, i, segment):
+                if not self._undisturbed(scope, i, segment, here.uses):
                     break
             else:
                 rank.closed = None

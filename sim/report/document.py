@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from .outlook import outlook
-from .result import AXES, Result, StageMemory
+from .result import AXES, Interval, Result, StageMemory
 from .step_faults import step_faults_document
 
 
@@ -19,9 +19,11 @@ def result_document(result: Result) -> dict[str, Any]:
 
     A replayed program has None where only a scenario or a memory bill could tell.
     """
+    interval = result.interval
     return {
         "scenario": result.scenario.name if result.scenario else None,
         "step_time_s": float(result.step_time_s),
+        "step_time_interval_s": None if interval is None else [interval.low_s, interval.high_s],
         "makespan_s": float(result.makespan_s),
         "published": _published(result),
         "tokens_per_step": _known(result.tokens_per_step),
@@ -49,10 +51,24 @@ def result_document(result: Result) -> dict[str, Any]:
         ],
         "events": int(result.events),
         "timing": {name: float(taken_s) for name, taken_s in result.timing.items()},
+        "interval": None if interval is None else _interval(interval),
         "assumptions": [
             {"text": a.text, "source": a.source, "in_range": a.in_range} for a in result.assumptions
         ],
         "faults": step_faults_document(result.faults) if result.faults else None,
+    }
+
+
+def _interval(interval: Interval) -> dict[str, Any]:
+    """What the interval is made of: each part's share of the step, its sigma, and where that is from."""
+    return {
+        "level": interval.level,
+        "low_s": interval.low_s,
+        "high_s": interval.high_s,
+        "parts": [
+            {"name": part.name, "share": part.share, "sigma": part.sigma, "source": part.source}
+            for part in interval.parts
+        ],
     }
 
 

@@ -129,6 +129,26 @@ class Assumption:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IntervalPart:
+    """One cause of uncertainty: ``sigma`` (of the logarithm) of the part of the step that ``share`` is."""
+
+    name: str
+    share: float
+    sigma: float
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """From ``low_s`` to ``high_s`` with probability ``level``; ``parts`` are independent of one another."""
+
+    level: float
+    low_s: float
+    high_s: float
+    parts: tuple[IntervalPart, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """One predicted step.
 
@@ -144,6 +164,7 @@ class Result:
     that follows from them) is nan then. ``memory`` is empty where programs are replayed from a file,
     which say nothing of it; ``bubble_fraction`` is nan where no op belongs to a pipeline action.
     ``faults`` compares a step with faults to the healthy one.
+    ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
     """
 
     scenario: Scenario | None
@@ -165,6 +186,7 @@ class Result:
     timing: Mapping[str, float]
     events: int
     spans_source: Any = field(repr=False)  # Callable[[], Iterator[Span]]
+    interval: Interval | None = None
     bounds: tuple[Bound, ...] = ()
     loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
     faults: StepFaults | None = None

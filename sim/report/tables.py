@@ -12,7 +12,7 @@ from . import captions
 from .bounds_table import bounds_table
 from .figures import count, gigabytes, large, percent, seconds, signed_percent
 from .outlook import outlook
-from .result import AXES, Result
+from .result import AXES, Interval, Result
 from .step_faults_table import print_step_faults
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def print_result(result: Result, console: Console) -> None:
 def headline(result: Result) -> Iterator[Line]:
     """The figures that people quote and that are known, each with what it means."""
     yield "step time", seconds(result.step_time_s), _published_step(result)
+    if interval := result.interval:
+        range_ = f"{seconds(interval.low_s)} to {seconds(interval.high_s)}"
+        yield f"{percent(interval.level, 0)} interval", "", f"{range_}; mostly {_main_causes(interval)}"
     if result.scenario:
         yield "tokens/s per GPU", f"{result.tokens_per_second_per_gpu:,.1f}", ""
         yield "MFU", percent(result.mfu), f"full attention scores{_published_mfu(result)}"
@@ -75,6 +78,12 @@ def headline(result: Result) -> Iterator[Line]:
         )
         price = "" if ahead.price is None else f"price {large(ahead.price)}"
         yield "GPU-hours", large(ahead.gpu_hours), price
+
+
+def _main_causes(interval: Interval) -> str:
+    """The two largest causes of an interval, each with what it alone would make of it."""
+    largest = sorted(interval.parts, key=lambda part: -part.share * part.sigma)[:2]
+    return ", ".join(f"{part.name} (±{percent(1.645 * part.share * part.sigma)})" for part in largest)
 
 
 def class_line(result: Result) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ...hardware.calibrated.overlay import calibrated_profile, is_file
 from ...hardware.fabric import PUBLISHED_KINDS, default_fabric, module_of
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
@@ -135,6 +136,8 @@ class _Builder:
         parallelism = self._part(Parallelism, "parallelism", layout)
         training = self._part(Training, "training", self._with_counts_file(plain.get("training")))
         published = self._part(Published, "published", plain.get("published"))
+        if isinstance(plain.get("calibration"), list):
+            plain["calibration"] = self._calibration(plain["calibration"], cluster)
         heading = self._heading(plain, name, parallelism)
         over_weeks: dict[str, Any] = {
             block: self._part(part, block, plain.get(block)) for block, part in _FAULT_BLOCKS.items()
@@ -245,6 +248,19 @@ class _Builder:
         """A file that is named relative to the one that names it."""
         named_in = Path(nearest(self.tree, (key,)).mark.file)
         return str(named_in.parent / path) if named_in.is_file() else path
+
+    def _calibration(self, entries: list[Any], cluster: ClusterSpec | None) -> list[Any]:
+        """The entries with files found from the folder of the document; what is wrong in them is reported."""
+        found = []
+        for place, entry in enumerate(entries):
+            file = isinstance(entry, str) and is_file(entry)
+            found.append(self._beside("calibration", entry) if file else entry)
+            if isinstance(entry, str) and cluster and cluster.gpu in gpu_names():
+                try:
+                    calibrated_profile(cluster.gpu, found[-1:])
+                except (ValueError, OSError) as error:
+                    self._add(("calibration", place), str(error))
+        return found
 
     def _part(self, part: type[Part], block: str, fields: Any) -> Part | None:
         """The block, its errors reported. What no check reads does not keep it from being checked further."""

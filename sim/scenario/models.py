@@ -269,7 +269,11 @@ class Scenario(_Part):
     schedule: ScheduleChoice
     schedule_options: ScheduleOptions = ScheduleOptions()
     software: Software
-    calibration: tuple[Text, ...] = ()
+    calibration: tuple[Text, ...] = Field(
+        default=(),
+        description="shipped profiles by name, and profile files; a later one overrides an earlier one",
+        examples=[["h100-sxm", "my.profile.yaml"]],
+    )
     step_time: SecondsAboveZero | None = Field(
         default=None, description="stepsim faults: take this step time in place of the predicted one"
     )

@@ -10,15 +10,16 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...hardware.profile import load_profile
+from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
 from ...schedules.orders.schedule import holders, stage_to_rank
-from ..network.collectives import Seat, collective_transfer, message_transfer
+from ..network.collectives import Seat
 from ..network.token_exchange import Router, token_exchange
 from ..network.transfer import Transfer
 from ..program.program import Program, Programs
 from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
+from .communication import Communication
 from .groups import Groups, build_groups
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads
@@ -54,11 +55,11 @@ class Lowered:
 
 
 def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None) -> Lowered:
-    """Programs of every class of ranks, with the shipped profile of the GPU unless one is given.
+    """Programs of every class of ranks, by the profile that the scenario names unless one is given.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    plan = make_plan(scenario, cluster, profile or load_profile(cluster.gpu.name))
+    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
     loads = distinct_loads(scenario)
     written = [ops for load in loads for ops in write_step(plan.of_load(load))]
     programs = Programs(
@@ -80,11 +81,18 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     shard, stages = shard_of(scenario), build_stages(scenario)
     groups = build_groups(scenario, cluster, two_way=two_way)
     kernels: dict[Kernel, float] = {}
-    costs = _costs(scenario, cluster, profile, groups, kernels)
+    communication = Communication(
+        cluster=cluster,
+        curves=profile.collectives,
+        measured=scenario.cluster.measured_network,
+        tuning=scenario.software.nccl,
+    )
+    costs = _costs(scenario, cluster, profile, groups, kernels, communication)
     blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
     if schedule.weighs:
         sizes = activation_bytes(shard, scenario.software)
-        shape = weighed_shape(shape, stages, blocks, sizes, _message_s(scenario, cluster, shard, groups))
+        message_s = _message_s(scenario, communication, shard, groups)
+        shape = weighed_shape(shape, stages, blocks, sizes, message_s)
     orders = schedule.orders(shape)
     if scenario.software.moe_a2a_overlap and scenario.parallelism.ep > 1 and not overlaps(orders):
         orders = paired(orders)
@@ -107,20 +115,26 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         blocks=blocks,
         costs=costs,
         kernels=kernels,
+        communication=communication,
     )
 
 
-def _message_s(scenario: Scenario, cluster: Cluster, shard: Shard, groups: Groups) -> float:
+def _message_s(scenario: Scenario, communication: Communication, shard: Shard, groups: Groups) -> float:
     """A message between neighbouring pipeline ranks, the median of them."""
     size = boundary_bytes(shard, scenario.software)
-    transfers = (message_transfer(size, reach, cluster) for reach in groups.reach)
+    transfers = (communication.message(size, reach) for reach in groups.reach)
     return statistics.median(transfer.solo_s for transfer in transfers)
 
 
 def _costs(
-    scenario: Scenario, cluster: Cluster, profile: GpuProfile, groups: Groups, kernels: dict[Kernel, float]
+    scenario: Scenario,
+    cluster: Cluster,
+    profile: GpuProfile,
+    groups: Groups,
+    kernels: dict[Kernel, float],
+    communication: Communication,
 ) -> Costs:
-    software, measured = scenario.software, scenario.cluster.measured_network
+    software = scenario.software
 
     def seconds(kernel: Kernel) -> float:
         if kernel not in kernels:
@@ -130,7 +144,7 @@ def _costs(
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
             return token_exchange(size * busiest, router, groups.ep, cluster, software.moe_dispatcher)
-        return collective_transfer(kind, size, groups.along(axis), cluster, measured, software.nccl)
+        return communication.collective(kind, size, groups.along(axis))
 
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own

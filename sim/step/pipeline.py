@@ -20,7 +20,6 @@ from ...schedules.messages.point_to_point import (
     point_to_point,
 )
 from ...schedules.orders.action import Action, Kind, Overlap, Step, actions_of, parts
-from ..network.collectives import collective_transfer, message_transfer
 from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import Block, Collective, Op, Segment
@@ -259,7 +258,7 @@ class _StepWriter:
             plan = self.plan
             count, size = plan.scenario.software.p2p_messages, self._message_bytes(action)
             distance = plan.groups.reach_of(self.index, part.peer, plan.cluster)
-            transfer = message_transfer(size, distance, plan.cluster, messages=count)
+            transfer = plan.communication.message(size, distance, messages=count)
             self.transfers[key] = self.shared.transfers.setdefault(transfer, transfer)
         return self.transfers[key]
 
@@ -359,9 +358,7 @@ class _StepWriter:
     def _update(self, share: OptimizerShare) -> None:
         """The optimizer."""
         plan = self.plan
-        norm = collective_transfer(
-            "all_reduce", 8.0, plan.groups.world, plan.cluster, tuning=plan.scenario.software.nccl
-        )
+        norm = plan.communication.collective("all_reduce", 8.0, plan.groups.world, scaled=False)
         write_optimizer(
             self.script,
             share,
@@ -376,7 +373,8 @@ class _StepWriter:
     def _share(self, held: float, updated: float) -> OptimizerShare:
         """What this rank updates, and what of it and of the ``held`` parameters it casts and clears."""
         stages = self.plan.held_stages(self.index)
-        body = sum(self.plan.parameters[s].body for s in stages) / self.plan.held_parameters(self.index)
+        # nanotron's rule may leave a stage with nothing but the loss
+        body = sum(self.plan.parameters[s].body for s in stages) / (held or 1.0)
         if self.sharding is None:
             return OptimizerShare(held=held, body=body, updated=updated, cast=updated, cleared=held)
         cast = 0.0 if self.sharding.rule.master_only else updated
@@ -390,9 +388,7 @@ class _StepWriter:
         if not (model.tied_embeddings or model.mtp_layers) or plan.ends_meet or self.index not in ends:
             return
         size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
-        transfer = collective_transfer(
-            "all_reduce", size, plan.groups.embedding, plan.cluster, tuning=plan.scenario.software.nccl
-        )
+        transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
         work = Collective("all_reduce", "embedding", transfer)
         self.script.wait(
             self.script.beside(

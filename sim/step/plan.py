@@ -9,6 +9,7 @@ from ...schedules.orders.action import actions_of
 from ...schedules.orders.schedule import stage_to_rank
 from ..program.program import Ending
 from .actions import Blocks
+from .communication import Communication
 from .groups import Groups
 from .layers.shard import Shard
 from .layers.stages import Stage
@@ -31,7 +32,7 @@ class Plan:
     """One step of one scenario: ``stages`` and ``parameters`` by virtual stage, ``orders`` by pipeline rank.
 
     ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the seconds of
-    the distinct kernels of the blocks that have been built.
+    the distinct kernels of the blocks that have been built; ``communication`` knows what was asked of it.
     """
 
     schedule: Schedule
@@ -49,6 +50,7 @@ class Plan:
     blocks: Blocks
     costs: Costs
     kernels: Mapping[Kernel, float]
+    communication: Communication
 
     def of_load(self, load: float) -> Plan:
         """The plan of ranks whose experts get ``load`` times the mean."""

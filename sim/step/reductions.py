@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...hardware.host_memory import host_memory_of
-from ..network.collectives import collective_transfer
 from ..network.transfer import Transfer
 from .sharding.traffic import SHARDS
 from .updates.gradients import Gradients
@@ -19,17 +18,16 @@ if TYPE_CHECKING:
 def gradients_of(plan: Plan, index: int) -> Gradients:
     """The reductions of pipeline rank ``index``: over a group that shards, and over its replicas."""
     software, groups = plan.scenario.software, plan.groups
-    cluster, measured = plan.cluster, plan.scenario.cluster.measured_network
     sharded = plan.scenario.parallelism.zero >= 1 and groups.shards.ranks > 1
     hybrid = sharded and groups.replicas.ranks > 1
     group = groups.shards if hybrid else groups.dp
 
     def over_replicas(size: float) -> Transfer:
-        return collective_transfer("all_reduce", size, groups.replicas, cluster, measured, software.nccl)
+        return plan.communication.collective("all_reduce", size, groups.replicas)
 
     return Gradients(
         communicator=SHARDS if hybrid else plan.dp_communicator(index),
-        transfer=lambda kind, size: collective_transfer(kind, size, group, cluster, measured, software.nccl),
+        transfer=lambda kind, size: plan.communication.collective(kind, size, group),
         element_bytes=plan.shard.grad_bytes,
         wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
         bucket_elements=max(software.bucket_elements, software.bucket_elements_per_replica * groups.dp.ranks),
@@ -44,12 +42,10 @@ def gradients_of(plan: Plan, index: int) -> Gradients:
 def expert_gradients_of(plan: Plan, index: int) -> Gradients:
     """The reductions of experts: over the ranks that hold the same ones."""
     shared, group = gradients_of(plan, index), plan.groups.edp
-    cluster, measured = plan.cluster, plan.scenario.cluster.measured_network
-    nccl = plan.scenario.software.nccl
     return replace(
         shared,
         communicator=plan.edp_communicator(index),
-        transfer=lambda kind, size: collective_transfer(kind, size, group, cluster, measured, nccl),
+        transfer=lambda kind, size: plan.communication.collective(kind, size, group),
         over_replicas=None,
         reductions=[],
     )

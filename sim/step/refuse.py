@@ -37,11 +37,6 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     if par.fsdp_shard_size is not None and (model.moe or scenario.schedule == "dualpipe"):
         where = "of experts" if model.moe else "under dualpipe"
         raise NotSupported("parallelism.fsdp_shard_size", f"sharding over some ranks {where} is not modelled")
-    if scenario.calibration:
-        raise NotSupported(
-            "calibration",
-            "profiles of your own are not read yet; leave it out (each GPU has a shipped one)",
-        )
     gpu = get_gpu(scenario.cluster.gpu)
     recipe = recipe_of(scenario, gpu.architecture)
     if recipe and recipe.gemm_dtype not in gpu.peak_flops:

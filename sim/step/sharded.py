@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, Kind
-from ..network.collectives import collective_transfer
 from .actions import Owned, action_blocks, block_owners, owned
 from .layers.kinds import LayerRun
 from .layers.recompute import FULL
@@ -165,30 +164,23 @@ def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:
     if rule is None or plan.groups.dp.ranks == 1:
         return None
     software, shard, groups = plan.scenario.software, plan.shard, plan.groups
-    measured = plan.scenario.cluster.measured_network
     whole = groups.replicas.ranks == 1
     traffic = Traffic(
         rule=rule,
         shards=Group(
             communicator="dp" if whole else SHARDS,
             ranks=groups.shards.ranks,
-            transfer=lambda kind, size: collective_transfer(
-                kind, size, groups.shards, plan.cluster, measured, software.nccl
-            ),
+            transfer=lambda kind, size: plan.communication.collective(kind, size, groups.shards),
         ),
         replicas=Group(
             communicator=REPLICAS,
             ranks=groups.replicas.ranks,
-            transfer=lambda kind, size: collective_transfer(
-                kind, size, groups.replicas, plan.cluster, measured, software.nccl
-            ),
+            transfer=lambda kind, size: plan.communication.collective(kind, size, groups.replicas),
         ),
         experts=Group(
             communicator="edp",
             ranks=groups.edp.ranks,
-            transfer=lambda kind, size: collective_transfer(
-                kind, size, groups.edp, plan.cluster, measured, software.nccl
-            ),
+            transfer=lambda kind, size: plan.communication.collective(kind, size, groups.edp),
         ),
         gather_bytes=software.gather_bytes or shard.element_bytes,
         reduce_bytes=software.reduce_grad_bytes or shard.grad_bytes,

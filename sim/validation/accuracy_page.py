@@ -17,6 +17,7 @@ from .grids import (
     source_grid,
     worst_grid,
 )
+from .intervals import interval_grid, intervals_by_group
 from .run import Report
 from .summary import ACCEPTANCE_SOURCES, TRUSTS, summarize
 
@@ -48,6 +49,7 @@ def accuracy_markdown(report: Report, notes: Path = NOTES) -> str:
     parts += [section(source_grid(summary, trust)) for trust in TRUSTS[:2]]
     parts += [
         section(regime_grid(summary, "high")),
+        section(interval_grid(intervals_by_group(report.rows))),
         section(outcome_grid(summary)),
         section(worst_grid(report)),
         section(refused_grid(summary)),

@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from .intervals import intervals_by_group
 from .run import Report, Row
 from .summary import Figures, Summary, summarize
 
 
 def report_document(report: Report) -> dict[str, Any]:
     """Every row in order, and the summary. Times in seconds, memory in bytes, errors relative."""
-    return {"cases": [_row(row) for row in report.rows], "summary": _summary(summarize(report))}
+    intervals = {name: asdict(one) for name, one in intervals_by_group(report.rows).items()}
+    return {
+        "cases": [_row(row) for row in report.rows],
+        "summary": _summary(summarize(report)) | {"intervals": intervals},
+    }
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -31,6 +36,7 @@ def _row(row: Row) -> dict[str, Any]:
         "measured_outcome": case.measured.outcome,
         "predicted_outcome": prediction.outcome,
         "refused": prediction.refused,
+        "predicted_interval_s": None if prediction.interval_s is None else list(prediction.interval_s),
     }
 
 

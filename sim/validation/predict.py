@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..scenario.errors import ScenarioError
 from .case import Case, MemoryKind, Outcome
 from .preset import reports_first_rank
+from .steady import steady
 from .to_scenario import to_scenario
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ BEYOND: Mapping[MemoryKind | None, tuple[str, ...]] = {
 class Prediction:
     """A step time and a memory with their outcome; or all None, and ``refused`` says why.
 
-    ``internal`` marks a refusal that is the simulator's own mistake.
+    ``interval_s`` is the 90 % interval of the step time. ``internal`` marks a refusal that is the
+    simulator's own mistake.
     """
 
     step_time_s: float | None = None
+    interval_s: tuple[float, float] | None = None
     memory_bytes: float | None = None
     outcome: Outcome | None = None
     refused: str | None = None
@@ -48,7 +51,14 @@ def predict(case: Case) -> Prediction:
     try:
         from ..simulate import simulate
 
-        return _prediction(case, simulate(to_scenario(case)))
+        scenario = to_scenario(case)
+        short = steady(scenario)
+        if short is None:
+            result = simulate(scenario)
+            return _prediction(case, result, result.step_time_s)
+        result = simulate(short.longer)
+        seconds = short.seconds(simulate(short.shorter).step_time_s, result.step_time_s)
+        return _prediction(case, result, seconds)
     except ValueError as refusal:
         return Prediction(refused=_one_line(refusal))
     except Exception as mistake:  # one broken case must not take the others with it; it is counted apart
@@ -65,10 +75,13 @@ def memory_as_measured(stages: Iterable[StageMemory], kind: MemoryKind | None, f
     )
 
 
-def _prediction(case: Case, result: Result) -> Prediction:
+def _prediction(case: Case, result: Result, step_time_s: float) -> Prediction:
+    """Of a step of ``step_time_s``, of which ``result`` shows all or the beginning of the steady state."""
+    longer, interval = step_time_s / result.step_time_s, result.interval
     first_rank = case.measured.memory_bytes is not None and reports_first_rank(case.software)
     return Prediction(
-        step_time_s=result.step_time_s,
+        step_time_s=step_time_s,
+        interval_s=(interval.low_s * longer, interval.high_s * longer) if interval else None,
         memory_bytes=memory_as_measured(result.memory, case.measured.memory_kind, first_rank),
         outcome="ok" if result.fits else "oom",
     )

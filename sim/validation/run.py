@@ -7,7 +7,7 @@ say together in summary.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .case import Case, read_cases
@@ -58,13 +58,28 @@ def validate(
         OSError: a file that cannot be read.
     """
     sources = [(Path(path).stem, case) for path in paths for case in read_cases(path)]
-    rows = []
-    predictions = _predictions([case for _, case in sources], jobs)
-    for done, ((source, case), prediction) in enumerate(zip(sources, predictions, strict=True), start=1):
-        rows.append(Row(source=source, regime=regime_of(case), case=case, prediction=prediction))
+    alike: dict[str, list[int]] = {}
+    for number, (_, case) in enumerate(sources):
+        alike.setdefault(configuration(case), []).append(number)
+    found: dict[int, Prediction] = {}
+    predictions = _predictions([sources[numbers[0]][1] for numbers in alike.values()], jobs)
+    for numbers, prediction in zip(alike.values(), predictions, strict=True):
+        found |= dict.fromkeys(numbers, prediction)
         if progress:
-            progress(done, len(sources))
+            progress(len(found), len(sources))
+    rows = (
+        Row(source=source, regime=regime_of(case), case=case, prediction=found[number])
+        for number, (source, case) in enumerate(sources)
+    )
     return Report(rows=tuple(rows))
+
+
+def configuration(case: Case) -> str:
+    """What a prediction depends on, as text: cases of several releases often are of one configuration."""
+    asked = case.measured.memory_kind, case.measured.memory_bytes is None
+    told = asdict(case)
+    blocks = [told[name] for name in ("hardware", "model", "layout", "software", "measured_network")]
+    return repr((asked, blocks))
 
 
 def _predictions(cases: Sequence[Case], jobs: int) -> Iterator[Prediction]:

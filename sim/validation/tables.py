@@ -14,6 +14,7 @@ from .grids import (
     source_grid,
     worst_grid,
 )
+from .intervals import interval_grid, intervals_by_group
 from .run import Report
 from .summary import summarize
 
@@ -29,6 +30,7 @@ def print_report(report: Report, console: Console) -> None:
         source_grid(summary, "high"),
         source_grid(summary, "medium"),
         regime_grid(summary, "high"),
+        interval_grid(intervals_by_group(report.rows)),
         outcome_grid(summary),
         worst_grid(report),
         refused_grid(summary),

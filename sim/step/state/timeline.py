@@ -64,19 +64,20 @@ def peak_held(
 ) -> Peak:
     """Walk one rank's actions in time. ``buffers`` by the stages that the rank holds."""
     held, peak = Held(), Peak()
+    known = {s: _sizes_of(stages[s], sizes, own) for s, own in buffers.items()}
     left = Counter(span.stage for span in actions if span.kind in "BI")
     begun: set[tuple[int, str]] = set()
-    for at_s, ends, span in sorted(_moments(actions), key=lambda m: (m[0], not m[1])):
-        stage, own = stages[span.stage], buffers[span.stage]
+    for at_s, ends, span in sorted(_moments(actions, buffers), key=lambda m: (m[0], not m[1])):
+        one = known[span.stage]
         if ends:
-            _release(held, span, stage, sizes, own)
+            _release(held, span, one)
             if span.kind in "BI":
                 left[span.stage] -= 1
-                held.gathered -= 0.0 if left[span.stage] else own.gathered
+                held.gathered -= 0.0 if left[span.stage] else one.own.gathered
         else:
             first = (span.stage, "F" if span.kind == "F" else "B") not in begun
             begun.add((span.stage, "F" if span.kind == "F" else "B"))
-            _keep(held, span, stage, sizes, own, first=first)
+            _keep(held, span, one, first=first)
         peak.timeline.append((at_s, (held.activations, held.logits, held.gradients, held.gathered)))
         if held.total > peak.held.total * (1 + 1e-12):
             peak.held, peak.at_s = replace(held), at_s
@@ -84,39 +85,62 @@ def peak_held(
     return peak
 
 
-def _moments(actions: Sequence[ActionSpan]) -> Iterator[tuple[float, bool, ActionSpan]]:
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Bytes of a stage: what a microbatch keeps, works with, has at the loss, and keeps of it for later."""
+
+    kept: float
+    working: float
+    logits: float
+    operands: float
+    own: Buffers
+
+
+def _sizes_of(stage: Stage, sizes: ActivationBytes, own: Buffers) -> _Sizes:
+    return _Sizes(
+        kept=sizes.kept_by_forward(stage),
+        working=sizes.working(stage),
+        logits=stage.losses * sizes.logits,
+        operands=sizes.kept_by_input_grad(stage),
+        own=own,
+    )
+
+
+def _moments(
+    actions: Sequence[ActionSpan], buffers: Mapping[int, Buffers]
+) -> Iterator[tuple[float, bool, ActionSpan]]:
     """When something changes, and whether an action ends: what it frees is free for what starts then."""
     for span in actions:
         if span.kind != "W":
             yield span.start_s, False, span
-        yield span.end_s, True, span
+        if span.kind != "F" or buffers[span.stage].forward:
+            yield span.end_s, True, span
 
 
-def _keep(
-    held: Held, span: ActionSpan, stage: Stage, sizes: ActivationBytes, own: Buffers, *, first: bool
-) -> None:
+def _keep(held: Held, span: ActionSpan, one: _Sizes, *, first: bool) -> None:
     """What an action takes as it starts; ``first`` forward of its stage, or first backward."""
+    own = one.own
     if span.kind == "F":
-        held.activations += sizes.kept_by_forward(stage)
-        held.logits += stage.losses * sizes.logits
+        held.activations += one.kept
+        held.logits += one.logits
         held.gathered += own.forward + (own.gathered if first else 0.0)
         return
-    held.activations += sizes.working(stage)
+    held.activations += one.working
     held.gathered += own.backward
     held.gradients += own.reducing + (own.gradients if first else 0.0)
 
 
-def _release(held: Held, span: ActionSpan, stage: Stage, sizes: ActivationBytes, own: Buffers) -> None:
+def _release(held: Held, span: ActionSpan, one: _Sizes) -> None:
     """What an action lets go as it ends."""
     if span.kind == "F":
-        held.gathered -= own.forward
+        held.gathered -= one.own.forward
         return
     if span.kind == "W":
-        held.activations -= sizes.kept_by_input_grad(stage)
+        held.activations -= one.operands
         return
-    held.activations -= sizes.kept_by_forward(stage) + sizes.working(stage)
-    held.logits -= stage.losses * sizes.logits
-    held.gathered -= own.backward
-    held.gradients -= own.reducing
+    held.activations -= one.kept + one.working
+    held.logits -= one.logits
+    held.gathered -= one.own.backward
+    held.gradients -= one.own.reducing
     if span.kind == "I":
-        held.activations += sizes.kept_by_input_grad(stage)
+        held.activations += one.operands

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..case import Case, read_cases
+from ..steady import steady
 from ..to_scenario import to_scenario
 
 if TYPE_CHECKING:
@@ -56,19 +57,28 @@ Times = Callable[[Sequence[tuple[TimedRow, Trial]]], list[float]]
 def timed_rows(paths: Iterable[str | Path]) -> tuple[tuple[TimedRow, ...], int]:
     """Rows of high trust with a step time that the simulator can express, and the number of those it cannot.
 
+    Where a GPU has none of high trust, those of medium trust stand in.
+
     Raises:
         ValueError: a file that is not a file of cases; the message names file, case and field.
         OSError: a file that cannot be read.
     """
     rows, refused = [], 0
-    for path in map(Path, paths):
-        for case in read_cases(path):
-            if case.trust != "high" or case.measured.step_time_s is None:
-                continue
-            try:
-                rows.append(_timed_row(path.stem, case))
-            except ValueError:
-                refused += 1  # `stepsim validate` lists the reasons
+    timed = [
+        (path.stem, case)
+        for path in map(Path, paths)
+        for case in read_cases(path)
+        if case.measured.step_time_s is not None
+    ]
+    surest = {case.hardware.gpu: "medium" for _, case in timed}
+    surest |= {case.hardware.gpu: "high" for _, case in timed if case.trust == "high"}
+    for source, case in timed:
+        if case.trust != surest[case.hardware.gpu]:
+            continue
+        try:
+            rows.append(_timed_row(source, case))
+        except ValueError:
+            refused += 1  # `stepsim validate` lists the reasons
     return tuple(rows), refused
 
 
@@ -84,7 +94,14 @@ def step_time_s(scenario: Scenario, trial: Trial) -> float:
         update={"host_s_per_kernel": trial.host_s_per_kernel, "step_fixed_s": 0.0}
     )
     tried = scenario.model_copy(update={"software": software})
-    return replay(lower(tried, cluster, profile=profile).programs).makespan_s
+
+    def makespan_s(one: Scenario) -> float:
+        return replay(lower(one, cluster, profile=profile).programs).makespan_s
+
+    short = steady(tried)
+    if short is None:
+        return makespan_s(tried)
+    return short.seconds(makespan_s(short.shorter), makespan_s(short.longer))
 
 
 class StepTimes:

@@ -1,0 +1,88 @@
+"""Any file of measurements, by what it is: a table, a profiler's trace, a log of nccl-tests.
+
+Knows which reader a file is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...hardware.gpus import get_gpu
+from ..measurements import read_points
+from ..nccl_log import read_log
+from ..nccl_system import system_of, tuned
+from .measured import Measured, MeasuredCollective, domains_of
+from .tables import read_table
+
+
+def read_measured(
+    paths: Sequence[Path], gpu: str | None = None, interconnect: str | None = None
+) -> tuple[Measured, ...]:
+    """The content of every file; ``gpu`` and ``interconnect`` are of those that do not say.
+
+    Raises ValueError naming the file and what is wrong in it.
+    """
+    if gpu is not None and gpu != "cpu":
+        get_gpu(gpu)
+    return tuple(_read(path, gpu, interconnect) for path in paths)
+
+
+def _read(path: Path, gpu: str | None, interconnect: str | None) -> Measured:
+    name = path.name.lower()
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r}")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path}: is empty")
+    if name.endswith(".csv"):
+        return read_table(path, gpu)
+    if name.endswith((".json", ".json.gz")):
+        from .kineto import read_trace
+
+        return read_trace(path, gpu)
+    if name.endswith((".yaml", ".yml")):
+        return _points(path, gpu)
+    if name.endswith((".sqlite", ".db")):
+        from .nsys import read_nsys
+
+        return read_nsys(path, gpu)
+    return _log(path, gpu, interconnect)
+
+
+def _points(path: Path, gpu: str | None) -> Measured:
+    """A file of kernel points (kind: kernels), those of ``gpu`` alone where it is stated."""
+    points, skipped = read_points([path])
+    found = sorted({point.gpu for point in points})
+    if gpu is None and len(found) > 1:
+        raise ValueError(f"{path}: holds points of {', '.join(found)}; choose one with --gpu")
+    name = gpu or next(iter(found), None)
+    own = tuple(point for point in points if point.gpu == name and not point.best_of_search)
+    if name is None or not own:
+        raise ValueError(f"{path}: has no point of {name or 'a kernel that can be priced'}")
+    passed = {reason: list(skipped.values()).count(reason) for reason in set(skipped.values())}
+    return Measured(file=str(path), gpu=name, kernels=own, passed_over=passed)
+
+
+def _log(path: Path, gpu: str | None, interconnect: str | None) -> Measured:
+    log = read_log(path)
+    if tuned(log):
+        raise ValueError(
+            f"{path}: ran with settings that it does not state, so that no fit may learn from it"
+        )
+    system = system_of(log, gpu, interconnect)
+    apart = system.nodes_per_rack  # NVLink joins that many hosts, whatever the rack
+    domains = log.nodes // apart if apart else domains_of(system.gpu, log.ranks, log.nodes)
+    points = [
+        MeasuredCollective(
+            kind=log.kind, ranks=log.ranks, domains=domains, bytes=float(row.bytes), seconds=row.seconds
+        )
+        for row in log.rows
+    ]
+    facts = {"nccl": log.nccl or "", "device": log.gpu or ""}
+    return Measured(
+        file=str(path),
+        gpu=system.gpu,
+        collectives=tuple(points),
+        passed_over={"rows of no bytes": log.skipped} if log.skipped else {},
+        facts={name: value for name, value in facts.items() if value},
+    )

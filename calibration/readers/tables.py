@@ -1,0 +1,210 @@
+"""Measured kernels and collectives from CSV: ours, and anyone's with the same columns.
+
+A table of kernels needs ``family`` (gemm, attention, memory; others are passed over), ``gpu``,
+``dtype``, ``seconds``; a GEMM ``m n k``, attention ``seq_q heads head_dim direction``, a memory-bound
+kernel ``hbm_bytes``. A table of collectives needs ``kind ranks hosts bytes seconds gpu``. All other
+columns may be left out: batch 1, kv_heads as heads, seq_kv as seq_q, causal 0, out_bytes 2.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...hardware.calibrated.models import CPU, KINDS
+from ...hardware.catalogue import unknown_name
+from ...hardware.gpus import gpu_names
+from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel, MemoryBound
+from ..measurements import Measurement
+from .measured import Measured, MeasuredCollective, domains_of
+
+_KERNELS = ("family", "gpu", "dtype", "seconds")
+_COLLECTIVES = ("kind", "ranks", "hosts", "bytes", "seconds", "gpu")
+_FACTS = ("device", "driver", "cuda", "torch", "nccl", "backend", "stepsim", "date", "command")
+_STREAMS = ("copy", "triad")
+
+Line = Mapping[str, str]
+
+
+def read_table(path: Path, gpu: str | None = None) -> Measured:
+    """The measurements of a CSV file; ``gpu`` is that of lines that name none.
+
+    Raises ValueError naming file, line and column: for an empty file, missing columns, what is no
+    number where one belongs, an unknown name, lines of several GPUs.
+    """
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        columns = tuple(reader.fieldnames or ())
+        if not columns:
+            raise ValueError(f"{path}: is empty; a table of measurements begins with its column names")
+        lines = [(reader.line_num, line) for line in reader]
+    collectives = "kind" in columns and "ranks" in columns
+    missing = [name for name in (_COLLECTIVES if collectives else _KERNELS) if name not in columns]
+    if missing:
+        what = "collectives" if collectives else "kernels"
+        raise ValueError(f"{path}: a table of measured {what} lacks the columns {', '.join(missing)}")
+    if not lines:
+        raise ValueError(f"{path}: has column names but no measurements")
+    name = _gpu(path, lines, gpu)
+    if collectives:
+        return Measured(
+            file=str(path),
+            gpu=name,
+            collectives=tuple(_collective(path, *line, name) for line in lines),
+            facts=_facts(lines[0][1]),
+        )
+    passed: Counter[str] = Counter()
+    kernels = [_kernel_point(path, number, line, name, passed) for number, line in lines]
+    return Measured(
+        file=str(path),
+        gpu=name,
+        kernels=tuple(one for one in kernels if one is not None),
+        passed_over=dict(passed),
+        facts=_facts(lines[0][1]),
+    )
+
+
+def _facts(line: Line) -> dict[str, str]:
+    return {name: line[name] for name in _FACTS if line.get(name)}
+
+
+def _gpu(path: Path, lines: Sequence[tuple[int, Line]], stated: str | None) -> str:
+    """The one GPU of all lines: ``stated`` where they name none, else theirs, which must be the same."""
+    named: dict[str, int] = {}
+    for number, line in lines:
+        if text := (line.get("gpu") or "").strip():
+            named.setdefault(text, number)
+    known = (*gpu_names(), CPU)
+    for text, number in named.items():
+        if text not in known:
+            raise ValueError(f"{path}:{number}: gpu: {unknown_name('GPU', text, known)}")
+    if len(named) > 1:
+        (first, _), (second, number), *_ = named.items()
+        raise ValueError(f"{path}:{number}: gpu: {second} beside {first}; a table is of one GPU")
+    found = next(iter(named), None)
+    if found and stated and found != stated:
+        raise ValueError(f"{path}: is of {found}, not of {stated} as --gpu says")
+    if found or stated:
+        return found or str(stated)
+    if all(line.get("device") and line.get("cuda") == "" for _, line in lines):
+        return CPU  # the tables of this package name the device, and CUDA's version where there is a GPU
+    raise ValueError(f"{path}: names no GPU of the catalogue; give --gpu")
+
+
+def _collective(path: Path, number: int, line: Line, gpu: str) -> MeasuredCollective:
+    where = f"{path}:{number}"
+    kind = (line["kind"] or "").strip()
+    if kind not in KINDS:
+        raise ValueError(f"{where}: kind: {unknown_name('collective', kind, KINDS)}")
+    ranks, hosts = _whole(where, line, "ranks", low=2), _whole(where, line, "hosts")
+    if ranks % hosts:
+        raise ValueError(f"{where}: hosts: {ranks} ranks do not divide over {hosts} hosts equally")
+    if line.get("correct") == "0":
+        raise ValueError(f"{where}: correct: the result of this collective was wrong; measure it again")
+    return MeasuredCollective(
+        kind=kind,
+        ranks=ranks,
+        domains=hosts if gpu == CPU else domains_of(gpu, ranks, hosts),
+        bytes=float(_whole(where, line, "bytes")),
+        seconds=_seconds(where, line),
+    )
+
+
+def _kernel_point(path: Path, number: int, line: Line, gpu: str, passed: Counter[str]) -> Measurement | None:
+    where, family = f"{path}:{number}", (line["family"] or "").strip()
+    if family not in ("gemm", "attention", "memory"):
+        passed[f"{family or 'no family'}: no curve is fitted on it"] += 1
+        return None
+    seconds = _seconds(where, line)
+    if gpu == CPU:
+        passed["kernels of a CPU: there is no cost model of one"] += 1
+        return None
+    kernel = _kernel(where, line, family)
+    operation = (line.get("operation") or family) if family == "memory" else family
+    return Measurement(
+        id=line.get("id") or f"{path.name}:{number}",
+        gpu=gpu,
+        source=path.name,
+        kernels=(kernel,),
+        seconds=seconds,
+        operation="stream" if operation in _STREAMS else operation,
+        family=line.get("shapes") or shape_family(kernel),
+    )
+
+
+def _kernel(where: str, line: Line, family: str) -> Kernel:
+    dtype = (line["dtype"] or "").strip()
+    if dtype not in ELEMENT_BYTES:
+        raise ValueError(f"{where}: dtype: {unknown_name('data type', dtype, ELEMENT_BYTES)}")
+    batch = _whole(where, line, "batch", default=1)
+    if family == "gemm":
+        return Gemm(
+            m=_whole(where, line, "m"),
+            n=_whole(where, line, "n"),
+            k=_whole(where, line, "k"),
+            dtype=dtype,
+            batch=batch,
+            out_bytes=_whole(where, line, "out_bytes", default=2),
+            accumulate=line.get("accumulate") in ("1", "true", "True"),
+        )
+    if family == "memory":
+        return MemoryBound(
+            hbm_bytes=float(_whole(where, line, "hbm_bytes")),
+            launches=_whole(where, line, "launches", default=1),
+        )
+    direction = line.get("direction") or "forward"
+    if direction not in ("forward", "backward"):
+        raise ValueError(f"{where}: direction: {direction!r}; known: forward, backward")
+    heads, length = _whole(where, line, "heads"), _whole(where, line, "seq_q")
+    implementation = line.get("implementation") or "fa2"
+    return Attention(
+        batch=batch,
+        seq_q=length,
+        seq_kv=_whole(where, line, "seq_kv", default=length),
+        heads=heads,
+        kv_heads=_whole(where, line, "kv_heads", default=heads),
+        head_dim=_whole(where, line, "head_dim"),
+        causal=line.get("causal") in ("1", "true", "True"),
+        dtype=dtype,
+        # Ours (triton) is written after FlashAttention-2, and torch's own is it.
+        implementation=next((one for one in ("fa1", "fa3", "cudnn") if one == implementation), "fa2"),
+        direction="forward" if direction == "forward" else "backward",
+    )
+
+
+def shape_family(kernel: Kernel) -> str:
+    """Shapes that are alike: one weight under any tokens, one attention of all lengths, one traffic."""
+    match kernel:
+        case Gemm():
+            return f"gemm {tuple(sorted((kernel.n, kernel.k)))}"
+        case Attention():
+            return f"attention {kernel.heads} {kernel.kv_heads} {kernel.head_dim} {kernel.causal}"
+        case MemoryBound():
+            return f"memory {math.log2(max(kernel.hbm_bytes, 1.0)):.0f}"
+
+
+def _seconds(where: str, line: Line) -> float:
+    text = line["seconds"]
+    try:
+        seconds = float(text)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"{where}: seconds: {text!r} is no duration")
+    return seconds
+
+
+def _whole(where: str, line: Line, name: str, *, low: int = 1, default: int | None = None) -> int:
+    text = line.get(name)
+    if text in (None, "") and default is not None:
+        return default
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not (value >= low and value == value // 1):
+        raise ValueError(f"{where}: {name}: {text!r} is no whole number of at least {low}")
+    return int(value)

@@ -1,0 +1,172 @@
+"""``stepsim calibrate fit``: a profile of one's own from measurements of any kind."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .output import clear_status, console, echo_json, output_file, status_line, wrote
+from .views import JsonOption
+
+if TYPE_CHECKING:
+    from ..calibration.own.collectives import OwnCurve
+    from ..calibration.own.kernels import FittedKernels
+    from ..calibration.readers.measured import Measured
+    from ..sim.validation.grids import Grid
+
+
+def fit(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Tables (.csv), torch traces (.json, .json.gz), Nsight Systems (.sqlite), nccl-tests logs.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.yaml", help="The profile to write.")] = Path(
+        "my.profile.yaml"
+    ),
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="GPU of files that name none.")
+    ] = None,
+    interconnect: Annotated[
+        str | None, typer.Option("--interconnect", metavar="NAME", help="Network of logs that name none.")
+    ] = None,
+    replicas: Annotated[
+        int, typer.Option(min=0, help="Bootstraps for the intervals of kernel constants.")
+    ] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit a profile on measurements of one GPU, for the field calibration of a scenario.
+
+    Kernels give efficiency curves, collectives a curve for each group that was measured. What the files do
+    not show stays as shipped.
+    """
+    output_file("--out", out, (".yaml", ".yml"), files)
+
+    from ..calibration.own.collectives import fit_collectives
+    from ..calibration.own.file import profile_text
+    from ..calibration.own.kernels import fit_kernels
+    from ..calibration.readers.measured import one_gpu
+    from ..calibration.readers.read import read_measured
+    from ..hardware.calibrated.read import read_profile_file
+
+    measured = read_measured(files, gpu, interconnect)
+    name = one_gpu(measured)
+    points = [point for one in measured for point in one.kernels]
+    collectives = [point for one in measured for point in one.collectives]
+    if not points and not collectives:
+        reasons = {reason for one in measured for reason in one.passed_over}
+        raise ValueError(
+            f"nothing in these files can be fitted: {'; '.join(sorted(reasons)) or 'they are empty'}"
+        )
+    if show := status_line():
+        show(f"fitting {len(points)} kernels and {len(collectives)} collectives")
+    kernels = fit_kernels(name, points, replicas=replicas) if points else None
+    source = ", ".join(Path(one.file).name for one in measured if one.collectives)
+    curves, notes = fit_collectives(name, collectives, source)
+    clear_status()
+    if not curves and (kernels is None or not kernels.fitted):
+        raise ValueError(f"too little for a fit: {'; '.join([*notes, *(kernels.notes if kernels else ())])}")
+    out.write_text(profile_text(name, _made(measured), kernels, curves), encoding="utf-8")
+    read_profile_file(out)  # what is written can be read
+    _show(name, measured, kernels, curves, notes, as_json)
+    wrote("profile", out)
+
+
+def _made(measured: Sequence[Measured]) -> dict[str, str]:
+    """Where the profile comes from: this command, and what the files say of theirs."""
+    from .. import __version__
+
+    facts: dict[str, list[str]] = {}
+    for one in measured:
+        for name, text in one.facts.items():
+            if text not in facts.setdefault(name, []):
+                facts[name].append(text)
+    return {
+        "by": f"stepsim {__version__}: {shlex.join(['stepsim', *sys.argv[1:]])}",
+        "on": datetime.now(UTC).date().isoformat(),
+        **{name: "; ".join(texts) for name, texts in facts.items()},
+    }
+
+
+def _show(
+    gpu: str,
+    measured: Sequence[Measured],
+    kernels: FittedKernels | None,
+    curves: Sequence[OwnCurve],
+    notes: Sequence[str],
+    as_json: bool,
+) -> None:
+    from ..sim.validation.tables import print_grid
+
+    parts = [*_kernel_parts(kernels), *_collective_parts(curves)]
+    notes = [*(kernels.notes if kernels else ()), *notes]
+    passed: dict[str, int] = {}
+    for one in measured:
+        for reason, count in one.passed_over.items():
+            passed[reason] = passed.get(reason, 0) + count
+    if as_json:
+        echo_json({"gpu": gpu, "fitted": parts, "notes": notes, "passed_over": passed})
+        return
+    print_grid(_grid(gpu, parts), console())
+    for note in notes:
+        typer.echo(f"note: {note}")
+    for reason, count in passed.items():
+        typer.echo(f"passed over: {count} x {reason}")
+
+
+def _kernel_parts(kernels: FittedKernels | None) -> list[dict[str, Any]]:
+    if kernels is None:
+        return []
+    profile = kernels.profile
+    records = {f"gemm {rate.dtype}": rate.provenance for rate in profile.gemm.rates}
+    records |= {f"attention {curve.implementation}": curve.provenance for curve in profile.attention}
+    memory = {part: profile.memory.provenance for part in kernels.fitted if part.startswith("memory")}
+    return [_part(part, (records | memory)[part]) for part in kernels.fitted]
+
+
+def _collective_parts(curves: Sequence[OwnCurve]) -> list[dict[str, Any]]:
+    return [
+        _part(f"{one.curve.kind}, {one.curve.ranks} ranks, {one.curve.domains} domains", one.curve.provenance)
+        | {
+            "latency_s": one.curve.alpha_s,
+            "gamma_s": one.curve.gamma_s,
+            "bytes_per_s": one.curve.bytes_per_s,
+        }
+        for one in curves
+    ]
+
+
+def _part(name: str, record: Any) -> dict[str, Any]:
+    return {
+        "part": name,
+        "points": record.points,
+        "median_residual": record.median_residual,
+        "p90_residual": record.p90_residual,
+        "held_out_median": record.held_out_median,
+        "held_out_p90": record.held_out_p90,
+    }
+
+
+def _grid(gpu: str, parts: Sequence[dict[str, Any]]) -> Grid:
+    from ..sim.report.figures import percent
+    from ..sim.validation.grids import Grid
+
+    names = ("median_residual", "p90_residual", "held_out_median", "held_out_p90")
+    rows = tuple(
+        (
+            str(part["part"]),
+            str(part["points"]),
+            *("-" if part[name] is None else percent(part[name]) for name in names),
+        )
+        for part in parts
+    )
+    columns = ("fitted", "points", "median", "p90", "held out", "held out p90")
+    return Grid(title=f"Profile of {gpu}: residuals", columns=columns, rows=rows)

@@ -1,0 +1,116 @@
+"""``stepsim calibrate collectives`` without logs: measures collectives between the processes at hand."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .output import output_file, wrote
+
+if TYPE_CHECKING:
+    from ..calibration.measure_collectives import Groups
+
+_LARGEST = {"gloo": 64e6, "nccl": 1e9}
+_SMALLEST = 256
+_FACTOR = 4
+
+
+def measure_collectives(
+    spawned: int | None,
+    backend: str | None,
+    out: Path,
+    kinds: Sequence[str],
+    largest: str | None,
+    scenario: str | None,
+    budget: str,
+) -> None:
+    """Measure in processes of this machine (``spawned`` of them), or in those that torchrun started."""
+    from .. import __version__
+    from ..calibration import measure_collectives as bench
+    from ..hardware.catalogue import unknown_name
+    from ..hardware.quantities import parse_quantity
+
+    output_file("--out", out, (".csv",), [])
+    launched = bench.under_torchrun()
+    if launched == (spawned is not None):
+        raise ValueError(
+            "give --spawn N to measure between N processes of this machine, or run this command under "
+            "torchrun; with logs of nccl-tests as arguments, it fits the shipped constants"
+        )
+    if backend is not None and backend not in bench.BACKENDS:
+        raise ValueError(f"--backend: {unknown_name('backend', backend, bench.BACKENDS)}")
+    for kind in kinds:
+        if kind not in bench.KINDS:
+            raise ValueError(f"--kind: {unknown_name('collective', kind, bench.KINDS)}")
+    world = bench.world_size() if spawned is None else spawned
+    if world < 2:
+        raise ValueError(f"{world} process has nobody to talk to; start two or more")
+    groups = tuple(_groups(world, scenario))
+    most = parse_quantity(largest, "bytes") if largest else None
+    usual = "nccl" if _has_gpu() else "gloo"  # the last of the checks: it needs torch
+    backend = backend or usual
+    session = bench.Session(
+        kinds=tuple(kinds or bench.KINDS),
+        sizes=tuple(_sizes(most or _LARGEST[backend])),
+        groups=groups,
+        backend=backend,
+        out=out,
+        budget_s=parse_quantity(budget, "seconds"),
+        origin={
+            "stepsim": __version__,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "command": shlex.join(["stepsim", *sys.argv[1:]]),
+        },
+    )
+    if spawned is None:
+        bench.measure(session)
+    else:
+        bench.spawn(spawned, session)
+    if os.environ.get("RANK", "0") == "0":
+        wrote("measurements", out)
+
+
+def _has_gpu() -> bool:
+    """Whether torch finds a GPU. ValueError without torch, which every process here will need."""
+    try:
+        import torch
+    except ImportError:
+        raise ValueError(
+            "measuring needs torch: pip install 'stepsim[calibration]', or on a machine without a GPU "
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+        ) from None
+    return bool(torch.cuda.is_available())
+
+
+def _sizes(most: float) -> Iterator[int]:
+    """Powers of four from 256 bytes to ``most``, and ``most``."""
+    size = _SMALLEST
+    while size < most:
+        yield size
+        size *= _FACTOR
+    yield int(most)
+
+
+def _groups(world: int, scenario: str | None) -> Iterator[Groups]:
+    """All ranks; with a scenario of that many GPUs, the groups of each of its axes too."""
+    from ..calibration.measure_collectives import Groups
+
+    yield Groups(axis="world", members=(tuple(range(world)),))
+    if scenario is None:
+        return
+    from ..sim.scenario.load import load_scenario
+    from ..sim.step.axes import axis_groups
+
+    loaded = load_scenario(scenario)
+    if loaded.world_size != world:
+        raise ValueError(
+            f"{scenario} has {loaded.world_size} GPUs, but {world} processes were started; start as many"
+        )
+    for axis, members in axis_groups(loaded.parallelism).items():
+        if 1 < len(members[0]) < world:
+            yield Groups(axis=axis, members=members)

@@ -1,0 +1,114 @@
+"""``stepsim validate --kernels``: predicted kernels beside measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .output import clear_status, console, echo_json, status_line, wrote
+
+if TYPE_CHECKING:
+    from ..calibration.kernel_errors import KernelErrors, KernelRow
+    from ..calibration.measurements import Measurement
+    from ..sim.validation.grids import Grid
+
+    Summary = Mapping[str, Mapping[str, KernelErrors]]
+
+
+def validate_kernels(files: Sequence[Path], *, leave_out: bool, as_json: bool, markdown: Path | None) -> None:
+    """Print rows and summary of every point that kernels/ can price; what it cannot is named."""
+    from ..calibration.fit_kernels import all_measurements
+    from ..calibration.kernel_errors import kernel_summary, left_out_rows, shipped_rows
+    from ..calibration.measurements import read_points
+    from ..sim.validation.tables import print_grid
+
+    asked, skipped = read_points(files)
+    _check(asked)
+    if leave_out and (show := status_line()):
+        show("fitting without each family of shapes")
+    rows = left_out_rows(asked, all_measurements(files)) if leave_out else shipped_rows(asked)
+    clear_status()
+    summary = kernel_summary(rows)
+    grid = kernel_grid(summary, leave_out)
+    if markdown:
+        markdown.write_text(_page(grid, skipped), encoding="utf-8")
+    if as_json:
+        echo_json(_document(rows, summary, skipped))
+    else:
+        print_grid(grid, console())
+        if skipped:
+            console().print(f"{len(skipped)} points not priced: {', '.join(sorted(set(skipped.values())))}")
+    if markdown:
+        wrote("page", markdown)
+
+
+def kernel_grid(summary: Summary, leave_out: bool) -> Grid:
+    """Figures by GPU and kernel, as text."""
+    from ..sim.report.figures import count, percent, signed_percent
+    from ..sim.validation.grids import Grid
+
+    shown = tuple(
+        (
+            gpu,
+            kernel,
+            one.how,
+            count(one.points),
+            percent(one.median),
+            percent(one.p90),
+            signed_percent(one.signed_median),
+        )
+        for gpu, kernels in summary.items()
+        for kernel, one in kernels.items()
+    )
+    title = "Errors of kernel times" + (", each predicted without its family" if leave_out else "")
+    columns = ("GPU", "kernel", "predicted by", "points", "median", "p90", "signed")
+    return Grid(title=title, columns=columns, rows=shown, labels=3)
+
+
+def _check(points: Sequence[Measurement]) -> None:
+    """ValueError for no points, two of one id, or a GPU without a profile."""
+    from ..hardware.catalogue import unknown_name
+    from ..hardware.profile import profile_names
+
+    if not points:
+        raise ValueError("no point of the files can be priced, so that there is nothing to compare")
+    seen: set[str] = set()
+    for point in points:
+        if point.gpu not in profile_names():
+            raise ValueError(f"{point.id}: gpu: {unknown_name('profiled GPU', point.gpu, profile_names())}")
+        if point.id in seen:
+            raise ValueError(f"{point.id}: two points have this id; rename one")
+        seen.add(point.id)
+
+
+def _document(rows: Sequence[KernelRow], summary: Summary, skipped: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "rows": [
+            {
+                "id": row.id,
+                "gpu": row.gpu,
+                "kernel": row.kernel,
+                "measured_s": row.measured_s,
+                "predicted_s": row.predicted_s,
+                "error": row.error,
+                "in_range": row.in_range,
+            }
+            for row in rows
+        ],
+        "summary": {
+            gpu: {name: asdict(one) for name, one in kernels.items()} for gpu, kernels in summary.items()
+        },
+        "skipped": [{"id": id_, "reason": reason} for id_, reason in skipped.items()],
+    }
+
+
+def _page(grid: Grid, skipped: Mapping[str, str]) -> str:
+    head = "| " + " | ".join(grid.columns) + " |\n|" + "---|" * grid.labels
+    head += "--:|" * (len(grid.columns) - grid.labels)
+    rows = "\n".join("| " + " | ".join(row) + " |" for row in grid.rows)
+    note = (
+        f"\n{len(skipped)} points not priced: {', '.join(sorted(set(skipped.values())))}\n" if skipped else ""
+    )
+    return f"# {grid.title}\n\n{head}\n{rows}\n{note}"

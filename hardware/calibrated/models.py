@@ -1,0 +1,193 @@
+"""The fields of a profile file: what may stand in it, in which unit, between which bounds.
+
+Knows every field and its physics (no efficiency above 1, every time and rate with its unit). Does
+not know which GPU the profile will be used for; that is in ``overlay``.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ..quantities import Dimension, parse_quantity
+
+FORMAT = 1
+CPU = "cpu"
+"""In place of a GPU: collectives between processes without one, as gloo runs them."""
+
+KINDS = (
+    "all_reduce", "all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "broadcast", "reduce",
+    "sendrecv",
+)  # fmt: skip
+IMPLEMENTATIONS = ("fa1", "fa2", "fa3", "cudnn")
+REFERENCE_BYTES = 1e6
+"""Payload at which a file states the part of a collective's time that grows with the square root."""
+
+_RANGES: dict[str, Dimension | None] = {
+    "narrow": None, "k": None, "seq": None, "head_dim": None, "flops": "flops", "bytes": "bytes",
+}  # fmt: skip
+
+
+def _quantity(dimension: Dimension) -> BeforeValidator:
+    """Text with a unit; a bare number is refused, also where it would be a whole number of bytes."""
+
+    def parse(value: Any) -> Any:
+        return value if value is None else parse_quantity(str(value), dimension)
+
+    return BeforeValidator(parse, json_schema_input_type=str)
+
+
+Seconds = Annotated[float, _quantity("seconds"), Field(ge=0, le=60, examples=["12.3 us"])]
+Rate = Annotated[float, _quantity("bytes_per_s"), Field(gt=0, examples=["380 GB/s"])]
+Bytes = Annotated[float, _quantity("bytes"), Field(gt=0, examples=["8 B", "1 GB"])]
+Share = Annotated[float, Field(gt=0, le=1)]
+Part = Annotated[float, Field(ge=0, le=1)]
+Residual = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Intervals = dict[str, tuple[str | float, str | float]]
+"""Of a constant of the same block, by its name: what holds nine in ten of its bootstrap replicas."""
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ProvenanceBlock(_Block):
+    """Where a block's constants come from. Residuals are |predicted / measured - 1|."""
+
+    source: str = Field(description="files and tools that the constants were fitted on")
+    points: Annotated[int, Field(ge=0)] = 0
+    median_residual: Residual | None = None
+    p90_residual: Residual | None = None
+    held_out_median: Residual | None = None
+    held_out_p90: Residual | None = None
+    ranges: dict[
+        Literal["narrow", "k", "seq", "head_dim", "flops", "bytes"], tuple[str | float, str | float]
+    ] = {}
+    carried: bool = False
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _in_units(self) -> ProvenanceBlock:
+        self.flat_ranges()
+        return self
+
+    def flat_ranges(self) -> tuple[tuple[str, float, float], ...]:
+        """(quantity, lowest, highest) as numbers."""
+        found = []
+        for name, ends in self.ranges.items():
+            dimension = _RANGES[name]
+            low, high = (
+                float(end) if dimension is None else parse_quantity(str(end), dimension) for end in ends
+            )
+            if low > high:
+                raise ValueError(
+                    f"ranges.{name}: the lowest ({ends[0]}) stands before the highest ({ends[1]})"
+                )
+            found.append((name, low, high))
+        return tuple(found)
+
+
+class MemoryBlock(_Block):
+    """Traffic at HBM; a field that is left out stays as shipped."""
+
+    stream_efficiency: Share | None = None
+    pointwise_efficiency: Share | None = None
+    ramp: Seconds | None = None
+    intervals: Intervals = {}
+    provenance: ProvenanceBlock
+
+
+class RateBlock(_Block):
+    """Fraction of the data type's peak that an edgeless matrix product reaches."""
+
+    fraction: Share
+    provenance: ProvenanceBlock | None = None
+
+
+class GemmBlock(_Block):
+    """Matrix products; a field that is left out stays as shipped."""
+
+    rates: dict[Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"], RateBlock] = {}
+    tiles: tuple[tuple[Count, Count, Share], ...] | None = Field(default=None, min_length=1)
+    tile_overhead: Seconds | None = None
+    store_exposed: Part | None = None
+    wave_quantisation: Part | None = None
+    intervals: Intervals = {}
+    provenance: ProvenanceBlock
+
+
+class AttentionBlock(_Block):
+    """One fused-attention kernel. ``forward`` and ``backward``: fraction of peak by head dimension."""
+
+    forward: dict[Count, Share] = Field(min_length=1)
+    backward: dict[Count, Share] = Field(min_length=1)
+    forward_blend: Annotated[float, Field(ge=1)]
+    backward_blend: Annotated[float, Field(ge=1)]
+    diagonal_keys: Annotated[float, Field(ge=0)]
+    causal_tail: Annotated[float, Field(ge=0)]
+    wave_quantisation: Part
+    intervals: Intervals = {}
+    provenance: ProvenanceBlock
+
+
+class CollectiveBlock(_Block):
+    """One collective of one group: ``latency + sqrt_term + bytes / rate``, times the correction of its size.
+
+    ``sqrt_term_at_1MB`` is what the part that grows with the square root of the size takes at 1 MB.
+    ``corrections`` are measured times over that form, where the library changes its algorithm.
+    """
+
+    kind: Literal[KINDS]  # type: ignore[valid-type]  # a tuple of names, which typing spells out
+    ranks: Annotated[int, Field(ge=2)]
+    domains: Count = Field(description="NVLink domains that the group spans: its hosts, on most systems")
+    latency: Seconds
+    sqrt_term_at_1MB: Seconds  # noqa: N815 - the unit's own capitals
+    rate: Rate
+    sizes: tuple[Bytes, Bytes] = Field(description="smallest and largest measured size")
+    corrections: tuple[tuple[Bytes, Annotated[float, Field(gt=0)]], ...] = Field(
+        default=(), description="measured time over the form by size, ascending"
+    )
+    intervals: Intervals = {}
+    provenance: ProvenanceBlock
+
+    @model_validator(mode="after")
+    def _fits(self) -> CollectiveBlock:
+        if self.ranks % self.domains:
+            raise ValueError(f"ranks {self.ranks} do not divide over domains {self.domains} equally")
+        if self.sizes[0] > self.sizes[1]:
+            raise ValueError("sizes: the smallest stands first")
+        steps = [size for size, _ in self.corrections]
+        if any(a >= b for a, b in pairwise(steps)):
+            raise ValueError("corrections: each size stands once, the smallest first")
+        return self
+
+
+class ProfileFile(_Block):
+    """A profile of a user's own. Every block but ``gpu`` may be left out: what is, stays as shipped."""
+
+    profile: Literal[1] = Field(description="version of this format")
+    gpu: str = Field(description="catalogue key of the GPU, or cpu", examples=["H100-SXM5-80GB"])
+    made: dict[str, str] = Field(default={}, description="command, date, device, versions: for people")
+    clock_fraction: Share | None = Field(
+        default=None, description="sustained clock under training over the clock of the measured kernels"
+    )
+    kernel_latency: Seconds | None = None
+    memory: MemoryBlock | None = None
+    gemm: GemmBlock | None = None
+    attention: dict[Literal[IMPLEMENTATIONS], AttentionBlock] = {}  # type: ignore[valid-type]
+    collectives: tuple[CollectiveBlock, ...] = ()
+
+    @model_validator(mode="after")
+    def _once(self) -> ProfileFile:
+        seen = set()
+        for curve in self.collectives:
+            key = curve.kind, curve.ranks, curve.domains
+            if key in seen:
+                raise ValueError(
+                    f"collectives: two curves of {curve.kind}, ranks {curve.ranks}, domains {curve.domains}"
+                )
+            seen.add(key)
+        return self

@@ -1,0 +1,118 @@
+"""Communications of a step as transfers: by the user's own measured curves where there are any.
+
+Knows which measured group speaks for which: the very group as measured; another of the same kind and
+tier by the ratio of measured to modelled time at the nearest number of ranks; no measurement, the
+model alone. Links, SMs and what they share stay the model's. Remembers what was asked, so that a
+result can say what it rests on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..network.collectives import Reach, Seat, collective_transfer, message_transfer
+from ..network.nccl.tuning import UNTUNED, Tuning
+from ..network.transfer import Transfer
+
+if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
+    from ...hardware.collective_curve import CollectiveCurve
+    from ..scenario.models import MeasuredNetwork
+
+MESSAGE = "sendrecv"
+_MOST_LATENCY = 0.999  # of a measured time: bytes take some of it
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A communication that a step contains: ``kind`` of ``bytes`` in ``ranks`` over ``domains``."""
+
+    kind: str
+    ranks: int
+    domains: int
+    bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Communication:
+    """What collectives and messages cost on ``cluster``; ``curves`` are measured ones.
+
+    ``measured`` is the job's own bandwidth, which scales the model where no curve speaks; ``tuning`` is what
+    the job tells NCCL.
+    """
+
+    cluster: Cluster
+    curves: tuple[CollectiveCurve, ...] = ()
+    measured: MeasuredNetwork | None = None
+    tuning: Tuning = UNTUNED
+    asked: dict[Asked, float] = field(default_factory=dict)
+
+    def collective(self, kind: str, payload_bytes: float, seat: Seat, *, scaled: bool = True) -> Transfer:
+        """One collective of a group; ``scaled``: the job's own bandwidth applies to it."""
+        curve = nearest_curve(self.curves, kind, seat.ranks, seat.domains) if payload_bytes else None
+        if curve is None:
+            measured = self.measured if scaled else None
+            transfer = collective_transfer(kind, payload_bytes, seat, self.cluster, measured, self.tuning)
+        else:
+            model = collective_transfer(kind, payload_bytes, seat, self.cluster, tuning=self.tuning)
+            there = Seat(ranks=curve.ranks, domains=curve.domains)
+            transfer = _as_measured(
+                model,
+                curve,
+                collective_transfer(kind, payload_bytes, there, self.cluster, tuning=self.tuning),
+            )
+        if seat.ranks > 1 and kind != "ring_step":
+            self._remember(Asked(kind, seat.ranks, seat.domains, payload_bytes), transfer)
+        return transfer
+
+    def message(self, payload_bytes: float, reach: Reach, *, messages: int = 1) -> Transfer:
+        """One message to another rank; ``messages`` counts it and the small ones before it."""
+        model = message_transfer(payload_bytes, reach, self.cluster, messages=messages)
+        domains = 1 if reach == "domain" else 2
+        self._remember(Asked(MESSAGE, 2, domains, payload_bytes), model)
+        curve = nearest_curve(self.curves, MESSAGE, 2, domains) if payload_bytes else None
+        if curve is None:
+            return model
+        transfer = _as_measured(model, curve, None)
+        return replace(transfer, latency_s=messages * transfer.latency_s)
+
+    def _remember(self, asked: Asked, transfer: Transfer) -> None:
+        self.asked[asked] = transfer.solo_s
+
+
+def nearest_curve(
+    curves: tuple[CollectiveCurve, ...], kind: str, ranks: int, domains: int
+) -> CollectiveCurve | None:
+    """The curve of that group, or of the group of the same tier whose size is nearest; None without any."""
+    same = (
+        [curve for curve in curves if curve.kind == kind and (curve.domains == 1) == (domains == 1)]
+        if ranks > 1
+        else []
+    )
+    return min(
+        same,
+        key=lambda curve: (
+            abs(math.log(curve.ranks / ranks)),
+            abs(math.log(curve.domains / domains)),
+            curve.ranks,
+        ),
+        default=None,
+    )
+
+
+def _as_measured(model: Transfer, curve: CollectiveCurve, there: Transfer | None) -> Transfer:
+    """``model`` with the latency and rate of the curve, carried by what the model says of both groups.
+
+    ``there``: the model's transfer of the measured group; None where the curve is of this very one.
+    """
+    size, whole_s = model.bytes, curve.solo_s(model.bytes)
+    # A correction may undercut the latency at small sizes.
+    latency_s = curve.alpha_s if curve.alpha_s < whole_s else _MOST_LATENCY * whole_s
+    latency, rest = 1.0, 1.0
+    if there is not None and there.latency_s > 0 and there.solo_s > there.latency_s:
+        latency = model.latency_s / there.latency_s
+        rest = (model.solo_s - model.latency_s) / (there.solo_s - there.latency_s)
+    moving_s = (whole_s - latency_s) * rest
+    return replace(model, latency_s=latency_s * latency, ceiling_bytes_per_s=size / moving_s)
