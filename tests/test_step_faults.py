@@ -13,10 +13,15 @@ from small_scenarios import changed, layouts, main_gradient_bytes, parameters_of
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
+from stepsim.sim.faults.campaign.plan import Effect
 from stepsim.sim.faults.inside.trouble import KNOWN, standing
 from stepsim.sim.faults.kinds import kind_names
+from stepsim.sim.faults.planning.step_time import SimulatedStep
+from stepsim.sim.faults.spec.faults import Domains, parse_fault
+from stepsim.sim.faults.spec.targets import parse_target
 from stepsim.sim.report.document import result_document
 from stepsim.sim.report.step_faults import WAITING, StepFaults
+from stepsim.sim.scenario.checks_faults import machine_of
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.models import Scenario
@@ -223,6 +228,35 @@ def test_faults_at_once_multiply() -> None:
     assert two.relations == one.relations
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gpu_throttle gpu/2 slow_factor=1.5",
+        "link_degraded nic/3@node/0 bandwidth_factor=0.5",
+        "nic_down nic/3@node/0 bandwidth_factor=0.875",
+        "spine_switch_down spine/0",
+    ],
+)
+def test_weeks_have_the_slowdown_of_a_step(line: str) -> None:
+    """Effects of campaigns are replayed by the same words."""
+    fabric = {"kind": "fat-tree", "nodes_per_leaf": 1}
+    run = scenario(**{**LINKED, "dp": 32, "fabric": fabric})
+    machine = machine_of(run.cluster, run.parallelism, Domains())
+    event = parse_fault(line)
+    assert event.kind
+    effect = Effect(event.kind, event.where, event.slow_factor, event.bandwidth_factor)
+    step, found = SimulatedStep(run, machine), cost(run, line)
+    assert step(frozenset([effect])) == pytest.approx(found.step_time_s, rel=1e-9)
+    assert found.slowdown > 1.01
+
+
+def test_an_effect_that_changes_nothing_costs_weeks_nothing() -> None:
+    run = scenario(**LINKED)
+    step = SimulatedStep(run, machine_of(run.cluster, run.parallelism, Domains()))
+    none = Effect("gpu_throttle", parse_target("gpu/2"), 1.0)
+    assert step(frozenset([none])) == step(frozenset()) == step.healthy_s
+
+
 # What is refused -------------------------------------------------------------------------------------------
 
 
@@ -264,8 +298,6 @@ def test_kinds_that_no_step_feels_are_refused_with_those_that_it_does(kind: str)
 
 
 def kind_takes(line: str) -> bool:
-    from stepsim.sim.faults.spec.faults import parse_fault
-
     try:
         parse_fault(line)
     except ValueError:

@@ -1,8 +1,8 @@
 """The time of a step under a set of active effects: simulated once for each set, and kept.
 
 With a given step time, slow parts slow the whole step by the worst of their factors (steps are synchronous),
-and a weak link needs its ``slow_factor`` stated. With a model, slow GPUs and weak NICs are replayed by the
-step engine.
+and a weak link needs its ``slow_factor`` stated. With a model, what is slow, weak or lost is replayed by
+the step engine, by the same words as ``stepsim run --fault`` (inside/trouble.py).
 
 Two simplifications keep the number of replays small, and both were looked at on Llama 3.1 405B on 16,384
 GPUs. Effects in different data-parallel replicas count as the worst of them alone (two slow hosts in two
@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from ...scenario.refusal import NotSupported
 from ..campaign.plan import Effect
+from ..spec.faults import Event
 
 if TYPE_CHECKING:
+    from ...fold.ranks import Trouble as Wrong
     from ...scenario.models import Scenario
     from ..spec.machine import Machine
 
 Trouble = frozenset[tuple[int, str, float]]
 """(rank, "" or the rank's own link, factor): kernels that take so many times as long, or the share of a
-link.
+link; (link, FABRIC, share) for a link between switches.
 """
 
-KNOWN = ("slow_factor of a GPU, rank or node", "bandwidth_factor of a nic, or of a rail inside a node")
+FABRIC = "fabric"
 
 
 class GivenStep:
@@ -58,6 +60,8 @@ class SimulatedStep:
         self.given_s = healthy_s
         self.simulated: dict[Trouble, float] = {}
         self._lowered: Any = None
+        self._job: Any = None
+        self._wrong: dict[Effect, Wrong] = {}
 
     @property
     def healthy_s(self) -> float:
@@ -69,34 +73,40 @@ class SimulatedStep:
     def __call__(self, effects: frozenset[Effect]) -> float:
         if not effects:
             return self.healthy_s
-        worst = max(self._simulated(trouble) for trouble in self.by_replica(effects))
-        return self.healthy_s * worst / self._simulated(frozenset())
+        healthy = self._simulated(frozenset())
+        worst = max((self._simulated(trouble) for trouble in self.by_replica(effects)), default=healthy)
+        return self.healthy_s * worst / healthy
 
     def by_replica(self, effects: frozenset[Effect]) -> set[Trouble]:
-        """What is wrong in each replica, as if it were the first."""
+        """What is wrong in each replica, as if it were the first, and between switches; none: nothing is."""
         replicas: dict[int, dict[tuple[int, str], float]] = {}
+        fabric: dict[int, float] = {}
         for effect in effects:
-            for rank, link, factor in self.ranks(effect):
+            wrong = self.wrong(effect)
+            for link, share in wrong.fabric_share.items():
+                fabric[link] = min(share, fabric.get(link, share))
+            for (rank, port), factor in (
+                *(((rank, ""), factor) for rank, factor in wrong.slow.items()),
+                *wrong.link_share.items(),
+            ):
                 stage, replica, offset = self._place(rank)
                 own = replicas.setdefault(replica, {})
-                key = (stage * self._stage_size + offset, link)
-                worst = min if link else max
+                key = (stage * self._stage_size + offset, port)
+                worst = min if port else max
                 own[key] = worst(own.get(key, factor), factor)
-        found = set()
-        for own in replicas.values():
-            stages = {rank // self._stage_size for rank, _ in own}
-            moved = self._nearest(stages.pop()) if len(stages) == 1 else None
-            found.add(
-                frozenset(
-                    (
-                        rank if moved is None else moved * self._stage_size + rank % self._stage_size,
-                        link,
-                        factor,
-                    )
-                    for (rank, link), factor in own.items()
-                )
-            )
-        return found
+        between = frozenset((link, FABRIC, share) for link, share in fabric.items())
+        found = {self._moved(own) | between for own in replicas.values()}
+        return found or ({between} if between else set())
+
+    def _moved(self, own: dict[tuple[int, str], float]) -> Trouble:
+        """A replica's trouble; where only one stage has any, in the nearest of those that are replayed."""
+        size = self._stage_size
+        stages = {rank // size for rank, _ in own}
+        moved = self._nearest(stages.pop()) if len(stages) == 1 else None
+        return frozenset(
+            (rank if moved is None else moved * size + rank % size, port, factor)
+            for (rank, port), factor in own.items()
+        )
 
     @property
     def _stage_size(self) -> int:
@@ -111,35 +121,32 @@ class SimulatedStep:
         last = self.machine.stages - 1
         return min((0, last // 2, last), key=lambda one: abs(one - stage))
 
-    def ranks(self, effect: Effect) -> list[tuple[int, str, float]]:
-        """What an effect does to which ranks. NotSupported for what the step model does not know."""
-        machine, target = self.machine, effect.target
-        field = f"faults: {effect.kind} {target}"
+    def wrong(self, effect: Effect) -> Wrong:
+        """What an effect does to ranks and links. NotSupported for what the step model does not know."""
+        from ..inside.trouble import Job, trouble_of
+
         if self.scenario.parallelism.order != "tp-cp-ep-dp-pp" or self.scenario.cluster.placement:
             raise NotSupported(
-                field, "steps with faults need parallelism.order tp-cp-ep-dp-pp and no placement"
+                f"faults: {effect.kind} {effect.target}",
+                "steps with faults need parallelism.order tp-cp-ep-dp-pp and no placement",
             )
-        if effect.latency_add:
-            raise NotSupported(field, "the step model does not know latency_add yet")
-        if effect.slow_factor is not None and effect.bandwidth_factor is None:
-            nodes = machine.nodes_of(target)
-            if target.scope in ("gpu", "rank") and not target.inside:
-                return [(target.index or 0, "", effect.slow_factor)]
-            if target.scope == "gpu":
-                return [(nodes.start * machine.gpus_per_node + (target.index or 0), "", effect.slow_factor)]
-            if target.scope == "node":
-                first = nodes.start * machine.gpus_per_node
-                return [(first + i, "", effect.slow_factor) for i in range(machine.gpus_per_node)]
-        own_nic = machine.nics_per_node == machine.gpus_per_node
-        if effect.bandwidth_factor is not None and own_nic:
-            share = effect.bandwidth_factor
-            index = target.index or 0
-            if target.inside and target.inside.scope == "node" and target.scope in ("nic", "rail", "link"):
-                index += (target.inside.index or 0) * machine.nics_per_node
-                return [(index, link, share) for link in ("nic.out", "nic.in")]
-            if target.scope in ("nic", "link"):
-                return [(index, link, share) for link in ("nic.out", "nic.in")]
-        raise NotSupported(field, f"the step model does not know this yet; it knows {'; '.join(KNOWN)}")
+        if effect not in self._wrong:
+            if self._job is None:
+                import numpy as np
+
+                from ...simulate import build_cluster
+
+                cluster = build_cluster(self.scenario)
+                self._job = Job(cluster=cluster, gpu=np.arange(cluster.gpus), machine=self.machine)
+            event = Event(
+                kind=effect.kind,
+                target=str(effect.target),
+                slow_factor=effect.slow_factor,
+                bandwidth_factor=effect.bandwidth_factor,
+                latency_add=effect.latency_add or None,
+            )
+            self._wrong[effect] = trouble_of([event], self._job)
+        return self._wrong[effect]
 
     def _simulated(self, trouble: Trouble) -> float:
         """Makespans are compared: the time from step to step differs from them by what does not slow down."""
@@ -155,7 +162,7 @@ class SimulatedStep:
     def _slowdown(self, trouble: Trouble) -> float:
         from ...engine.collection import collection_paused
         from ...engine.replay import replay
-        from ...fold.ranks import Trouble as Wrong
+        from ...fold.ranks import Trouble as Whole
         from ...fold.whole import folded
         from ...simulate import build_cluster
         from ...step.lower import lower
@@ -165,9 +172,10 @@ class SimulatedStep:
                 lowered = lower(self.scenario, build_cluster(self.scenario))
                 self._lowered = (lowered, replay(folded(lowered).programs).makespan_s)
             lowered, healthy = self._lowered
-            wrong = Wrong(
-                slow={rank: factor for rank, link, factor in trouble if not link},
-                link_share={(rank, link): factor for rank, link, factor in trouble if link},
+            wrong = Whole(
+                slow={rank: factor for rank, port, factor in trouble if not port},
+                link_share={(rank, port): share for rank, port, share in trouble if port not in ("", FABRIC)},
+                fabric_share={link: share for link, port, share in trouble if port == FABRIC},
             )
             return float(replay(folded(lowered, wrong).programs).makespan_s / healthy)
 
@@ -177,4 +185,4 @@ class SimulatedStep:
             self(frozenset([effect]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lowered": None}
+        return {**self.__dict__, "_lowered": None, "_job": None, "_wrong": {}}
