@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..program.program import Block, Collective, Compute, Op, Segment
-from .scope import Left
+from .scope import SLACK_S, Left
 
 Rates = Sequence[tuple[float, float]]
 """(since, rate) of an op in progress: seconds of work, or bytes, per second."""
@@ -105,7 +105,7 @@ class SegmentRun:
         """How many of the runs have ended."""
         count = 0
         for base, run in zip(self.bases, self.runs, strict=True):
-            if base + run.last > since:
+            if base + run.last > since + SLACK_S:
                 break
             count += 1
         return count

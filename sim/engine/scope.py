@@ -23,6 +23,9 @@ Times = tuple[list[Any], list[Any], list[Any], list[tuple[int, int] | None]]
 Left = tuple[float, float]
 """What an op in progress has before it: seconds of latency, then seconds of work or bytes of payload."""
 
+SLACK_S = 1e-12
+"""What ends so soon has ended: sums of times differ by as much, and members must tell alike."""
+
 WAITS: Left = (math.inf, math.inf)
 """A collective that waits for its other members has everything before it."""
 
@@ -121,6 +124,9 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
     the time ``zero``. What ended when is decided by sums that all members of a group compute alike.
     """
     for i, (start, begin, end) in enumerate(zip(run.start, run.begin, run.end, strict=True)):
+        if base + end <= since + SLACK_S:  # also what takes no time: members that ended now are past it
+            scope.start[i], scope.begin[i], scope.end[i] = (zero + base + at for at in (start, begin, end))
+            continue
         if base + start >= since:
             continue
         scope.start[i] = zero + base + start
@@ -128,10 +134,7 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
             scope.left[i] = WAITS
             continue
         scope.begin[i] = zero + base + begin
-        if base + end <= since:
-            scope.end[i] = zero + base + end
-        else:
-            scope.left[i] = run.left(i, since - base)
+        scope.left[i] = run.left(i, since - base)
 
 
 def _issue_times(ops: Sequence[Op]) -> list[tuple[int, float]]:

@@ -25,7 +25,7 @@ from .meetings import Meetings
 from .ranks import Rank, Uses
 from .record import Record, Stretch
 from .runs import Arrival, Runs
-from .scope import Scope, block_scope, go_on
+from .scope import SLACK_S, Scope, block_scope, go_on
 from .signal import Signal
 
 Process = Generator[simpy.Event, Any, None]
@@ -187,7 +187,7 @@ class Segments:
         number = run.number + ended
         if ended:
             self.record.add_piece(scope.r, i, Stretch(run, here.zero, ended))
-        if ended == len(run.runs) or run.bases[ended] + run.runs[ended].first > since:
+        if ended == len(run.runs) or run.bases[ended] + run.runs[ended].first > since + SLACK_S:
             return number  # between two blocks
         block = self._block(scope, segment, number, host, gathering)
         go_on(block, run.runs[ended], here.zero, run.bases[ended], since)
