@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .faults.spec.machine import Machine
     from .fold.ranks import Trouble
     from .fold.whole import Folded
+    from .report.step_faults import StepFaults
     from .scenario.models import Scenario
     from .step.lower import Lowered
 
@@ -91,8 +92,14 @@ def _simulated(
     say(f"replaying {len(struck.programs.classes)} classes of {scenario.cluster.gpus:,} ranks with faults")
     with_faults = replay(struck.programs)
     timing["replay_s"] += lap()
+    without_s = [record.step_s]
+    if len(events) > 1:
+        rest = [events[:i] + events[i + 1 :] for i in range(len(events))]
+        without_s = [replay(fold_with(_trouble(lowered, others)).programs).step_s for others in rest]
+        timing["replay_s"] += lap()
     result = read_result(lowered, struck, with_faults, timing, clock[0])
-    return _compared(result, lowered, events, trouble, (ready, record), (struck, with_faults))
+    found = _cost(lowered, events, trouble, (ready, record), (struck, with_faults))
+    return replace(result, faults=replace(found, without_s=tuple(without_s)))
 
 
 def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:
@@ -121,25 +128,24 @@ def _trouble(lowered: Lowered, events: tuple[Event, ...]) -> Trouble:
     return trouble_of(events, job)
 
 
-def _compared(
-    result: Result,
+def _cost(
     lowered: Lowered,
     events: tuple[Event, ...],
     trouble: Trouble,
     healthy: tuple[Folded, Record],
     struck: tuple[Folded, Record],
-) -> Result:
-    """The result of a step with faults, with what they cost it."""
+) -> StepFaults:
+    """What faults cost a step."""
     from .faults.inside.effect import Replayed, effect
     from .faults.inside.trouble import check_duration, line_of
     from .read_record import path_of
 
-    check_duration(events, result.step_time_s)
+    check_duration(events, struck[1].step_s)
     before, after = (
         Replayed(folded=ready, record=record, path=path_of(record)) for ready, record in (healthy, struck)
     )
     lines = tuple(line_of(event) for event in events)
-    return replace(result, faults=effect(lines, trouble, lowered.plan.scenario.parallelism, before, after))
+    return effect(lines, trouble, lowered.plan.scenario.parallelism, before, after)
 
 
 def build_cluster(scenario: Scenario) -> Cluster:

@@ -257,6 +257,15 @@ def test_an_effect_that_changes_nothing_costs_weeks_nothing() -> None:
     assert step(frozenset([none])) == step(frozenset()) == step.healthy_s
 
 
+def test_the_step_without_each_fault() -> None:
+    run = scenario(**LINKED)
+    lines = ("link_degraded rail/3 bandwidth_factor=0.5", "gpu_throttle gpu/2 slow_factor=1.5")
+    both, *alone = cost(run, *lines), *(cost(run, line) for line in lines)
+    assert both.without_s == (alone[1].step_time_s, alone[0].step_time_s)
+    assert both.step_time_s > max(both.without_s)
+    assert [one.without_s for one in alone] == [(both.healthy_step_time_s,)] * 2
+
+
 # What is refused -------------------------------------------------------------------------------------------
 
 

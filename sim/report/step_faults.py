@@ -43,7 +43,8 @@ class Relation:
 @dataclass(frozen=True, kw_only=True)
 class StepFaults:
     """The step with ``faults`` against the healthy one. ``relations`` has all ranks, each once; a fault
-    between switches strikes none.
+    between switches strikes none. ``without_s`` is the step time without each of ``faults`` in
+    turn.
     """
 
     faults: tuple[str, ...]
@@ -56,6 +57,7 @@ class StepFaults:
     critical_path_after: tuple[PathSegment, ...]
     classes_before: int
     classes_after: int
+    without_s: tuple[float, ...] = ()
 
     @property
     def slowdown(self) -> float:
@@ -69,6 +71,10 @@ def step_faults_document(found: StepFaults) -> dict[str, Any]:
         "faults": list(found.faults),
         "slowdown": float(found.slowdown),
         "step_time_s": {"before": float(found.healthy_step_time_s), "after": float(found.step_time_s)},
+        "without": [
+            {"fault": fault, "step_time_s": float(step_s)}
+            for fault, step_s in zip(found.faults, found.without_s, strict=True)
+        ],
         "waiting_s": {
             name: {"before": float(found.before.waiting_s[name]), "after": float(found.after.waiting_s[name])}
             for name in WAITING

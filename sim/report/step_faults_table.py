@@ -26,6 +26,10 @@ def print_step_faults(found: StepFaults, console: Console) -> None:
         f"  step {seconds(found.step_time_s)}, healthy {seconds(found.healthy_step_time_s)}: "
         f"{found.slowdown:.4f} times as long ({signed_percent(found.slowdown - 1)})"
     )
+    if len(found.faults) > 1:
+        for fault, step_s in zip(found.faults, found.without_s, strict=True):
+            ratio = step_s / found.healthy_step_time_s
+            console.print(f"  without {fault}: {seconds(step_s)}, {ratio:.4f} times", markup=False)
     console.print(f"  {count(found.classes_after)} classes of ranks, healthy {count(found.classes_before)}\n")
     console.print(_changes("critical path", _path(found), found))
     console.print()
