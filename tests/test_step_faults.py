@@ -26,6 +26,7 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.scenario.schema import json_schema
 from stepsim.sim.simulate import build_cluster, simulate
 
 TWIN: dict[str, Any] = {
@@ -347,6 +348,14 @@ def test_faults_of_a_file_are_those_without_a_time(faults: Any) -> None:
     assert simulate(run, faults=()).step_time_s == found.healthy_step_time_s
     again = changed(run, training={})
     assert standing(again.faults) == standing(run.faults)
+
+
+def test_the_schema_knows_lists_and_lines() -> None:
+    schema = json_schema()
+    short = schema["properties"]["faults"]["anyOf"][0]
+    assert short["type"] == "array"
+    assert {"type": "string"}.items() <= short["items"]["anyOf"][0].items()
+    assert schema["$defs"]["Faults"]["properties"]["events"]["items"] == short["items"]
 
 
 def test_a_wrong_line_of_a_file_is_told_with_its_place() -> None:

@@ -79,7 +79,9 @@ def _add_presets(definitions: dict[str, Any]) -> None:
         short = definitions[block]["properties"][key]
         reference = {"$ref": short.pop("$ref")} if "$ref" in short else None
         short["anyOf"] = [{"type": "string"}, *(short.get("anyOf") or [reference])]
-    faults = definitions["Scenario"]["properties"]["faults"]
-    faults["anyOf"].insert(0, definitions["Faults"]["properties"]["events"] | {"default": None})
+    events = definitions["Faults"]["properties"]["events"]
+    line = {"type": "string", "examples": ["gpu_throttle gpu/37 slow_factor=1.3"]}
+    events["items"] = {"anyOf": [line, events["items"]]}
+    definitions["Scenario"]["properties"]["faults"]["anyOf"].insert(0, events | {"default": None})
     placement = definitions["ClusterSpec"]["properties"]["placement"]
     placement["anyOf"].insert(0, definitions["PlacementSpec"]["properties"]["kind"] | {"default": None})
