@@ -34,8 +34,8 @@ check: $(VENV)/.installed-test
 
 validate: $(VENV)/.installed ## predict every measured case and collective; rewrite docs/accuracy.md, docs/collectives.md
 	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }
-	$(BIN)/stepsim validate $(CASES) --markdown docs/accuracy.md
 	$(BIN)/stepsim validate --nccl $(NCCL_LOGS) --leave-out --markdown docs/collectives.md
+	$(BIN)/stepsim validate $(CASES) --markdown docs/accuracy.md --svg docs/accuracy.svg --append docs/collectives.md
 
 gallery: $(VENV)/.installed ## rewrite docs/schedules.md and its pictures
 	$(BIN)/stepsim schedule gallery docs/schedules.md

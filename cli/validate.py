@@ -22,6 +22,10 @@ def validate(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")
     ] = None,
+    append: Annotated[
+        list[Path],
+        typer.Option("--append", metavar="FILE.md", help="With --markdown: put this page after the report."),
+    ] = [],  # noqa: B006  typer wants a list; nobody changes it
     svg: Annotated[
         Path | None,
         typer.Option("--svg", metavar="FILE.svg", help="Draw predicted over measured times of each source."),
@@ -44,6 +48,8 @@ def validate(
     the time of every size in logs of nccl-tests; with --kernels, of every measured kernel.
     """
     output_file("--markdown", markdown, (".md",), files)
+    if append and not markdown:
+        raise ValueError("--append needs --markdown: the page that it is put after")
     output_file("--svg", svg, (".svg",), files)
     if nccl and kernels:
         raise ValueError("--nccl and --kernels: the files are of one kind; give one of both")
@@ -71,7 +77,8 @@ def validate(
     if markdown:
         from ..sim.validation.accuracy_page import accuracy_markdown
 
-        markdown.write_text(accuracy_markdown(report), encoding="utf-8")
+        pages = [page.read_text(encoding="utf-8") for page in append]
+        markdown.write_text("\n".join((accuracy_markdown(report, picture=svg), *pages)), encoding="utf-8")
     if svg:
         from ..sim.validation.scatter import scatter_svg
 

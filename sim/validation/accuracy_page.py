@@ -42,10 +42,15 @@ Every case of every file is counted: predicted, or refused with the reason.
 """
 
 
-def accuracy_markdown(report: Report, notes: Path = NOTES) -> str:
-    """The page, ending with the text of the file ``notes`` where there is one."""
+def accuracy_markdown(report: Report, notes: Path = NOTES, *, picture: Path | None = None) -> str:
+    """The page, ending with the text of the file ``notes`` where there is one.
+
+    ``picture`` is drawn of the same report (scatter.py), into the folder of the page.
+    """
     summary = summarize(report)
     parts = [HEAD, section(overall_grid(summary)), f"{LEGEND[0].upper()}{LEGEND[1:]}\n"]
+    if picture is not None:
+        parts.append(f"![Predicted over measured step times, by source]({picture.name})\n")
     parts += [section(source_grid(summary, trust)) for trust in TRUSTS[:2]]
     parts += [
         section(regime_grid(summary, "high")),
