@@ -142,5 +142,7 @@ def test_the_head_stays_in_16_bit() -> None:
 
 
 def test_a_gpu_without_the_type_says_so() -> None:
+    with pytest.raises(ValueError, match=r"training\.precision: H100.*only fp8"):
+        lowered(run_of("mxfp8", gpu="H100-SXM5-80GB"))
     with pytest.raises(ValueError, match=r"training\.precision: A100-SXM4-80GB has no fp8"):
         lowered(run_of("fp8", gpu="A100-SXM4-80GB"))

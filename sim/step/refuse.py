@@ -44,6 +44,9 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "training.precision", f"{gpu.name} has no {recipe.gemm_dtype} products; it has {has}"
         )
+    if training.precision == "mxfp8" and gpu.architecture != "blackwell":
+        wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
+        raise NotSupported("training.precision", wrong)
     offloads = training.cpu_offload or training.nvme_offload
     if offloads and (scenario.schedule in ("pipedream", "dualpipe") or model.moe):
         what = "experts" if model.moe else str(scenario.schedule)
