@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..sim.report.collective import CollectiveCost
     from ..sim.validation.collectives import CollectiveCase
 
-GPU, INTERCONNECT, GPUS_PER_NODE = "H100-SXM5-80GB", "ib-ndr400-x8", 8
+GPU, INTERCONNECT = "H100-SXM5-80GB", "ib-ndr400-x8"
 
 
 def collective(
@@ -23,6 +23,12 @@ def collective(
         str, typer.Option("--size", metavar="BYTES", help="Payload as nccl-tests counts it, such as 1GB.")
     ] = "1GB",
     gpus: Annotated[int, typer.Option("--gpus", min=2, help="Ranks, one a GPU.")] = 64,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="SCENARIO", help="On the machine of a scenario, the first --gpus of it."
+        ),
+    ] = None,
     gpu: Annotated[
         str | None,
         typer.Option("--gpu", metavar="NAME", help="GPU of the catalogue.", show_default=GPU),
@@ -31,8 +37,11 @@ def collective(
         str, typer.Option("--interconnect", metavar="NAME", help="Network of the catalogue.")
     ] = INTERCONNECT,
     gpus_per_node: Annotated[
-        int, typer.Option("--gpus-per-node", min=1, help="GPUs of a host that take part.")
-    ] = GPUS_PER_NODE,
+        int | None,
+        typer.Option(
+            "--gpus-per-node", min=1, help="GPUs of a host that take part.", show_default="all of a host"
+        ),
+    ] = None,
     algorithm: Annotated[
         str | None,
         typer.Option(
@@ -77,9 +86,12 @@ def collective(
 
     from ..hardware.quantities import parse_quantity
 
+    held = gpus_per_node or _host_of(gpu or GPU)
     payload = parse_quantity(size, "bytes")
     if payload < 1:
         raise ValueError(f"--size {size}: must be at least one byte")
+    if cluster and (log or calibration):
+        raise ValueError("--cluster: a log and a profile are of machines of their own")
     if calibration:
         if log or svg or algorithm or protocol or nccl:
             raise ValueError(
@@ -88,7 +100,7 @@ def collective(
         from .own_collective import show_own
 
         sizes = _powers_of_two(payload) if sweep else [payload]
-        show_own(kind, sizes, gpus, gpu, interconnect, gpus_per_node, calibration, as_json=as_json)
+        show_own(kind, sizes, gpus, gpu, interconnect, held, calibration, as_json=as_json)
         return
     if log:
         from ..calibration.nccl_log import read_log
@@ -99,7 +111,12 @@ def collective(
             raise ValueError(f"{log}: is of {case.kind}, not {kind}")
     else:
         sizes = _powers_of_two(payload) if sweep or svg else [payload]
-        case = case_on(kind, sizes, gpus, gpu or GPU, interconnect, gpus_per_node)
+        if cluster:
+            if gpu or gpus_per_node or interconnect != INTERCONNECT:
+                raise ValueError("--cluster: the scenario names GPU, hosts and interconnect")
+            case = case_on_scenario(kind, sizes, gpus, cluster)
+        else:
+            case = case_on(kind, sizes, gpus, gpu or GPU, interconnect, held)
     _show(_told(case, algorithm, protocol, nccl), measured=log is not None, svg=svg, as_json=as_json)
 
 
@@ -172,6 +189,42 @@ def _documents(costs: list[CollectiveCost], times: list[float] | None) -> list[d
     for document, seconds in zip(documents, times or (), strict=False):
         document["measured_s"] = seconds
     return documents
+
+
+def _host_of(gpu: str) -> int:
+    """GPUs of a host, as they are sold."""
+    from ..hardware.gpus import get_gpu
+    from ..hardware.node import node_for
+
+    return node_for(get_gpu(gpu)).max_gpus
+
+
+def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> CollectiveCase:
+    """The first ``gpus`` of a scenario's machine, alone on its network, whose own links do not bind then."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from ..sim.scenario.load import load_scenario
+    from ..sim.simulate import build_cluster
+    from ..sim.step.seats import seat
+    from ..sim.validation.collectives import CollectiveCase
+
+    scenario = load_scenario(name)
+    machine = build_cluster(scenario)
+    if gpus > machine.gpus:
+        raise ValueError(f"--gpus {gpus}: {name} has {machine.gpus}")
+    if scenario.cluster.fabric.oversubscription != 1.0:
+        raise ValueError(
+            f"--cluster {name}: its fabric is oversubscribed, which a collective by itself does not show; "
+            "stepsim run does"
+        )
+    each = machine.gpus_per_node
+    if gpus > each and gpus % each:
+        raise ValueError(f"--gpus {gpus}: whole hosts of {each} GPUs take part, or some of one host")
+    part = replace(machine, gpus=gpus, gpus_per_node=min(each, gpus))
+    points = tuple((size, 0.0) for size in sizes)
+    return CollectiveCase(log="", kind=kind, seat=seat(np.arange(gpus), part), cluster=part, points=points)
 
 
 def case_on(

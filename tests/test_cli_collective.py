@@ -185,3 +185,23 @@ def test_a_picture_does_not_overwrite_its_log(tmp_path: Path) -> None:
     path = tmp_path / "log.svg"
     path.write_text(LOG, encoding="utf-8")
     assert "already uses this file" in refused("all_reduce", "--log", str(path), "--svg", str(path))
+
+
+def test_the_machine_of_a_scenario() -> None:
+    """Its first hosts, as if their GPU and network had been named."""
+    here = ("all_reduce", "--size", "1GB", "--gpus", "64")
+    told = collective(*here, "--cluster", "gpt3-175b-h100")
+    assert (told["ranks"], told["nodes"]) == (64, 8)
+    assert told == collective(*here)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--gpus", "99999999"), "has 128"),
+        (("--gpus", "12"), "whole hosts of 8"),
+        (("--gpu", "H200-SXM-141GB"), "the scenario names GPU"),
+    ],
+)
+def test_what_a_machine_of_a_scenario_cannot_give(options: tuple[str, ...], words: str) -> None:
+    assert words in refused("all_reduce", "--cluster", "gpt3-175b-h100", *options)
