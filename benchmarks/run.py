@@ -56,7 +56,9 @@ BENCHMARKS = (
         8.0,
     ),
     Benchmark(
-        "100 times 54 days of failures", ("faults", MAIN_JOB, "--json", "-n", "100", *FIFTY_FOUR_DAYS), 10.0
+        "100 times 54 days of failures",
+        (*CLI, "faults", MAIN_JOB, "--json", "-n", "100", *FIFTY_FOUR_DAYS),
+        10.0,
     ),
 )
 GROWTH = tuple(
