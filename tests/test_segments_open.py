@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -114,6 +115,41 @@ def test_the_critical_path_and_the_accounts_add_up(run: Scenario) -> None:
     for r, i in record.pieces:
         start, _, end = record.times(r, i)
         assert sum(segment_parts(record, r, i).values()) == pytest.approx(end - start, rel=1e-9)
+
+
+LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
+
+
+def test_a_message_that_another_joined_in_its_latency_opens_what_has_closed_since() -> None:
+    """Posted at 12 s, it moves at 12.1; a sum on its links ends meanwhile, and the next block is closed."""
+    weights = (("nic.in", 0.5), ("nic.out", 0.5390625), ("nvlink.in", 1.0), ("nvlink.out", 1.0))
+    work = Collective("all_reduce", "tp", Transfer(0.1, 49.5, 20.0, weights))
+    block = Op("sum", "tp", "tp", work, host_s=1.0), kernel(1.0, host_s=1.0)
+    message = Transfer(0.1, 1.0, 20.0, (("nic.in", 1.0), ("nic.out", 1.0)))
+    given_ = programs(segment(*block, times=6), collective("dp", message), corun=0.1)
+    given_ = replace(given_, links=(LINKS,), sms=400)
+    short, full = replay(given_), replay(spelled_out(given_))
+    assert short.makespan_s == pytest.approx(full.makespan_s, rel=1e-12)
+    assert short.end[0][1] == pytest.approx(full.end[0][-1], rel=1e-12)
+
+
+def test_members_whose_blocks_end_at_once_tell_alike_that_they_have() -> None:
+    """Two classes end a block when the third, twice as fast, ends its segment: sums of tenths differ."""
+    instant = Collective("all_reduce", "tp", Transfer(0.0, 0.0, 20.0))
+    meets = Collective("all_reduce", "world", Transfer(0.0, 0.0, 20.0))
+
+    def member(seconds: float, *waits: int) -> Program:
+        block = Op("sum", "tp", "tp", instant), kernel(seconds), kernel(seconds)
+        return Program(ops=(segment(*block, times=2), Op("world", "world", "world", meets, waits)))
+
+    given_ = Programs(
+        classes=(member(1.0), member(1.0), member(0.5, 0)),
+        communicators={"tp": (0, 1, 2), "world": (0, 1, 2)},
+        links=(LINKS,) * 3,
+        sms=100,
+        corun_slowdown=0.1,
+    )
+    assert replay(given_).makespan_s == pytest.approx(replay(spelled_out(given_)).makespan_s, rel=1e-9)
 
 
 def test_the_laws_see_segments_that_open() -> None:

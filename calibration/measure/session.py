@@ -25,7 +25,10 @@ _COPY_BYTES = {"cuda": 2**28, "cpu": 2**23}  # of one copy beside a GEMM; larger
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """``measured`` in this session, ``before`` it, ``left`` of the sweep; ``failed``: point and reason."""
+    """Points ``measured`` now, ``before`` by an earlier sweep into the same table, and ``left``.
+
+    ``failed``: point and reason.
+    """
 
     measured: int
     before: int
