@@ -15,9 +15,11 @@ from xml.sax.saxutils import escape
 from ..report.figures import seconds
 from ..report.timeline import palette
 from ..report.timeline.svg import FONT, element, group, line, rect, text
+from .panel import Panel
 
 WIDTH, HEIGHT = 1000.0, 460.0
 TOP, BOTTOM, LEFT, GAP, RIGHT = 96.0, 58.0, 70.0, 84.0, 24.0
+DEPTH = HEIGHT - TOP - BOTTOM
 BAND = 0.10
 _COLOURS = (palette.RAMPS["F"][0], palette.RAMPS["B"][0], palette.RAMPS["W"][0], *palette.FLAT.values())
 _LEGEND_PIXELS = 7.2  # of a letter
@@ -34,22 +36,6 @@ class CurvePoints:
     name: str
     seconds: Callable[[float], float]
     points: Sequence[tuple[float, float]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Panel:
-    """A plot with logarithmic axes."""
-
-    left: float
-    width: float
-    x: tuple[float, float]
-    y: tuple[float, float]
-
-    def at_x(self, value: float) -> float:
-        return self.left + self.width * _part(value, self.x)
-
-    def at_y(self, value: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * (1 - _part(value, self.y))
 
 
 def calibration_svg(title: str, kernels: KernelPoints, curves: Sequence[CurvePoints]) -> str:
@@ -76,7 +62,9 @@ def _kernels(left: float, width: float, kernels: KernelPoints) -> Iterator[str]:
     every = [point for points in kernels.values() for point in points]
     times = [measured for measured, _ in every]
     most = max([max(p / m, m / p) for m, p in every] + [1.0 + 2 * BAND])
-    panel = _Panel(left=left, width=width, x=_span(times), y=(1 / most, most))
+    panel = Panel(
+        top=TOP, height=HEIGHT - TOP - BOTTOM, left=left, width=width, x=_span(times), y=(1 / most, most)
+    )
     low, high = panel.at_y(1 + BAND), panel.at_y(1 - BAND)
     yield rect(left, low, width, high - low, fill=palette.IDLE)
     yield line(left, panel.at_y(1.0), left + width, panel.at_y(1.0), stroke=palette.FAINT_INK, stroke_width=1)
@@ -94,7 +82,9 @@ def _kernels(left: float, width: float, kernels: KernelPoints) -> Iterator[str]:
 def _curves(left: float, width: float, curves: Sequence[CurvePoints]) -> Iterator[str]:
     sizes = [size for curve in curves for size, _ in curve.points]
     times = [value for curve in curves for _, value in curve.points]
-    panel = _Panel(left=left, width=width, x=_span(sizes), y=_span(times))
+    panel = Panel(
+        top=TOP, height=HEIGHT - TOP - BOTTOM, left=left, width=width, x=_span(sizes), y=_span(times)
+    )
     yield from _times(panel, "y")
     ticks = [
         10.0**d for d in range(math.ceil(math.log10(panel.x[0])), math.floor(math.log10(panel.x[1])) + 1, 2)
@@ -112,7 +102,7 @@ def _curves(left: float, width: float, curves: Sequence[CurvePoints]) -> Iterato
     yield from _legend(left, [curve.name for curve in curves])
 
 
-def _times(panel: _Panel, axis: str) -> Iterator[str]:
+def _times(panel: Panel, axis: str) -> Iterator[str]:
     """Lines at decades of seconds along one axis, with their labels."""
     low, high = panel.x if axis == "x" else panel.y
     lines, words = [], []
@@ -130,7 +120,7 @@ def _times(panel: _Panel, axis: str) -> Iterator[str]:
     yield group(words, font_size=11, fill=palette.FAINT_INK)
 
 
-def _titles(panel: _Panel, y: str, x: str) -> Iterator[str]:
+def _titles(panel: Panel, y: str, x: str) -> Iterator[str]:
     yield text(panel.left, TOP - 10, y, font_size=12, fill=palette.INK)
     middle = panel.left + panel.width / 2
     yield text(middle, HEIGHT - 14, x, font_size=12, text_anchor="middle", fill=palette.INK)
@@ -151,11 +141,6 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     """The decades around ``values``."""
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return 10.0**low, 10.0 ** max(high, low + 1)
-
-
-def _part(value: float, span: tuple[float, float]) -> float:
-    low, high = map(math.log, span)
-    return (math.log(value) - low) / (high - low)
 
 
 def _page(title: str, parts: Sequence[str]) -> str:

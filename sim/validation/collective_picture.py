@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from ..network.seat import payload_factor
@@ -15,31 +14,16 @@ from ..report.collective import CollectiveCost
 from ..report.figures import seconds
 from ..report.timeline import palette
 from ..report.timeline.svg import FONT, element, group, line, rect, text
+from .panel import Panel
 
 WIDTH, HEIGHT = 1000.0, 460.0
 TOP, BOTTOM = 92.0, 58.0
+DEPTH = HEIGHT - TOP - BOTTOM
 LEFT, GAP, RIGHT = 76.0, 84.0, 24.0
 PREDICTED = palette.RAMPS["F"][0]
 MEASURED = palette.RAMPS["B"][0]
 
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Panel:
-    """A plot: where it stands, and the ranges of its axes."""
-
-    left: float
-    width: float
-    x: tuple[float, float]
-    y: tuple[float, float]
-
-    def at_x(self, value: float) -> float:
-        return self.left + self.width * _part(value, self.x)
-
-    def at_y(self, value: float) -> float:
-        height = HEIGHT - TOP - BOTTOM
-        return TOP + height * (1 - _part(value, self.y))
 
 
 def collective_svg(
@@ -66,7 +50,9 @@ def collective_svg(
         (LEFT, "bus bandwidth, GB/s", buses, _plain),
         (LEFT + width + GAP, "time", times, seconds),
     ):
-        panel = _Panel(left=left, width=width, x=span, y=_decades(series))
+        panel = Panel(
+            top=TOP, height=HEIGHT - TOP - BOTTOM, left=left, width=width, x=span, y=_decades(series)
+        )
         parts += [*_axes(panel, title, label), *_series(panel, sizes, series)]
     return _page(first, parts)
 
@@ -92,7 +78,7 @@ def _header(first: CollectiveCost, log: str | None) -> Iterator[str]:
         x += 130.0
 
 
-def _axes(panel: _Panel, title: str, label: Callable[[float], str]) -> Iterator[str]:
+def _axes(panel: Panel, title: str, label: Callable[[float], str]) -> Iterator[str]:
     """Lines at decades of the value and at every sixteenfold size, with their labels."""
     bottom = HEIGHT - BOTTOM
     lines, words = [], []
@@ -118,7 +104,7 @@ def _axes(panel: _Panel, title: str, label: Callable[[float], str]) -> Iterator[
     )
 
 
-def _series(panel: _Panel, sizes: Sequence[float], series: Sequence[Sequence[float]]) -> Iterator[str]:
+def _series(panel: Panel, sizes: Sequence[float], series: Sequence[Sequence[float]]) -> Iterator[str]:
     """The prediction as a line, measurements as a line with dots."""
     for values, colour in zip(series, (PREDICTED, MEASURED), strict=False):
         points = [(panel.at_x(size), panel.at_y(value)) for size, value in zip(sizes, values, strict=True)]
@@ -133,11 +119,6 @@ def _decades(series: Sequence[Sequence[float]]) -> tuple[float, float]:
     values = [value for one in series for value in one]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return 10.0**low, 10.0 ** max(high, low + 1)
-
-
-def _part(value: float, span: tuple[float, float]) -> float:
-    low, high = map(math.log, span)
-    return (math.log(value) - low) / (high - low)
 
 
 def _plain(value: float) -> str:

@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape
 
 from ..report.timeline import palette
 from ..report.timeline.svg import FONT, element, group, line, rect, text
+from .panel import part
 from .run import Report, Row
 
 COLUMNS = 4
@@ -32,8 +33,7 @@ class _Panel:
     span: tuple[float, float]
 
     def at(self, measured_s: float, predicted_s: float) -> tuple[float, float]:
-        low, high = map(math.log, self.span)
-        x, y = ((math.log(value) - low) / (high - low) for value in (measured_s, predicted_s))
+        x, y = part(measured_s, self.span), part(predicted_s, self.span)
         return self.left + PANEL * x, self.top + PANEL * (1 - y)
 
 
