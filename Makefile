@@ -35,7 +35,7 @@ check: $(VENV)/.installed-test
 validate: $(VENV)/.installed ## predict every measured case and collective; rewrite docs/accuracy.md, docs/collectives.md
 	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }
 	$(BIN)/stepsim validate --nccl $(NCCL_LOGS) --leave-out --markdown docs/collectives.md
-	$(BIN)/stepsim validate $(CASES) --held-out docs/step-fit.json --markdown docs/accuracy.md \
+	$(BIN)/stepsim validate $(CASES) $(addprefix --held-out ,$(wildcard docs/step-fit.json)) --markdown docs/accuracy.md \
 	  --svg docs/accuracy.svg --append docs/collectives.md
 
 fit: $(VENV)/.installed ## fit what only step times show, and on either half of the families; rewrite docs/step-fit.md
