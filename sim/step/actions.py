@@ -137,12 +137,14 @@ def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[B
     )
 
 
-def around_layers(kind: Kind, stage: Stage, blocks: Blocks, *, first: bool) -> Iterator[tuple[Block, int]]:
-    """What an action of that kind runs on a stage before its layers (``first``), or after them."""
+def around_layers(
+    kind: Kind, stage: Stage, blocks: Blocks, *, first: bool
+) -> Iterator[tuple[Block, str, int]]:
+    """What an action of that kind runs on a stage before its layers (``first``), or after them; ``Owned``."""
     step = _PASSES[kind]
     for part in step.before if first else step.after:
         if count := int(getattr(stage, part.part)):
-            yield blocks.end(part.build), count
+            yield blocks.end(part.build), part.part, count
 
 
 def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -> Iterator[Elements]:
