@@ -374,7 +374,8 @@ def _data_parallel(run: Scenario, plan: Plan, r: int) -> Counter[str]:
         (groups.dp.ranks, groups.shards.ranks, groups.replicas.ranks),
         (groups.edp.ranks, groups.expert_shards.ranks, groups.expert_replicas.ranks),
     )
-    times = run.num_microbatches if rule and rule.reduces_each else 1
+    each = (rule and rule.reduces_each) or run.schedule == "pipedream"
+    times = run.num_microbatches if each else 1
     own = 0.0
     for (whole, part, copies), (n, s, c), elements, gathered in zip(
         names, seats, (held.shared, held.experts), _gathered(run, plan, stages), strict=True

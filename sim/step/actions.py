@@ -152,7 +152,10 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
     step = _PASSES[action.kind]
     for part, count in _parts(step, stage):
         if isinstance(part, _Ends):
-            yield Elements(shared=getattr(parameters, part.gives) / count if part.gives else 0.0)
+            own = getattr(parameters, part.gives) if part.gives else 0.0
+            # Multi-token prediction has a table where the head is.
+            table = parameters.embedding if part.gives == "head" and not stage.embedding else 0.0
+            yield Elements(shared=(own + table) / count)
         else:
             yield parameters.layer(part.kind) if step.gives else NO_ELEMENTS
 

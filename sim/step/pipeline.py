@@ -148,7 +148,7 @@ class _StepWriter:
         else:
             blocks = tuple((block, count) for block, _, count in row)
         if gathers or reduces:
-            if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
+            if reduces and action.kind is Kind.WEIGHT_GRAD and stage.embedding:  # came with an input gradient
                 self.gradients.add(script, parameters.embedding)
             ready = gradients_ready(action, stage, parameters)
             if self.shared.copies and reduces:  # which has its layers one by one

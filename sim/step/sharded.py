@@ -73,7 +73,9 @@ class Sharding:
             gathers = rule.gathers == "each" or (rule.gathers == "once" and first)
         else:
             gathers = rule.regathers and kind in NEEDS_PARAMETERS
-        return Moves(gathers=gathers, reduces=kind in GIVES_GRADIENT and rule.reduces_each)
+        table = kind is Kind.INPUT_GRAD
+        reduces = rule.reduces_each and (table or kind in GIVES_GRADIENT)
+        return Moves(gathers=gathers, reduces=reduces, table=table)
 
     def last_reduction(self, stage: int) -> Row:
         """What a stage reduces after its last backward, where it reduces nothing before."""
@@ -97,7 +99,7 @@ class Sharding:
             return Buffers(reducing=reducing)
         if not rule.regathers:
             whole = 0.0 if rule.reduces_each else total * self.plan.shard.grad_bytes
-            return Buffers(gathered=total * size, reducing=reducing, gradients=whole)
+            return Buffers(gathered=total * size, reducing=reducing, unreduced=whole)
         kept = self._kept()
         left = {piece.unit.name: piece.unit.sharded for piece in forward if piece.unit.name in kept}
         return Buffers(

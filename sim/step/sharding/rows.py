@@ -23,10 +23,24 @@ Row = tuple[tuple[Block, int], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Moves:
-    """What an action moves besides computing: whether it gathers, and whether it reduces."""
+    """What an action moves besides computing: whether it gathers, and whether it reduces.
+
+    ``table``: it reduces the embedding alone, whose gradient comes with that of the input.
+    """
 
     gathers: bool
     reduces: bool
+    table: bool = False
+
+    def reduced(self, row: Sequence[Piece]) -> list[bool]:
+        """For each piece, whether its unit's gradients leave after it; other than layers at their last."""
+        names = [piece.unit.name for piece in row]
+        last = {name: k for k, name in enumerate(names)}
+        wanted = [name == "embedding" or not self.table for name in names]
+        return [
+            self.reduces and want and (name == "layer" or last[name] == k)
+            for k, (name, want) in enumerate(zip(names, wanted, strict=True))
+        ]
 
 
 @dataclass
@@ -54,11 +68,9 @@ class Rows:
         """A backward: ``live`` are units that forward kept. The last reductions are awaited at its end."""
         blocks, gathered = [], set(live)
         fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
-        last = {piece.unit.name: k for k, piece in enumerate(row)} if moves.reduces else {}
         pending: tuple[Op, ...] = ()
         delayed: tuple[Op, ...] = ()
-        for k, piece in enumerate(row):
-            ended = moves.reduces and (piece.unit.name == "layer" or last[piece.unit.name] == k)
+        for k, (piece, ended) in enumerate(zip(row, moves.reduced(row), strict=True)):
             around = Around(
                 reductions=pending,
                 delayed=delayed,
