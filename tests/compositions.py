@@ -119,7 +119,7 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
                 "full",
                 "op_selective",
                 {"kind": "modules", "modules": [pick(*MODULES)]},
-                {"kind": "full", "layers": 1},
+                draw(recomputations()),
             ),
             "routing": draw(routings()) if "moe" in model else "balanced",
             "cpu_offload": pick(False, False, False, True),
@@ -129,6 +129,20 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
         "schedule": schedule,
         "software": {"preset": preset, **draw(switches(preset))},
     }
+
+
+def recomputations() -> st.SearchStrategy[dict[str, Any]]:
+    """Some layers by each rule, or all but some operators."""
+    return st.sampled_from(
+        [
+            {"kind": "full", "layers": 1},
+            {"kind": "full", "layers": 1, "method": "block"},
+            {"kind": "full", "layers": 2, "method": "uniform"},
+            {"kind": "full", "every": 2},
+            {"kind": "operators", "keep": ["mm"]},
+            {"kind": "operators", "keep": ["every_second_mm", "grouped_mm", "attention", "all_to_all"]},
+        ]
+    )
 
 
 def routings() -> st.SearchStrategy[Any]:

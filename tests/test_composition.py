@@ -1,7 +1,8 @@
 """Everything composes: whatever is legal runs, conserves, keeps its bounds, and lets go of all it took.
 
-Each drawn scenario goes through all laws; sums are in composition_forms.py. What is not legal, or not
-modelled, is refused by an error that names its field: nothing else may be raised.
+Each drawn scenario goes through all laws; sums are in composition_flops.py, composition_bytes.py and
+composition_sharding.py. What is not legal, or not modelled, is refused by an error that names its field:
+nothing else may be raised.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import pytest
-from composition_forms import class_of, multiplied, sent, step_bytes, step_flops
+from composition_bytes import step_bytes
+from composition_counts import class_of, multiplied, sent
+from composition_flops import step_flops
 from compositions import build, combinations
 from hypothesis import HealthCheck, assume, given, settings
 from small_scenarios import BLOCKS, every_op

@@ -60,7 +60,7 @@ def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> Paired | Non
     back = [run for run in reversed(backward.runs) for _ in range(run.count)]
     shards = [blocks.shard.of(run.kind) for run in ahead]
     both = list(zip(shards, back, strict=False))
-    if not any(pairs_up(shard, blocks.shard.of(run.kind), run.recompute) for shard, run in both):
+    if not any(pairs_up(shard, blocks.shard.of(run.kind)) for shard, run in both):
         return None
 
     def end(kind: Kind, *, first: bool) -> list[tuple[Block, Owner, Owner, int]]:
