@@ -21,7 +21,7 @@ class Rank:
     which uses ``closed_links``; ``closed_uses`` says whether it uses one between two times.
 
     ``slow`` and ``peers`` are its binding: how slow its kernels are, and what its program's names of classes
-    stand for.
+    stand for. While it is ``changing``, no segment begins as a whole; ``stopped`` it makes no progress.
 
     ``awaited`` holds, by segment and stream, who waits for the last op of that segment on that stream;
     ``passed`` the streams on which the segment in progress, number ``segment``, is known to be done.
@@ -40,15 +40,19 @@ class Rank:
     segment: int = -1
     passed: set[str] = field(default_factory=set)
     awaited: dict[tuple[int, str], Signal] = field(default_factory=dict)
+    changing: bool = False
+    stopped: bool = False
 
     def speed(self, work: Compute) -> float:
-        """Fraction of its solo speed at which a kernel runs beside the communication of its rank."""
+        """Fraction of its solo speed on a healthy GPU at which a kernel runs, beside the communication of its
+        rank.
+        """
         speed = 1.0
         if self.held_sms and work.kind != "memory-bound":
             speed -= self.held_sms / self.sms
         if self.moving:
             speed /= 1.0 + self.corun_slowdown
-        return speed
+        return speed / self.slow
 
     def hold(self, sms: int, moving: int) -> None:
         """Change the SMs held and the communications moving; kernels change speed, a segment opens."""
@@ -57,6 +61,10 @@ class Rank:
         self.held_sms += sms
         self.moving += moving
         self.open()
+        self.tell_kernels()
+
+    def tell_kernels(self) -> None:
+        """Those in progress look at their speed again."""
         for process in list(self.running):
             del self.running[process]
             process.interrupt()
