@@ -41,6 +41,9 @@ RecomputeKind = Literal["none", "selective", "full", "op_selective"]
 RecomputeModule = Literal[
     "core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts"
 ]  # fmt: skip
+RecomputeOperator = Literal[
+    "mm", "every_second_mm", "grouped_mm", "attention", "reduce_scatter", "all_to_all"
+]  # fmt: skip
 SplitRule = Literal["uniform", "embedding_and_loss_as_layers", "flops_balanced", "uneven_unspecified"]
 ScheduleName = Literal[
     "none", "gpipe", "1f1b", "pipedream", "interleaved", "looped-bfs", "interleaved-zb",
@@ -193,18 +196,40 @@ class ScheduleOptions(_Part):
 
 
 class RecomputeSpec(_Part):
-    """Recomputation of a part: ``layers`` layers of each stage, or only ``modules`` of each layer."""
+    """Recomputation of a part: whole layers, ``modules`` of each layer, or all but operators to ``keep``."""
 
-    kind: Literal["full", "modules"]
-    layers: Count | None = None
+    kind: Literal["full", "modules", "operators"]
+    layers: Count | None = Field(
+        default=None,
+        description="full: layers of each stage; by method block of each virtual stage, by uniform in one go",
+    )
+    method: Literal["uniform", "block"] | None = Field(
+        default=None,
+        description="full: uniform keeps the input of every so many layers; block recomputes the first ones",
+    )
+    every: Count | None = Field(default=None, description="full: each layer of that number (2: every second)")
     modules: tuple[RecomputeModule, ...] = ()
+    keep: tuple[RecomputeOperator, ...] = Field(
+        default=(), description="operators: whose outputs stay; all else of a layer runs again"
+    )
 
     @model_validator(mode="after")
     def _says_what(self) -> RecomputeSpec:
-        if self.kind == "full" and (self.layers is None or self.modules):
-            raise ValueError("kind full takes layers per stage; for all of them write recompute: full")
-        if self.kind == "modules" and (self.layers is not None or not self.modules):
+        full = self.layers, self.method, self.every
+        if self.kind == "full" and (
+            (self.layers is None) == (self.every is None) or self.modules or self.keep
+        ):
+            raise ValueError(
+                "kind full takes layers per stage, or every, as in 2; for all of them write recompute: full"
+            )
+        if self.kind == "full" and self.method and self.layers is None:
+            raise ValueError(f"method {self.method} takes layers, as in layers: 2")
+        if self.kind == "modules" and (full != (None,) * 3 or not self.modules or self.keep):
             raise ValueError("kind modules takes modules, a list such as [layernorm, mlp]")
+        if self.kind == "operators" and (full != (None,) * 3 or not self.keep or self.modules):
+            raise ValueError("kind operators takes keep, a list such as [every_second_mm, attention]")
+        if {"mm", "every_second_mm"} <= set(self.keep):
+            raise ValueError("keep has both mm and every_second_mm: give one of them")
         return self
 
 

@@ -53,7 +53,7 @@ def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> tuple[tuple[
     back = [run for run in reversed(backward.runs) for _ in range(run.count)]
     shards = [blocks.shard.of(run.kind) for run in ahead]
     both = list(zip(shards, back, strict=False))
-    if not any(pairs_up(shard, blocks.shard.of(run.kind), run.recompute) for shard, run in both):
+    if not any(pairs_up(shard, blocks.shard.of(run.kind)) for shard, run in both):
         return None
     row = [*around_layers(Kind.BACKWARD, backward, blocks, first=True)]
     row += around_layers(Kind.FORWARD, forward, blocks, first=True)

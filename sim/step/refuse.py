@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from ...hardware.gpus import get_gpu
 from ..scenario.refusal import NotSupported
+from .layers.checkpoints import layers_in_one_go
 from .layers.precision import recipe_of
-from .layers.recompute import FULL, OPERATORS, recomputed_parts
+from .layers.recompute import FULL, by_operators, recomputed_parts
+from .zero.rule import sharding_rule
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
@@ -91,14 +93,19 @@ def _refuse_layers(scenario: Scenario) -> None:
 def _refuse_recomputation(scenario: Scenario) -> None:
     """Modules that the model has not, and rules that are about plain layers."""
     model, parts = scenario.model, recomputed_parts(scenario.training)
-    if parts == OPERATORS and (model.moe or model.mla):
-        what = "experts" if model.moe else "latent attention"
-        raise NotSupported("training.recompute", f"op_selective is not modelled for layers with {what}")
+    rule = sharding_rule(scenario)
+    if layers_in_one_go(scenario.training) > 1 and (
+        (rule and rule.regathers) or scenario.training.activation_offload
+    ):
+        what = "activations on the host" if scenario.training.activation_offload else "ZeRO-3"
+        raise NotSupported(
+            "training.recompute.layers", f"several layers recomputed at once under {what}; set layers to 1"
+        )
     there = {"core_attn", "layernorm", "mlp"}
     there |= {"moe", "moe_act"} if model.moe else set()
     there |= {"shared_experts"} if model.moe and model.moe.shared_expert_ffn_hidden_size else set()
     there |= {"mla_up_proj"} if model.mla else set()
-    if absent := parts - there - OPERATORS - FULL:
+    if not by_operators(parts) and (absent := parts - there - FULL):
         wrong, known = ", ".join(sorted(absent)), ", ".join(sorted(there))
         raise NotSupported(
             "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
