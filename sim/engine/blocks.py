@@ -24,7 +24,7 @@ class BlockRun:
 
     ``start``, ``begin`` (see Record) and ``end`` by op, infinite where nothing lets it get there;
     ``rates`` of each while it makes progress. ``parts`` splits its time by what the compute stream did:
-    kernel kinds, the axis awaited, the host, or ``peers`` that are late.
+    kernel kinds, the axis awaited, the host, or ``peers`` that are late. Kernels take ``slow`` times as long.
     """
 
     block: Block
@@ -35,6 +35,7 @@ class BlockRun:
     end: Sequence[float]
     rates: Sequence[Rates]
     parts: Mapping[str, float]
+    slow: float = 1.0
 
     @property
     def seconds(self) -> float:
@@ -61,7 +62,7 @@ class BlockRun:
         """What op ``i``, in progress at ``at``, has before it."""
         work = self.block.ops[i].work
         if isinstance(work, Compute):
-            return 0.0, work.seconds - _done(self.rates[i], at)
+            return 0.0, work.seconds * self.slow - _done(self.rates[i], at)
         transfer = work.transfer  # type: ignore[union-attr]  # blocks hold kernels and collectives
         latency_s = max(0.0, self.begin[i] + transfer.latency_s - at)
         return latency_s, transfer.bytes if latency_s else max(0.0, transfer.bytes - _done(self.rates[i], at))

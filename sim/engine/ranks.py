@@ -44,15 +44,13 @@ class Rank:
     stopped: bool = False
 
     def speed(self, work: Compute) -> float:
-        """Fraction of its solo speed on a healthy GPU at which a kernel runs, beside the communication of its
-        rank.
-        """
+        """Fraction of its solo speed at which a kernel runs beside the communication of its rank."""
         speed = 1.0
         if self.held_sms and work.kind != "memory-bound":
             speed -= self.held_sms / self.sms
         if self.moving:
             speed /= 1.0 + self.corun_slowdown
-        return speed / self.slow
+        return speed
 
     def hold(self, sms: int, moving: int) -> None:
         """Change the SMs held and the communications moving; kernels change speed, a segment opens."""

@@ -176,7 +176,8 @@ class _Replay:
 
     def _compute(self, scope: Scope, i: int, work: Compute, begun: Left | None) -> Process:
         env, rank = self.env, self.ranks[scope.r]
-        left = work.seconds if begun is None else max(0.0, begun[1])
+        slow = rank.slow
+        left = work.seconds * slow if begun is None else max(0.0, begun[1])
         process = env.active_process
         assert process is not None
         while True:
@@ -192,6 +193,8 @@ class _Replay:
                 left = max(0.0, left - rate * (env.now - since))
                 if rank.stopped:
                     yield env.event()  # for ever
+                if rank.slow != slow:
+                    left, slow = left * rank.slow / slow, rank.slow
 
     def _collective(self, scope: Scope, i: int, work: Collective, left: Left | None) -> Process:
         rank, r, transfer = self.ranks[scope.r], scope.r, work.transfer

@@ -2,8 +2,9 @@
 
 A rank is blocked when its compute stream waits, directly or through what comes before, for a communication
 that never ends, from the end of its last kernel on or from when it enters that communication, whichever is
-later: what it waits for might have taken a while in any case. The watchdog counts from the moment at which a communication is entered on its stream; PyTorch
-counts from its enqueueing by the host, which is as much earlier as the host is ahead.
+later: what it waits for might have taken a while in any case. The watchdog counts from the moment at which a
+communication is entered on its stream; PyTorch counts from its enqueueing by the host, which is as much
+earlier as the host is ahead.
 
 Sources: PyTorch ProcessGroupNCCL.cpp, WorkNCCL (its start time is taken where it is made).
 """
