@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..network.nccl.buffers import CommunicatorBuffers
     from ..scenario.models import Scenario
     from .step_faults import StepFaults
 
@@ -77,7 +78,7 @@ class StageMemory:
     ``static_bytes`` is what is held all through the step. ``timeline`` is (seconds, bytes) at
     every change of what comes and goes, ``moving`` the same by term (MOVING). ``parameters`` are those of
     the rank's stages, sharded or not; ``layers_in_flight`` the most layers times microbatches between
-    their forward and their backward.
+    their forward and their backward; ``communicators`` what the term ``communication`` is made of.
     """
 
     pp: int
@@ -91,6 +92,7 @@ class StageMemory:
     moving: tuple[tuple[float, tuple[float, ...]], ...] = ()
     parameters: float = 0.0
     layers_in_flight: int = 0
+    communicators: tuple[CommunicatorBuffers, ...] = ()
 
     @property
     def fits(self) -> bool:

@@ -72,8 +72,8 @@ class Sharding:
                 )
         if rule.gathers == "never":
             return Buffers(reducing=reducing)
+        whole = 0.0 if rule.reduces_each else total * self.plan.shard.grad_bytes
         if not rule.regathers:
-            whole = 0.0 if rule.reduces_each else total * self.plan.shard.grad_bytes
             return Buffers(gathered=total * size, reducing=reducing, gradients=whole)
         kept = self._kept()
         left = {piece.unit.name: piece.unit.sharded for piece in forward if piece.unit.name in kept}
@@ -82,6 +82,7 @@ class Sharding:
             forward=self._gathered(forward, kept) * size,
             backward=self._gathered(backward, kept) * size,
             reducing=reducing,
+            gradients=whole,
         )
 
     def _gathered(self, row: Sequence[Piece], kept: frozenset[str]) -> float:
