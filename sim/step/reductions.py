@@ -22,6 +22,8 @@ def gradients_of(plan: Plan, index: int) -> Gradients:
     hybrid = sharded and groups.replicas.ranks > 1
     group = groups.shards if hybrid else groups.dp
 
+    bucket = max(software.bucket_elements, software.bucket_elements_per_replica * groups.dp.ranks)
+
     def over_replicas(size: float) -> Transfer:
         return plan.communication.collective("all_reduce", size, groups.replicas)
 
@@ -30,13 +32,23 @@ def gradients_of(plan: Plan, index: int) -> Gradients:
         transfer=lambda kind, size: plan.communication.collective(kind, size, group),
         element_bytes=plan.shard.grad_bytes,
         wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-        bucket_elements=max(software.bucket_elements, software.bucket_elements_per_replica * groups.dp.ranks),
+        bucket_elements=bucket,
         sharded=hybrid or (sharded and software.zero1_reduce_scatters),
         costs=plan.costs,
         shards=groups.shards.ranks if sharded else 1,
         over_replicas=over_replicas if hybrid else None,
+        check_s=_calls(plan, bucket) * plan.communication.check_s(group),
         offload=offload_of(plan),
     )
+
+
+def _calls(plan: Plan, bucket_elements: float) -> float:
+    """Host calls for each bucket: fewer than one where a call reduces several."""
+    software, shard = plan.scenario.software, plan.shard
+    if not software.reduce_call_elements:
+        return 1.0
+    largest = shard.hidden * shard.ffn * (1 if software.split_gate else shard.gate)
+    return min(1.0, bucket_elements / max(software.reduce_call_elements, largest))
 
 
 def expert_gradients_of(plan: Plan, index: int) -> Gradients:
@@ -47,6 +59,7 @@ def expert_gradients_of(plan: Plan, index: int) -> Gradients:
         communicator=plan.edp_communicator(index),
         transfer=lambda kind, size: plan.communication.collective(kind, size, group),
         over_replicas=None,
+        check_s=_calls(plan, shared.bucket_elements) * plan.communication.check_s(group),
         reductions=[],
     )
 
