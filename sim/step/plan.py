@@ -79,7 +79,7 @@ class Plan:
         held = self.held_elements(index)
         if self.scenario.parallelism.zero == 0:
             return held.total
-        return held.shared / self.groups.shards.ranks + held.experts / self.groups.edp.ranks
+        return held.shared / self.groups.shards.ranks + held.experts / self.groups.expert_shards.ranks
 
     def weights_bytes(self, parameters: StageParameters) -> float:
         """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""
