@@ -13,6 +13,7 @@ from ..network.collectives import shows_checks
 from ..scenario.machine import cluster_of
 from ..scenario.models import ClusterSpec
 from .case import Case, CaseModel, CaseNetwork
+from .model_facts import known_facts
 from .preset import CHECKED, MODEL_FACTS, preset_of, software_document
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def scenario_document(case: Case) -> dict[str, Any]:
         if spec.measured_network and shows_checks(spec.measured_network, cluster_of(spec)):
             software["preset"] = CHECKED.get(software["preset"], software["preset"])
     return {
-        "model": model_document(case.model) | MODEL_FACTS.get(preset_of(case.software), {}),
+        "model": known_facts(model_document(case.model)) | MODEL_FACTS.get(preset_of(case.software), {}),
         "cluster": cluster,
         "parallelism": {key: getattr(layout, key) for key in PARALLELISM},
         "training": {"seq_length": case.model.seq_length} | {key: getattr(layout, key) for key in TRAINING},
