@@ -41,6 +41,13 @@ class GivenStep:
     def __init__(self, step_s: float) -> None:
         self.step_s = step_s
 
+    def beside_writes(self, share: float) -> float:
+        """How much slower a step is when writes take ``share`` of every NIC. ValueError: nothing says so."""
+        raise ValueError(
+            "checkpoint.storage.persist_slow_factor: from_bytes needs a model, and step_time is given; give "
+            "a factor"
+        )
+
     def __call__(self, effects: frozenset[Effect]) -> float:
         return self.step_s * max((self.factor(effect) for effect in effects), default=1.0)
 
@@ -91,6 +98,11 @@ class SimulatedStep:
             for number, own in enumerate(sorted(replicas, key=sorted))
             for place, port, factor in own
         )
+
+    def beside_writes(self, share: float) -> float:
+        """How much slower a step is when writes take ``share`` of every NIC, towards the network."""
+        wrong = frozenset((rank, "nic.out", 1.0 - share) for rank in range(self.machine.gpus))
+        return max(1.0, self._simulated(wrong) / self._simulated(frozenset()))
 
     def by_replica(self, effects: frozenset[Effect]) -> set[Trouble]:
         """What is wrong in each replica, as if it were the first, and between switches; none: nothing is."""
