@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .faults.spec.machine import Machine
     from .fold.ranks import Trouble
     from .fold.whole import Folded
+    from .report.loss_scaling import LossScaling
+    from .report.result import ActionSpan, StageMemory
     from .report.step_faults import StepFaults
     from .scenario.models import Scenario
     from .step.lower import Lowered
@@ -46,7 +48,29 @@ def simulate(
             is not there, or that the job cannot go on with.
     """
     with collection_paused():
-        return _simulated(scenario, profile, fold, max_classes, faults, progress)
+        result = _simulated(scenario, profile, fold, max_classes, faults, progress)
+        if scenario.training.loss_scale is None or result.faults:
+            return result
+        return replace(result, loss_scaling=_loss_scaling(scenario, profile, result.step_time_s))
+
+
+def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float) -> LossScaling:
+    """What skipped steps cost a run of healthy steps."""
+    from .engine.replay import replay
+    from .fold.ranks import HEALTHY
+    from .fold.whole import folded
+    from .report.loss_scaling import LossScaling, first_skipped, skipped_share
+    from .step.lower import lower
+
+    scale = scenario.training.loss_scale
+    assert scale is not None
+    skipped = folded(lower(scenario, build_cluster(scenario), profile=profile, skips=True), HEALTHY)
+    return LossScaling(
+        step_s=step_s,
+        skipped_step_s=replay(skipped.programs).step_s,
+        skipped_share=skipped_share(scale),
+        first_steps=first_skipped(scale),
+    )
 
 
 def _simulated(
@@ -190,6 +214,14 @@ def _watchdog_s(scenario: Scenario) -> float:
     return (scenario.detection or Detection()).watchdog.timeout
 
 
+def stage_memory(lowered: Lowered, ready: Folded, actions: Iterable[ActionSpan]) -> tuple[StageMemory, ...]:
+    """Memory of each pipeline rank, of the class that stands for it in ``actions``."""
+    from .step.memory import memory_of
+
+    shown = {first: pp for pp, first in ready.first_of_stage.items()}
+    return memory_of(lowered.plan, [replace(a, rank=shown[a.rank]) for a in actions if a.rank in shown])
+
+
 def build_cluster(scenario: Scenario) -> Cluster:
     """The cluster that the scenario names, in closed form."""
     from .scenario.machine import cluster_of
@@ -205,7 +237,6 @@ def read_result(
     from .fold.loads import link_loads
     from .interval import step_interval
     from .read_record import read_record
-    from .step.memory import memory_of
 
     result = read_record(
         record,
@@ -214,11 +245,9 @@ def read_result(
         timing=timing,
         assumptions=assumptions(lowered.plan),
     )
-    shown = {first: pp for pp, first in ready.first_of_stage.items()}
-    actions = [replace(span, rank=shown[span.rank]) for span in result.actions if span.rank in shown]
     result = replace(
         result,
-        memory=memory_of(lowered.plan, actions),
+        memory=stage_memory(lowered, ready, result.actions),
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         loads_source=lambda: link_loads(lowered, result.step_time_s),
     )

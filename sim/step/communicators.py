@@ -58,6 +58,7 @@ def _seats(plan: Plan) -> Iterator[tuple[str, Seat]]:
         "pp": Seat(ranks=pp, domains=1 if near else pp),
         "ep": groups.ep,
         "etp": groups.etp,
-        "edp": groups.edp if plan.shard.experts and groups.ep.ranks > 1 else Seat(ranks=1, domains=1),
     }
+    if plan.shard.experts and groups.ep.ranks > 1:
+        named |= {"edp": groups.expert_shards, "expert replicas": groups.expert_replicas}
     yield from ((name, seat) for name, seat in named.items() if seat.ranks > 1)
