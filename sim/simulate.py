@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .faults.spec.machine import Machine
     from .fold.ranks import Trouble
     from .fold.whole import Folded
+    from .report.result import ActionSpan, StageMemory
     from .report.step_faults import StepFaults
     from .scenario.models import Scenario
     from .step.lower import Lowered
@@ -187,6 +188,14 @@ def _watchdog_s(scenario: Scenario) -> float:
     return (scenario.detection or Detection()).watchdog.timeout
 
 
+def stage_memory(lowered: Lowered, ready: Folded, actions: Iterable[ActionSpan]) -> tuple[StageMemory, ...]:
+    """Memory of each pipeline rank, of the class that stands for it in ``actions``."""
+    from .step.memory import memory_of
+
+    shown = {first: pp for pp, first in ready.first_of_stage.items()}
+    return memory_of(lowered.plan, [replace(a, rank=shown[a.rank]) for a in actions if a.rank in shown])
+
+
 def build_cluster(scenario: Scenario) -> Cluster:
     """The cluster that the scenario names, in closed form."""
     from .scenario.machine import cluster_of
@@ -202,7 +211,6 @@ def read_result(
     from .fold.loads import link_loads
     from .interval import step_interval
     from .read_record import read_record
-    from .step.memory import memory_of
 
     result = read_record(
         record,
@@ -211,11 +219,9 @@ def read_result(
         timing=timing,
         assumptions=assumptions(lowered.plan),
     )
-    shown = {first: pp for pp, first in ready.first_of_stage.items()}
-    actions = [replace(span, rank=shown[span.rank]) for span in result.actions if span.rank in shown]
     result = replace(
         result,
-        memory=memory_of(lowered.plan, actions),
+        memory=stage_memory(lowered, ready, result.actions),
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         loads_source=lambda: link_loads(lowered, result.step_time_s),
     )

@@ -154,6 +154,7 @@ def _costs(
         transfer=transfer,
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
+        sms=cluster.gpu.sms,
     )
 
 

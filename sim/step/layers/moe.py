@@ -244,7 +244,8 @@ def _grouped(tape: Tape, linear: Linear, shard: Shard, software: Software, what:
         transpose(tape, experts.rows(shard.norm_tokens) * width, shard)
     # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
     launches = calls + (experts.held if what == "wgrad" else 0)
-    tape.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches)
+    rate = software.fp8_wgrad_rate if shard.recipe and what == "wgrad" else 1.0
+    tape.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":
         accumulate_gradient(tape, experts.held * linear.inputs * linear.outputs, shard, software)
 

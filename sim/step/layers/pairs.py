@@ -38,7 +38,7 @@ def pair_block(
     forward: Shard, backward: Shard, software: Software, costs: Costs, recompute: Recompute
 ) -> Block:
     """One layer forward and one backward, of which ``recompute`` is run again first."""
-    tape = Tape(costs)
+    tape = Tape(costs.beside_exchanges(software.exchange_sms) if software.exchange_sms else costs)
     if recompute == FULL:
         write_forward(tape, backward, software)
     elif by_operators(recompute):
