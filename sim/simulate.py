@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .faults.spec.machine import Machine
     from .fold.ranks import Trouble
     from .fold.whole import Folded
+    from .report.loss_scaling import LossScaling
     from .report.result import ActionSpan, StageMemory
     from .report.step_faults import StepFaults
     from .scenario.models import Scenario
@@ -47,7 +48,29 @@ def simulate(
             is not there, or that the job cannot go on with.
     """
     with collection_paused():
-        return _simulated(scenario, profile, fold, max_classes, faults, progress)
+        result = _simulated(scenario, profile, fold, max_classes, faults, progress)
+        if scenario.training.loss_scale is None or result.faults:
+            return result
+        return replace(result, loss_scaling=_loss_scaling(scenario, profile, result.step_time_s))
+
+
+def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float) -> LossScaling:
+    """What skipped steps cost a run of healthy steps."""
+    from .engine.replay import replay
+    from .fold.ranks import HEALTHY
+    from .fold.whole import folded
+    from .report.loss_scaling import LossScaling, first_skipped, skipped_share
+    from .step.lower import lower
+
+    scale = scenario.training.loss_scale
+    assert scale is not None
+    skipped = folded(lower(scenario, build_cluster(scenario), profile=profile, skips=True), HEALTHY)
+    return LossScaling(
+        step_s=step_s,
+        skipped_step_s=replay(skipped.programs).step_s,
+        skipped_share=skipped_share(scale),
+        first_steps=first_skipped(scale),
+    )
 
 
 def _simulated(
@@ -156,7 +179,10 @@ def _trouble(lowered: Lowered, events: tuple[Event, ...]) -> Trouble:
     from .faults.inside.windows import trouble_over_time
 
     plan = lowered.plan
-    job = Job(cluster=plan.cluster, gpu=plan.groups.gpu, machine=_machine(plan.scenario))
+    machine, faults = _machine(plan.scenario), plan.scenario.faults
+    job = Job(cluster=plan.cluster, gpu=plan.groups.gpu, machine=machine)
+    if faults is not None:
+        job = replace(job, seed=faults.seed)
     return trouble_over_time(events, job)
 
 

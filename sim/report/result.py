@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..network.nccl.buffers import CommunicatorBuffers
     from ..scenario.models import Scenario
+    from .loss_scaling import LossScaling
     from .step_faults import StepFaults
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
@@ -165,7 +166,8 @@ class Result:
     A replayed program may come without a ``scenario``: what only that can tell (tokens, FLOPs and all
     that follows from them) is nan then. ``memory`` is empty where programs are replayed from a file,
     which say nothing of it; ``bubble_fraction`` is nan where no op belongs to a pipeline action.
-    ``faults`` compares a step with faults to the healthy one.
+    ``faults`` compares a step with faults to the healthy one. ``loss_scaling`` is what steps that overflow
+    in FP16 cost, where the scenario asks for it.
     ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
     """
 
@@ -192,6 +194,7 @@ class Result:
     bounds: tuple[Bound, ...] = ()
     loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
     faults: StepFaults | None = None
+    loss_scaling: LossScaling | None = None
 
     @property
     def gpus(self) -> int:

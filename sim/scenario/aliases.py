@@ -59,6 +59,7 @@ SHORT_FORMS: dict[str, str] = {
     "software": "preset",
     "cluster.fabric": "kind",
     "cluster.placement": "kind",
+    "training.loss_scale": "kind",
     "detection": "fixed",
     "recovery": "policy",
     "recovery.restart_cost": "fixed",

@@ -48,6 +48,7 @@ def findings(
         wrong_sizes += tensor_parallel_divides(model, parallelism)
         found += [*experts_fit(model, parallelism), *layers_fit_stages(model, parallelism)]
         found += recompute_fits(model, parallelism, training) if training else ()
+        found += loss_scale_fits(training, schedule) if training else ()
         found += routing_fits(model, training) if training else ()
         found += heads_exchange(model, parallelism)
     if cluster and parallelism:
@@ -317,3 +318,12 @@ def recompute_fits(model: Model, par: Parallelism, training: Training) -> Iterat
     if recompute.method == "uniform" and recompute.layers > 1 and model.mtp_layers:
         message = f"{recompute.layers}: layers of multi-token prediction are recomputed one by one; set 1"
         yield Finding(path=path, message=message)
+
+
+def loss_scale_fits(training: Training, schedule: str | None) -> Iterator[Finding]:
+    """Only FP16 is scaled, and steps can be skipped only where there is one update each."""
+    path = ("training", "loss_scale")
+    if training.loss_scale and training.precision != "fp16":
+        yield Finding(path=path, message=f"precision {training.precision} scales no loss; that is for fp16")
+    if training.loss_scale and schedule == "pipedream":
+        yield Finding(path=path, message="pipedream updates after every microbatch; no step can be skipped")

@@ -29,6 +29,7 @@ from ..model.model import Count, CountOrZero, Model
 from ..model.whole import WholeNumber
 from ..software.software import Software
 from .checks import findings
+from .loss_scale import LossScale
 from .schedules import is_table
 
 FabricKind = Literal[
@@ -264,6 +265,9 @@ class Training(_Part):
         Annotated[Literal["balanced"], Tag("~name")] | Annotated[RoutingSpec, Tag("~spec")],
         Discriminator(lambda value: "~name" if isinstance(value, str) else "~spec"),
     ] = Field(default="balanced", description="how tokens spread over experts")
+    loss_scale: LossScale | None = Field(
+        default=None, description="fp16: report what steps that overflow and are skipped cost"
+    )
     cpu_offload: Flag = Field(default=False, description="optimizer state on the host (ZeRO-Offload)")
     nvme_offload: Flag = Field(default=False, description="and there on disks (ZeRO-Infinity)")
     activation_offload: Flag = Field(

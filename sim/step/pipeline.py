@@ -365,7 +365,8 @@ class _StepWriter:
         self._reduce_shared_table()
         if plan.ends != "streaming":
             self._update(self._share(held.total, updated))
-        if self.returns_parameters and not plan.scenario.software.overlap_param_gather:
+        gathers = self.returns_parameters and not plan.scenario.software.overlap_param_gather
+        if gathers and not plan.skips:
             script.wait(*self._gather(self._weight_sizes()))
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
@@ -391,6 +392,7 @@ class _StepWriter:
             norm=norm if plan.ends == "together" else None,
             offload=self.gradients.offload,
             sent=self.reduces,
+            skips=plan.skips,
         )
 
     def _share(self, held: float, updated: float) -> OptimizerShare:
