@@ -91,6 +91,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         curves=profile.collectives,
         measured=scenario.cluster.measured_network,
         tuning=scenario.software.nccl,
+        checked=scenario.software.collective_checks,
     )
     costs = _costs(scenario, cluster, profile, groups, kernels, communication)
     blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
@@ -159,6 +160,7 @@ def _costs(
         transfer=transfer,
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
+        check_s=lambda axis: communication.check_s(groups.along(axis)),
         sms=cluster.gpu.sms,
     )
 
