@@ -7,7 +7,7 @@ once per instant after all events of that instant, so that no tie decides anythi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,12 +54,13 @@ class Flows:
 
     def __init__(self, env: simpy.Environment, capacity: Mapping[Link, float]) -> None:
         self._env = env
-        self._capacity = capacity
+        self._capacity = dict(capacity)
         self._flows: dict[int, Flow] = {}
         self._on_link: dict[Link, dict[int, None]] = {}
         self._alone: dict[Link, int] = {}
         self._rates: dict[int, tuple[Demand, float, Link | None]] = {}
         self._dirty: dict[int, None] = {}
+        self._stopped: set[Link] = set()
         self._count = 0
         self._settling = False
         self.slowed = Slowed()
@@ -97,6 +98,8 @@ class Flows:
         links = [link for link, _ in demand.weights]
         if self.watch is not None or any(self._on_link.get(link) or link in self._alone for link in links):
             return False
+        if not self._stopped.isdisjoint(links):
+            return True  # it never ends
         number, self._count = self._count, self._count + 1
         rate, bound = self._solo(demand)
         begins = self._env.now + latency_s
@@ -129,6 +132,8 @@ class Flows:
         if payload_bytes <= 0:
             done.happen(value)
             return
+        if self._stopped and any(link in self._stopped for link, _ in demand.weights):
+            return
         number, self._count = self._count, self._count + 1
         self._flows[number] = flow = Flow(demand, payload_bytes, done, value, self._env.now)
         shares = False
@@ -142,6 +147,28 @@ class Flows:
             self._touch(number)
         else:  # alone: whoever joins later makes it settle
             self._set_rate(number, flow, *self._solo(demand))
+
+    def change(self, capacity: Mapping[Link, float]) -> None:
+        """Links have another capacity from now on."""
+        self._capacity.update(capacity)
+        self._rates.clear()
+        for link in capacity:
+            self._share(link)
+            for number in self._on_link.get(link, ()):
+                self._touch(number)
+
+    def stop(self, links: Iterable[Link]) -> None:
+        """Flows over ``links``, those in progress and all that come, never end; others have their share."""
+        for link in links:
+            self._stopped.add(link)
+            self._share(link)
+            for number in list(self._on_link.get(link, ())):
+                self._leave(number, self._flows.pop(number))
+
+    def _share(self, link: Link) -> None:
+        """Whoever has ``link`` to itself has it as others do."""
+        if link in self._alone:
+            self._joined(self._alone[link], self.begins)
 
     def _solo(self, demand: Demand) -> tuple[float, Link | None]:
         """The rate of a flow that has its links to itself, and what holds it."""
@@ -220,6 +247,11 @@ class Flows:
         del self._flows[number]
         if flow.bound is not None:
             self.slowed.add(flow.demand, flow.bound, self._env.now - flow.since, flow.rate)
+        self._leave(number, flow)
+        flow.done.happen(flow.value)
+
+    def _leave(self, number: int, flow: Flow) -> None:
+        """Its links are for others now."""
         for link, _ in flow.demand.weights:
             if self._alone.get(link) == number:
                 del self._alone[link]
@@ -228,4 +260,3 @@ class Flows:
             del neighbours[number]
             for other in neighbours:
                 self._touch(other)
-        flow.done.happen(flow.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
@@ -80,9 +81,14 @@ class Record:
         """How op ``i``, a segment, went on."""
         self.pieces.setdefault((r, i), []).append(piece)
 
-    def close(self, events: int) -> None:
-        """The replay is over. Raises RuntimeError naming what waits for ever when not all ops have ended."""
+    def close(self, events: int, *, stopped: bool = False) -> None:
+        """The replay is over. Raises RuntimeError naming what waits for ever when not all ops have ended;
+        where a class has ``stopped``, there is no step time.
+        """
         self.events = events
+        if stopped and any(t is None for ends in self.end for t in ends):
+            self.makespan_s = self.step_s = math.inf
+            return
         self._check_finished()
         self.makespan_s = max((t for ends in self.end for t in ends if t is not None), default=0.0)
         self.step_s = step_seconds(self)

@@ -16,6 +16,7 @@ import simpy
 from ..network.sharing import Link
 from ..program.program import Collective, Compute, Exchange, Programs, Segment
 from .chain import Chain, is_chain
+from .changes import begin_changes
 from .collection import collection_paused
 from .flows import Flows, call_at_end
 from .groups import Groups
@@ -32,11 +33,18 @@ Process = Generator[simpy.Event, Any, None]
 def replay(programs: Programs, *, host: bool = True) -> Record:
     """Run all programs to the end. ``host=False`` issues every op at once (no launch costs).
 
-    Raises RuntimeError naming the ops that wait for ever when the programs deadlock.
+    Raises RuntimeError naming the ops that wait for ever when the programs deadlock; where a class stops
+    (``Programs.changes``), the record is left as far as it got.
     """
     one = _Replay(programs)
     one.start([0.0 if host else None] * len(programs.classes))
-    one.record.close(one.events())
+    events, stopped = one.events(), any(rank.stopped for rank in one.ranks)
+    if stopped:  # segments wait for a class that never comes: as far as each of them gets
+        for rank in one.ranks:
+            rank.changing = True
+            rank.open()
+        events += one.events()
+    one.record.close(events, stopped=stopped)
     one.record.slowed = one.meetings.slowed()
     return one.record
 
@@ -86,6 +94,7 @@ class _Replay:
         self.segments = Segments(
             self.env, self.ranks, self.flows, self.meetings, groups, runs, self.record, self._stream
         )
+        begin_changes(self.env, programs, self.ranks, self.flows, groups)
         self.rates: list[list[list[tuple[float, float]]]] | None = None  # of kernels, where they are wanted
 
     def start(
@@ -128,6 +137,7 @@ class _Replay:
 
     def _stream(self, scope: Scope, indices: Sequence[int], late_s: float = 0.0) -> Process:
         env, ops, start, end = self.env, scope.ops, scope.start, scope.end
+        rank = self.ranks[scope.r]
         if late_s > 0:
             yield env.timeout(late_s)
         for i in indices:
@@ -148,6 +158,8 @@ class _Replay:
                     passed = self.segments.behind(scope, scope.behind[i], op.stream)
                     if passed is not None:
                         yield passed.event(env)
+                if rank.stopped:
+                    yield env.event()  # for ever
                 start[i] = scope.begin[i] = env.now
             work = op.work
             if isinstance(work, Segment):
@@ -164,7 +176,8 @@ class _Replay:
 
     def _compute(self, scope: Scope, i: int, work: Compute, begun: Left | None) -> Process:
         env, rank = self.env, self.ranks[scope.r]
-        left = work.seconds * rank.slow if begun is None else max(0.0, begun[1])
+        slow = rank.slow
+        left = work.seconds * slow if begun is None else max(0.0, begun[1])
         process = env.active_process
         assert process is not None
         while True:
@@ -178,6 +191,10 @@ class _Replay:
                 return
             except simpy.Interrupt:
                 left = max(0.0, left - rate * (env.now - since))
+                if rank.stopped:
+                    yield env.event()  # for ever
+                if rank.slow != slow:
+                    left, slow = left * rank.slow / slow, rank.slow
 
     def _collective(self, scope: Scope, i: int, work: Collective, left: Left | None) -> Process:
         rank, r, transfer = self.ranks[scope.r], scope.r, work.transfer

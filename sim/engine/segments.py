@@ -135,6 +135,8 @@ class Segments:
         Communications of others on its links do not, as long as it ``uses`` none before they end.
         """
         rank = self.ranks[scope.r]
+        if rank.changing:
+            return False
         if rank.awaited and any(number == i for number, _ in rank.awaited):
             return False
         if i in scope.before and any(scope.end[earlier] is None for earlier in scope.before[i]):

@@ -28,6 +28,7 @@ MoeDispatcher = Literal["alltoall", "deepep"]
 GroupedGemm = Literal["streams", "one-kernel"]
 TpOverlap = Literal["userbuffers", "local-shard"]
 Sharding = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
+BalancedSplit = Literal["reaches", "fits"]
 Reshard = Literal["default", "always", "never"]
 
 
@@ -58,6 +59,12 @@ class Software(BaseModel):
     fp8_parameters: bool = False  # weights are kept and gathered in the products' type, not in 16 bit
     fp8_activations: bool = False  # under FP8, inputs of activations wait in 8 bits, attention's output in 12
     fp8_dispatch: bool = False  # tokens go to experts in the products' type, and come back in 16 bit
+    fp8_wgrad_rate: float = Field(
+        default=1.0, gt=0, le=1
+    )  # of quantised weight-gradient products, over that of other products of their shape
+    exchange_sms: int = Field(
+        default=0, ge=0, lt=100
+    )  # SMs that exchanges of experts have to themselves beside other layers (partitioned, not shared)
     moment_bytes: Literal[2, 4] = 4  # bytes of each of the optimizer's two moments
     logits_fp32: bool = True  # logits are cast to FP32 before the loss
     main_grad_bytes: Literal[2, 4] = 4  # bytes per element of the gradient that is accumulated and reduced
@@ -87,6 +94,9 @@ class Software(BaseModel):
     bucket_elements_per_replica: float = Field(
         default=0.0, ge=0
     )  # where buckets grow with the data-parallel group: this many elements for each of its ranks
+    reduce_call_elements: float = Field(
+        default=0.0, ge=0
+    )  # one coalesced call reduces so many, or the largest parameter; 0: each bucket is a call of its own
     tp_comm_overlap: bool = False  # TP collectives split and overlapped with their own GEMMs
     tp_overlap_style: TpOverlap = "userbuffers"  # how, where tp_comm_overlap is on
     sp_regathers_input: bool = (
@@ -122,6 +132,12 @@ class Software(BaseModel):
     launches_per_collective: float = Field(
         default=4.0, ge=0
     )  # host cost of a collective call, in kernel launches
+    collective_checks: bool = (
+        False  # TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective
+    )
+    balanced_split: BalancedSplit = (
+        "reaches"  # flops_balanced: a stage takes blocks until it reaches its share, or while they fit it
+    )
     sharding: Sharding = "fsdp2"  # whose ZeRO-2 and ZeRO-3 (sim/step/sharding/rule.py)
     reshard_after_forward: Reshard = (
         "default"  # torch: parameters are let go after forward; by default where there is no pipeline

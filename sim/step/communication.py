@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..network.checks import check_s
 from ..network.collectives import Reach, Seat, collective_transfer, message_transfer
 from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.transfer import Transfer
@@ -40,21 +41,34 @@ class Communication:
     """What collectives and messages cost on ``cluster``; ``curves`` are measured ones.
 
     ``measured`` is the job's own bandwidth, which scales the model where no curve speaks; ``tuning`` is what
-    the job tells NCCL.
+    the job tells NCCL. ``checked``: hosts compare notes before every collective (network/checks.py).
     """
 
     cluster: Cluster
     curves: tuple[CollectiveCurve, ...] = ()
     measured: MeasuredNetwork | None = None
     tuning: Tuning = UNTUNED
+    checked: bool = False
     asked: dict[Asked, float] = field(default_factory=dict)
+    _known: dict[tuple[str, float, Seat, bool], Transfer] = field(default_factory=dict, repr=False)
 
     def collective(self, kind: str, payload_bytes: float, seat: Seat, *, scaled: bool = True) -> Transfer:
-        """One collective of a group; ``scaled``: the job's own bandwidth applies to it."""
+        """One collective of a group; ``scaled``: the job's own bandwidth applies to it.
+
+        The same object for the same question: a step of small buckets asks it ten thousands of times.
+        """
+        key = kind, payload_bytes, seat, scaled
+        if key not in self._known:
+            self._known[key] = self._collective(*key)
+        return self._known[key]
+
+    def _collective(self, kind: str, payload_bytes: float, seat: Seat, scaled: bool) -> Transfer:
         curve = nearest_curve(self.curves, kind, seat.ranks, seat.domains) if payload_bytes else None
         if curve is None:
             measured = self.measured if scaled else None
-            transfer = collective_transfer(kind, payload_bytes, seat, self.cluster, measured, self.tuning)
+            transfer = collective_transfer(
+                kind, payload_bytes, seat, self.cluster, measured, self.tuning, checked=self.checked
+            )
         else:
             model = collective_transfer(kind, payload_bytes, seat, self.cluster, tuning=self.tuning)
             there = Seat(ranks=curve.ranks, domains=curve.domains)
@@ -81,6 +95,10 @@ class Communication:
             return model
         transfer = _as_measured(model, curve, None)
         return replace(transfer, latency_s=messages * transfer.latency_s)
+
+    def check_s(self, seat: Seat) -> float:
+        """Seconds for which a check holds the host of each member before a collective."""
+        return check_s(seat) if self.checked else 0.0
 
     def _remember(self, asked: Asked, transfer: Transfer) -> None:
         self.asked[asked] = transfer.solo_s

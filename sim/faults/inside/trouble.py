@@ -1,7 +1,6 @@
 """What a fault in the shared words does to a step: which ranks are slow, which links are weak or gone.
 
-A fault is there all step long: the replay of a class knows no moment at which its kernels change speed. Knows
-targets, hosts and switches; knows no time.
+Knows targets, hosts and switches; when in the step is windows.py's to say.
 
 A slow GPU stretches its kernels; its host's launches and its links stay. A lost NIC without
 ``bandwidth_factor`` fails over to the other NICs of its host, a lost leaf to the other leaves of its hosts, a
@@ -10,6 +9,7 @@ lost spine to those beside it (fold/outages.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....hardware.fabrics.tiers import Tiers
+from ....hardware.quantities import format_quantity
 from ....hardware.topology import RegularTopology
 from ...fold.outages import PORTS, lost_nic, lost_switch, together, weak_link, weak_nic, weak_rail
 from ...fold.ranks import Trouble
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The cluster, the GPU of every rank, and the cluster as targets see it."""
+    """The cluster, the GPU of every rank, the cluster as targets see it, and the seed of chance."""
 
     cluster: Cluster
     gpu: Ids
     machine: Machine
+    seed: int = 7
 
     def ranks(self, target: Target) -> list[int]:
         """The ranks on a GPU or a host."""
@@ -50,6 +52,12 @@ class Job:
             first = self.machine.nodes_of(target).start * per_node if target.inside else 0
             return np.flatnonzero(self.gpu == first + index).tolist()
         return self.on_hosts(self.machine.nodes_of(target))
+
+    @property
+    def hosts(self) -> list[int]:
+        """The host of every rank."""
+        found: list[int] = (self.gpu // self.cluster.gpus_per_node).tolist()
+        return found
 
     def on_hosts(self, hosts: Iterable[int]) -> list[int]:
         """The ranks of some hosts."""
@@ -74,19 +82,30 @@ def standing(faults: Faults | None) -> tuple[Event, ...]:
     return tuple(e for e in events if e.trace is None and e.at is None and e.at_step is None)
 
 
+def beginning(faults: Faults | None) -> tuple[Event, ...]:
+    """Those with a time that strike a step if they come so early: a step that is simulated is the first."""
+    events = faults.events if faults else ()
+    return tuple(e for e in events if e.at is not None and e.kind in KNOWN)
+
+
 def given(faults: Iterable[str | Event], machine: Machine) -> tuple[Event, ...]:
-    """Faults as lines or events. ValueError for a target that is not there; NotSupported for a time."""
+    """Faults as lines or events. ValueError for a target that is not there, or a time that is none."""
     found = []
     for fault in faults:
         event = parse_fault(fault) if isinstance(fault, str) else fault
         if event.trace is not None:
             raise NotSupported("faults: trace", "a step has no use for a trace; it is for stepsim faults")
-        for key in ("at", "at_step"):
-            if getattr(event, key) is not None:
-                raise NotSupported(
-                    f"faults: {named(event)}: {key}",
-                    "inside a step a fault is there all step long; leave it out",
-                )
+        if event.at_step is not None:
+            raise NotSupported(
+                f"faults: {named(event)}: at_step",
+                "one step is simulated; at=1.2s says when in it, and stepsim faults knows steps by number",
+            )
+        lasting = event.duration
+        if lasting is not None and not lasting.constant:
+            wrong = (
+                "0 s is no time" if lasting.constant == 0 else "a step needs a length, not a law of lengths"
+            )
+            raise ValueError(f"fault {named(event)}: duration: {wrong}; write duration=0.5s, or leave it out")
         try:
             machine.counts.check(event.where)
         except ValueError as error:
@@ -103,18 +122,19 @@ def named(event: Event) -> str:
 def line_of(event: Event) -> str:
     """The event as ``--fault`` takes it."""
     keys = (key for key in MAGNITUDES if getattr(event, key) is not None)
-    return " ".join((named(event), *(f"{key}={getattr(event, key):g}" for key in keys)))
+    lasts_s = event.duration.constant if event.duration else None
+    times = (("at", event.at), ("duration", lasts_s))
+    return " ".join(
+        (
+            named(event),
+            *(f"{key}={getattr(event, key):g}" for key in keys),
+            *(f"{key}={_written(value)}" for key, value in times if value is not None),
+        )
+    )
 
 
-def check_duration(events: Iterable[Event], step_s: float) -> None:
-    """NotSupported for a fault that ends before the step does, or when chance says."""
-    for event in events:
-        lasting = event.duration
-        if lasting is not None and (lasting.constant is None or lasting.constant < step_s):
-            raise NotSupported(
-                f"faults: {named(event)}: duration",
-                f"inside a step a fault is there all step long ({step_s:.3g} s here); leave it out",
-            )
+def _written(seconds: float) -> str:
+    return format_quantity(seconds, "seconds").replace(" ", "")
 
 
 def trouble_of(events: Iterable[Event], job: Job) -> Trouble:
@@ -135,7 +155,7 @@ def trouble_of(events: Iterable[Event], job: Job) -> Trouble:
 def _one(event: Event, job: Job) -> Trouble:
     assert event.kind is not None
     if event.kind not in KNOWN:
-        why = "it ends the job" if get_kind(event.kind).effect in ("crash", "hang") else "no step feels it"
+        why = "it ends the job" if get_kind(event.kind).effect == "crash" else "no step feels it"
         raise NotSupported(
             f"faults: {named(event)}",
             f"a step does not know {event.kind} ({why}); it knows {', '.join(KNOWN)}; the others are for "
@@ -151,6 +171,34 @@ def _throttled(event: Event, job: Job, field: str) -> Trouble:
     if not ranks:
         raise ValueError(f"{field}: no rank of the job runs there")
     return Trouble(slow=dict.fromkeys(ranks, factor))
+
+
+def _jitter(event: Event, job: Job, field: str) -> Trouble:
+    cv = get_kind("host_jitter").keys["cv"] if event.cv is None else event.cv
+    assert cv is not None
+    whole = event.where.scope == "job"
+    hosts = range(job.machine.nodes) if whole else job.machine.nodes_of(event.where)
+    slow = {host: jitter_factor(job.seed, host, cv) for host in hosts}
+    at = {rank: slow[host] for rank, host in enumerate(job.hosts) if host in slow}
+    if not at:
+        raise ValueError(f"{field}: no rank of the job runs there")
+    return Trouble(slow=at)
+
+
+SMALLEST_FACTOR = 0.1
+"""Of a normal distribution's lower tail: no host is ten times as fast as the mean."""
+
+
+def jitter_factor(seed: int, host: int, cv: float) -> float:
+    """How many times as long a host's kernels take in a step: normal about 1. The same whatever is drawn for
+    others.
+    """
+    return max(SMALLEST_FACTOR, 1.0 + cv * float(np.random.default_rng((seed, host)).standard_normal()))
+
+
+def _hung(event: Event, job: Job, field: str) -> Trouble:
+    ranks = range(len(job.gpu)) if event.where.scope == "job" else job.ranks(event.where)
+    return Trouble(slow=dict.fromkeys(ranks, math.inf))
 
 
 def _weak(event: Event, job: Job, field: str) -> Trouble:
@@ -212,6 +260,8 @@ def _ports_lost(job: Job, leaf: str, number: int) -> Trouble:
 
 KNOWN: dict[str, Callable[[Event, Job, str], Trouble]] = {
     "gpu_throttle": _throttled,
+    "hang": _hung,
+    "host_jitter": _jitter,
     "link_degraded": _weak,
     "nic_down": _nic_lost,
     "leaf_switch_down": _leaf_lost,

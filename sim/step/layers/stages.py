@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ...scenario.schedules import schedule_named, shape_of
+from .checkpoints import layers_in_one_go, prediction_recomputed, recomputed_layers
 from .kinds import LayerKind, LayerRun, joined, layer_kinds, prediction_kinds
 from .recompute import FULL, recomputed_parts
 
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A virtual stage: its transformer layers in forward order, and which ends of the model it has."""
+    """A virtual stage: its transformer layers in forward order, and which ends of the model it has.
+
+    ``in_one_go``: so many of its layers are recomputed at once, from the input of the first of them.
+    """
 
     index: int
     runs: tuple[LayerRun, ...]
     embedding: bool
     head: bool
     loss: bool
+    in_one_go: int = 1
 
     @property
     def layers(self) -> int:
@@ -76,25 +80,32 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
     else:  # uniform; where layers do not divide, Megatron-like remainders go to the middle stages
         layers = _near_uniform(model.num_layers, count)
     return tuple(
-        Stage(index=i, runs=runs, embedding=i == 0, head=i == head, loss=i == count - 1)
+        Stage(
+            index=i,
+            runs=runs,
+            embedding=i == 0,
+            head=i == head,
+            loss=i == count - 1,
+            in_one_go=layers_in_one_go(scenario.training),
+        )
         for i, runs in enumerate(_runs(scenario, layers, head))
     )
 
 
 def _runs(scenario: Scenario, layers: list[int], head: int) -> Iterator[tuple[LayerRun, ...]]:
-    """The layers of each virtual stage; those that are recomputed in full are a stage's first.
+    """The layers of each virtual stage, and what of each is recomputed.
 
     Layers of multi-token prediction are where the head is, beyond the layers that the split places.
     """
     parts = recomputed_parts(scenario.training)
     kinds = iter(layer_kinds(scenario.model))
-    for index, (held, full) in enumerate(zip(layers, _recomputed_layers(scenario, layers), strict=True)):
+    for index, whole in enumerate(recomputed_layers(scenario, layers)):
         runs = [
-            LayerRun(kind=kind, recompute=FULL if i < full else parts)
-            for i, kind in enumerate(islice(kinds, held))
+            LayerRun(kind=kind, recompute=FULL if full else parts)
+            for kind, full in zip(islice(kinds, len(whole)), whole, strict=True)
         ]
         if index == head:
-            again = FULL if held and full == held else parts
+            again = FULL if prediction_recomputed(scenario, whole) else parts
             runs += [LayerRun(kind=kind, recompute=again) for kind in prediction_kinds(scenario.model)]
         yield joined(runs)
 
@@ -120,11 +131,14 @@ def _near_uniform(num_layers: int, count: int) -> list[int]:
 
 
 def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
-    """nanotron: blocks fill a stage until the running cost reaches its share; the crossing block stays.
+    """nanotron: blocks fill a stage until the running cost reaches its share, or as long as it fits in it.
 
-    An exact tie counts as reached: the published times of a model whose head costs exactly four
-    layers (16 layers, vocabulary 131,072) fit that split alone.
+    By its public code the block that crosses still belongs to the stage. An exact tie counts as reached:
+    runs of a model whose head costs exactly four layers (16 layers, vocabulary 131,072) have the pace of
+    that split alone. Later runs on 8 and 16 stages have the pace of the split that moves the crossing block
+    on: with the public one they would be up to twice as slow, logits travelling from the head to the loss.
     """
+    reaches = scenario.software.balanced_split == "reaches"
     model = scenario.model
     h = model.hidden_size
     layer_cost = 4.0 * h * h + 3.0 * h * model.ffn_hidden_size
@@ -133,30 +147,13 @@ def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
     layers = [0] * count
     head_stage = 0
     for position, cost in enumerate(costs):
+        running += cost
+        while not reaches and stage < count - 1 and running > (stage + 1) / count * total:
+            stage += 1
         if 1 <= position <= model.num_layers:
             layers[stage] += 1
         elif position == model.num_layers + 2:
             head_stage = stage
-        running += cost
-        while stage < count - 1 and running >= (stage + 1) / count * total:
+        while reaches and stage < count - 1 and running >= (stage + 1) / count * total:
             stage += 1
     return layers, head_stage
-
-
-def _recomputed_layers(scenario: Scenario, layers: list[int]) -> list[int]:
-    """Layers per virtual stage that are recomputed in full."""
-    recompute = scenario.training.recompute
-    if recompute == "full":
-        return layers
-    if isinstance(recompute, str) or recompute.layers is None:
-        return [0] * len(layers)
-    # The count is per pipeline stage (a rank), whose virtual stages are filled in order.
-    rank_of, shape = schedule_named(scenario.schedule).rank_of, shape_of(scenario)
-    left = [recompute.layers] * shape.ranks
-    recomputed = []
-    for index, held in enumerate(layers):
-        rank = rank_of(index, 0, shape)
-        taken = min(held, left[rank])
-        left[rank] -= taken
-        recomputed.append(taken)
-    return recomputed
