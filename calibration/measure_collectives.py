@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .measure.kernel_csv import csv_text
 from .measure_work import KINDS, Work, work
 
 COLUMNS = (
@@ -289,7 +290,7 @@ def _keys(path: Path) -> set[tuple[str, ...]]:
     """Rows that ``path`` holds, by what they measured. ValueError for a file of other columns."""
     if not path.exists() or path.stat().st_size == 0:
         return set()
-    with path.open(newline="", encoding="utf-8") as file:
+    with csv_text(path) as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise ValueError(f"{path}: is not a table of stepsim calibrate collectives; choose another --out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,9 @@ from stepsim.calibration.kernel_errors import repeats
 from stepsim.calibration.measure import device as device_module
 from stepsim.calibration.measure import session
 from stepsim.calibration.measure.device import Device, catalogue_name
-from stepsim.calibration.measurements import Measurement
+from stepsim.calibration.measure.kernel_csv import read_rows
+from stepsim.calibration.measurements import Measurement, read_points
+from stepsim.calibration.readers.tables import read_table
 from stepsim.calibration.residuals import before_power_limit
 from stepsim.hardware.collective_curve import CollectiveCurve
 from stepsim.hardware.gpus import get_gpu
@@ -167,3 +170,19 @@ def test_a_gpu_that_answers_no_more_ends_the_sweep(tmp_path: Path, monkeypatch: 
             origin={},
             say=lambda text: None,
         )
+
+
+@pytest.mark.parametrize("content", [b"\x96\xff", b"family,gpu\n\0\0\0"])
+@pytest.mark.parametrize("read", [read_table, lambda path: read_rows([path])])
+def test_a_table_that_is_no_text_is_named(tmp_path: Path, content: bytes, read: Any) -> None:
+    path = tmp_path / "broken.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"broken\.csv.*(not a table|zero byte)"):
+        read(path)
+
+
+def test_points_that_are_no_text_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "points.yaml"
+    path.write_bytes(b"\x96\xff")
+    with pytest.raises(ValueError, match=r"points\.yaml: not UTF-8"):
+        read_points([path])
