@@ -81,6 +81,10 @@ class Communication:
             self._remember(Asked(kind, seat.ranks, seat.domains, payload_bytes), transfer)
         return transfer
 
+    def has_measured(self, kind: str, seat: Seat) -> bool:
+        """Whether a measured group speaks for collectives of that kind and seat."""
+        return nearest_curve(self.curves, kind, seat.ranks, seat.domains) is not None
+
     def message(self, payload_bytes: float, reach: Reach, *, messages: int = 1) -> Transfer:
         """One message to another rank; ``messages`` counts it and the small ones before it."""
         model = message_transfer(payload_bytes, reach, self.cluster, messages=messages)

@@ -149,6 +149,8 @@ def _costs(
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
+            if software.moe_dispatcher == "alltoall" and communication.has_measured("alltoall", groups.ep):
+                return communication.collective("alltoall", size * busiest * router.copies, groups.ep)
             return token_exchange(size * busiest, router, groups.ep, cluster, software.moe_dispatcher)
         return communication.collective(kind, size, groups.along(axis))
 
