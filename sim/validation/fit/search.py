@@ -31,8 +31,8 @@ def coarse_to_fine(values: Sequence[float], score: Score, stride: int) -> float:
 
 
 def climb(values: Sequence[float], score: Score, start: float, strides: Sequence[int]) -> float:
-    """From ``start``, step to the better neighbour for as long as there is one, at each stride in turn."""
-    at = values.index(start)
+    """From next to ``start``, step to the better neighbour while there is one, at each stride in turn."""
+    at = min(range(len(values)), key=lambda i: abs(values[i] - start))
     for stride in strides:
         while True:
             near = [i for i in (at, at - stride, at + stride) if 0 <= i < len(values)]
