@@ -247,6 +247,12 @@ def test_megatrons_names() -> None:
     assert found.modules == ("layernorm",)
 
 
+def test_full_takes_a_method_in_megatrons_names() -> None:
+    with pytest.raises(ScenarioError, match=r"recompute_method.*uniform or block"):
+        fields = {"recompute_granularity": "full", "recompute_num_layers": 2}
+        scenario_from_document(document(fields), "s")
+
+
 @pytest.mark.parametrize(
     ("recompute", "model", "words"),
     [
