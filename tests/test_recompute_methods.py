@@ -248,8 +248,8 @@ def test_megatrons_names() -> None:
 
 
 def test_full_takes_a_method_in_megatrons_names() -> None:
+    fields = {"recompute_granularity": "full", "recompute_num_layers": 2}
     with pytest.raises(ScenarioError, match=r"recompute_method.*uniform or block"):
-        fields = {"recompute_granularity": "full", "recompute_num_layers": 2}
         scenario_from_document(document(fields), "s")
 
 
