@@ -179,7 +179,10 @@ def _trouble(lowered: Lowered, events: tuple[Event, ...]) -> Trouble:
     from .faults.inside.windows import trouble_over_time
 
     plan = lowered.plan
-    job = Job(cluster=plan.cluster, gpu=plan.groups.gpu, machine=_machine(plan.scenario))
+    machine, faults = _machine(plan.scenario), plan.scenario.faults
+    job = Job(cluster=plan.cluster, gpu=plan.groups.gpu, machine=machine)
+    if faults is not None:
+        job = replace(job, seed=faults.seed)
     return trouble_over_time(events, job)
 
 

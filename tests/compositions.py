@@ -106,6 +106,7 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
             "zero": zero,
             "fsdp_shard_size": pick(None, None, 1, 2, dp * cp) if zero else None,
             "sequence_parallel": tp > 1 and pick(True, True, False),
+            "order": pick("tp-cp-ep-dp-pp", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "cp-tp-ep-dp-pp"),
         },
         "training": {
             "global_batch": micro_batch * dp * microbatches,
@@ -172,6 +173,17 @@ def switches(draw: st.DrawFn, preset: str) -> dict[str, Any]:
         "sharding": pick(own.sharding, "fsdp1", "fsdp2", "megatron-fsdp"),
         "reshard_after_forward": pick("default", "default", "always", "never"),
         "overlapped_point_to_point": pick(own.overlapped_point_to_point, "batched"),
+        "overlap_grad_reduce": pick(own.overlap_grad_reduce, True, False),
+        "overlap_param_gather": pick(own.overlap_param_gather, True, False),
+        "align_grad_reduce": pick(own.align_grad_reduce, True, False),
+        "zero1_reduce_scatters": pick(True, True, False),
+        "reduce_grad_bytes": pick(own.reduce_grad_bytes, 2, 4),
+        "fp8_scaling": pick(own.fp8_scaling, "current", "blockwise"),
+        "fp8_parameters": pick(True, False),
+        "fp8_dispatch": pick(True, False),
+        "scatter_gather_p2p": pick(own.scatter_gather_p2p, True, False),
+        "split_gate": pick(True, False),
+        "optimizer_post_validation": pick(False, False, True),
         "persistent_elements": 0.0,  # DeepSpeed's small parameters have a test of their own
     }
 

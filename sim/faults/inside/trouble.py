@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The cluster, the GPU of every rank, and the cluster as targets see it."""
+    """The cluster, the GPU of every rank, the cluster as targets see it, and the seed of chance."""
 
     cluster: Cluster
     gpu: Ids
     machine: Machine
+    seed: int = 7
 
     def ranks(self, target: Target) -> list[int]:
         """The ranks on a GPU or a host."""
@@ -51,6 +52,12 @@ class Job:
             first = self.machine.nodes_of(target).start * per_node if target.inside else 0
             return np.flatnonzero(self.gpu == first + index).tolist()
         return self.on_hosts(self.machine.nodes_of(target))
+
+    @property
+    def hosts(self) -> list[int]:
+        """The host of every rank."""
+        found: list[int] = (self.gpu // self.cluster.gpus_per_node).tolist()
+        return found
 
     def on_hosts(self, hosts: Iterable[int]) -> list[int]:
         """The ranks of some hosts."""
@@ -166,6 +173,29 @@ def _throttled(event: Event, job: Job, field: str) -> Trouble:
     return Trouble(slow=dict.fromkeys(ranks, factor))
 
 
+def _jitter(event: Event, job: Job, field: str) -> Trouble:
+    cv = get_kind("host_jitter").keys["cv"] if event.cv is None else event.cv
+    assert cv is not None
+    whole = event.where.scope == "job"
+    hosts = range(job.machine.nodes) if whole else job.machine.nodes_of(event.where)
+    slow = {host: jitter_factor(job.seed, host, cv) for host in hosts}
+    at = {rank: slow[host] for rank, host in enumerate(job.hosts) if host in slow}
+    if not at:
+        raise ValueError(f"{field}: no rank of the job runs there")
+    return Trouble(slow=at)
+
+
+SMALLEST_FACTOR = 0.1
+"""Of a normal distribution's lower tail: no host is ten times as fast as the mean."""
+
+
+def jitter_factor(seed: int, host: int, cv: float) -> float:
+    """How many times as long a host's kernels take in a step: normal about 1. The same whatever is drawn for
+    others.
+    """
+    return max(SMALLEST_FACTOR, 1.0 + cv * float(np.random.default_rng((seed, host)).standard_normal()))
+
+
 def _hung(event: Event, job: Job, field: str) -> Trouble:
     ranks = range(len(job.gpu)) if event.where.scope == "job" else job.ranks(event.where)
     return Trouble(slow=dict.fromkeys(ranks, math.inf))
@@ -231,6 +261,7 @@ def _ports_lost(job: Job, leaf: str, number: int) -> Trouble:
 KNOWN: dict[str, Callable[[Event, Job, str], Trouble]] = {
     "gpu_throttle": _throttled,
     "hang": _hung,
+    "host_jitter": _jitter,
     "link_degraded": _weak,
     "nic_down": _nic_lost,
     "leaf_switch_down": _leaf_lost,
