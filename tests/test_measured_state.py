@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,12 @@ from hypothesis import strategies as st
 from small_experts import with_experts
 
 from stepsim.calibration.kernel_errors import repeats
-from stepsim.calibration.measurements import Measurement
+from stepsim.calibration.measure import device as device_module
+from stepsim.calibration.measure import session
+from stepsim.calibration.measure.device import Device, catalogue_name
+from stepsim.calibration.measure.kernel_csv import read_rows
+from stepsim.calibration.measurements import Measurement, read_points
+from stepsim.calibration.readers.tables import read_table
 from stepsim.calibration.residuals import before_power_limit
 from stepsim.hardware.collective_curve import CollectiveCurve
 from stepsim.hardware.gpus import get_gpu
@@ -99,3 +106,83 @@ def test_kernels_of_a_layer_are_priced_by_the_scenarios_own_profile(tmp_path: Pa
         for overrides in ((), (f"calibration=[{slow}]",))
     )
     assert own > 1.3 * shipped
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        ("NVIDIA H200", "H200-SXM-141GB"),
+        ("NVIDIA H200 NVL", ""),
+        ("NVIDIA GH200 480GB", ""),
+        ("NVIDIA H100 NVL", ""),
+        ("NVIDIA GB200", "GB200-NVL72"),
+        ("NVIDIA A100-PCIE-40GB", ""),
+    ],
+)
+def test_another_board_of_a_chip_is_not_taken_for_it(name: str, gpu: str) -> None:
+    assert catalogue_name(name) == gpu
+
+
+class _NoBaseInCommon(Exception):
+    """Like Triton's errors: of neither RuntimeError nor ValueError."""
+
+
+CPU_DEVICE = Device(
+    kind="cpu",
+    name="made",
+    gpu="cpu",
+    driver="",
+    cuda="",
+    torch="0",
+    triton="",
+    sram_bytes=65536.0,
+    fp8=False,
+)
+
+
+def test_a_kernel_that_a_compiler_refuses_is_named_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(point: object, device: object) -> dict[str, object]:
+        raise _NoBaseInCommon("out of resource: shared memory\nRequired: 300000")
+
+    monkeypatch.setattr(session, "measure_point", refuse)
+    found = session.measure(
+        CPU_DEVICE, tmp_path / "k.csv", budget_s=60, families=["launch"], origin={}, say=lambda text: None
+    )
+    assert [why for _, why in found.failed] == ["out of resource: shared memory"] * 2
+    assert not found.measured
+
+
+def test_a_gpu_that_answers_no_more_ends_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+
+    torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=refuse, empty_cache=refuse))
+    monkeypatch.setattr(device_module, "load_torch", lambda: torch)
+    monkeypatch.setattr(session, "measure_point", refuse)
+    with pytest.raises(ValueError, match=r"empty kernel.*answers no more.*illegal memory access"):
+        session.measure(
+            replace(CPU_DEVICE, kind="cuda"),
+            tmp_path / "k.csv",
+            budget_s=60,
+            families=["launch"],
+            origin={},
+            say=lambda text: None,
+        )
+
+
+@pytest.mark.parametrize("content", [b"\x96\xff", b"family,gpu\n\0\0\0"])
+@pytest.mark.parametrize("read", [read_table, lambda path: read_rows([path])])
+def test_a_table_that_is_no_text_is_named(tmp_path: Path, content: bytes, read: Any) -> None:
+    path = tmp_path / "broken.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"broken\.csv.*(not a table|zero byte)"):
+        read(path)
+
+
+def test_points_that_are_no_text_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "points.yaml"
+    path.write_bytes(b"\x96\xff")
+    with pytest.raises(ValueError, match=r"points\.yaml: not UTF-8"):
+        read_points([path])
