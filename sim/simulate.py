@@ -183,6 +183,8 @@ def _trouble(lowered: Lowered, events: tuple[Event, ...]) -> Trouble:
     job = Job(cluster=plan.cluster, gpu=plan.groups.gpu, machine=machine)
     if faults is not None:
         job = replace(job, seed=faults.seed)
+    if plan.scenario.detection is not None:
+        job = replace(job, flap_budget_s=plan.scenario.detection.flap_budget)
     return trouble_over_time(events, job)
 
 

@@ -202,6 +202,16 @@ EVERYTHING: dict[str, dict[str, Any]] = {
     "replicas of a stream": {"schedule": "pipedream", "pp": 2, "dp": 2, "moe": None},
     "experts over tp alone": {"tp": 4, "sequence_parallel": True, "zero": 1},
     "split backwards, zero-3": {"schedule": "zb-h1", "pp": 2, "dp": 2, "zero": 3, "ep": 2},
+    "more tokens, gradients in buckets": {
+        "mtp_layers": 1, "pp": 2, "dp": 2, "zero": 1, "moe": None, "preset": "torchtitan-2024"
+    },
+    "more tokens, layers joined": {
+        "mtp_layers": 1, "dp": 4, "zero": 3, "moe": None, "preset": "deepspeed-zero3-2021",
+        "persistent_elements": 0.0,
+    },
+    "more tokens, split backwards": {
+        "mtp_layers": 1, "schedule": "zb-h1", "pp": 2, "dp": 2, "moe": None, "preset": "torchtitan-2024"
+    },
     "more tokens, uneven router": {
         "mtp_layers": 1, "routing": {"kind": "zipf", "exponent": 1.0}, "ep": 4, "dp": 4, "pp": 2, "zero": 1
     },

@@ -300,7 +300,8 @@ def test_kinds_that_no_step_feels_are_refused_with_those_that_it_does(kind: str)
         if kind_takes(line := f"{kind} {scope}")
     )
     with pytest.raises(
-        NotSupported, match=f"{kind} .* it knows gpu_throttle, hang, host_jitter, link_degraded, nic_down"
+        NotSupported,
+        match=f"{kind} .* it knows gpu_throttle, hang, host_jitter, link_degraded, link_flap, nic_down",
     ):
         simulate(run, faults=[event])
 

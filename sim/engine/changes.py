@@ -16,7 +16,7 @@ from ..network.sharing import Link
 from ..program.program import Change, Programs
 from .flows import AFTER_ALL, Flows, call_at_end
 from .groups import Groups
-from .ranks import Rank
+from .ranks import Rank, is_down
 
 
 def begin_changes(
@@ -75,7 +75,7 @@ class _Edge:
         for r in self.touched:
             rank, slow = self.ranks[r], self.after.binding(r).slow
             rank.stopped = rank.stopped or slow == math.inf
-            rank.changing = rank.stopped
+            rank.changing = rank.stopped or is_down(self.after.links[r])
             if slow != rank.slow:
                 rank.slow = slow
                 rank.tell_kernels()

@@ -89,7 +89,8 @@ class Flows:
         """When a flow that begins now ends, if it has its links to itself until then; else infinite."""
         if any(self.on(link) for link, _ in demand.weights):
             return math.inf
-        return self._env.now + payload_bytes / self._solo(demand)[0]
+        rate = self._solo(demand)[0]
+        return self._env.now + payload_bytes / rate if rate else math.inf
 
     def later(self, latency_s: float, payload_bytes: float, demand: Demand, done: Signal, value: Any) -> bool:
         """Begin moving after a latency, if the links are free: it only has an end, until somebody begins or
@@ -100,8 +101,10 @@ class Flows:
             return False
         if not self._stopped.isdisjoint(links):
             return True  # it never ends
-        number, self._count = self._count, self._count + 1
         rate, bound = self._solo(demand)
+        if not rate:
+            return False
+        number, self._count = self._count, self._count + 1
         begins = self._env.now + latency_s
         self._flows[number] = Flow(demand, payload_bytes, done, value, begins, rate, bound=bound)
         self._alone |= dict.fromkeys(links, number)
@@ -236,7 +239,8 @@ class Flows:
         flow.since, flow.rate, flow.version = self._env.now, rate, flow.version + 1
         if self.watch is not None:
             self.watch(flow.value[1], flow.since, rate)
-        call_at_end(self._env.timeout(flow.left / rate, value=(number, flow.version)), self._end)
+        if rate:  # else a link is down, and whatever brings it up again sets a rate
+            call_at_end(self._env.timeout(flow.left / rate, value=(number, flow.version)), self._end)
 
     def _end(self, event: simpy.Event) -> None:
         value: Any = event.value

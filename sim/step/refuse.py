@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
 
-WHOLE_BACKWARDS = ("none", "gpipe", "1f1b", "interleaved", "looped-bfs")
+WHOLE_BACKWARDS = ("none", "gpipe", "1f1b", "pipedream", "interleaved", "looped-bfs")
 """Schedules whose actions are whole forwards and backwards, one at a time."""
 
 PAIRED = ("none", "interleaved", "dualpipe", "dualpipev")

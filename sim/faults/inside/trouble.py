@@ -36,12 +36,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The cluster, the GPU of every rank, the cluster as targets see it, and the seed of chance."""
+    """The cluster, the GPU of every rank, the cluster as targets see it, the seed of chance, and how long
+    a link may be down before the job dies.
+    """
 
     cluster: Cluster
     gpu: Ids
     machine: Machine
     seed: int = 7
+    flap_budget_s: float = 30.0
 
     def ranks(self, target: Target) -> list[int]:
         """The ranks on a GPU or a host."""
@@ -203,9 +206,33 @@ def _hung(event: Event, job: Job, field: str) -> Trouble:
 
 def _weak(event: Event, job: Job, field: str) -> Trouble:
     _without(event, field, "latency_add", "slow_factor")
-    _has_network(job, field)
     share = event.bandwidth_factor or get_kind("link_degraded").keys["bandwidth_factor"]
     assert share is not None
+    return _links(event, job, field, share)
+
+
+def _flap(event: Event, job: Job, field: str) -> Trouble:
+    """Nothing gets through; what waits in the transport goes on when the link is up again."""
+    down_s = lasts_s(event)
+    assert down_s is not None
+    if down_s > job.flap_budget_s:
+        raise ValueError(
+            f"{field}: down for {_written(down_s)}, longer than the transport tries again "
+            f"(detection.flap_budget, {_written(job.flap_budget_s)}): the job dies"
+        )
+    return _links(event, job, field, 0.0)
+
+
+def lasts_s(event: Event) -> float | None:
+    """How long a fault lasts: a link that flaps for a while in any case; None: until the end of the step."""
+    if event.duration is not None:
+        return event.duration.constant
+    kind = get_kind(event.kind or "")
+    return kind.duration_s if kind.effect == "pause" else None
+
+
+def _links(event: Event, job: Job, field: str, share: float) -> Trouble:
+    _has_network(job, field)
     where = event.where
     if where.scope == "rail" and where.inside is None:
         return weak_rail(job.cluster, job.gpu, where.index or 0, share)
@@ -263,6 +290,7 @@ KNOWN: dict[str, Callable[[Event, Job, str], Trouble]] = {
     "hang": _hung,
     "host_jitter": _jitter,
     "link_degraded": _weak,
+    "link_flap": _flap,
     "nic_down": _nic_lost,
     "leaf_switch_down": _leaf_lost,
     "spine_switch_down": _spine_lost,

@@ -51,7 +51,8 @@ def check_magnitudes(kind: Kind, given: Magnitude, where: str) -> None:
     """ValueError for a magnitude that the kind does not take."""
     wrong = [key for key in MAGNITUDES if getattr(given, key) is not None and key not in kind.keys]
     if wrong:
-        known = ", ".join((*kind.keys, "duration"))
+        over = kind.effect in ("crash", "hang") and kind.damage == "none"
+        known = ", ".join((*kind.keys, *(() if over else ("duration",)))) or "at alone"
         raise ValueError(f"{where}{kind.name} takes no {wrong[0]}; it takes {known}")
 
 
