@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import simpy
-
 from ..program.program import Collective, Exchange, Op
-from .flows import call_at_end
+from .clock import Clock
 from .meetings import Meetings
 from .ranks import Rank
 from .scope import WAITS, Scope
@@ -32,7 +30,7 @@ def is_chain(ops: Sequence[Op], row: Sequence[int]) -> bool:
 class Chain:
     """The ops ``row`` of a scope; ``ended`` happens when the last one has."""
 
-    env: simpy.Environment
+    env: Clock
     rank: Rank
     meetings: Meetings
     segments: Segments
@@ -73,10 +71,10 @@ class Chain:
             if sync >= 0 and end[sync] is None:
                 scope.ended(sync).then(self.go)
                 return False
-            wait_s = scope.issued(i) - self.env.now
+            wait_s = scope.issued(i) - self.env.time
             self.issued = True
             if wait_s > 0:
-                call_at_end(self.env.timeout(wait_s), self.start)
+                self.env.call(wait_s, self.start)
                 return False
         if i in scope.behind:
             passed = self.segments.behind(scope, scope.behind[i], scope.ops[i].stream)
@@ -94,9 +92,9 @@ class Chain:
         work, place = scope.ops[i].work, (scope.r, i)
         left = scope.left.pop(i, None)
         if left is None:
-            scope.start[i] = scope.begin[i] = self.env.now
+            scope.start[i] = scope.begin[i] = self.env.time
         if isinstance(work, Exchange):
-            self.awaited = [self.meetings.post(part, place) for part in work.parts]
+            self.awaited = [self.meetings.post(part, place, self.env.time) for part in work.parts]
             return
         assert isinstance(work, Collective)
         self.rank.hold(work.transfer.sms, 1)
@@ -115,4 +113,4 @@ class Chain:
             self.rank.hold(-work.transfer.sms, -1)
             if not self.goes_on:
                 scope.begin[i], scope.source[i] = awaited[0].value
-        scope.ends(i, self.env.now)
+        scope.ends(i, self.env.time)

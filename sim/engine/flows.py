@@ -11,13 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import simpy
-
 from ..network.sharing import Demand, Link, alone, max_min_rates
+from .clock import Clock
 from .signal import Signal
 from .slowed import Slowed, binding
-
-AFTER_ALL = 2  # SimPy runs priorities 0 (urgent) and 1 (normal) of an instant first
 
 
 @dataclass(slots=True)
@@ -43,16 +40,10 @@ Begins = Callable[[float, Demand, Signal, Any], None]
 """Begins to move payload bytes: ``Flows.start``, or whoever has more to do then."""
 
 
-def call_at_end(event: simpy.Event, callback: Callable[[Any], None]) -> None:
-    """Run ``callback`` when a pending event happens."""
-    assert event.callbacks is not None
-    event.callbacks.append(callback)
-
-
 class Flows:
     """The flows of one replay over links of fixed capacity."""
 
-    def __init__(self, env: simpy.Environment, capacity: Mapping[Link, float]) -> None:
+    def __init__(self, env: Clock, capacity: Mapping[Link, float]) -> None:
         self._env = env
         self._capacity = capacity
         self._flows: dict[int, Flow] = {}
@@ -73,14 +64,14 @@ class Flows:
     def on(self, link: Link) -> bool:
         """Whether a flow is on ``link``."""
         number = self._alone.get(link)
-        if number is not None and self._flows[number].since <= self._env.now:
+        if number is not None and self._flows[number].since <= self._env.time:
             return True
         return bool(self._on_link.get(link))
 
     def until(self, link: Link) -> float:
         """When the last of the flows on ``link`` ends, unless another delays it; -inf where there is none."""
         number = self._alone.get(link)
-        if number is not None and self._flows[number].since <= self._env.now:
+        if number is not None and self._flows[number].since <= self._env.time:
             return self._flows[number].ends
         return max((self._flows[n].ends for n in self._on_link.get(link, ())), default=-math.inf)
 
@@ -88,27 +79,31 @@ class Flows:
         """When a flow that begins now ends, if it has its links to itself until then; else infinite."""
         if any(self.on(link) for link, _ in demand.weights):
             return math.inf
-        return self._env.now + payload_bytes / self._solo(demand)[0]
+        return self._env.time + payload_bytes / self._solo(demand)[0]
 
     def later(self, latency_s: float, payload_bytes: float, demand: Demand, done: Signal, value: Any) -> bool:
         """Begin moving after a latency, if the links are free: it only has an end, until somebody begins or
         is to be told of flows on one of them. Else nothing, and False.
         """
-        links = [link for link, _ in demand.weights]
-        if self.watch is not None or any(self._on_link.get(link) or link in self._alone for link in links):
+        if self.watch is not None:
             return False
+        alone, on_link = self._alone, self._on_link
+        for link, _ in demand.weights:
+            if link in alone or on_link.get(link):
+                return False
         number, self._count = self._count, self._count + 1
         rate, bound = self._solo(demand)
-        begins = self._env.now + latency_s
-        self._flows[number] = Flow(demand, payload_bytes, done, value, begins, rate, bound=bound)
-        self._alone |= dict.fromkeys(links, number)
-        call_at_end(self._env.timeout(latency_s + payload_bytes / rate, value=(number, 0)), self._end)
+        begins = self._env.time + latency_s
+        self._flows[number] = Flow(demand, payload_bytes, done, value, begins, rate, 0, bound)
+        for link, _ in demand.weights:
+            alone[link] = number
+        self._env.call(latency_s + payload_bytes / rate, self._end, (number, 0))
         return True
 
     def tell(self, link: Link, begins: Begins) -> None:
         """A flow that is to begin on ``link`` goes through ``begins`` when it does."""
         number = self._alone.get(link)
-        if number is not None and self._flows[number].since > self._env.now:
+        if number is not None and self._flows[number].since > self._env.time:
             self._joined(number, begins)
 
     def _joined(self, number: int, begins: Begins) -> None:
@@ -116,13 +111,14 @@ class Flows:
         flow = self._flows[number]
         for link, _ in flow.demand.weights:
             del self._alone[link]
-        if flow.since <= self._env.now:
+        if flow.since <= self._env.time:
             for link, _ in flow.demand.weights:
                 self._on_link.setdefault(link, {})[number] = None
             return
         del self._flows[number]  # it has not begun: as if it had been told when it does
-        latency = self._env.timeout(flow.since - self._env.now)
-        call_at_end(latency, lambda _: begins(flow.left, flow.demand, flow.done, flow.value))
+        self._env.call(
+            flow.since - self._env.time, lambda _: begins(flow.left, flow.demand, flow.done, flow.value)
+        )
 
     def start(self, payload_bytes: float, demand: Demand, done: Signal, value: Any = None) -> None:
         """Begin moving ``payload_bytes``; ``done`` happens with ``value`` when they have arrived."""
@@ -130,7 +126,7 @@ class Flows:
             done.happen(value)
             return
         number, self._count = self._count, self._count + 1
-        self._flows[number] = flow = Flow(demand, payload_bytes, done, value, self._env.now)
+        self._flows[number] = flow = Flow(demand, payload_bytes, done, value, self._env.time)
         shares = False
         for link, _ in demand.weights:
             if link in self._alone:
@@ -155,15 +151,9 @@ class Flows:
         self._dirty[number] = None
         if not self._settling:
             self._settling = True
-            self._at_end_of_instant(self._settle)
+            self._env.call_after_all(self._settle)
 
-    def _at_end_of_instant(self, callback: Any) -> None:
-        event = simpy.Event(self._env)
-        event._ok, event._value = True, None  # noqa: SLF001  succeed() would schedule it as a normal event
-        call_at_end(event, callback)
-        self._env.schedule(event, priority=AFTER_ALL)  # type: ignore[arg-type]
-
-    def _settle(self, _: simpy.Event) -> None:
+    def _settle(self, _: object) -> None:
         """New rates for every flow that shares links, directly or through others, with a changed one."""
         self._settling = False
         seeds, self._dirty = self._dirty, {}
@@ -201,28 +191,28 @@ class Flows:
 
     def _set_rate(self, number: int, flow: Flow, rate: float, bound: Link | None) -> None:
         if flow.bound is not None:
-            self.slowed.add(flow.demand, flow.bound, self._env.now - flow.since, flow.rate)
+            self.slowed.add(flow.demand, flow.bound, self._env.time - flow.since, flow.rate)
         if rate < flow.rate and self.delayed is not None:
             self.delayed(flow.demand)
         flow.bound = bound
-        flow.left = max(0.0, flow.left - flow.rate * (self._env.now - flow.since))
-        flow.since, flow.rate, flow.version = self._env.now, rate, flow.version + 1
+        flow.left = max(0.0, flow.left - flow.rate * (self._env.time - flow.since))
+        flow.since, flow.rate, flow.version = self._env.time, rate, flow.version + 1
         if self.watch is not None:
             self.watch(flow.value[1], flow.since, rate)
-        call_at_end(self._env.timeout(flow.left / rate, value=(number, flow.version)), self._end)
+        self._env.call(flow.left / rate, self._end, (number, flow.version))
 
-    def _end(self, event: simpy.Event) -> None:
-        value: Any = event.value
-        number, version = value
+    def _end(self, which: tuple[int, int]) -> None:
+        number, version = which
         flow = self._flows.get(number)
         if flow is None or flow.version != version:
             return  # its rate has changed since
         del self._flows[number]
         if flow.bound is not None:
-            self.slowed.add(flow.demand, flow.bound, self._env.now - flow.since, flow.rate)
+            self.slowed.add(flow.demand, flow.bound, self._env.time - flow.since, flow.rate)
+        alone = self._alone
         for link, _ in flow.demand.weights:
-            if self._alone.get(link) == number:
-                del self._alone[link]
+            if alone.get(link) == number:
+                del alone[link]
                 continue
             neighbours = self._on_link[link]
             del neighbours[number]

@@ -13,6 +13,7 @@ import simpy
 
 from ..program.program import Segment
 from .blocks import SegmentRun
+from .clock import Clock
 from .groups import Group, How
 from .ranks import Rank
 from .runs import Arrival, Beside, Runs
@@ -78,7 +79,7 @@ class Gathering:
         """Whether a member that reaches a block can run it as a whole, with the others."""
         return self.ways is None or (number > self.detail and self.ways[number] == "together")
 
-    def arrive(self, r: int, here: Here, env: simpy.Environment, runs: Runs) -> None:
+    def arrive(self, r: int, here: Here, env: Clock, runs: Runs) -> None:
         """A member comes to run its segment as a whole; the last one sets all in motion."""
         self.here[r] = here
         here.end = env.event()
@@ -87,8 +88,7 @@ class Gathering:
         self._plan(runs)
         for one in self.here.values():
             assert one.run is not None
-            one.end._ok, one.end._value = True, None  # noqa: SLF001  as a Timeout does, whose delay is known later
-            env.schedule(one.end, delay=max(0.0, one.zero + one.run.last - env.now))
+            env.at(max(0.0, one.zero + one.run.last - env.time), one.end)
 
     def leave(self, r: int) -> None:
         """A member has ended its segment."""

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import simpy
-
 from ..network.sharing import Demand, Link
 from ..network.transfer import Transfer, link_names
 from ..program.program import Collective, Part, Programs
-from .flows import Flows, call_at_end
+from .clock import Clock
+from .flows import Flows
 from .ranks import Rank
 from .record import SlowedBy
 from .scope import Left
@@ -34,7 +33,7 @@ Source = tuple[int, int]
 
 @dataclass(slots=True)
 class Meeting:
-    """A collective or message that gathers its members; ``done`` tells when it began, and its Source."""
+    """A collective that gathers its members; ``done`` tells when it began, and its Source."""
 
     done: Signal = field(default_factory=Signal)
     arrived: int = 0
@@ -44,11 +43,12 @@ class Meeting:
 class Meetings:
     """The communications of one replay."""
 
-    env: simpy.Environment
+    env: Clock
     programs: Programs
     ranks: Sequence[Rank]
     flows: Flows
     _open: dict[tuple[Any, ...], Meeting] = field(default_factory=dict)
+    _posted: dict[tuple[tuple[int, int], str], tuple[Signal, float, Source]] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)
     _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand]] = field(default_factory=dict)
 
@@ -82,18 +82,22 @@ class Meetings:
             )
         return meeting.done
 
-    def post(self, part: Part, place: Source) -> Signal:
-        """One end of a message is posted; its end."""
+    def post(self, part: Part, place: Source, at: float) -> Signal:
+        """One end of a message is posted at a time, which may be yet to come; its end."""
         r = place[0]
         peer = self.ranks[r].peers.get(part.peer, part.peer)
         ends = (r, peer) if part.send else (peer, r)
-        key = (*ends, part.tag)
-        meeting = self._meeting(key)
-        meeting.arrived += 1
-        if meeting.arrived == 2:
-            del self._open[key]
-            self.launch(meeting.done, part.transfer, (ends,), place, None)
-        return meeting.done
+        key = ends, part.tag
+        other = self._posted.pop(key, None)
+        if other is None:
+            done = Signal()
+            self._posted[key] = done, at, place
+            return done
+        done, its_at, its_place = other
+        if its_at > at:
+            at, place = its_at, its_place
+        self.launch(done, part.transfer, (ends,), place, None, at=at)
+        return done
 
     def launch(
         self,
@@ -103,22 +107,26 @@ class Meetings:
         source: Source,
         between: Between,
         left: Left | None = None,
+        at: float | None = None,
     ) -> None:
-        """Latency, then the payload, then ``done``; ``left`` of both, where it has begun before."""
-        value = (self.env.now, source)
+        """Latency, then the payload, then ``done``; ``left`` of both, where it has begun before. It begins
+        ``at`` a time to come, or now."""
+        now = self.env.time
+        value = (now if at is None else at, source)
         latency_s, payload = left or (transfer.latency_s, transfer.bytes)
+        latency_s += value[0] - now
         if not payload:
-            call_at_end(self.env.timeout(latency_s), lambda _: done.happen(value))
+            self.env.call(latency_s, done.happen, value)
             return
         demand = self._demand(transfer, ends, between)
         if not latency_s:
             self.move(payload, demand, done, value)
         elif self._closed(demand) or not self.flows.later(latency_s, payload, demand, done, value):
-            call_at_end(self.env.timeout(latency_s), lambda _: self.move(payload, demand, done, value))
+            self.env.call(latency_s, lambda _: self.move(payload, demand, done, value))
 
     def move(self, payload: float, demand: Demand, done: Signal, value: Any) -> None:
         """The payload begins to move; segments open that use a link of it before it ends."""
-        now, end = self.env.now, self.flows.end_of(payload, demand)
+        now, end = self.env.time, self.flows.end_of(payload, demand)
         for rank, link in self._closed(demand):
             if rank.uses(link, now, end):
                 rank.open()
@@ -127,7 +135,7 @@ class Meetings:
     def delayed(self, demand: Demand) -> None:
         """A communication in progress ends later than it was to: segments open that use a link of it."""
         for rank, link in self._closed(demand):
-            if rank.uses(link, self.env.now, math.inf):
+            if rank.uses(link, self.env.time, math.inf):
                 rank.open()
 
     def _closed(self, demand: Demand) -> list[tuple[Rank, str]]:

@@ -16,10 +16,12 @@ import simpy
 from ..network.sharing import Link
 from ..program.program import Collective, Compute, Exchange, Programs, Segment
 from .chain import Chain, is_chain
+from .clock import Call, Clock
 from .collection import collection_paused
-from .flows import Flows, call_at_end
+from .flows import Flows
 from .groups import Groups
 from .meetings import Meetings
+from .posts import Posts
 from .ranks import ranks_of
 from .record import Record
 from .runs import Arrivals, Runs, Times
@@ -71,7 +73,7 @@ def _known(times: Sequence[float | None]) -> list[float]:
 
 class _Replay:
     def __init__(self, programs: Programs) -> None:
-        self.env = simpy.Environment()
+        self.env = Clock()
         self.programs = programs
         capacity: dict[Link, float] = {
             (r, name): rate for r, links in enumerate(programs.links) for name, rate in links.items()
@@ -95,39 +97,45 @@ class _Replay:
         tag: tuple[int, ...] | None = None,
     ) -> None:
         """Start all streams of classes, ``at`` given times (infinite: not at all)."""
-        layouts: dict[int, Layout] = {}
+        layouts: dict[tuple[int, bool], Layout] = {}
         for r, program in enumerate(self.programs.classes):
-            if at is not None and at[r] == math.inf:
+            late_s = at[r] if at is not None else 0.0
+            if late_s == math.inf:
                 continue
-            layout = layouts.get(id(program)) or layouts.setdefault(id(program), layout_of(program))
+            key = id(program), issued_at[r] is not None
+            layout = layouts.get(key) or layouts.setdefault(key, layout_of(program, host=key[1]))
             scope = program_scope(program, layout, r, self.record.of_class(r), issued_at=issued_at[r])
             scope.tag = tag
-            for row in (*layout.rows, *((i,) for i in layout.free)):
-                late_s = at[r] if at is not None else 0.0
+            begins = [self._chain(scope, row) for row in layout.rows if is_chain(program.ops, row)]
+            if layout.lacks:
+                scope.posts = Posts(self.env, self.meetings, scope, dict(layout.lacks))
+                begins.append(scope.posts.begin)
+            for row in layout.rows:
                 if not is_chain(program.ops, row):
-                    self.env.process(self._stream(scope, row, late_s))
-                    continue
-                chain = Chain(self.env, self.ranks[r], self.meetings, self.segments, scope, row)
+                    self.env.process(self._stream(None, scope, row, late_s))
+            for begin in begins:
                 if late_s > 0:
-                    call_at_end(self.env.timeout(late_s), chain.start)
+                    self.env.call(late_s, begin)
                 else:
-                    chain.go()
+                    begin(None)
+
+    def _chain(self, scope: Scope, row: Sequence[int]) -> Call:
+        return Chain(self.env, self.ranks[scope.r], self.meetings, self.segments, scope, row).start
 
     def events(self) -> int:
         """Run to the end; how many events that took."""
-        events, step = 0, self.env.step
         with collection_paused():
-            try:
-                while True:
-                    step()
-                    events += 1
-            except simpy.core.EmptySchedule:
-                return events
+            return self.env.run_to_end()
 
     # One stream ------------------------------------------------------------------------------
 
-    def _stream(self, scope: Scope, indices: Sequence[int], late_s: float = 0.0) -> Process:
+    def _stream(
+        self, process: simpy.Process | None, scope: Scope, indices: Sequence[int], late_s: float = 0.0
+    ) -> Process:
+        """Ops one after the other, in a process: None as it begins, when it is the active one."""
         env, ops, start, end = self.env, scope.ops, scope.start, scope.end
+        process = process or env.active_process
+        assert process is not None
         if late_s > 0:
             yield env.timeout(late_s)
         for i in indices:
@@ -142,33 +150,33 @@ class _Replay:
                     sync = scope.issue[i][0]
                     if sync >= 0 and end[sync] is None:
                         yield scope.ended(sync).event(env)
-                    if not isinstance(op.work, Segment) and scope.issued(i) > env.now:
-                        yield env.timeout(scope.issued(i) - env.now)
+                    if not isinstance(op.work, Segment) and scope.issued(i) > env.time:
+                        yield env.timeout(scope.issued(i) - env.time)
                 if i in scope.behind:
                     passed = self.segments.behind(scope, scope.behind[i], op.stream)
                     if passed is not None:
                         yield passed.event(env)
-                start[i] = scope.begin[i] = env.now
+                start[i] = scope.begin[i] = env.time
             work = op.work
             if isinstance(work, Segment):
-                yield from self.segments.run(scope, i, work)
+                yield from self.segments.run(process, scope, i, work)
             elif isinstance(work, Compute):
-                yield from self._compute(scope, i, work, left)
+                yield from self._compute(process, scope, i, work, left)
             elif isinstance(work, Collective):
                 yield from self._collective(scope, i, work, left)
             else:
                 yield from self._exchange(scope, i, work)
-            scope.ends(i, env.now)
+            scope.ends(i, env.time)
 
     # Kinds of work ---------------------------------------------------------------------------
 
-    def _compute(self, scope: Scope, i: int, work: Compute, begun: Left | None) -> Process:
+    def _compute(
+        self, process: simpy.Process, scope: Scope, i: int, work: Compute, begun: Left | None
+    ) -> Process:
         env, rank = self.env, self.ranks[scope.r]
         left = work.seconds * rank.slow if begun is None else max(0.0, begun[1])
-        process = env.active_process
-        assert process is not None
         while True:
-            rate, since = rank.speed(work), env.now
+            rate, since = rank.speed(work), env.time
             if self.rates is not None:
                 self.rates[scope.r][i].append((since, rate))
             rank.running[process] = None
@@ -177,7 +185,7 @@ class _Replay:
                 del rank.running[process]
                 return
             except simpy.Interrupt:
-                left = max(0.0, left - rate * (env.now - since))
+                left = max(0.0, left - rate * (env.time - since))
 
     def _collective(self, scope: Scope, i: int, work: Collective, left: Left | None) -> Process:
         rank, r, transfer = self.ranks[scope.r], scope.r, work.transfer
@@ -193,7 +201,7 @@ class _Replay:
             scope.begin[i], scope.source[i] = value
 
     def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
-        posted = [self.meetings.post(part, (scope.r, i)) for part in work.parts]
+        posted = [self.meetings.post(part, (scope.r, i), self.env.time) for part in work.parts]
         for done in posted:
             if not done.happened:
                 yield done.event(self.env)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..program.program import UNORDERED, Block, Op, Program, Segment
+from ..program.program import UNORDERED, Block, Exchange, Op, Program, Segment
 from .signal import Signal
 
 if TYPE_CHECKING:
     from .blocks import BlockRun
+    from .posts import Posts
 
 Times = tuple[list[Any], list[Any], list[Any], list[tuple[int, int] | None]]
 """Start, begin, end and source of the ops of a scope (see Record); None until they are known."""
@@ -39,6 +40,7 @@ class Scope:
     host. ``behind`` names for ops that follow blocks on their stream the segment of these, ``before`` for
     segments the ops that come before them on the streams of their blocks. ``left`` holds ops that go on.
     ``tag`` says which block of its class it is, the same on all classes that this meets; None for a program.
+    ``followers`` are those of its ``posts`` that wait for an op.
     """
 
     r: int
@@ -54,6 +56,8 @@ class Scope:
     left: dict[int, Left] = field(default_factory=dict)
     waiting: dict[int, Signal] = field(default_factory=dict)
     tag: tuple[int, ...] | None = None
+    followers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    posts: Posts | None = None
 
     def ended(self, i: int) -> Signal:
         """What happens when op ``i``, which has not ended, ends."""
@@ -70,46 +74,71 @@ class Scope:
 
     def begun(self, i: int, parts: Iterable[Signal]) -> None:
         """All ``parts`` of op ``i``, messages, have ended: it began in earnest with the last of them."""
-        told: list[Any] = [part.value for part in parts]
-        if told:
-            began, self.source[i] = max(told)
-            self.begin[i] = max(began, self.start[i])
+        told: Any = max([part.value for part in parts], default=None)
+        if told is not None:
+            self.source[i] = told[1]
+            if told[0] > self.start[i]:
+                self.begin[i] = told[0]
 
     def ends(self, i: int, now: float) -> None:
         """Op ``i`` ends; tell who waits for it."""
         self.end[i] = now
         if i in self.waiting:
             self.waiting.pop(i).happen()
+        if i in self.followers:
+            assert self.posts is not None
+            self.posts.lose(self.followers[i])
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What is the same in every class that runs a program: ``rows`` of ops that follow one another on a
-    stream, ``free`` ones that do not, and the fields of a Scope.
+    stream, or by themselves, and the fields of a Scope. ``lacks`` says of messages that no stream orders
+    how many ops each waits for, ``followers`` which wait for an op.
     """
 
     rows: tuple[tuple[int, ...], ...]
-    free: tuple[int, ...]
+    lacks: Mapping[int, int]
+    followers: Mapping[int, tuple[int, ...]]
     issue: Sequence[tuple[int, float]]
     behind: Mapping[int, int]
     before: Mapping[int, tuple[int, ...]]
 
 
-def layout_of(program: Program) -> Layout:
-    """The layout of a program."""
-    streams: dict[str, list[int]] = {}
+def layout_of(program: Program, *, host: bool) -> Layout:
+    """The layout of a program; ``host`` says whether ops wait for it."""
+    streams: dict[str | int, list[int]] = {}
+    issue = _issue_times(program.ops)
+    lacks: dict[int, int] = {}
+    followers: dict[int, list[int]] = {}
     for i, op in enumerate(program.ops):
-        streams.setdefault(op.stream, []).append(i)
-    free = tuple(streams.pop(UNORDERED, ()))
+        if op.stream != UNORDERED:
+            streams.setdefault(op.stream, []).append(i)
+        elif not (isinstance(op.work, Exchange) and op.work.parts):
+            streams[i] = [i]
+        else:
+            awaited = {*op.after, issue[i][0]} if host and issue[i][0] >= 0 else {*op.after}
+            lacks[i] = len(awaited)
+            for earlier in awaited:
+                followers.setdefault(earlier, []).append(i)
     behind, before = _neighbours(program.ops)
-    return Layout(tuple(map(tuple, streams.values())), free, _issue_times(program.ops), behind, before)
+    return Layout(
+        rows=tuple(map(tuple, streams.values())),
+        lacks=lacks,
+        followers={i: tuple(waiting) for i, waiting in followers.items()},
+        issue=issue,
+        behind=behind,
+        before=before,
+    )
 
 
 def program_scope(
     program: Program, layout: Layout, r: int, times: Times, *, issued_at: float | None
 ) -> Scope:
     """A whole program, whose times go into ``times``."""
-    return Scope(r, program.ops, layout.issue, issued_at, *times, layout.behind, layout.before)
+    scope = Scope(r, program.ops, layout.issue, issued_at, *times, layout.behind, layout.before)
+    scope.followers = layout.followers
+    return scope
 
 
 def block_scope(block: Block, r: int, *, issued_at: float | None, tag: tuple[int, ...]) -> Scope:

@@ -18,6 +18,7 @@ import simpy
 
 from ..program.program import Segment
 from .chain import Chain
+from .clock import Clock
 from .flows import Flows
 from .gathering import Gathering, Here, Host
 from .groups import IN_DETAIL, Groups
@@ -33,30 +34,30 @@ Process = Generator[simpy.Event, Any, None]
 
 @dataclass
 class Segments:
-    """``stream(scope, indices)`` runs ops one after the other."""
+    """``stream(process, scope, indices)`` runs ops one after the other."""
 
-    env: simpy.Environment
+    env: Clock
     ranks: Sequence[Rank]
     flows: Flows
     meetings: Meetings
     groups: Groups
     runs: Runs
     record: Record
-    stream: Callable[[Scope, Sequence[int]], Process]
+    stream: Callable[[simpy.Process, Scope, Sequence[int]], Process]
     _met: dict[int, int] = field(default_factory=dict)
     _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
 
-    def run(self, scope: Scope, i: int, segment: Segment) -> Process:
+    def run(self, process: simpy.Process, scope: Scope, i: int, segment: Segment) -> Process:
         """Op ``i`` of a program, when all but the host is ready; the host's last wait before it is over."""
         rank = self.ranks[scope.r]
         rank.segment, rank.passed = i, set()
         issued_at = None if scope.issued_at is None else scope.issued(i)
-        scope.start[i] = scope.begin[i] = max(self.env.now, issued_at or 0.0)
+        scope.start[i] = scope.begin[i] = max(self.env.time, issued_at or 0.0)
         together = self._gathering(scope.r)
         alone = None
         number, count = 0, len(segment.row)
         while number < count:
-            lead_s = math.inf if issued_at is None else self.env.now - issued_at - segment.issued_s[number]
+            lead_s = math.inf if issued_at is None else self.env.time - issued_at - segment.issued_s[number]
             if together is not None and together.meets(number):
                 gathering = together
             else:
@@ -70,10 +71,10 @@ class Segments:
                 )
             host = Host(issued_at, lead_s)
             if whole:
-                number = yield from self._whole(scope, i, segment, number, host, gathering)
+                number = yield from self._whole(process, scope, i, segment, number, host, gathering)
             else:
                 block = self._block(scope, segment, number, host, gathering)
-                yield from self._in_detail(scope, i, segment, number, block, gathering)
+                yield from self._in_detail(process, scope, i, segment, number, block, gathering)
                 number += 1
         for stream in segment.last_on:
             rank.ended_on(i, stream)
@@ -122,7 +123,7 @@ class Segments:
         def uses(link: str, since: float, until: float) -> bool:
             if len(gathering.group.members) > 1:
                 return True  # not known before all have come
-            rank, zero = self.ranks[scope.r], self.env.now + max(0.0, -lead_s)
+            rank, zero = self.ranks[scope.r], self.env.time + max(0.0, -lead_s)
             arrival = Arrival(0.0, max(0.0, lead_s), (rank.held_sms, rank.moving))
             (run,) = self.runs.segments(gathering.group, (segment,), number, (arrival,))
             return run.uses(link, since - zero, until - zero)
@@ -139,7 +140,7 @@ class Segments:
             return False
         if i in scope.before and any(scope.end[earlier] is None for earlier in scope.before[i]):
             return False
-        now = self.env.now
+        now = self.env.time
         for link in segment.links:
             until = self.flows.until((scope.r, link))
             if until >= now and uses(link, now, until):
@@ -147,13 +148,19 @@ class Segments:
         return True
 
     def _whole(
-        self, scope: Scope, i: int, segment: Segment, number: int, host: Host, gathering: Gathering
+        self,
+        process: simpy.Process,
+        scope: Scope,
+        i: int,
+        segment: Segment,
+        number: int,
+        host: Host,
+        gathering: Gathering,
     ) -> Generator[simpy.Event, Any, int]:
         """Run the blocks from ``number`` on as a whole, until something interferes; the next block to run."""
-        rank, process = self.ranks[scope.r], self.env.active_process
-        assert process is not None
+        rank = self.ranks[scope.r]
         beside = rank.held_sms, rank.moving
-        here = Here(process, rank, number, self.env.now + max(0.0, -host.lead_s), host.lead_s, beside)
+        here = Here(process, rank, number, self.env.time + max(0.0, -host.lead_s), host.lead_s, beside)
         gathering.arrive(scope.r, here, self.env, self.runs)
         while True:
             rank.closed, rank.closed_links, rank.closed_uses = process, segment.links, here.uses
@@ -174,15 +181,22 @@ class Segments:
                 return len(segment.row)
         if not here.opened:
             gathering.open(self.runs)
-        return (yield from self._opened(scope, i, segment, here, host, gathering))
+        return (yield from self._opened(process, scope, i, segment, here, host, gathering))
 
     def _opened(
-        self, scope: Scope, i: int, segment: Segment, here: Here, host: Host, gathering: Gathering
+        self,
+        process: simpy.Process,
+        scope: Scope,
+        i: int,
+        segment: Segment,
+        here: Here,
+        host: Host,
+        gathering: Gathering,
     ) -> Generator[simpy.Event, Any, int]:
         """Go on in detail from the state in which the run of a segment is; the next block to run."""
         run = here.run
         assert run is not None
-        since = self.env.now - here.zero
+        since = self.env.time - here.zero
         ended = run.ended(since)
         number = run.number + ended
         if ended:
@@ -191,7 +205,7 @@ class Segments:
             return number  # between two blocks
         block = self._block(scope, segment, number, host, gathering)
         go_on(block, run.runs[ended], here.zero, run.bases[ended], since)
-        yield from self._in_detail(scope, i, segment, number, block, gathering)
+        yield from self._in_detail(process, scope, i, segment, number, block, gathering)
         return number + 1
 
     def _block(self, scope: Scope, segment: Segment, number: int, host: Host, gathering: Gathering) -> Scope:
@@ -199,7 +213,14 @@ class Segments:
         return block_scope(segment.row[number], scope.r, issued_at=at, tag=(gathering.number, number))
 
     def _in_detail(
-        self, scope: Scope, i: int, segment: Segment, number: int, block: Scope, gathering: Gathering
+        self,
+        process: simpy.Process,
+        scope: Scope,
+        i: int,
+        segment: Segment,
+        number: int,
+        block: Scope,
+        gathering: Gathering,
     ) -> Process:
         """Run one block op by op. Its other streams wait for what is before them in the program."""
         gathering.goes_in_detail(number, self.runs)
@@ -217,7 +238,7 @@ class Segments:
             if last <= number and stream not in unfinished:
                 self.ranks[scope.r].ended_on(i, stream)
         for row in streams.get("compute", ()):
-            yield from self.stream(block, [k for k in row if block.end[k] is None])
+            yield from self.stream(process, block, [k for k in row if block.end[k] is None])
         for done in others:
             if not done.happened:
                 yield done.event(self.env)

@@ -1,7 +1,6 @@
-"""Something that happens once: what waits by callback hears at once, a process by an event of its own.
+"""Something that happens once: callbacks hear at once, and so does a process that waits.
 
-A step waits for a hundred thousand ends, most of them by callbacks: an event for each would double the
-events of a replay.
+A step waits for a hundred thousand ends: an entry of the queue for each would double those of a replay.
 """
 
 from __future__ import annotations
@@ -11,7 +10,9 @@ from typing import Any
 
 import simpy
 
-Callback = Callable[[], None]
+from .clock import happen_now
+
+Callback = Callable[[], object]
 
 
 class Signal:
@@ -22,15 +23,12 @@ class Signal:
     def __init__(self) -> None:
         self.happened = False
         self.value: Any = None
-        self._callbacks: list[Callback] | None = None
+        self._callbacks: list[Callback] = []
         self._event: simpy.Event | None = None
 
     def then(self, callback: Callback) -> None:
         """Run ``callback`` when it happens, which it has not yet."""
-        if self._callbacks is None:
-            self._callbacks = [callback]
-        else:
-            self._callbacks.append(callback)
+        self._callbacks.append(callback)
 
     def event(self, env: simpy.Environment) -> simpy.Event:
         """What a process that waits for it yields, before it has happened."""
@@ -42,6 +40,6 @@ class Signal:
         """Tell all who wait."""
         self.happened, self.value = True, value
         if self._event is not None:
-            self._event.succeed()
-        for callback in self._callbacks or ():
+            happen_now(self._event)
+        for callback in self._callbacks:
             callback()
