@@ -165,15 +165,16 @@ def read_result(
     from .read_record import read_record
     from .step.memory import memory_of
 
+    shown = {first: pp for pp, first in ready.first_of_stage.items()}
     result = read_record(
         record,
         scenario=lowered.plan.scenario,
         ranks=ready.ranks,
         timing=timing,
         assumptions=assumptions(lowered.plan),
+        shown=shown,
     )
-    shown = {first: pp for pp, first in ready.first_of_stage.items()}
-    actions = [replace(span, rank=shown[span.rank]) for span in result.actions if span.rank in shown]
+    actions = [replace(span, rank=shown[span.rank]) for span in result.actions]
     result = replace(
         result,
         memory=memory_of(lowered.plan, actions),

@@ -7,7 +7,7 @@ once per instant after all events of that instant, so that no tie decides anythi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,7 @@ class Flows:
         self._on_link: dict[Link, dict[int, None]] = {}
         self._alone: dict[Link, int] = {}
         self._rates: dict[int, tuple[Demand, float, Link | None]] = {}
+        self._shared: dict[tuple[int, ...], tuple[list[Demand], list[tuple[float, Link | None]]]] = {}
         self._dirty: dict[int, None] = {}
         self._count = 0
         self._settling = False
@@ -66,14 +67,15 @@ class Flows:
         number = self._alone.get(link)
         if number is not None and self._flows[number].since <= self._env.time:
             return True
-        return bool(self._on_link.get(link))
+        return link in self._on_link
 
     def until(self, link: Link) -> float:
         """When the last of the flows on ``link`` ends, unless another delays it; -inf where there is none."""
         number = self._alone.get(link)
         if number is not None and self._flows[number].since <= self._env.time:
             return self._flows[number].ends
-        return max((self._flows[n].ends for n in self._on_link.get(link, ())), default=-math.inf)
+        numbers = self._on_link.get(link)
+        return max(self._flows[n].ends for n in numbers) if numbers else -math.inf
 
     def end_of(self, payload_bytes: float, demand: Demand) -> float:
         """When a flow that begins now ends, if it has its links to itself until then; else infinite."""
@@ -89,7 +91,7 @@ class Flows:
             return False
         alone, on_link = self._alone, self._on_link
         for link, _ in demand.weights:
-            if link in alone or on_link.get(link):
+            if link in alone or link in on_link:
                 return False
         number, self._count = self._count, self._count + 1
         rate, bound = self._solo(demand)
@@ -100,11 +102,21 @@ class Flows:
         self._env.call(latency_s + payload_bytes / rate, self._end, (number, 0))
         return True
 
-    def tell(self, link: Link, begins: Begins) -> None:
-        """A flow that is to begin on ``link`` goes through ``begins`` when it does."""
-        number = self._alone.get(link)
-        if number is not None and self._flows[number].since > self._env.time:
-            self._joined(number, begins)
+    def idle(self, r: int, names: Iterable[str]) -> bool:
+        """Whether no flow is on links of rank ``r``, or is known to come."""
+        alone, on_link = self._alone, self._on_link
+        for name in names:
+            link = r, name
+            if link in alone or link in on_link:
+                return False
+        return True
+
+    def tell(self, r: int, names: Iterable[str], begins: Begins) -> None:
+        """A flow that begins on one of these links of rank ``r`` goes through ``begins``."""
+        for name in names:
+            number = self._alone.get((r, name))
+            if number is not None and self._flows[number].since > self._env.time:
+                self._joined(number, begins)
 
     def _joined(self, number: int, begins: Begins) -> None:
         """Somebody begins on a link of a flow that had its links to itself."""
@@ -176,18 +188,27 @@ class Flows:
 
     def _set_rates(self, component: list[int]) -> None:
         flows = [self._flows[n] for n in component]
-        if len(flows) == 1:
-            rates = [alone(flows[0].demand, self._capacity)]
+        demands = [flow.demand for flow in flows]
+        key = tuple(map(id, demands))
+        known = self._shared.get(key)
+        if known is None:
+            known = self._shared[key] = demands, self._fair(demands)
+        for number, flow, (rate, bound) in zip(component, flows, known[1], strict=True):
+            if rate != flow.rate:
+                self._set_rate(number, flow, rate, bound)
+
+    def _fair(self, demands: list[Demand]) -> list[tuple[float, Link | None]]:
+        """Rates of flows that share links, and what holds each below its ceiling."""
+        if len(demands) == 1:
+            rates = [alone(demands[0], self._capacity)]
         else:
-            rates = max_min_rates([f.demand for f in flows], self._capacity)
-        for i, (number, flow, rate) in enumerate(zip(component, flows, rates, strict=True)):
-            if rate == flow.rate:
-                continue
-            bound = None
-            if rate < flow.demand.ceiling:
-                others = ((f.demand, r) for k, (f, r) in enumerate(zip(flows, rates, strict=True)) if k != i)
-                bound = binding(flow.demand, rate, others, self._capacity)
-            self._set_rate(number, flow, rate, bound)
+            rates = max_min_rates(demands, self._capacity)
+        found: list[tuple[float, Link | None]] = []
+        for i, (demand, rate) in enumerate(zip(demands, rates, strict=True)):
+            others = ((d, r) for k, (d, r) in enumerate(zip(demands, rates, strict=True)) if k != i)
+            bound = binding(demand, rate, others, self._capacity) if rate < demand.ceiling else None
+            found.append((rate, bound))
+        return found
 
     def _set_rate(self, number: int, flow: Flow, rate: float, bound: Link | None) -> None:
         if flow.bound is not None:
@@ -218,4 +239,6 @@ class Flows:
             del neighbours[number]
             for other in neighbours:
                 self._touch(other)
+            if not neighbours:
+                del self._on_link[link]
         flow.done.happen(flow.value)

@@ -46,8 +46,13 @@ class Posts:
         scope.start[i] = scope.begin[i] = at
         work = scope.ops[i].work
         assert isinstance(work, Exchange)
-        place = scope.r, i
-        posted = [self.meetings.post(part, place, at) for part in work.parts]
+        place, post = (scope.r, i), self.meetings.post
+        if len(work.parts) == 1:
+            (part,) = work.parts
+            done = post(part, place, at)
+            done.then(partial(self._one_over, i, done))
+            return
+        posted = [post(part, place, at) for part in work.parts]
         over = partial(self._over, i, posted)
         for done in posted:
             done.then(over)
@@ -59,3 +64,11 @@ class Posts:
                 return
         self.scope.begun(i, posted)
         self.scope.ends(i, self.env.time)
+
+    def _one_over(self, i: int, done: Signal) -> None:
+        """The only part has ended."""
+        scope = self.scope
+        began, scope.source[i] = done.value
+        if began > scope.start[i]:
+            scope.begin[i] = began
+        scope.ends(i, self.env.time)

@@ -11,7 +11,7 @@ from .period import step_seconds
 from .scope import Scope, Times
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stretch:
     """Blocks that ran as a whole: the first ``count`` of ``run``, whose times count from ``at``."""
 
@@ -78,7 +78,16 @@ class Record:
 
     def add_piece(self, r: int, i: int, piece: Piece) -> None:
         """How op ``i``, a segment, went on."""
-        self.pieces.setdefault((r, i), []).append(piece)
+        known = self.pieces.get((r, i))
+        if known is None:
+            self.pieces[r, i] = [piece]
+        else:
+            known.append(piece)
+
+    def whole(self, r: int, i: int) -> SegmentRun | None:
+        """How op ``i``, a segment, ran, if all of it did as a whole at once."""
+        pieces = self.pieces.get((r, i), ())
+        return pieces[0].run if len(pieces) == 1 and isinstance(pieces[0], Stretch) else None
 
     def close(self, events: int) -> None:
         """The replay is over. Raises RuntimeError naming what waits for ever when not all ops have ended."""

@@ -50,11 +50,11 @@ def _together(programs: Programs, arrivals: Arrivals) -> list[Times]:
     one.rates = rates
     one.flows.watch = lambda place, now, rate: rates[place[0]][place[1]].append((now, rate))
     issued: list[float | None] = []
-    for program, rank, arrival in zip(programs.classes, one.ranks, arrivals, strict=True):
-        rank.held_sms, rank.moving = arrival.beside
-        ahead = math.isinf(arrival.lead_s) or not program.ops
-        issued.append(None if ahead else arrival.at - arrival.lead_s - program.ops[0].host_s)
-    one.start(issued, [arrival.at for arrival in arrivals], tag=())
+    for program, rank, (at, lead_s, beside) in zip(programs.classes, one.ranks, arrivals, strict=True):
+        rank.held_sms, rank.moving = beside
+        ahead = math.isinf(lead_s) or not program.ops
+        issued.append(None if ahead else at - lead_s - program.ops[0].host_s)
+    one.start(issued, [at for at, _, _ in arrivals], tag=())
     one.events()
     found: list[Times] = []
     for r, own in enumerate(rates):

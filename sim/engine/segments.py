@@ -25,7 +25,7 @@ from .groups import IN_DETAIL, Groups
 from .meetings import Meetings
 from .ranks import Rank, Uses
 from .record import Record, Stretch
-from .runs import Arrival, Runs
+from .runs import Runs
 from .scope import SLACK_S, Scope, block_scope, go_on
 from .signal import Signal
 
@@ -46,6 +46,7 @@ class Segments:
     stream: Callable[[simpy.Process, Scope, Sequence[int]], Process]
     _met: dict[int, int] = field(default_factory=dict)
     _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
+    _single: dict[tuple[int, int], Gathering] = field(default_factory=dict)
 
     def run(self, process: simpy.Process, scope: Scope, i: int, segment: Segment) -> Process:
         """Op ``i`` of a program, when all but the host is ready; the host's last wait before it is over."""
@@ -76,8 +77,9 @@ class Segments:
                 block = self._block(scope, segment, number, host, gathering)
                 yield from self._in_detail(process, scope, i, segment, number, block, gathering)
                 number += 1
-        for stream in segment.last_on:
-            rank.ended_on(i, stream)
+        if rank.awaited:
+            for stream in segment.last_on:
+                rank.ended_on(i, stream)
 
     def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
         """What to wait for behind segment ``i`` on one of its streams, if anything.
@@ -112,19 +114,27 @@ class Segments:
 
     def _alone(self, r: int, segment: Segment) -> Gathering:
         """Class ``r`` by itself, in detail where others can be met on the way."""
-        ways = (IN_DETAIL,) * len(segment.row) if self.groups.crosses(r, segment) else None
-        return Gathering(self.groups.alone(r), (segment,), ways, -1)
+        gathering = self._single.get((r, id(segment)))
+        if gathering is None:
+            ways = (IN_DETAIL,) * len(segment.row) if self.groups.crosses(r, segment) else None
+            gathering = Gathering(self.groups.alone(r), (segment,), ways, -1)
+            self._single[r, id(segment)] = gathering
+        gathering.detail = -1
+        return gathering
 
     def _beginning(
         self, scope: Scope, i: int, segment: Segment, number: int, lead_s: float, gathering: Gathering
     ) -> bool:
         """Whether nothing disturbs a run from block ``number`` on, so far as is known as it begins."""
+        waited_for = i in scope.before or self.ranks[scope.r].awaited
+        if not waited_for and self.flows.idle(scope.r, segment.links):
+            return True
 
         def uses(link: str, since: float, until: float) -> bool:
             if len(gathering.group.members) > 1:
                 return True  # not known before all have come
             rank, zero = self.ranks[scope.r], self.env.time + max(0.0, -lead_s)
-            arrival = Arrival(0.0, max(0.0, lead_s), (rank.held_sms, rank.moving))
+            arrival = 0.0, max(0.0, lead_s), (rank.held_sms, rank.moving)
             (run,) = self.runs.segments(gathering.group, (segment,), number, (arrival,))
             return run.uses(link, since - zero, until - zero)
 
@@ -160,12 +170,12 @@ class Segments:
         """Run the blocks from ``number`` on as a whole, until something interferes; the next block to run."""
         rank = self.ranks[scope.r]
         beside = rank.held_sms, rank.moving
-        here = Here(process, rank, number, self.env.time + max(0.0, -host.lead_s), host.lead_s, beside)
+        at = self.env.time - host.lead_s if host.lead_s < 0 else self.env.time
+        here = Here(process, rank, number, at, host.lead_s, beside)
         gathering.arrive(scope.r, here, self.env, self.runs)
         while True:
             rank.closed, rank.closed_links, rank.closed_uses = process, segment.links, here.uses
-            for link in segment.links:
-                self.flows.tell((scope.r, link), self.meetings.move)
+            self.flows.tell(scope.r, segment.links, self.meetings.move)
             try:
                 yield here.end
             except simpy.Interrupt:

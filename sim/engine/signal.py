@@ -37,9 +37,9 @@ class Signal:
         return self._event
 
     def happen(self, value: Any = None) -> None:
-        """Tell all who wait."""
+        """Tell all who wait, processes last: they go on with what comes after all this."""
         self.happened, self.value = True, value
-        if self._event is not None:
-            happen_now(self._event)
         for callback in self._callbacks:
             callback()
+        if self._event is not None:
+            happen_now(self._event)
