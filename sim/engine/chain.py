@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..program.program import Collective, Exchange, Op
+from ..program.program import Collective, Exchange
 from .clock import Clock
 from .meetings import Meetings
 from .ranks import Rank
@@ -19,11 +19,6 @@ from .signal import Signal
 
 if TYPE_CHECKING:
     from .segments import Segments
-
-
-def is_chain(ops: Sequence[Op], row: Sequence[int]) -> bool:
-    """Whether ops hold communications alone."""
-    return all(isinstance(ops[i].work, Collective | Exchange) for i in row)
 
 
 @dataclass(slots=True)

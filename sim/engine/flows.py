@@ -13,7 +13,7 @@ from typing import Any
 
 from ..network.sharing import Demand, Link, alone, max_min_rates
 from .clock import Clock
-from .signal import Signal
+from .signal import Done
 from .slowed import Slowed, binding
 
 
@@ -23,7 +23,7 @@ class Flow:
 
     demand: Demand
     left: float
-    done: Signal
+    done: Done
     value: Any
     since: float
     rate: float = 0.0
@@ -36,7 +36,7 @@ class Flow:
         return self.since + self.left / self.rate if self.rate else math.inf
 
 
-Begins = Callable[[float, Demand, Signal, Any], None]
+Begins = Callable[[float, Demand, Done, Any], None]
 """Begins to move payload bytes: ``Flows.start``, or whoever has more to do then."""
 
 
@@ -50,7 +50,7 @@ class Flows:
         self._on_link: dict[Link, dict[int, None]] = {}
         self._alone: dict[Link, int] = {}
         self._rates: dict[int, tuple[Demand, float, Link | None]] = {}
-        self._shared: dict[tuple[int, ...], tuple[list[Demand], list[tuple[float, Link | None]]]] = {}
+        self._shared: dict[tuple[float, ...], list[tuple[float, int | None]]] = {}
         self._dirty: dict[int, None] = {}
         self._count = 0
         self._settling = False
@@ -83,7 +83,7 @@ class Flows:
             return math.inf
         return self._env.time + payload_bytes / self._solo(demand)[0]
 
-    def later(self, latency_s: float, payload_bytes: float, demand: Demand, done: Signal, value: Any) -> bool:
+    def later(self, latency_s: float, payload_bytes: float, demand: Demand, done: Done, value: Any) -> bool:
         """Begin moving after a latency, if the links are free: it only has an end, until somebody begins or
         is to be told of flows on one of them. Else nothing, and False.
         """
@@ -132,7 +132,7 @@ class Flows:
             flow.since - self._env.time, lambda _: begins(flow.left, flow.demand, flow.done, flow.value)
         )
 
-    def start(self, payload_bytes: float, demand: Demand, done: Signal, value: Any = None) -> None:
+    def start(self, payload_bytes: float, demand: Demand, done: Done, value: Any = None) -> None:
         """Begin moving ``payload_bytes``; ``done`` happens with ``value`` when they have arrived."""
         if payload_bytes <= 0:
             done.happen(value)
@@ -189,25 +189,37 @@ class Flows:
     def _set_rates(self, component: list[int]) -> None:
         flows = [self._flows[n] for n in component]
         demands = [flow.demand for flow in flows]
-        key = tuple(map(id, demands))
-        known = self._shared.get(key)
+        links, shape = self._shape(demands)
+        known = self._shared.get(shape)
         if known is None:
-            known = self._shared[key] = demands, self._fair(demands)
-        for number, flow, (rate, bound) in zip(component, flows, known[1], strict=True):
+            known = self._shared[shape] = self._fair(demands, links)
+        names = tuple(links)
+        for number, flow, (rate, bound) in zip(component, flows, known, strict=True):
             if rate != flow.rate:
-                self._set_rate(number, flow, rate, bound)
+                self._set_rate(number, flow, rate, None if bound is None else names[bound])
 
-    def _fair(self, demands: list[Demand]) -> list[tuple[float, Link | None]]:
-        """Rates of flows that share links, and what holds each below its ceiling."""
+    def _shape(self, demands: Iterable[Demand]) -> tuple[dict[Link, int], tuple[float, ...]]:
+        """Links by number, and what rates depend on: the same for flows alike over other links."""
+        links: dict[Link, int] = {}
+        shape: list[float] = []
+        for demand in demands:
+            shape += (demand.ceiling, demand.heaviest, len(demand.weights))
+            for link, weight in demand.weights:
+                shape += (links.setdefault(link, len(links)), weight)
+        shape += [self._capacity[link] for link in links]
+        return links, tuple(shape)
+
+    def _fair(self, demands: list[Demand], links: Mapping[Link, int]) -> list[tuple[float, int | None]]:
+        """Rates of flows that share ``links``, and the number of that which holds each below its ceiling."""
         if len(demands) == 1:
             rates = [alone(demands[0], self._capacity)]
         else:
             rates = max_min_rates(demands, self._capacity)
-        found: list[tuple[float, Link | None]] = []
+        found: list[tuple[float, int | None]] = []
         for i, (demand, rate) in enumerate(zip(demands, rates, strict=True)):
             others = ((d, r) for k, (d, r) in enumerate(zip(demands, rates, strict=True)) if k != i)
             bound = binding(demand, rate, others, self._capacity) if rate < demand.ceiling else None
-            found.append((rate, bound))
+            found.append((rate, None if bound is None else links[bound]))
         return found
 
     def _set_rate(self, number: int, flow: Flow, rate: float, bound: Link | None) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ..network.sharing import Demand, Link
 from ..network.transfer import Transfer, link_names
@@ -19,7 +20,10 @@ from .flows import Flows
 from .ranks import Rank
 from .record import SlowedBy
 from .scope import Left
-from .signal import Signal
+from .signal import Done, Signal
+
+if TYPE_CHECKING:
+    from .posts import Posts
 
 Ends = tuple[tuple[int, int], ...]
 """(sending, receiving) classes of a communication."""
@@ -41,15 +45,17 @@ class Meeting:
 
 @dataclass
 class Meetings:
-    """The communications of one replay."""
+    """The communications of one replay; ``posts`` by class, of those that have any."""
 
     env: Clock
     programs: Programs
     ranks: Sequence[Rank]
     flows: Flows
+    posts: dict[int, Posts] = field(default_factory=dict)
     _open: dict[tuple[Any, ...], Meeting] = field(default_factory=dict)
     _posted: dict[tuple[tuple[int, int], str], tuple[Signal, float, Source]] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)
+    _places: dict[int, list[tuple[Rank, str]]] = field(default_factory=dict)
     _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand]] = field(default_factory=dict)
 
     def reach(
@@ -91,9 +97,15 @@ class Meetings:
         other = self._posted.pop(key, None)
         if other is None:
             done = Signal()
-            self._posted[key] = done, at, place
-            return done
-        done, its_at, its_place = other
+            receiver = self.posts.get(peer) if part.send else None
+            found = receiver.receives(r, part.tag) if receiver is not None else None
+            if receiver is None or found is None:
+                self._posted[key] = done, at, place
+                return done
+            done.then(partial(receiver.received, found[1], done))
+            its_at, its_place = found[0], (peer, found[1])
+        else:
+            done, its_at, its_place = other
         if its_at > at:
             at, place = its_at, its_place
         self.launch(done, part.transfer, (ends,), place, None, at=at)
@@ -101,7 +113,7 @@ class Meetings:
 
     def launch(
         self,
-        done: Signal,
+        done: Done,
         transfer: Transfer,
         ends: Ends,
         source: Source,
@@ -124,7 +136,7 @@ class Meetings:
         elif self._closed(demand) or not self.flows.later(latency_s, payload, demand, done, value):
             self.env.call(latency_s, lambda _: self.move(payload, demand, done, value))
 
-    def move(self, payload: float, demand: Demand, done: Signal, value: Any) -> None:
+    def move(self, payload: float, demand: Demand, done: Done, value: Any) -> None:
         """The payload begins to move; segments open that use a link of it before it ends."""
         now, end = self.env.time, self.flows.end_of(payload, demand)
         for rank, link in self._closed(demand):
@@ -140,13 +152,13 @@ class Meetings:
 
     def _closed(self, demand: Demand) -> list[tuple[Rank, str]]:
         """Ranks with a segment that runs as a whole and uses a link of ``demand``, at some time."""
-        found = []
-        for link, _ in demand.weights:
-            if isinstance(link, tuple):  # a rank's own; segments that cross the fabric never run as a whole
-                rank = self.ranks[link[0]]
-                if rank.closed is not None and link[1] in rank.closed_links:
-                    found.append((rank, link[1]))
-        return found
+        places = self._places.get(id(demand))
+        if places is None:  # a rank's own links; segments that cross the fabric never run as a whole
+            own = [link for link, _ in demand.weights if isinstance(link, tuple)]
+            places = self._places[id(demand)] = [(self.ranks[r], name) for r, name in own]
+        return [
+            place for place in places if place[0].closed is not None and place[1] in place[0].closed_links
+        ]
 
     def _meeting(self, key: tuple[Any, ...]) -> Meeting:
         if key not in self._open:

@@ -15,7 +15,7 @@ import simpy
 
 from ..network.sharing import Link
 from ..program.program import Collective, Compute, Exchange, Programs, Segment
-from .chain import Chain, is_chain
+from .chain import Chain
 from .clock import Call, Clock
 from .collection import collection_paused
 from .flows import Flows
@@ -98,6 +98,7 @@ class _Replay:
     ) -> None:
         """Start all streams of classes, ``at`` given times (infinite: not at all)."""
         layouts: dict[tuple[int, bool], Layout] = {}
+        begins: list[tuple[float, Call]] = []
         for r, program in enumerate(self.programs.classes):
             late_s = at[r] if at is not None else 0.0
             if late_s == math.inf:
@@ -106,21 +107,22 @@ class _Replay:
             layout = layouts.get(key) or layouts.setdefault(key, layout_of(program, host=key[1]))
             scope = program_scope(program, layout, r, self.record.of_class(r), issued_at=issued_at[r])
             scope.tag = tag
-            begins = [self._chain(scope, row) for row in layout.rows if is_chain(program.ops, row)]
-            if layout.lacks:
-                scope.posts = Posts(self.env, self.meetings, scope, dict(layout.lacks))
-                begins.append(scope.posts.begin)
-            for row in layout.rows:
-                if not is_chain(program.ops, row):
-                    self.env.process(self._stream(None, scope, row, late_s))
-            for begin in begins:
-                if late_s > 0:
-                    self.env.call(late_s, begin)
+            for row, alone in zip(layout.rows, layout.chains, strict=True):
+                if alone:
+                    chain = Chain(self.env, self.ranks[r], self.meetings, self.segments, scope, row)
+                    begins.append((late_s, chain.start))
                 else:
-                    begin(None)
-
-    def _chain(self, scope: Scope, row: Sequence[int]) -> Call:
-        return Chain(self.env, self.ranks[scope.r], self.meetings, self.segments, scope, row).start
+                    self.env.process(self._stream(None, scope, row, late_s))
+            if layout.lacks:
+                peers = self.ranks[r].peers
+                posts = Posts(self.env, self.meetings, scope, layout, peers, late_s)
+                scope.posts = self.meetings.posts[r] = posts
+                begins.append((late_s, posts.begin))
+        for late_s, begin in begins:  # when all are there
+            if late_s > 0:
+                self.env.call(late_s, begin)
+            else:
+                begin(None)
 
     def events(self) -> int:
         """Run to the end; how many events that took."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..program.program import UNORDERED, Block, Exchange, Op, Program, Segment
+from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, Segment
 from .signal import Signal
 
 if TYPE_CHECKING:
@@ -93,13 +93,17 @@ class Scope:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What is the same in every class that runs a program: ``rows`` of ops that follow one another on a
-    stream, or by themselves, and the fields of a Scope. ``lacks`` says of messages that no stream orders
-    how many ops each waits for, ``followers`` which wait for an op.
+    stream, or by themselves, and the fields of a Scope. ``chains`` says which rows are communications.
+
+    ``lacks`` says of messages that no stream orders how many ops each waits for, ``followers`` which wait
+    for an op, ``receives`` which receive and wait for none, by sending class and tag.
     """
 
     rows: tuple[tuple[int, ...], ...]
+    chains: tuple[bool, ...]
     lacks: Mapping[int, int]
     followers: Mapping[int, tuple[int, ...]]
+    receives: Mapping[tuple[int, str], int]
     issue: Sequence[tuple[int, float]]
     behind: Mapping[int, int]
     before: Mapping[int, tuple[int, ...]]
@@ -122,14 +126,29 @@ def layout_of(program: Program, *, host: bool) -> Layout:
             for earlier in awaited:
                 followers.setdefault(earlier, []).append(i)
     behind, before = _neighbours(program.ops)
+    rows = tuple(map(tuple, streams.values()))
     return Layout(
-        rows=tuple(map(tuple, streams.values())),
+        rows=rows,
+        chains=tuple(
+            all(isinstance(program.ops[i].work, Collective | Exchange) for i in row) for row in rows
+        ),
         lacks=lacks,
         followers={i: tuple(waiting) for i, waiting in followers.items()},
+        receives=_receives(program.ops, [i for i, count in lacks.items() if not count]),
         issue=issue,
         behind=behind,
         before=before,
     )
+
+
+def _receives(ops: Sequence[Op], ready: Iterable[int]) -> dict[tuple[int, str], int]:
+    """Exchanges among ``ready`` that are one receive, by sending class and tag where these name one."""
+    found: dict[tuple[int, str], list[int]] = {}
+    for i in ready:
+        work = ops[i].work
+        if isinstance(work, Exchange) and len(work.parts) == 1 and not work.parts[0].send:
+            found.setdefault((work.parts[0].peer, work.parts[0].tag), []).append(i)
+    return {key: which[0] for key, which in found.items() if len(which) == 1}
 
 
 def program_scope(

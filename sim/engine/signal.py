@@ -6,13 +6,20 @@ A step waits for a hundred thousand ends: an entry of the queue for each would d
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import simpy
 
 from .clock import happen_now
 
 Callback = Callable[[], object]
+
+
+class Done(Protocol):
+    """Told once, when something has ended."""
+
+    def happen(self, value: Any) -> None:
+        """It has, with ``value``."""
 
 
 class Signal:
