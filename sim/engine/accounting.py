@@ -43,8 +43,6 @@ def rank_time(record: Record, r: int) -> RankTime:
         if op.stream != "compute":
             continue
         start, end = starts[i], ends[i]
-        assert start is not None
-        assert end is not None
         if start > free:
             _idle(record, r, op, i, free, start, time)
         if op.action:
@@ -88,7 +86,7 @@ def segment_parts(record: Record, r: int, i: int) -> dict[str, float]:
     whole = record.whole(r, i)
     if whole is not None:
         return whole.parts
-    pieces = record.pieces.get((r, i), [])
+    pieces = record.pieces(r, i)
     start, _, end = record.times(r, i)
     parts = total(_piece_parts(piece) for piece in pieces)
     rest = end - start - sum(parts.values())
@@ -139,9 +137,6 @@ def action_spans(record: Record, shown: Collection[int] | None = None) -> tuple[
             if not op.action or isinstance(op.work, Exchange) or op.category == "pp":
                 continue
             start, begin, end = starts[i], begins[i], ends[i]
-            assert start is not None
-            assert begin is not None
-            assert end is not None
             first = start if op.stream == "compute" else begin
             known = spans.get(op.action)
             spans[op.action] = (min(first, known[0]), max(end, known[1])) if known else (first, end)
@@ -163,7 +158,7 @@ def iter_spans(record: Record) -> Iterator[Span]:
         for i, op in enumerate(program.ops):
             start, begin, end = record.times(r, i)
             if isinstance(op.work, Segment):
-                for piece in record.pieces.get((r, i), ()):
+                for piece in record.pieces(r, i):
                     yield from _piece_spans(r, op.action, piece)
             else:
                 yield _span(r, op, start if op.stream == "compute" else begin, end, op.action)

@@ -58,12 +58,12 @@ class Chain:
         scope = self.scope
         end = scope.end
         for dependency in scope.ops[i].after:
-            if end[dependency] is None:
+            if end[dependency] < 0:
                 scope.ended(dependency).then(self.go)
                 return False
         if scope.issued_at is not None and not self.issued:
             sync = scope.issue[i][0]
-            if sync >= 0 and end[sync] is None:
+            if sync >= 0 and end[sync] < 0:
                 scope.ended(sync).then(self.go)
                 return False
             wait_s = scope.issued(i) - self.env.time
@@ -102,10 +102,10 @@ class Chain:
         work, awaited = scope.ops[i].work, self.awaited
         self.issued, self.awaited = False, ()
         if isinstance(work, Exchange):
-            scope.begun(i, awaited)
+            scope.begun(i, max(done.value for done in awaited))
         else:
             assert isinstance(work, Collective)
             self.rank.hold(-work.transfer.sms, -1)
             if not self.goes_on:
-                scope.begin[i], scope.source[i] = awaited[0].value
+                scope.meets(i, awaited[0].value)
         scope.ends(i, self.env.time)

@@ -22,7 +22,7 @@ NAMES = {
 def critical_path(record: Record) -> dict[str, float]:
     """Seconds of the step by what the critical path was doing, largest first."""
     parts: dict[str, float] = {}
-    lasts = [max((t for t in ends if t is not None), default=0.0) for ends in record.end]
+    lasts = [max(ends, default=0.0) for ends in record.end]
     now = max(lasts)
     at = lasts.index(now), record.end[lasts.index(now)].index(now)
     distinct = {id(program): program for program in record.programs.classes}
@@ -32,7 +32,7 @@ def critical_path(record: Record) -> dict[str, float]:
         r, i = at
         start, begin, _ = record.times(r, i)
         op = record.programs.classes[r].ops[i]
-        source = record.source[r][i]
+        source = record.released(r, i)
         _attribute(record, (r, i), op, now - begin, parts)
         if source is not None and source != at and record.times(*source)[0] > start:
             at, begin = source, record.times(*source)[0]

@@ -7,7 +7,7 @@ segments whose links it shares.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,9 @@ class Meetings:
     _posted: dict[tuple[tuple[int, int], str], tuple[Signal, float, Source]] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)
     _places: dict[int, list[tuple[Rank, str]]] = field(default_factory=dict)
+    _kinds: dict[int, int] = field(default_factory=dict)
+    _numbers: dict[Hashable, int] = field(default_factory=dict)
+    _kept: list[Transfer] = field(default_factory=list)
     _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand]] = field(default_factory=dict)
 
     def reach(
@@ -166,9 +169,16 @@ class Meetings:
         return self._open[key]
 
     def _demand(self, transfer: Transfer, ends: Ends, between: Between) -> Demand:
-        """Its demand, kept with the transfer, whose identity is the key."""
-        key = (id(transfer), ends, between)
-        if key not in self._demands:
+        """Its demand: the same for all transfers that differ in what they carry alone."""
+        kind = self._kinds.get(id(transfer))
+        if kind is None:
+            value = transfer.ceiling_bytes_per_s, transfer.weights, transfer.pattern, transfer.binding
+            kind = self._numbers.setdefault(value, len(self._numbers))
+            self._kinds[id(transfer)] = kind
+            self._kept.append(transfer)  # as long as its identity is a key
+        key = kind, ends, between
+        known = self._demands.get(key)
+        if known is None:
             weights: dict[Link, float] = {}
             for sender, receiver in ends:
                 for name, weight in transfer.weights:
@@ -179,8 +189,8 @@ class Meetings:
             heaviest = max(weights.values(), default=0.0)
             weights |= self._fabric(transfer, ends, between)
             demand = Demand(transfer.ceiling_bytes_per_s, tuple(weights.items()), heaviest)
-            self._demands[key] = transfer, demand
-        return self._demands[key][1]
+            known = self._demands[key] = transfer, demand
+        return known[1]
 
     def slowed(self) -> list[SlowedBy]:
         """What shared links did to whom."""

@@ -36,7 +36,7 @@ def _span(times: list[tuple[float, float]]) -> tuple[float, float]:
 
 def _stream_seconds(record: Record) -> float:
     """The pace at which the last class to end brings its microbatches to an end, times their number."""
-    r = max(range(len(record.end)), key=lambda r: max(t or 0.0 for t in record.end[r]))
+    r = max(range(len(record.end)), key=lambda r: max(record.end[r]))
     ends: dict[str, float] = {}
     for i, op in enumerate(record.programs.classes[r].ops):
         if op.stream == "compute" and "B" in op.action:

@@ -65,7 +65,7 @@ class Posts:
                 return None
             name = sender
         i = self.layout.receives.get((name, tag))
-        if i is None or self.scope.start[i] is not None:
+        if i is None or self.scope.start[i] >= 0:
             return None
         return self._reached(i, self.late_s), i
 
@@ -75,11 +75,8 @@ class Posts:
 
     def over(self, i: int, value: tuple[float, Source], now: float) -> None:
         """The only message of exchange ``i`` has ended."""
-        scope = self.scope
-        began, scope.source[i] = value
-        if began > scope.start[i]:
-            scope.begin[i] = began
-        scope.ends(i, now)
+        self.scope.begun(i, value)
+        self.scope.ends(i, now)
 
     def _reached(self, i: int, at: float) -> float:
         scope = self.scope
@@ -120,7 +117,7 @@ class Posts:
         for done in posted:
             if not done.happened:
                 return
-        self.scope.begun(i, posted)
+        self.scope.begun(i, max(done.value for done in posted))
         self.scope.ends(i, self.env.time)
 
 

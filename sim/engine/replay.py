@@ -8,7 +8,7 @@ A segment runs as a whole while nothing else begins or ends on its rank, and in 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import simpy
@@ -25,7 +25,7 @@ from .posts import Posts
 from .ranks import ranks_of
 from .record import Record
 from .runs import Arrivals, Runs, Times
-from .scope import WAITS, Layout, Left, Scope, layout_of, program_scope
+from .scope import UNKNOWN, WAITS, Layout, Left, Scope, layout_of, program_scope
 from .segments import Segments
 
 Process = Generator[simpy.Event, Any, None]
@@ -58,17 +58,18 @@ def _together(programs: Programs, arrivals: Arrivals) -> list[Times]:
     one.events()
     found: list[Times] = []
     for r, own in enumerate(rates):
-        for i, source in enumerate(one.record.source[r]):
+        for i in range(len(own)):
+            source = one.record.released(r, i)
             if source is not None:  # of a collective of several classes, kept by whoever came last
                 own[i] = rates[source[0]][source[1]]
         start, begin, end, _ = one.record.of_class(r)
-        begun = [b if e is not None else None for b, e in zip(begin, end, strict=True)]  # all that has ended
+        begun = [b if e >= 0 else UNKNOWN for b, e in zip(begin, end, strict=True)]  # all that has ended
         found.append((_known(start), _known(begun), _known(end), list(own)))
     return found
 
 
-def _known(times: Sequence[float | None]) -> list[float]:
-    return [math.inf if t is None else t for t in times]
+def _known(times: Iterable[float]) -> list[float]:
+    return [math.inf if t < 0 else t for t in times]
 
 
 class _Replay:
@@ -146,11 +147,11 @@ class _Replay:
                 left = scope.left.pop(i)
             else:
                 for dependency in op.after:
-                    if end[dependency] is None:
+                    if end[dependency] < 0:
                         yield scope.ended(dependency).event(env)
                 if scope.issued_at is not None:
                     sync = scope.issue[i][0]
-                    if sync >= 0 and end[sync] is None:
+                    if sync >= 0 and end[sync] < 0:
                         yield scope.ended(sync).event(env)
                     if not isinstance(op.work, Segment) and scope.issued(i) > env.time:
                         yield env.timeout(scope.issued(i) - env.time)
@@ -199,12 +200,11 @@ class _Replay:
             yield done.event(self.env)
         rank.hold(-transfer.sms, -1)
         if left is None:
-            value: Any = done.value
-            scope.begin[i], scope.source[i] = value
+            scope.meets(i, done.value)
 
     def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
         posted = [self.meetings.post(part, (scope.r, i), self.env.time) for part in work.parts]
         for done in posted:
             if not done.happened:
                 yield done.event(self.env)
-        scope.begun(i, posted)
+        scope.begun(i, max(done.value for done in posted))

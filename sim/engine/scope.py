@@ -6,10 +6,10 @@ Knows what each op waits for besides its stream: other ops, the host, segments t
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, Segment
 from .signal import Signal
@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from .blocks import BlockRun
     from .posts import Posts
 
-Times = tuple[list[Any], list[Any], list[Any], list[tuple[int, int] | None]]
-"""Start, begin, end and source of the ops of a scope (see Record); None until they are known."""
+UNKNOWN = -1.0
+"""What a time is before it is known."""
+
+Times = tuple["array[float]", "array[float]", "array[float]", "array[int]"]
+"""Start, begin, end and source of the ops of a scope (see Record)."""
+
+NOBODY, BITS = -1, 32
+"""A source is one number: class and op, which takes so many bits."""
 
 Left = tuple[float, float]
 """What an op in progress has before it: seconds of latency, then seconds of work or bytes of payload."""
@@ -47,10 +53,10 @@ class Scope:
     ops: Sequence[Op]
     issue: Sequence[tuple[int, float]]
     issued_at: float | None
-    start: list[Any]
-    begin: list[Any]
-    end: list[Any]
-    source: list[tuple[int, int] | None] = field(default_factory=list)
+    start: array[float]
+    begin: array[float]
+    end: array[float]
+    source: array[int]
     behind: Mapping[int, int] = field(default_factory=dict)
     before: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[int, Left] = field(default_factory=dict)
@@ -72,13 +78,17 @@ class Scope:
         assert base is not None
         return base + offset
 
-    def begun(self, i: int, parts: Iterable[Signal]) -> None:
-        """All ``parts`` of op ``i``, messages, have ended: it began in earnest with the last of them."""
-        told: Any = max([part.value for part in parts], default=None)
-        if told is not None:
-            self.source[i] = told[1]
-            if told[0] > self.start[i]:
-                self.begin[i] = told[0]
+    def begun(self, i: int, value: tuple[float, tuple[int, int]]) -> None:
+        """Op ``i``, messages, began in earnest with the last of them: when, and by whose arrival."""
+        began, (r, k) = value
+        self.source[i] = r << BITS | k
+        if began > self.start[i]:
+            self.begin[i] = began
+
+    def meets(self, i: int, value: tuple[float, tuple[int, int]]) -> None:
+        """Op ``i``, a collective, began then, by that arrival."""
+        self.begin[i], (r, k) = value
+        self.source[i] = r << BITS | k
 
     def ends(self, i: int, now: float) -> None:
         """Op ``i`` ends; tell who waits for it."""
@@ -160,11 +170,16 @@ def program_scope(
     return scope
 
 
+def unknown(count: int) -> Times:
+    """Times of so many ops, none of them known."""
+    times = array("d", [UNKNOWN]) * count
+    return times, times[:], times[:], array("q", [NOBODY]) * count
+
+
 def block_scope(block: Block, r: int, *, issued_at: float | None, tag: tuple[int, ...]) -> Scope:
     """A block from its start, its first op issued at ``issued_at``."""
-    unknown = partial(list[Any], [None] * len(block.ops))
     issue = [(-1, at) for at in block.issued_s]
-    return Scope(r, block.ops, issue, issued_at, unknown(), unknown(), unknown(), unknown(), tag=tag)
+    return Scope(r, block.ops, issue, issued_at, *unknown(len(block.ops)), tag=tag)
 
 
 def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -> None:

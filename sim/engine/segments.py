@@ -87,7 +87,7 @@ class Segments:
         The segment runs in detail meanwhile, to know when that is.
         """
         rank = self.ranks[scope.r]
-        if scope.end[i] is not None or (rank.segment == i and stream in rank.passed):
+        if scope.end[i] >= 0 or (rank.segment == i and stream in rank.passed):
             return None
         signal = rank.awaited.setdefault((i, stream), Signal())
         if rank.segment == i:
@@ -148,7 +148,7 @@ class Segments:
         rank = self.ranks[scope.r]
         if rank.awaited and any(number == i for number, _ in rank.awaited):
             return False
-        if i in scope.before and any(scope.end[earlier] is None for earlier in scope.before[i]):
+        if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):
             return False
         now = self.env.time
         for link in segment.links:
@@ -187,7 +187,7 @@ class Segments:
                 rank.closed = None
                 gathering.leave(scope.r)
                 assert here.run is not None
-                self.record.add_piece(scope.r, i, Stretch(here.run, here.zero, len(here.run.runs)))
+                self.record.add_whole(scope.r, i, here.run, here.zero)
                 return len(segment.row)
         if not here.opened:
             gathering.open(self.runs)
@@ -241,14 +241,14 @@ class Segments:
             for stream, rows in streams.items()
             if stream != "compute"
             for row in rows
-            if (left := [k for k in row if block.end[k] is None])
+            if (left := [k for k in row if block.end[k] < 0])
         ]
-        unfinished = {block.ops[k].stream for k, end in enumerate(block.end) if end is None}
+        unfinished = {block.ops[k].stream for k, end in enumerate(block.end) if end < 0}
         for stream, last in segment.last_on.items():
             if last <= number and stream not in unfinished:
                 self.ranks[scope.r].ended_on(i, stream)
         for row in streams.get("compute", ()):
-            yield from self.stream(process, block, [k for k in row if block.end[k] is None])
+            yield from self.stream(process, block, [k for k in row if block.end[k] < 0])
         for done in others:
             if not done.happened:
                 yield done.event(self.env)
@@ -261,7 +261,7 @@ class Segments:
 
         def begin() -> None:
             for earlier in scope.before.get(i, ()):
-                if scope.ops[earlier].stream == stream and scope.end[earlier] is None:
+                if scope.ops[earlier].stream == stream and scope.end[earlier] < 0:
                     scope.ended(earlier).then(begin)
                     return
             chain.go()
