@@ -7,7 +7,7 @@ from the record alone. Memory and assumptions are added by whoever knows how the
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,11 +74,9 @@ def read_record(
     timing: Mapping[str, float],
     memory: tuple[StageMemory, ...] = (),
     assumptions: tuple[Assumption, ...] = (),
-    shown: Collection[int] | None = None,
 ) -> Result:
-    """The result of a replay; ``ranks`` says what each class stands for. Actions of ``shown`` classes, or of
-    all."""
-    from .engine.accounting import action_spans, iter_spans, rank_time
+    """The result of a replay; ``ranks`` says what each class stands for."""
+    from .engine.accounting import Actions, iter_spans, rank_time
     from .engine.bounds import bounds
 
     work = step_work(scenario) if scenario else StepWork()
@@ -98,7 +96,7 @@ def read_record(
         hardware_flops=work.hardware_flops,
         peak_flops_per_gpu=work.peak_flops_per_gpu,
         ranks=ranks,
-        actions=action_spans(record, shown),
+        actions=Actions(record),
         bubble_per_stage=tuple(
             t.bubble_s / own if own else math.nan for t, own in zip(times, over, strict=True)
         ),

@@ -160,21 +160,21 @@ def read_result(
 ) -> Result:
     """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
     from .assumptions import assumptions
+    from .engine.accounting import action_spans
     from .fold.loads import link_loads
     from .interval import step_interval
     from .read_record import read_record
     from .step.memory import memory_of
 
-    shown = {first: pp for pp, first in ready.first_of_stage.items()}
     result = read_record(
         record,
         scenario=lowered.plan.scenario,
         ranks=ready.ranks,
         timing=timing,
         assumptions=assumptions(lowered.plan),
-        shown=shown,
     )
-    actions = [replace(span, rank=shown[span.rank]) for span in result.actions]
+    shown = {first: pp for pp, first in ready.first_of_stage.items()}
+    actions = [replace(span, rank=shown[span.rank]) for span in action_spans(record, shown)]
     result = replace(
         result,
         memory=memory_of(lowered.plan, actions),

@@ -7,9 +7,10 @@ or to other ranks that were late (bubble).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
+from typing import overload
 
 from ...schedules.orders.action import parse_step, parts
 from ..program.program import Collective, Compute, Exchange, Op, Segment
@@ -144,6 +145,29 @@ def action_spans(record: Record, shown: Collection[int] | None = None) -> tuple[
             for kind, stage, microbatch in _actions(name):
                 found.append(ActionSpan(r, kind, stage, microbatch, first, last))
     return tuple(sorted(found, key=lambda a: (a.start_s, a.rank, a.stage)))
+
+
+class Actions(Sequence[ActionSpan]):
+    """Those of all classes, which nobody may ask for: read when somebody does."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    @cached_property
+    def _all(self) -> tuple[ActionSpan, ...]:
+        return action_spans(self._record)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> ActionSpan: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ActionSpan, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> ActionSpan | tuple[ActionSpan, ...]:
+        return self._all[index]
 
 
 @cache
