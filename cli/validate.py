@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, wrote
+from .output import clear_status, console, echo_json, output_file, there, wrote
 from .views import JsonOption
 
 CORES = os.cpu_count() or 1
@@ -59,6 +59,9 @@ def validate(
         raise ValueError("--svg draws step times; stepsim calibrate report --points draws kernels")
     if leave_out and not (nccl or kernels):
         raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
+    if nccl or kernels:
+        there("FILE", files)
+    there("--append", append)
     if kernels:
         from .validate_kernels import validate_kernels
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hardware.cluster import Cluster
-from ..network.collectives import collective_curve
+from ..fold.by_itself import fullest_link
+from ..network.collectives import collective_curve, pattern_of
 from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.seat import KINDS, Seat, payload_factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCost:
-    """One size. ``binding_link`` is nvlink, nic or pcie.
+    """One size. ``binding_link`` is nvlink, nic, pcie, or a link of the fabric by its name.
 
     ``steps`` latencies pass one after another, ``network_steps`` of them between nodes; ``nvlink_bytes`` and
     ``nic_bytes`` pass through a GPU's NVLink (PCIe where there is none) and its share of the NICs.
@@ -53,14 +54,25 @@ def collective_cost(
     algorithm: str | None = None,
     protocol: str | None = None,
     tuning: Tuning = UNTUNED,
+    machine: Cluster | None = None,
 ) -> CollectiveCost:
-    """What ``kind`` costs a group that is alone. ValueError for a kind or forced choice that is not."""
+    """What ``kind`` costs a group that is alone, on the first GPUs of a ``machine`` whose links may bind it.
+
+    ValueError for a kind or forced choice that is not.
+    """
     if kind not in KINDS:
         raise ValueError(f"no collective {kind!r}; known: {', '.join(KINDS)}")
     curve = collective_curve(
         kind, payload_bytes, seat, cluster, algorithm=algorithm, protocol=protocol, tuning=tuning
     )
-    time_s = curve.solo_s(payload_bytes)
+    time_s, binding = curve.solo_s(payload_bytes), curve.binding
+    if machine is not None and curve.nic:
+        pattern = "neighbours" if kind == "sendrecv" else pattern_of(curve.algorithm)
+        fullest = fullest_link(pattern, seat.ranks, machine)
+        if fullest is not None:
+            through_s = curve.latency_s + payload_bytes * curve.nic / fullest.nic_bytes_per_s
+            if through_s > time_s:
+                time_s, binding = through_s, fullest.link
     rate = payload_bytes / time_s
     return CollectiveCost(
         kind=kind,
@@ -72,7 +84,7 @@ def collective_cost(
         time_s=time_s,
         algbw_bytes_per_s=rate,
         busbw_bytes_per_s=rate * payload_factor(kind, seat.ranks),
-        binding_link=curve.binding,
+        binding_link=binding,
         steps=curve.steps,
         network_steps=curve.network_steps,
         nvlink_bytes=curve.nvlink * payload_bytes,

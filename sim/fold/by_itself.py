@@ -1,0 +1,59 @@
+"""What the links of a fabric leave one collective that is alone on it: the routes and capacities of a step.
+
+A step's replay shares these links among all that cross them; alone, the fullest link of a collective's own
+routes decides. Knows rates; knows neither time nor what else runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..network.patterns import sent
+from ..step.seats import domains
+from .damage import topology_for
+from .fabric import SLACK, can_bind, looked_at, routed
+
+if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
+
+
+MOST_PAIRS = 2048
+"""Ranks whose messages to one another are routed one by one: four million."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fullest:
+    """The link that binds a group's NICs at ``nic_bytes_per_s`` each, on an average of its ranks."""
+
+    link: str
+    nic_bytes_per_s: float
+
+
+def fullest_link(pattern: str, ranks: int, cluster: Cluster) -> Fullest | None:
+    """Of a group on the first GPUs of ``cluster`` that sends by a pattern (patterns.py); None: none binds.
+
+    ValueError for messages between all pairs of too many.
+    """
+    if not can_bind(cluster):
+        return None
+    if pattern == "pairs" and ranks > MOST_PAIRS:
+        raise ValueError(
+            f"{ranks:,} ranks that all send to one another over a fabric that can be full are too many to "
+            f"route (at most {MOST_PAIRS:,}): take fewer GPUs"
+        )
+    topology, gpu = topology_for(cluster), np.arange(ranks)
+    over = sent(pattern, np.zeros(ranks, dtype=np.int64), domains(gpu, cluster))
+    at = over.instance, over.sender, over.receiver
+    lost = np.zeros(0, dtype=np.int64)
+    use = routed(cluster, topology, gpu, at, over.share, 0, looked_at(topology, cluster, False), lost)
+    if not len(use.link):
+        return None
+    links, where = np.unique(use.link, return_inverse=True)
+    rates = topology.links.usable_bytes_per_s(links) / np.bincount(where, use.weight, len(links))
+    least = int(np.argmin(rates))
+    if rates[least] >= cluster.nic_bytes_per_s_per_gpu * SLACK:
+        return None
+    return Fullest(link=topology.links.name(int(links[least])), nic_bytes_per_s=float(rates[least]))
