@@ -162,8 +162,13 @@ def _show(
     svg: Path | None,
     as_json: bool,
 ) -> None:
+    from functools import cache
+
+    from ..sim.fold.by_itself import fullest_link
     from ..sim.report.collective import collective_cost
 
+    machine, ranks = case.machine, case.seat.ranks
+    limit = None if machine is None else cache(lambda pattern: fullest_link(pattern, ranks, machine))
     costs = [
         collective_cost(
             case.kind,
@@ -173,7 +178,7 @@ def _show(
             algorithm=case.algorithm,
             protocol=case.protocol,
             tuning=case.tuning,
-            machine=case.machine,
+            limit=limit,
         )
         for size, _ in case.points
     ]

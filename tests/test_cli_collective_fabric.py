@@ -39,7 +39,9 @@ def on_tree(folder: Path, kind: str, oversubscription: float, gpus: int = 64, si
 def test_narrow_uplinks_bind(kind: str, tmp_path: Path) -> None:
     """All that leaves a host leaves its leaf: its GPUs have the NICs' rate over the ratio."""
     nic = build_cluster(load_scenario("llama3.1-405b-16k")).nic_bytes_per_s_per_gpu
-    sent = {"sendrecv": 1 / 8, "alltoall": 7 / 8}.get(kind, 7 / 64)  # bytes a GPU sends to other hosts
+    sent = {"sendrecv": 1 / 8, "alltoall": 7 / 8}.get(
+        kind, 63 / 64 / 8
+    )  # of the payload, by a GPU to other hosts
     for ratio in (20, 40):
         one = on_tree(tmp_path, kind, ratio)
         assert one["time_s"] == pytest.approx(8e9 * sent * ratio / nic, rel=0.01)

@@ -6,7 +6,7 @@ routes decides. Knows rates; knows neither time nor what else runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,25 +20,20 @@ if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
 
 
+NONE = "", math.inf
+
 MOST_PAIRS = 2048
 """Ranks whose messages to one another are routed one by one: four million."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fullest:
-    """The link that binds a group's NICs at ``nic_bytes_per_s`` each, on an average of its ranks."""
-
-    link: str
-    nic_bytes_per_s: float
-
-
-def fullest_link(pattern: str, ranks: int, cluster: Cluster) -> Fullest | None:
-    """Of a group on the first GPUs of ``cluster`` that sends by a pattern (patterns.py); None: none binds.
+def fullest_link(pattern: str, ranks: int, cluster: Cluster) -> tuple[str, float]:
+    """Of a group on the first GPUs of ``cluster`` that sends by a pattern (patterns.py): the link, and what it
+    leaves each NIC, in bytes per second on an average of the ranks; infinite where none binds.
 
     ValueError for messages between all pairs of too many.
     """
     if not can_bind(cluster):
-        return None
+        return NONE
     if pattern == "pairs" and ranks > MOST_PAIRS:
         raise ValueError(
             f"{ranks:,} ranks that all send to one another over a fabric that can be full are too many to "
@@ -50,10 +45,10 @@ def fullest_link(pattern: str, ranks: int, cluster: Cluster) -> Fullest | None:
     lost = np.zeros(0, dtype=np.int64)
     use = routed(cluster, topology, gpu, at, over.share, 0, looked_at(topology, cluster, False), lost)
     if not len(use.link):
-        return None
+        return NONE
     links, where = np.unique(use.link, return_inverse=True)
     rates = topology.links.usable_bytes_per_s(links) / np.bincount(where, use.weight, len(links))
     least = int(np.argmin(rates))
     if rates[least] >= cluster.nic_bytes_per_s_per_gpu * SLACK:
-        return None
-    return Fullest(link=topology.links.name(int(links[least])), nic_bytes_per_s=float(rates[least]))
+        return NONE
+    return topology.links.name(int(links[least])), float(rates[least])

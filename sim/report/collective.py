@@ -5,10 +5,10 @@ Size, algorithm bandwidth and bus bandwidth are nccl-tests' (doc/PERFORMANCE.md)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...hardware.cluster import Cluster
-from ..fold.by_itself import fullest_link
 from ..network.collectives import collective_curve, pattern_of
 from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.seat import KINDS, Seat, payload_factor
@@ -38,6 +38,10 @@ class CollectiveCost:
     nic_bytes: float
 
 
+Limit = Callable[[str], tuple[str, float]]
+"""The fullest link of the fabric under a pattern (patterns.py), and the bytes per second that it leaves each
+NIC of the group; infinite where none binds."""
+
 INTERFACE = (
     "kind", "bytes", "ranks", "nodes", "algorithm", "protocol", "time_s", "algbw_bytes_per_s",
     "busbw_bytes_per_s", "binding_link",
@@ -54,9 +58,9 @@ def collective_cost(
     algorithm: str | None = None,
     protocol: str | None = None,
     tuning: Tuning = UNTUNED,
-    machine: Cluster | None = None,
+    limit: Limit | None = None,
 ) -> CollectiveCost:
-    """What ``kind`` costs a group that is alone, on the first GPUs of a ``machine`` whose links may bind it.
+    """What ``kind`` costs a group that is alone; ``limit`` says what the fabric leaves it.
 
     ValueError for a kind or forced choice that is not.
     """
@@ -66,13 +70,11 @@ def collective_cost(
         kind, payload_bytes, seat, cluster, algorithm=algorithm, protocol=protocol, tuning=tuning
     )
     time_s, binding = curve.solo_s(payload_bytes), curve.binding
-    if machine is not None and curve.nic:
-        pattern = "neighbours" if kind == "sendrecv" else pattern_of(curve.algorithm)
-        fullest = fullest_link(pattern, seat.ranks, machine)
-        if fullest is not None:
-            through_s = curve.latency_s + payload_bytes * curve.nic / fullest.nic_bytes_per_s
-            if through_s > time_s:
-                time_s, binding = through_s, fullest.link
+    if limit is not None and curve.nic:
+        link, rate = limit("neighbours" if kind == "sendrecv" else pattern_of(curve.algorithm))
+        through_s = curve.latency_s + payload_bytes * curve.nic / rate
+        if through_s > time_s:
+            time_s, binding = through_s, link
     rate = payload_bytes / time_s
     return CollectiveCost(
         kind=kind,
