@@ -27,7 +27,7 @@ MOST_PAIRS = 2048
 
 
 def fullest_link(pattern: str, ranks: int, cluster: Cluster) -> tuple[str, float]:
-    """Of a group on the first GPUs of ``cluster`` that sends by a pattern (patterns.py): the link, and what it
+    """Of a group on the first GPUs of ``cluster`` that sends by a pattern (patterns.py): that, and what it
     leaves each NIC, in bytes per second on an average of the ranks; infinite where none binds.
 
     ValueError for messages between all pairs of too many.
