@@ -16,7 +16,7 @@ TIMELINE := out/$(SCENARIO).svg
 CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml))
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt))
 
-.PHONY: help demo test check validate gallery reliability benchmarks clean
+.PHONY: help demo test check validate fit gallery reliability benchmarks clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -35,7 +35,12 @@ check: $(VENV)/.installed-test
 validate: $(VENV)/.installed ## predict every measured case and collective; rewrite docs/accuracy.md, docs/collectives.md
 	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }
 	$(BIN)/stepsim validate --nccl $(NCCL_LOGS) --leave-out --markdown docs/collectives.md
-	$(BIN)/stepsim validate $(CASES) --markdown docs/accuracy.md --svg docs/accuracy.svg --append docs/collectives.md
+	$(BIN)/stepsim validate $(CASES) $(addprefix --held-out ,$(wildcard docs/step-fit.json)) --markdown docs/accuracy.md \
+	  --svg docs/accuracy.svg --append docs/collectives.md
+
+fit: $(VENV)/.installed ## fit what only step times show, and on either half of the families; rewrite docs/step-fit.md
+	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }
+	$(BIN)/stepsim calibrate steps $(CASES) --markdown docs/step-fit.md --save docs/step-fit.json
 
 gallery: $(VENV)/.installed ## rewrite docs/schedules.md and its pictures
 	$(BIN)/stepsim schedule gallery docs/schedules.md

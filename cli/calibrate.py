@@ -46,6 +46,12 @@ def steps(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the fit as a page.")
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save", metavar="FILE.json", help="Keep both halves' constants, for validate --held-out."
+        ),
+    ] = None,
     write: Annotated[
         bool, typer.Option("--write", help="Write the constants into the profiles and presets shipped here.")
     ] = False,
@@ -55,6 +61,7 @@ def steps(
     With --gpu or --software, given any number of times, all other constants stay as they are shipped.
     """
     output_file("--markdown", markdown, (".md",), files)
+    output_file("--save", save, (".json",), files)
 
     from ..hardware.gpus import get_gpu
     from ..sim.software import get_software
@@ -67,6 +74,10 @@ def steps(
     clear_status()
     if markdown:
         markdown.write_text(fit_markdown(fit), encoding="utf-8")
+    if save:
+        from ..sim.validation.halves import write_halves
+
+        write_halves(save, fit.saved)
     if write:
         write_constants(fit, PROFILES, PRESETS)
     if as_json:
@@ -77,6 +88,8 @@ def steps(
         typer.echo(fit_text(fit))
     if markdown:
         wrote("page", markdown)
+    if save:
+        wrote("constants of both halves", save)
 
 
 calibrate.command("steps")(reported(steps))

@@ -41,7 +41,8 @@ def run(
         typer.Option(
             "--fault",
             metavar="'KIND TARGET KEY=VALUE ...'",
-            help="What is wrong all step long, as in 'gpu_throttle gpu/37 slow_factor=1.3'. Repeatable.",
+            help="What is wrong, as in 'gpu_throttle gpu/37 slow_factor=1.3', all step long or with at=1.2s "
+            "and duration=0.5s. Repeatable.",
         ),
     ] = None,
     fold: Annotated[
@@ -70,7 +71,7 @@ def run(
     output_file("--topology", topology, (".svg",), [scenario, *([timeline] if timeline else [])])
     output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
 
-    from ..sim.faults.inside.trouble import standing
+    from ..sim.faults.inside.trouble import beginning, standing
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
 
@@ -79,6 +80,7 @@ def run(
     for option, value in (("--topology", topology), ("--save-program", save_program)):
         if events and value:
             raise ValueError(f"{option} knows the healthy step alone, and there are faults; leave one out")
+    events = (*events, *beginning(loaded.faults))
     result = simulate(loaded, fold=fold, max_classes=max_classes, faults=events, progress=status_line())
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)

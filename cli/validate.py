@@ -30,6 +30,14 @@ def validate(
         Path | None,
         typer.Option("--svg", metavar="FILE.svg", help="Draw predicted over measured times of each source."),
     ] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--held-out",
+            metavar="FILE.json",
+            help="Predict high trust also with constants that never saw its family (calibrate steps --save).",
+        ),
+    ] = None,
     nccl: Annotated[bool, typer.Option("--nccl", help="The files are logs of nccl-tests.")] = False,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="The files are of measured kernels (kind: kernels).")
@@ -59,6 +67,8 @@ def validate(
         raise ValueError("--svg draws step times; stepsim calibrate report --points draws kernels")
     if leave_out and not (nccl or kernels):
         raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
+    if held_out and (nccl or kernels):
+        raise ValueError("--held-out is of step times; give --leave-out with --nccl or --kernels")
     if nccl or kernels:
         there("FILE", files)
     there("--append", append)
@@ -74,11 +84,13 @@ def validate(
         return
 
     from ..sim.validation.document import report_document
+    from ..sim.validation.halves import read_halves
     from ..sim.validation.run import validate as predict_all
 
-    report = predict_all(files, jobs=jobs, progress=_show_progress)
+    halves = read_halves(held_out) if held_out else None
+    report = predict_all(files, jobs=jobs, halves=halves, progress=_show_progress)
     if markdown:
-        from ..sim.validation.accuracy_page import accuracy_markdown
+        from ..sim.validation.judge.accuracy_page import accuracy_markdown
 
         pages = [page.read_text(encoding="utf-8") for page in append]
         markdown.write_text("\n".join((accuracy_markdown(report, picture=svg), *pages)), encoding="utf-8")
@@ -90,9 +102,11 @@ def validate(
     if as_json:
         echo_json(report_document(report))
     else:
-        from ..sim.validation.tables import print_report
+        from ..sim.validation.judge.targets import targets, targets_grid
+        from ..sim.validation.tables import print_grid, print_report
 
         print_report(report, console())
+        print_grid(targets_grid(targets(report)), console())
     if markdown:
         wrote("page", markdown)
     if svg:

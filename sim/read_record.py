@@ -36,33 +36,44 @@ PEAK_OF = {"fp32": "tf32", "mxfp8": "fp8", "nvfp4": "fp4"}
 def step_work(scenario: Scenario) -> StepWork:
     """Tokens and FLOPs of a step of ``scenario``, all GPUs together."""
     from ..hardware.gpus import get_gpu
-    from .model.sizes import matrices_again, model_flops, recomputed_flops
-    from .step.layers.recompute import OPERATORS, recomputed_parts
-    from .step.layers.stages import build_stages
+    from .model.sizes import model_flops
 
     model, training = scenario.model, scenario.training
     batch, length = training.global_batch, training.seq_length
-    full = sum(stage.recomputed for stage in build_stages(scenario))
-    rest, parts = model.num_layers - full, recomputed_parts(training)
-    with_experts = sum(map(model.has_experts, range(model.num_layers)))
     needed = model_flops(model, batch, length)
-    again = recomputed_flops(
-        model,
-        batch,
-        length,
-        full_layers=full,
-        attention_layers=rest if "core_attn" in parts else 0,
-        mlp_layers=rest - with_experts if "mlp" in parts else 0,
-        operator_layers=rest if parts == OPERATORS else 0,
-        matrices=matrices_again(model, parts),
-    )
     peak = get_gpu(scenario.cluster.gpu).peak_flops
     return StepWork(
         tokens_per_step=float(batch * length),
         model_flops=needed,
         model_flops_causal=model_flops(model, batch, length, causal=True),
-        hardware_flops=needed + again,
+        hardware_flops=needed + _again(scenario),
         peak_flops_per_gpu=peak[PEAK_OF.get(training.precision, training.precision)],
+    )
+
+
+def _again(scenario: Scenario) -> float:
+    """FLOPs of what runs again in the backward passes of a step."""
+    from .model.again import layer_flops_again
+    from .step.layers.kinds import layer_kinds
+    from .step.layers.recompute import kept_operators
+    from .step.layers.stages import build_stages
+
+    model, training = scenario.model, scenario.training
+    tokens = float(training.global_batch * training.seq_length)
+    first = {kind: i for i, kind in reversed(tuple(enumerate(layer_kinds(model))))}
+    return sum(
+        run.count
+        * layer_flops_again(
+            model,
+            tokens,
+            training.seq_length,
+            model.num_layers - 1 if run.kind.prediction else first[run.kind],
+            modules=run.recompute,
+            keep=kept_operators(run.recompute, scenario.software.attention),
+            prediction=run.kind.prediction,
+        )
+        for stage in build_stages(scenario)
+        for run in stage.runs
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from .faults.spec.machine import Machine
     from .fold.ranks import Trouble
     from .fold.whole import Folded
+    from .report.loss_scaling import LossScaling
+    from .report.result import ActionSpan, StageMemory
     from .report.step_faults import StepFaults
     from .scenario.models import Scenario
     from .step.lower import Lowered
@@ -35,8 +38,9 @@ def simulate(
     """Predict one training step, with ``profile`` in place of the shipped one of the GPU where given.
 
     ``fold=False`` replays every rank by itself, which shows that folding changes nothing. ``max_classes``
-    is how many different ranks are replayed at most. ``faults`` are what is wrong all step long, as lines
-    (``gpu_throttle gpu/37 slow_factor=1.3``) or events; None: those of the scenario that have no time.
+    is how many different ranks are replayed at most. ``faults`` are what is wrong, as lines
+    (``gpu_throttle gpu/37 slow_factor=1.3 at=1.2s duration=0.5s``) or events; None: those of the scenario
+    that have no time, or strike its first step. Where a rank hangs, the figures are of the healthy step.
 
     Raises:
         NotSupported: a legal scenario that the simulator cannot express; names the field.
@@ -44,7 +48,29 @@ def simulate(
             is not there, or that the job cannot go on with.
     """
     with collection_paused():
-        return _simulated(scenario, profile, fold, max_classes, faults, progress)
+        result = _simulated(scenario, profile, fold, max_classes, faults, progress)
+        if scenario.training.loss_scale is None or result.faults:
+            return result
+        return replace(result, loss_scaling=_loss_scaling(scenario, profile, result.step_time_s))
+
+
+def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float) -> LossScaling:
+    """What skipped steps cost a run of healthy steps."""
+    from .engine.replay import replay
+    from .fold.ranks import HEALTHY
+    from .fold.whole import folded
+    from .report.loss_scaling import LossScaling, first_skipped, skipped_share
+    from .step.lower import lower
+
+    scale = scenario.training.loss_scale
+    assert scale is not None
+    skipped = folded(lower(scenario, build_cluster(scenario), profile=profile, skips=True), HEALTHY)
+    return LossScaling(
+        step_s=step_s,
+        skipped_step_s=replay(skipped.programs).step_s,
+        skipped_share=skipped_share(scale),
+        first_steps=first_skipped(scale),
+    )
 
 
 def _simulated(
@@ -86,30 +112,58 @@ def _simulated(
     timing["replay_s"] = lap()
     if not events:
         return read_result(lowered, ready, record, timing, clock[0])
+    events = _of_this_step(scenario, events, record.makespan_s)
+    if not events:
+        return read_result(lowered, ready, record, timing, clock[0])
     trouble = _trouble(lowered, events)
     struck = fold_with(trouble)
     timing["fold_s"] += lap()
     say(f"replaying {len(struck.programs.classes)} classes of {scenario.cluster.gpus:,} ranks with faults")
     with_faults = replay(struck.programs)
     timing["replay_s"] += lap()
+    _check_begins(events, with_faults.makespan_s)
     without_s = [record.step_s]
     if len(events) > 1:
         rest = [events[:i] + events[i + 1 :] for i in range(len(events))]
         without_s = [replay(fold_with(_trouble(lowered, others)).programs).step_s for others in rest]
         timing["replay_s"] += lap()
-    result = read_result(lowered, struck, with_faults, timing, clock[0])
+    ran = (struck, with_faults) if with_faults.step_s < math.inf else (ready, record)
+    result = read_result(lowered, *ran, timing, clock[0])
     found = _cost(lowered, events, trouble, (ready, record), (struck, with_faults))
     return replace(result, faults=replace(found, without_s=tuple(without_s)))
 
 
 def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:
-    """What is wrong during the step: what is given, else what the scenario has from the start."""
+    """What is wrong during the step: what is given, else what the scenario has of its first step."""
     if faults is None and (scenario.faults is None or not scenario.faults.events):
         return ()
-    from .faults.inside.trouble import given, standing
+    from .faults.inside.trouble import beginning, given, standing
 
-    wanted = standing(scenario.faults) if faults is None else tuple(faults)
+    if faults is None:
+        wanted: tuple[str | Event, ...] = (*standing(scenario.faults), *beginning(scenario.faults))
+    else:
+        wanted = tuple(faults)
     return given(wanted, _machine(scenario)) if wanted else ()
+
+
+def _of_this_step(scenario: Scenario, events: tuple[Event, ...], step_s: float) -> tuple[Event, ...]:
+    """Without those of the scenario that strike later steps."""
+    from .faults.inside.trouble import beginning
+    from .faults.inside.windows import begins_after
+
+    later = begins_after(beginning(scenario.faults), step_s)
+    return tuple(event for event in events if event not in later)
+
+
+def _check_begins(events: tuple[Event, ...], step_s: float) -> None:
+    """ValueError for a fault that begins when the step is over."""
+    from ..hardware.quantities import format_quantity
+    from .faults.inside.trouble import named
+    from .faults.inside.windows import begins_after
+
+    for event in begins_after(events, step_s):
+        at = format_quantity(event.at or 0.0, "seconds")
+        raise ValueError(f"fault {named(event)}: at: {at} is after the step, which takes {step_s:.4g} s")
 
 
 def _machine(scenario: Scenario) -> Machine:
@@ -121,11 +175,12 @@ def _machine(scenario: Scenario) -> Machine:
 
 
 def _trouble(lowered: Lowered, events: tuple[Event, ...]) -> Trouble:
-    from .faults.inside.trouble import Job, trouble_of
+    from .faults.inside.trouble import Job
+    from .faults.inside.windows import trouble_over_time
 
     plan = lowered.plan
     job = Job(cluster=plan.cluster, gpu=plan.groups.gpu, machine=_machine(plan.scenario))
-    return trouble_of(events, job)
+    return trouble_over_time(events, job)
 
 
 def _cost(
@@ -136,16 +191,32 @@ def _cost(
     struck: tuple[Folded, Record],
 ) -> StepFaults:
     """What faults cost a step."""
-    from .faults.inside.effect import Replayed, effect
-    from .faults.inside.trouble import check_duration, line_of
+    from .faults.inside.effect import Replayed, effect, hang_effect
+    from .faults.inside.trouble import line_of
     from .read_record import path_of
 
-    check_duration(events, struck[1].step_s)
-    before, after = (
-        Replayed(folded=ready, record=record, path=path_of(record)) for ready, record in (healthy, struck)
-    )
-    lines = tuple(line_of(event) for event in events)
-    return effect(lines, trouble, lowered.plan.scenario.parallelism, before, after)
+    scenario, lines = lowered.plan.scenario, tuple(line_of(event) for event in events)
+    before = Replayed(folded=healthy[0], record=healthy[1], path=path_of(healthy[1]))
+    if struck[1].step_s == math.inf:
+        after = Replayed(folded=struck[0], record=struck[1], path=())
+        watchdog_s = _watchdog_s(scenario)
+        return hang_effect(lines, trouble, scenario.parallelism, before, after, watchdog_s)
+    after = Replayed(folded=struck[0], record=struck[1], path=path_of(struck[1]))
+    return effect(lines, trouble, scenario.parallelism, before, after)
+
+
+def _watchdog_s(scenario: Scenario) -> float:
+    from .faults.spec.detection import Detection
+
+    return (scenario.detection or Detection()).watchdog.timeout
+
+
+def stage_memory(lowered: Lowered, ready: Folded, actions: Iterable[ActionSpan]) -> tuple[StageMemory, ...]:
+    """Memory of each pipeline rank, of the class that stands for it in ``actions``."""
+    from .step.memory import memory_of
+
+    shown = {first: pp for pp, first in ready.first_of_stage.items()}
+    return memory_of(lowered.plan, [replace(a, rank=shown[a.rank]) for a in actions if a.rank in shown])
 
 
 def build_cluster(scenario: Scenario) -> Cluster:
@@ -164,7 +235,6 @@ def read_result(
     from .fold.loads import link_loads
     from .interval import step_interval
     from .read_record import read_record
-    from .step.memory import memory_of
 
     result = read_record(
         record,
@@ -173,11 +243,9 @@ def read_result(
         timing=timing,
         assumptions=assumptions(lowered.plan),
     )
-    shown = {first: pp for pp, first in ready.first_of_stage.items()}
-    actions = [replace(span, rank=shown[span.rank]) for span in action_spans(record, shown)]
     result = replace(
         result,
-        memory=memory_of(lowered.plan, actions),
+        memory=stage_memory(lowered, ready, action_spans(record, ready.first_of_stage.values())),
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         loads_source=lambda: link_loads(lowered, result.step_time_s),
     )

@@ -6,6 +6,7 @@ gets it, or a refusal that names a field. Models are tiny, layouts have up to 32
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -14,45 +15,57 @@ from small_scenarios import LOOPED
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.schedules import MEMORY_LIMITED
 from stepsim.sim.software import get_software, software_names
 
 GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB")
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
+SCHEDULES = (*names(), *MEMORY_LIMITED)
+COUNTS_FILE = Path(__file__).with_name("router_counts.json")
 
 
 @st.composite
-def models(draw: st.DrawFn) -> dict[str, Any]:
-    """Dense or with experts, with latent attention or not, with or without more tokens predicted."""
+def models(draw: st.DrawFn, layers: int = 8) -> dict[str, Any]:
+    """Dense or with experts, with latent attention or not, windows, and more tokens predicted or not."""
+
+    def pick(*choices: Any) -> Any:
+        return draw(st.sampled_from(choices))
+
     model: dict[str, Any] = {
-        "num_layers": 8,
+        "num_layers": layers,
         "hidden_size": 256,
         "num_attention_heads": 8,
-        "num_query_groups": draw(st.sampled_from([4, 8])),
+        "num_query_groups": pick(4, 8),
         "ffn_hidden_size": 512,
         "vocab_size": 512,
-        "mlp": draw(st.sampled_from(["gelu", "swiglu"])),
-        "tied_embeddings": draw(st.booleans()),
+        "mlp": pick("gelu", "swiglu"),
+        "tied_embeddings": pick(True, False),
+        "mtp_layers": pick(0, 0, 0, 1),
     }
-    if draw(st.booleans()):
-        shared = draw(st.sampled_from([0, 1]))
+    if pick(True, False):
+        shared = pick(0, 1)
         model["moe"] = {
             "num_experts": 8,
-            "topk": draw(st.sampled_from([1, 2])),
+            "topk": pick(1, 2),
             "expert_ffn_hidden_size": 128,
             "num_shared_experts": shared,
             "shared_expert_ffn_hidden_size": 128 * shared,
-            "num_dense_layers": draw(st.sampled_from([0, 1])),
-            "capacity_factor": draw(st.sampled_from([None, 1.25])),
+            "num_dense_layers": pick(0, 0, 1),
+            "layer_freq": pick(1, 1, 2),
+            "capacity_factor": pick(None, None, 1.25),
+            "node_limit": pick(None, None, 1),
         }
-    if draw(st.integers(0, 3)) == 0:
+    if pick(True, False, False, False):
         model |= {"attention": "mla", "num_query_groups": 8, "kv_channels": 48}
         model["mla"] = {
             "kv_lora_rank": 64,
-            "q_lora_rank": draw(st.sampled_from([None, 96])),
+            "q_lora_rank": pick(None, 96),
             "qk_nope_head_dim": 32,
             "qk_rope_head_dim": 16,
             "v_head_dim": 32,
         }
+    if pick(True, False, False, False):
+        model |= {"sliding_window": pick(32, 100, 256), "full_attention_every": pick(0, 2)}
     return model
 
 
@@ -63,18 +76,17 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
     def pick(*choices: Any) -> Any:
         return draw(st.sampled_from(choices))
 
-    tp, cp, pp, dp = pick(1, 2, 4), pick(1, 1, 2), pick(1, 2, 4), pick(1, 2, 4)
-    model, experts = draw(models()), {}
-    if "moe" in model:
-        experts = {"ep": pick(1, 2, 4), "etp": pick(1, 1, 2)}
-    schedule = "none" if pp == 1 else pick(*names())
+    tp, cp, pp, dp = pick(1, 2, 4), pick(1, 1, 2, 4), pick(1, 2, 4), pick(1, 2, 4)
+    cp = cp if tp * cp * pp * dp <= 32 else 1
+    schedule = "none" if pp == 1 else pick(*SCHEDULES)
+    vpp = 1
+    if pp > 1 and (schedule in LOOPED or (schedule in names() and get(schedule).chunks == 2)):
+        vpp = 2
+    model = draw(models(8 if pp * vpp == 8 else pick(4, 8)))
+    experts = {"ep": pick(1, 2, 4), "etp": pick(1, 1, 2)} if "moe" in model else {}
     zero = pick(0, 1, 2, 3)
     preset, precision = pick(*software_names()), pick("fp32", "fp16", "bf16", "bf16", "fp8", "mxfp8", "nvfp4")
-    vpp = 1
-    if pp > 1 and (schedule in LOOPED or get(schedule).chunks == 2):
-        vpp = 2
-    microbatches = pick(4, 8, 8)
-    micro_batch = pick(1, 2)
+    micro_batch, microbatches = pick(1, 2), pick(4, 8, 8)
     return {
         "model": model,
         "cluster": {
@@ -86,13 +98,14 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
         "parallelism": {
             "tp": tp,
             "cp": cp,
+            "cp_a2a": pick(None, None, 2) if cp > 1 else None,
             "pp": pp,
             "dp": dp,
             "vpp": vpp,
             **experts,
             "zero": zero,
-            "fsdp_shard_size": pick(None, None, 2) if zero else None,
-            "sequence_parallel": tp > 1 and pick(True, False),
+            "fsdp_shard_size": pick(None, None, 1, 2, dp * cp) if zero else None,
+            "sequence_parallel": tp > 1 and pick(True, True, False),
         },
         "training": {
             "global_batch": micro_batch * dp * microbatches,
@@ -106,21 +119,60 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
                 "full",
                 "op_selective",
                 {"kind": "modules", "modules": [pick(*MODULES)]},
-                {"kind": "full", "layers": 1},
+                draw(recomputations()),
             ),
+            "routing": draw(routings()) if "moe" in model else "balanced",
             "cpu_offload": pick(False, False, False, True),
+            "nvme_offload": pick(False, False, False, False, True),
+            "activation_offload": pick(False, False, False, True),
         },
         "schedule": schedule,
-        "software": {"preset": preset, **_kernels(preset, pick)},
+        "software": {"preset": preset, **draw(switches(preset))},
     }
 
 
-def _kernels(preset: str, pick: Any) -> dict[str, Any]:
-    """Attention that every drawn GPU has, and how context parallelism exchanges."""
-    attention = get_software(preset).attention
+def recomputations() -> st.SearchStrategy[dict[str, Any]]:
+    """Some layers by each rule, or all but some operators."""
+    return st.sampled_from(
+        [
+            {"kind": "full", "layers": 1},
+            {"kind": "full", "layers": 1, "method": "block"},
+            {"kind": "full", "layers": 2, "method": "uniform"},
+            {"kind": "full", "every": 2},
+            {"kind": "operators", "keep": ["mm"]},
+            {"kind": "operators", "keep": ["every_second_mm", "grouped_mm", "attention", "all_to_all"]},
+        ]
+    )
+
+
+def routings() -> st.SearchStrategy[Any]:
+    """Even, by Zipf's law, or as counted in a run."""
+    return st.sampled_from(
+        ["balanced", {"kind": "zipf", "exponent": 0.5}, {"kind": "counts", "file": str(COUNTS_FILE)}]
+    )
+
+
+@st.composite
+def switches(draw: st.DrawFn, preset: str) -> dict[str, Any]:
+    """What of a preset may be otherwise; attention is one that every drawn GPU has."""
+
+    def pick(*choices: Any) -> Any:
+        return draw(st.sampled_from(choices))
+
+    own = get_software(preset)
     return {
-        "attention": "fa2" if attention == "fa3" else attention,
+        "attention": pick("fa2" if own.attention == "fa3" else own.attention, "fa2"),
         "cp_comm": pick("p2p", "all_gather", "a2a"),
+        "tp_comm_overlap": pick(own.tp_comm_overlap, True, False),
+        "tp_overlap_style": pick("userbuffers", "local-shard"),
+        "moe_dispatcher": pick("alltoall", "deepep"),
+        "moe_a2a_overlap": pick(True, False),
+        "moe_shared_expert_overlap": pick(True, False),
+        "grouped_gemm": pick("streams", "one-kernel"),
+        "sharding": pick(own.sharding, "fsdp1", "fsdp2", "megatron-fsdp"),
+        "reshard_after_forward": pick("default", "default", "always", "never"),
+        "overlapped_point_to_point": pick(own.overlapped_point_to_point, "batched"),
+        "persistent_elements": 0.0,  # DeepSpeed's small parameters have a test of their own
     }
 
 

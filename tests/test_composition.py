@@ -1,28 +1,42 @@
 """Everything composes: whatever is legal runs, conserves, keeps its bounds, and lets go of all it took.
 
-What is not legal, or not modelled, is refused by an error that names its field: nothing else may be raised.
+Each drawn scenario goes through all laws; sums are in composition_flops.py, composition_bytes.py and
+composition_sharding.py. What is not legal, or not modelled, is refused by an error that names its field:
+nothing else may be raised.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from typing import Any, NamedTuple
 
 import pytest
+from composition_bytes import step_bytes
+from composition_counts import class_of, multiplied, sent
+from composition_flops import step_flops
 from compositions import build, combinations
 from hypothesis import HealthCheck, assume, given, settings
-from small_scenarios import every_op
+from small_scenarios import BLOCKS, every_op
 
-from stepsim.sim.model.sizes import model_flops
-from stepsim.sim.program.program import Collective, Compute, Exchange, Op, Programs
+from stepsim.sim.program.program import Collective, Compute, Exchange, Op
+from stepsim.sim.report.result import Result
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import build_cluster, simulate
 from stepsim.sim.step.lower import Lowered, lower
+from stepsim.sim.step.memory import gradient_bytes
+from stepsim.sim.step.zero.rule import sharding_rule
+
+DRAWS = 300
+"""Legal ones; the refused come on top."""
 
 law = settings(
-    max_examples=80, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None
+    max_examples=DRAWS,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+    deadline=None,
 )
 
 
@@ -33,18 +47,29 @@ class Refused(NamedTuple):
     text: str
 
 
-def legal(document: dict[str, Any]) -> tuple[Scenario, Lowered]:
-    """The scenario and its programs; skips what is refused, which must name a field of the document."""
+@law
+@given(combinations())
+def test_everything_composes(document: dict[str, Any]) -> None:
     found = composed(document)
-    if not isinstance(found, Refused):
-        return found
-    assert found.paths
-    assert all(known(path, document) for path in found.paths), found.text
-    assume(False)
-    raise AssertionError("not reached")
+    if isinstance(found, Refused):
+        names_its_fields(found, document)
+        assume(False)
+        raise AssertionError("not reached")
+    obeys_every_law(*found)
+
+
+def obeys_every_law(run: Scenario, step: Lowered) -> None:
+    result, unfolded = simulate(run), simulate(run, fold=False)
+    keeps_its_bounds(result, step)
+    counts_tokens_once(run, step, result)
+    multiplies_the_model(run, step)
+    sends_the_closed_forms(run, step)
+    lets_go_of_what_it_took(step, result)
+    is_the_same_unfolded(result, unfolded)
 
 
 def composed(document: dict[str, Any]) -> tuple[Scenario, Lowered] | Refused:
+    """The scenario and its programs, or how they are refused."""
     try:
         run = build(document)
         return run, lower(run, build_cluster(run))
@@ -54,9 +79,32 @@ def composed(document: dict[str, Any]) -> tuple[Scenario, Lowered] | Refused:
         return Refused([str(refusal).split(":")[0]], str(refusal))
 
 
-def known(path: str, document: dict[str, Any]) -> bool:
-    """Whether ``path`` begins with a block of a scenario."""
-    return path.split(".")[0] in document
+# Laws ----------------------------------------------------------------------------------------------------
+
+
+def names_its_fields(refused: Refused, document: dict[str, Any]) -> None:
+    """Each is a field of the document, leaf and all."""
+    assert refused.paths
+    for path in refused.paths:
+        inside: Any = document
+        for name in path.split("."):
+            if not isinstance(inside, dict):  # training.recompute.modules of a recompute by its name
+                break
+            assert name in inside, refused.text
+            inside = inside[name]
+
+
+def keeps_its_bounds(result: Result, step: Lowered) -> None:
+    """No faster than the busiest rank's kernels alone, no slower than all ops of all classes in a row."""
+    ops = [list(every_op(program)) for program in step.programs.classes]
+    assert max(map(compute_s, ops)) <= result.step_time_s * (1 + 1e-9)
+    assert result.step_time_s <= sum(map(serial_s, ops)) * (1 + 1e-9)
+    assert 0 < result.mfu < 1
+    assert math.isfinite(result.step_time_s)
+
+
+def compute_s(ops: list[tuple[Op, int]]) -> float:
+    return sum(count * op.work.seconds for op, count in ops if isinstance(op.work, Compute))
 
 
 def serial_s(ops: list[tuple[Op, int]]) -> float:
@@ -74,108 +122,158 @@ def serial_s(ops: list[tuple[Op, int]]) -> float:
     return total
 
 
-def compute_s(ops: list[tuple[Op, int]]) -> float:
-    return sum(count * op.work.seconds for op, count in ops if isinstance(op.work, Compute))
+def counts_tokens_once(run: Scenario, step: Lowered, result: Result) -> None:
+    """Every microbatch passes every stage once each way, on one rank of each replica."""
+    assert result.tokens_per_step == run.training.global_batch * run.training.seq_length
+    first = {rank.pp: number for number, rank in reversed(list(enumerate(result.ranks)))}
+    chosen = set(first.values())  # one class of each pipeline rank
+    seen = Counter((one.kind, one.stage, one.microbatch) for one in result.actions if one.rank in chosen)
+    assert max(seen.values()) == 1
+    for s in range(step.plan.shape.stages):
+        for k in range(run.num_microbatches):
+            assert seen["F", s, k] == 1
+            assert seen["B", s, k] + seen["I", s, k] == 1
+            assert seen["W", s, k] == seen["I", s, k]
 
 
-def matrix_flops(programs: Programs) -> float:
-    """Of all classes together, one rank of each."""
-    return sum(
-        count * op.work.flops
-        for program in programs.classes
-        for op, count in every_op(program)
-        if isinstance(op.work, Compute) and op.work.kind in ("gemm", "attention")
+def multiplies_the_model(run: Scenario, step: Lowered) -> None:
+    """All ranks together, exactly."""
+    done = 0.0
+    for number, program in enumerate(step.programs.classes):
+        _, ranks, _ = class_of(step, number)
+        done += ranks * multiplied(program)
+    assert done == pytest.approx(step_flops(run, step.plan), rel=1e-9)
+
+
+def sends_the_closed_forms(run: Scenario, step: Lowered) -> None:
+    """Every rank, on every axis, exactly."""
+    for number, program in enumerate(step.programs.classes):
+        r, _, load = class_of(step, number)
+        assert sent(program, step.plan) == pytest.approx(step_bytes(run, step.plan, r, load), rel=1e-9)
+
+
+def lets_go_of_what_it_took(step: Lowered, result: Result) -> None:
+    """But for gradients that a first backward allocated whole, which the optimizer takes."""
+    plan = step.plan
+    kept = sharding_rule(plan.scenario) is None or plan.groups.dp.ranks == 1
+    lazy = kept and not plan.scenario.software.persistent_gradients
+    for stage in result.memory:
+        assert stage.peak_bytes == pytest.approx(sum(stage.terms.values()))
+        slack = 1e-6 * stage.peak_bytes
+        left = plan.held_parameters(stage.pp) * gradient_bytes(plan) if lazy else 0.0
+        assert stage.timeline[-1][1] == pytest.approx(left, abs=slack)
+        assert all(value >= -slack for value in stage.terms.values())
+
+
+def is_the_same_unfolded(result: Result, unfolded: Result) -> None:
+    assert unfolded.step_time_s == pytest.approx(result.step_time_s, rel=1e-9)
+    assert [one.peak_bytes for one in unfolded.memory] == pytest.approx(
+        [one.peak_bytes for one in result.memory]
     )
 
 
-@law
-@given(combinations())
-def test_what_is_legal_runs_within_its_bounds(document: dict[str, Any]) -> None:
-    """No faster than the busiest rank's kernels alone, no slower than all ops of all classes in a row."""
-    run, step = legal(document)
-    result = simulate(run)
-    ops = [list(every_op(program)) for program in step.programs.classes]
-    assert max(map(compute_s, ops)) <= result.step_time_s * (1 + 1e-9)
-    assert result.step_time_s <= sum(map(serial_s, ops)) * (1 + 1e-9)
-    assert 0 < result.mfu < 1
-    assert math.isfinite(result.step_time_s)
+# Guards of the laws --------------------------------------------------------------------------------------
 
-
-@law
-@given(combinations())
-def test_what_is_taken_is_let_go(document: dict[str, Any]) -> None:
-    """But for gradients, which the optimizer takes."""
-    run, _ = legal(document)
-    for stage in simulate(run).memory:
-        assert stage.peak_bytes == pytest.approx(sum(stage.terms.values()))
-        slack = 1e-6 * stage.peak_bytes
-        assert -slack <= stage.timeline[-1][1] <= stage.terms["gradients"] + slack
-        assert all(value >= -1e-6 * stage.peak_bytes for value in stage.terms.values())
-
-
-@law
-@given(combinations())
-def test_ranks_together_compute_the_model(document: dict[str, Any]) -> None:
-    """At least the model's products with half the scores, and no more than all of it runs thrice again."""
-    run, step = legal(document)
-    classes = step.programs.classes
-    each = run.world_size / len(classes)
-    done = matrix_flops(step.programs) * each
-    training = run.training
-    needed = model_flops(run.model, training.global_batch, training.seq_length, causal=True)
-    assert needed * (1 - 1e-9) <= done
-    whole = model_flops(run.model, training.global_batch, training.seq_length)
-    assert done <= 2.2 * whole
-
-
-@law
-@given(combinations())
-def test_folded_is_unfolded(document: dict[str, Any]) -> None:
-    run, _ = legal(document)
-    one, each = simulate(run), simulate(run, fold=False)
-    assert one.step_time_s == pytest.approx(each.step_time_s, rel=1e-9)
-
-
-EVERYTHING = {
+EVERYTHING: dict[str, dict[str, Any]] = {
     "zero-3, pipeline, experts, accumulation": {"zero": 3, "pp": 2, "ep": 2, "dp": 2},
-    "hybrid shards": {"zero": 3, "fsdp_shard_size": 2, "dp": 4, "model": "dense"},
+    "hybrid shards": {"zero": 3, "fsdp_shard_size": 2, "dp": 4, "moe": None},
+    "hybrid shards of experts": {"zero": 3, "fsdp_shard_size": 2, "dp": 4, "ep": 2, "sharding": "fsdp2"},
     "context and experts": {"cp": 2, "tp": 2, "sequence_parallel": True, "ep": 4, "dp": 2, "zero": 1},
     "shared experts over tp": {"tp": 2, "sequence_parallel": True, "etp": 2, "ep": 2, "dp": 2, "zero": 1},
-    "eight bits, recomputed": {"precision": "fp8", "recompute": "full", "zero": 2, "dp": 2, "model": "dense"},
-}
+    "eight bits, recomputed": {"precision": "fp8", "recompute": "full", "zero": 2, "dp": 2, "moe": None},
+    "experts on the host": {"cpu_offload": True, "zero": 3, "ep": 2, "dp": 4, "pp": 2},
+    "experts on disks": {"nvme_offload": True, "zero": 1, "ep": 4, "dp": 4},
+    "activations of experts on the host": {"activation_offload": True, "zero": 2, "ep": 2, "dp": 2, "pp": 2},
+    "exchanges beside layers, zero-3": {"moe_a2a_overlap": True, "zero": 3, "ep": 2, "dp": 2, "pp": 2},
+    "exchanges beside layers, fsdp2": {
+        "moe_a2a_overlap": True, "zero": 3, "ep": 2, "dp": 2, "pp": 2, "sharding": "fsdp2"
+    },
+    "exchanges beside layers without a pipeline": {"moe_a2a_overlap": True, "zero": 3, "ep": 4, "dp": 4},
+    "windows, keys gathered": {"cp": 2, "cp_comm": "all_gather", "sliding_window": 64, "dp": 2},
+    "windows, heads exchanged": {"cp": 4, "cp_a2a": 4, "sliding_window": 64, "full_attention_every": 2},
+    "both ways and the host": {"schedule": "dualpipe", "pp": 2, "dp": 2, "zero": 1, "cpu_offload": True},
+    "dualpipe in a V, zero-3": {"schedule": "dualpipev", "pp": 2, "vpp": 2, "dp": 2, "zero": 3, "ep": 2},
+    "replicas of a stream": {"schedule": "pipedream", "pp": 2, "dp": 2, "moe": None},
+    "experts over tp alone": {"tp": 4, "sequence_parallel": True, "zero": 1},
+    "split backwards, zero-3": {"schedule": "zb-h1", "pp": 2, "dp": 2, "zero": 3, "ep": 2},
+    "more tokens, uneven router": {
+        "mtp_layers": 1, "routing": {"kind": "zipf", "exponent": 1.0}, "ep": 4, "dp": 4, "pp": 2, "zero": 1
+    },
+}  # fmt: skip
+
+
+def combined(**fields: Any) -> dict[str, Any]:
+    """A document with experts, unless they are left out; ``fields`` are leaves by name."""
+    fields = {"tp": 1, "cp": 1, "pp": 1, "dp": 1, **fields}
+    schedule = fields.pop("schedule", "1f1b" if fields["pp"] > 1 else "none")
+    document: dict[str, Any] = {
+        "model": {
+            "num_layers": 8,
+            "hidden_size": 256,
+            "num_attention_heads": 8,
+            "ffn_hidden_size": 512,
+            "vocab_size": 512,
+            "mlp": "swiglu",
+            "moe": {"num_experts": 8, "topk": 2, "expert_ffn_hidden_size": 128},
+        },
+        "cluster": {
+            "gpu": "H100-SXM5-80GB",
+            "gpus": fields["tp"] * fields["cp"] * fields["pp"] * fields["dp"],
+            "interconnect": "ib-ndr400-x8",
+        },
+        "parallelism": {},
+        "training": {
+            "micro_batch": 1,
+            "seq_length": 256,
+            "precision": "bf16",
+            "global_batch": 8 * fields["dp"],
+        },
+        "schedule": schedule,
+        "software": {"preset": "megatron-core-2025"},
+    }
+    for name, value in fields.items():
+        document[next((b for b, kind in BLOCKS.items() if name in kind.model_fields), "software")][name] = (
+            value
+        )
+    return document
 
 
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_what_must_compose_does(name: str) -> None:
     """Guards the laws: they must not be about a handful of simple scenarios."""
-    fields = {"tp": 1, "cp": 1, "pp": 1, "dp": 1, **EVERYTHING[name]}
-    training = {
-        "micro_batch": 1,
-        "seq_length": 256,
-        "precision": fields.pop("precision", "bf16"),
-        "recompute": fields.pop("recompute", "none"),
-        "global_batch": 8 * fields["dp"],
-    }
-    model = {
-        "num_layers": 8,
-        "hidden_size": 256,
-        "num_attention_heads": 8,
-        "ffn_hidden_size": 512,
-        "vocab_size": 512,
-        "mlp": "swiglu",
-    }
-    if fields.pop("model", "experts") == "experts":
-        model["moe"] = {"num_experts": 8, "topk": 2, "expert_ffn_hidden_size": 128}
-    gpus = fields["tp"] * fields["cp"] * fields["pp"] * fields["dp"]
-    run = build(
-        {
-            "model": model,
-            "cluster": {"gpu": "H100-SXM5-80GB", "gpus": gpus, "interconnect": "ib-ndr400-x8"},
-            "parallelism": fields,
-            "training": training,
-            "schedule": "1f1b" if fields["pp"] > 1 else "none",
-            "software": "megatron-core-2025",
-        }
-    )
-    one, each = simulate(run), simulate(run, fold=False)
-    assert one.step_time_s == pytest.approx(each.step_time_s, rel=1e-9)
+    found = composed(combined(**EVERYTHING[name]))
+    assert not isinstance(found, Refused), found
+    obeys_every_law(*found)
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "parallelism.zero: .*dualpipe": {"schedule": "dualpipe", "pp": 2, "zero": 3, "dp": 2},
+    "parallelism.zero: pipedream": {"schedule": "pipedream", "pp": 2, "zero": 1, "dp": 2},
+    "parallelism.fsdp_shard_size: dualpipe": {
+        "schedule": "dualpipe", "pp": 2, "zero": 1, "dp": 4, "fsdp_shard_size": 2
+    },
+    "parallelism.fsdp_shard_size: 1 leaves 4 copies .* 2 ranks hold the same": {
+        "zero": 2, "dp": 4, "ep": 2, "fsdp_shard_size": 1
+    },
+    "training.cpu_offload: pipedream": {"schedule": "pipedream", "pp": 2, "cpu_offload": True},
+    "training.nvme_offload: pipedream": {"schedule": "pipedream", "pp": 2, "nvme_offload": True},
+    "training.activation_offload: zb-h1": {"schedule": "zb-h1", "pp": 2, "activation_offload": True},
+    "training.activation_offload: software.moe_a2a_overlap": {
+        "moe_a2a_overlap": True, "dp": 2, "ep": 2, "activation_offload": True
+    },
+    "software.moe_a2a_overlap: DeepSpeed": {
+        "moe_a2a_overlap": True, "dp": 2, "ep": 2, "zero": 3, "sharding": "deepspeed"
+    },
+    "model.sliding_window: a ring": {"cp": 4, "cp_a2a": 2, "sliding_window": 64},
+    "model.sliding_window: windows need a fused": {"preset": "megatron-2022-sp", "sliding_window": 64},
+    "parallelism.cp: .* fused": {"preset": "megatron-2022-sp", "cp": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_no_framework_does_is_refused_by_its_field(message: str) -> None:
+    document = combined(**REFUSED[message])
+    found = composed(document)
+    assert isinstance(found, Refused)
+    names_its_fields(found, document)
+    assert re.match(message, found.text), found.text

@@ -176,9 +176,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="experts beside tensor parallelism need it"):
         with_experts(tp=2, sequence_parallel=False)
     with pytest.raises(NotSupported, match=r"moe_a2a_overlap"):
-        lowered(with_experts(zero=3, moe_a2a_overlap=True))
-    with pytest.raises(NotSupported, match=r"op_selective is not modelled for layers with experts"):
-        lowered(with_experts(recompute="op_selective"))
+        lowered(with_experts(zero=3, moe_a2a_overlap=True, sharding="deepspeed"))
 
 
 # Steps ---------------------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from stepsim.sim.model.again import layer_flops_again
 from stepsim.sim.model.catalogue import get_model, model_names, model_source
 from stepsim.sim.model.huggingface import import_model
 from stepsim.sim.model.model import Model
-from stepsim.sim.model.sizes import model_flops, parameters, recomputed_flops
+from stepsim.sim.model.sizes import model_flops, parameters
 
 # Billions of parameters, with the digits that the publication prints, and the rows of its position table.
 PUBLISHED = {
@@ -85,15 +86,16 @@ def test_flops_are_megatrons_formula(model: Model, batch: int, seq: int) -> None
     # Narayanan et al. 2021 equation 3 (full recomputation) and Korthikanti et al. 2022 equation 7 (none).
     hardware = 96 * batch * seq * layers * h**2 * (1 + seq / (6 * h) + vocab / (16 * layers * h))
     needed = 72 * batch * seq * layers * h**2 * (1 + seq / (6 * h) + vocab / (12 * layers * h))
-    again = recomputed_flops(model, batch, seq, full_layers=layers)
+    again = layers * layer_flops_again(model, batch * seq, seq, 0, modules={"full"})
     assert model_flops(model, batch, seq) == pytest.approx(needed, rel=1e-12)
     assert model_flops(model, batch, seq) + again == pytest.approx(hardware, rel=1e-12)
 
 
 @given(model=gpt_shapes, seq=st.sampled_from([512, 2048, 8192]))
 def test_causal_attention_halves_the_scores_only(model: Model, seq: int) -> None:
-    scores = recomputed_flops(model, 1, seq, attention_layers=model.num_layers)
-    half = recomputed_flops(model, 1, seq, attention_layers=model.num_layers, causal=True)
+    core, layers = {"core_attn"}, model.num_layers
+    scores = layers * layer_flops_again(model, seq, seq, 0, modules=core)
+    half = layers * layer_flops_again(model, seq, seq, 0, modules=core, causal=True)
     assert half == scores / 2
     saved = model_flops(model, 1, seq) - model_flops(model, 1, seq, causal=True)
     assert saved == pytest.approx(3 * half, rel=1e-9)

@@ -150,8 +150,17 @@ def test_pipedream_keeps_weights_for_every_microbatch_under_way() -> None:
     weights = [stage.terms["weights"] for stage in simulate(run).memory]
     single = [stage.terms["weights"] for stage in simulate(a_pipeline("1f1b")).memory]
     assert weights == pytest.approx([w * (4 - r) for r, w in enumerate(single)])
-    with pytest.raises(NotSupported, match="set dp to 1"):
-        simulate(a_pipeline("pipedream", dp=2))
+    with pytest.raises(NotSupported, match=r"parallelism\.zero: pipedream updates after every microbatch"):
+        simulate(a_pipeline("pipedream", dp=2, zero=1))
+
+
+def test_replicas_of_a_stream_agree_before_every_update() -> None:
+    """PipeDream wraps replicated stages in DDP: an all-reduce for each microbatch, not for each step."""
+    run = a_pipeline("pipedream", dp=2)
+    for program in lowered(run).programs.classes:
+        reduced = [op.name for op in program.ops if op.name in ("gradient all_reduce", "Adam")]
+        assert reduced == ["gradient all_reduce", "Adam"] * run.num_microbatches
+    assert simulate(run, fold=False).step_time_s == pytest.approx(simulate(run).step_time_s, rel=1e-9)
 
 
 # Schedules in the engine -------------------------------------------------------------------------------

@@ -23,8 +23,7 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 from stepsim.sim.software.software import Software
 from stepsim.sim.validation.case import read_cases
-from stepsim.sim.validation.fit.choice import WORTH, Data, best_fixed, fit_constants, fittable, mean_error
-from stepsim.sim.validation.fit.constants import (
+from stepsim.sim.validation.constants import (
     CLOCKS,
     CORUNS,
     FIXED_S,
@@ -32,12 +31,14 @@ from stepsim.sim.validation.fit.constants import (
     UNFITTED_PRESET,
     unfitted,
 )
+from stepsim.sim.validation.fit.choice import WORTH, Data, best_fixed, fit_constants, fittable, mean_error
 from stepsim.sim.validation.fit.files import edited_presets
 from stepsim.sim.validation.fit.page import fit_markdown
 from stepsim.sim.validation.fit.report import StepFit, half_of, judge
-from stepsim.sim.validation.fit.rows import StepTimes, TimedRow, Trial, step_time_s
+from stepsim.sim.validation.fit.rows import StepTimes, TimedRow, step_time_s
 from stepsim.sim.validation.fit.search import around, climb, coarse_to_fine
 from stepsim.sim.validation.to_scenario import to_scenario
+from stepsim.sim.validation.trial import Trial
 
 GPU, PRESET = "H100-SXM5-80GB", "nanotron-2024"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +16,9 @@ from stepsim.sim.report.result import StageMemory
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.validation import predict as prediction
 from stepsim.sim.validation import run as running
-from stepsim.sim.validation.accuracy_page import accuracy_markdown
 from stepsim.sim.validation.baselines import baselines
 from stepsim.sim.validation.document import report_document
+from stepsim.sim.validation.judge.accuracy_page import accuracy_markdown
 from stepsim.sim.validation.predict import memory_as_measured
 from stepsim.sim.validation.run import Report, validate
 from stepsim.sim.validation.summary import Confusion, errors_of, quantile, summarize
@@ -54,7 +53,7 @@ def _result(step_time_s: float, memory: tuple[StageMemory, ...]) -> Any:
 
 @pytest.fixture
 def simulator(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A simulate() that looks the case's id up in the returned table: a result, or an error to raise."""
+    """A brief_step() that looks the case's id up in the returned table: a result, or an error to raise."""
     answers: dict[str, Any] = {}
 
     def simulate(case: Any) -> Any:
@@ -63,11 +62,8 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             raise answer
         return answer
 
-    stand_in = ModuleType("stepsim.sim.simulate")
-    stand_in.simulate = simulate  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "stepsim.sim.simulate", stand_in)
+    monkeypatch.setattr(prediction, "brief_step", simulate)
     monkeypatch.setattr(prediction, "to_scenario", lambda case: case)
-    monkeypatch.setattr(prediction, "steady", lambda case: None)
     monkeypatch.setattr(running, "configuration", lambda case: case.id)
     return answers
 

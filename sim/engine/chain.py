@@ -39,6 +39,8 @@ class Chain:
 
     def go(self) -> None:
         """Run ops until one has to wait, which calls this again."""
+        if self.rank.stopped:
+            return
         while self.place < len(self.row):
             i = self.row[self.place]
             if not self.awaited:

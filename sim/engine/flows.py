@@ -45,13 +45,14 @@ class Flows:
 
     def __init__(self, env: Clock, capacity: Mapping[Link, float]) -> None:
         self._env = env
-        self._capacity = capacity
+        self._capacity = dict(capacity)
         self._flows: dict[int, Flow] = {}
         self._on_link: dict[Link, dict[int, None]] = {}
         self._alone: dict[Link, int] = {}
         self._rates: dict[int, tuple[Demand, float, Link | None]] = {}
         self._shared: dict[tuple[float, ...], list[tuple[float, int | None]]] = {}
         self._dirty: dict[int, None] = {}
+        self._stopped: set[Link] = set()
         self._count = 0
         self._settling = False
         self.slowed = Slowed()
@@ -89,10 +90,12 @@ class Flows:
         """
         if self.watch is not None:
             return False
-        alone, on_link = self._alone, self._on_link
+        alone, on_link, stopped = self._alone, self._on_link, self._stopped
         for link, _ in demand.weights:
             if link in alone or link in on_link:
                 return False
+        if stopped and any(link in stopped for link, _ in demand.weights):
+            return True  # it never ends
         number, self._count = self._count, self._count + 1
         rate, bound = self._solo(demand)
         begins = self._env.time + latency_s
@@ -137,6 +140,8 @@ class Flows:
         if payload_bytes <= 0:
             done.happen(value)
             return
+        if self._stopped and any(link in self._stopped for link, _ in demand.weights):
+            return
         number, self._count = self._count, self._count + 1
         self._flows[number] = flow = Flow(demand, payload_bytes, done, value, self._env.time)
         shares = False
@@ -150,6 +155,28 @@ class Flows:
             self._touch(number)
         else:  # alone: whoever joins later makes it settle
             self._set_rate(number, flow, *self._solo(demand))
+
+    def change(self, capacity: Mapping[Link, float]) -> None:
+        """Links have another capacity from now on."""
+        self._capacity.update(capacity)
+        self._rates.clear()
+        for link in capacity:
+            self._share(link)
+            for number in self._on_link.get(link, ()):
+                self._touch(number)
+
+    def stop(self, links: Iterable[Link]) -> None:
+        """Flows over ``links``, those in progress and all that come, never end; others have their share."""
+        for link in links:
+            self._stopped.add(link)
+            self._share(link)
+            for number in list(self._on_link.get(link, ())):
+                self._leave(number, self._flows.pop(number))
+
+    def _share(self, link: Link) -> None:
+        """Whoever has ``link`` to itself has it as others do."""
+        if link in self._alone:
+            self._joined(self._alone[link], self.begins)
 
     def _solo(self, demand: Demand) -> tuple[float, Link | None]:
         """The rate of a flow that has its links to itself, and what holds it."""
@@ -242,6 +269,11 @@ class Flows:
         del self._flows[number]
         if flow.bound is not None:
             self.slowed.add(flow.demand, flow.bound, self._env.time - flow.since, flow.rate)
+        self._leave(number, flow)
+        flow.done.happen(flow.value)
+
+    def _leave(self, number: int, flow: Flow) -> None:
+        """Its links are for others now."""
         alone = self._alone
         for link, _ in flow.demand.weights:
             if alone.get(link) == number:
@@ -253,4 +285,3 @@ class Flows:
                 self._touch(other)
             if not neighbours:
                 del self._on_link[link]
-        flow.done.happen(flow.value)

@@ -20,12 +20,13 @@ How = Literal["alone", "together", "detail"]
 IN_DETAIL: How = "detail"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Group:
     """``kind`` is the same for groups whose blocks run alike: as slow, over the same links, meeting alike.
 
     ``communicators`` are those that join members, by their numbers in the group; ``bindings`` and ``links``
-    are by member, and so are ``segments``: all of each one's program, which correspond in their order.
+    are by member, and so are ``segments``: all of each one's program, which correspond in their order. When a
+    member or a link changes speed, so do ``kind``, ``bindings`` and ``links`` (``Groups.renew``).
     """
 
     members: tuple[int, ...]
@@ -131,7 +132,7 @@ class Groups:
     def _group(self, members: tuple[int, ...]) -> Group:
         programs, number = self.programs, {r: m for m, r in enumerate(members)}
         communicators: dict[str, tuple[int, ...]] = {}
-        bindings, kinds, segments = [], [], []
+        bindings, segments = [], []
         for r in members:
             names = {}
             for name in self._calls(r)[1] if len(members) > 1 else ():
@@ -140,13 +141,31 @@ class Groups:
                     meets = tuple(number[other] for other in programs.communicators[joined])
                     names[name] = f"{name} {meets}"
                     communicators[names[name]] = meets
-            slow = programs.binding(r).slow
-            bindings.append(Binding(slow=slow, communicators=names))
-            kinds.append((slow, self._links_kind(programs.links[r]), tuple(sorted(names.items()))))
+            bindings.append(Binding(slow=programs.binding(r).slow, communicators=names))
             segments.append(self._calls(r)[0])
-        kind = self._kinds.setdefault(tuple(kinds), len(self._kinds))
         links = tuple(programs.links[r] for r in members)
-        return Group(members, kind, communicators, tuple(bindings), links, tuple(segments))
+        group = Group(members, 0, communicators, tuple(bindings), links, tuple(segments))
+        group.kind = self._kind(group)
+        return group
+
+    def renew(self, programs: Programs) -> None:
+        """Classes have other speeds and links: ``programs`` are the same but for these."""
+        self.programs = programs
+        for group in {id(one): one for one in (*self._alone.values(), *self._joint.values())}.values():
+            slow = [programs.binding(r).slow for r in group.members]
+            group.bindings = tuple(
+                Binding(slow=now, communicators=binding.communicators)
+                for now, binding in zip(slow, group.bindings, strict=True)
+            )
+            group.links = tuple(programs.links[r] for r in group.members)
+            group.kind = self._kind(group)
+
+    def _kind(self, group: Group) -> int:
+        kinds = tuple(
+            (binding.slow, self._links_kind(links), tuple(sorted(binding.communicators.items())))
+            for binding, links in zip(group.bindings, group.links, strict=True)
+        )
+        return self._kinds.setdefault(kinds, len(self._kinds))
 
     def _links_kind(self, links: Mapping[str, float]) -> int:
         if id(links) not in self._links:

@@ -2,12 +2,15 @@
 
 Where all ranks meet at the end of a step, it is the makespan. Where each goes on by itself, the ranks
 fall into a skew in which nobody waits for a late first microbatch again: then it is the longest span of
-a rank. Where microbatches stream without an end, it is what as many of them take in the steady state.
+a rank. Where microbatches stream without an end, it is what as many of them take in the steady state, and
+what a step costs once besides.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from ..program.program import Compute
 
 if TYPE_CHECKING:
     from .record import Record
@@ -38,10 +41,12 @@ def _stream_seconds(record: Record) -> float:
     """The pace at which the last class to end brings its microbatches to an end, times their number."""
     r = max(range(len(record.end)), key=lambda r: max(record.end[r]))
     ends: dict[str, float] = {}
+    once = [op.work for op in record.programs.classes[r].ops if isinstance(op.work, Compute)]
+    fixed_s = sum(work.seconds for work in once if work.kind == "fixed")
     for i, op in enumerate(record.programs.classes[r].ops):
         if op.stream == "compute" and "B" in op.action:
             ends[op.action] = record.times(r, i)[2]
     times = sorted(ends.values())
     if len(times) < 2:
         return record.makespan_s
-    return (times[-1] - times[0]) * len(times) / (len(times) - 1)
+    return (times[-1] - times[0]) * len(times) / (len(times) - 1) + fixed_s

@@ -7,13 +7,14 @@ ops, and messages half.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from ..program.program import Exchange, Part
 from .clock import Clock
 from .meetings import Meetings, Source
+from .ranks import Rank
 from .scope import Layout, Scope
 from .signal import Signal
 
@@ -22,20 +23,20 @@ from .signal import Signal
 class Posts:
     """Exchanges of ``scope``. ``lost`` counts what those that wait for several ops need wait for no more.
 
-    ``peers`` says which classes its program's names stand for, and ``names`` the other way round.
+    ``names`` says what its program calls a class.
     """
 
     env: Clock
+    rank: Rank
     meetings: Meetings
     scope: Scope
     layout: Layout
-    peers: Mapping[int, int]
     late_s: float = 0.0
     lost: dict[int, int] = field(default_factory=dict)
     names: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.names = {r: name for name, r in self.peers.items()}
+        self.names = {r: name for name, r in self.rank.peers.items()}
 
     def begin(self, _: object = None) -> None:
         """Post all that wait for nothing and that nobody finds."""
@@ -46,6 +47,8 @@ class Posts:
 
     def lose(self, indices: Iterable[int]) -> None:
         """What these exchanges waited for has ended, one thing of each."""
+        if self.rank.stopped:
+            return
         for i in indices:
             lacks = self.layout.lacks[i]
             if lacks > 1:
@@ -61,11 +64,11 @@ class Posts:
         """
         name = self.names.get(sender)
         if name is None:
-            if sender in self.peers:
+            if sender in self.rank.peers:
                 return None
             name = sender
         i = self.layout.receives.get((name, tag))
-        if i is None or self.scope.start[i] >= 0:
+        if i is None or self.scope.start[i] >= 0 or self.rank.stopped:
             return None
         return self._reached(i, self.late_s), i
 
@@ -73,16 +76,25 @@ class Posts:
         """The message of such a receive has ended."""
         self.over(i, done.value, self.env.time)
 
+    def leave(self, until_s: float) -> None:
+        """Receives that nobody asked for are posted too, those that the host issues up to a time."""
+        for i in self.layout.receives.values():
+            if self.scope.start[i] < 0 and self._issued(i, self.late_s) <= until_s:
+                self._reached(i, self.late_s)
+
     def over(self, i: int, value: tuple[float, Source], now: float) -> None:
         """The only message of exchange ``i`` has ended."""
+        if self.rank.stopped:
+            return
         self.scope.begun(i, value)
         self.scope.ends(i, now)
 
+    def _issued(self, i: int, at: float) -> float:
+        return at if self.scope.issued_at is None else max(at, self.scope.issued(i))
+
     def _reached(self, i: int, at: float) -> float:
         scope = self.scope
-        if scope.issued_at is not None:
-            at = max(at, scope.issued(i))
-        scope.start[i] = scope.begin[i] = at
+        scope.start[i] = scope.begin[i] = at = self._issued(i, at)
         return at
 
     def _post(self, i: int) -> None:
@@ -100,7 +112,7 @@ class Posts:
     def _sent(self, part: Part, place: Source, at: float) -> bool:
         """Whether the other end of a message that is sent by itself is such a receive: then it begins."""
         r = place[0]
-        peer = self.peers.get(part.peer, part.peer)
+        peer = self.rank.peers.get(part.peer, part.peer)
         receiver = self.meetings.posts.get(peer)
         found = receiver.receives(r, part.tag) if receiver is not None else None
         if receiver is None or found is None:
@@ -115,7 +127,7 @@ class Posts:
     def _all_over(self, i: int, posted: Sequence[Signal]) -> None:
         """A message has ended: the exchange has, if all have."""
         for done in posted:
-            if not done.happened:
+            if not done.happened or self.rank.stopped:
                 return
         self.scope.begun(i, max(done.value for done in posted))
         self.scope.ends(i, self.env.time)

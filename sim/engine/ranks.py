@@ -21,7 +21,7 @@ class Rank:
     which uses ``closed_links``; ``closed_uses`` says whether it uses one between two times.
 
     ``slow`` and ``peers`` are its binding: how slow its kernels are, and what its program's names of classes
-    stand for.
+    stand for. While it is ``changing``, no segment begins as a whole; ``stopped`` it makes no progress.
 
     ``awaited`` holds, by segment and stream, who waits for the last op of that segment on that stream;
     ``passed`` the streams on which the segment in progress, number ``segment``, is known to be done.
@@ -40,6 +40,8 @@ class Rank:
     segment: int = -1
     passed: set[str] = field(default_factory=set)
     awaited: dict[tuple[int, str], Signal] = field(default_factory=dict)
+    changing: bool = False
+    stopped: bool = False
 
     def speed(self, work: Compute) -> float:
         """Fraction of its solo speed at which a kernel runs beside the communication of its rank."""
@@ -57,6 +59,10 @@ class Rank:
         self.held_sms += sms
         self.moving += moving
         self.open()
+        self.tell_kernels()
+
+    def tell_kernels(self) -> None:
+        """Those in progress look at their speed again."""
         for process in list(self.running):
             del self.running[process]
             process.interrupt()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -100,9 +101,14 @@ class Record:
         """How op ``i``, a segment, ran, if all of it did as a whole at once."""
         return self.at_once[r].get(i)
 
-    def close(self, events: int) -> None:
-        """The replay is over. Raises RuntimeError naming what waits for ever when not all ops have ended."""
+    def close(self, events: int, *, stopped: bool = False) -> None:
+        """The replay is over. Raises RuntimeError naming what waits for ever when not all ops have ended;
+        where a class has ``stopped``, there is no step time.
+        """
         self.events = events
+        if stopped and any(min(ends, default=0.0) < 0 for ends in self.end):
+            self.makespan_s = self.step_s = math.inf
+            return
         self._check_finished()
         self.makespan_s = max((max(ends, default=0.0) for ends in self.end), default=0.0)
         self.step_s = step_seconds(self)

@@ -16,6 +16,7 @@ import simpy
 from ..network.sharing import Link
 from ..program.program import Collective, Compute, Exchange, Programs, Segment
 from .chain import Chain
+from .changes import begin_changes
 from .clock import Call, Clock
 from .collection import collection_paused
 from .flows import Flows
@@ -34,11 +35,20 @@ Process = Generator[simpy.Event, Any, None]
 def replay(programs: Programs, *, host: bool = True) -> Record:
     """Run all programs to the end. ``host=False`` issues every op at once (no launch costs).
 
-    Raises RuntimeError naming the ops that wait for ever when the programs deadlock.
+    Raises RuntimeError naming the ops that wait for ever when the programs deadlock; where a class stops
+    (``Programs.changes``), the record is left as far as it got.
     """
     one = _Replay(programs)
     one.start([0.0 if host else None] * len(programs.classes))
-    one.record.close(one.events())
+    events, stopped = one.events(), any(rank.stopped for rank in one.ranks)
+    if stopped:  # segments wait for a class that never comes: as far as each of them gets
+        for rank in one.ranks:
+            rank.changing = True
+            rank.open()
+        events += one.events()
+        for r, posts in one.meetings.posts.items():
+            posts.leave(min((c.at_s for c in programs.changes if c.slow[r] == math.inf), default=math.inf))
+    one.record.close(events, stopped=stopped)
     one.record.slowed = one.meetings.slowed()
     return one.record
 
@@ -89,6 +99,7 @@ class _Replay:
         self.segments = Segments(
             self.env, self.ranks, self.flows, self.meetings, groups, runs, self.record, self._stream
         )
+        begin_changes(self.env, programs, self.ranks, self.flows, groups)
         self.rates: list[list[list[tuple[float, float]]]] | None = None  # of kernels, where they are wanted
 
     def start(
@@ -115,8 +126,7 @@ class _Replay:
                 else:
                     self.env.process(self._stream(None, scope, row, late_s))
             if layout.lacks:
-                peers = self.ranks[r].peers
-                posts = Posts(self.env, self.meetings, scope, layout, peers, late_s)
+                posts = Posts(self.env, self.ranks[r], self.meetings, scope, layout, late_s)
                 scope.posts = self.meetings.posts[r] = posts
                 begins.append((late_s, posts.begin))
         for late_s, begin in begins:  # when all are there
@@ -139,6 +149,7 @@ class _Replay:
         env, ops, start, end = self.env, scope.ops, scope.start, scope.end
         process = process or env.active_process
         assert process is not None
+        rank = self.ranks[scope.r]
         if late_s > 0:
             yield env.timeout(late_s)
         for i in indices:
@@ -159,6 +170,8 @@ class _Replay:
                     passed = self.segments.behind(scope, scope.behind[i], op.stream)
                     if passed is not None:
                         yield passed.event(env)
+                if rank.stopped:
+                    yield env.event()  # for ever
                 start[i] = scope.begin[i] = env.time
             work = op.work
             if isinstance(work, Segment):
@@ -177,7 +190,8 @@ class _Replay:
         self, process: simpy.Process, scope: Scope, i: int, work: Compute, begun: Left | None
     ) -> Process:
         env, rank = self.env, self.ranks[scope.r]
-        left = work.seconds * rank.slow if begun is None else max(0.0, begun[1])
+        slow = rank.slow
+        left = work.seconds * slow if begun is None else max(0.0, begun[1])
         while True:
             rate, since = rank.speed(work), env.time
             if self.rates is not None:
@@ -189,6 +203,10 @@ class _Replay:
                 return
             except simpy.Interrupt:
                 left = max(0.0, left - rate * (env.time - since))
+                if rank.stopped:
+                    yield env.event()  # for ever
+                if rank.slow != slow:
+                    left, slow = left * rank.slow / slow, rank.slow
 
     def _collective(self, scope: Scope, i: int, work: Collective, left: Left | None) -> Process:
         rank, r, transfer = self.ranks[scope.r], scope.r, work.transfer

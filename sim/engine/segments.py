@@ -126,8 +126,9 @@ class Segments:
         self, scope: Scope, i: int, segment: Segment, number: int, lead_s: float, gathering: Gathering
     ) -> bool:
         """Whether nothing disturbs a run from block ``number`` on, so far as is known as it begins."""
-        waited_for = i in scope.before or self.ranks[scope.r].awaited
-        if not waited_for and self.flows.idle(scope.r, segment.links):
+        rank = self.ranks[scope.r]
+        plain = i not in scope.before and not rank.awaited and not rank.changing
+        if plain and self.flows.idle(scope.r, segment.links):
             return True
 
         def uses(link: str, since: float, until: float) -> bool:
@@ -146,6 +147,8 @@ class Segments:
         Communications of others on its links do not, as long as it ``uses`` none before they end.
         """
         rank = self.ranks[scope.r]
+        if rank.changing:
+            return False
         if rank.awaited and any(number == i for number, _ in rank.awaited):
             return False
         if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):

@@ -54,14 +54,15 @@ class Crossing:
 
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
-    """Links that can bind: ``ids`` in ``table``, ``capacity`` in bytes per second; crossings number them
-    from 0. ``collectives`` by (communicator, pattern), ``messages`` by (sending, receiving) pipeline
-    rank.
+    """Links that can bind: ``ids`` in ``table``, ``capacity`` in bytes per second, and ``later`` ones as the
+    trouble has them; crossings number them from 0. ``collectives`` by (communicator, pattern), ``messages``
+    by (sending, receiving) pipeline rank.
     """
 
     table: LinkTable
     ids: Ids
     capacity: NDArray[np.float64]
+    later: tuple[NDArray[np.float64], ...] = ()
     collectives: Mapping[tuple[str, str], Crossing] = field(default_factory=dict)
     messages: Mapping[tuple[int, int], Crossing] = field(default_factory=dict)
 
@@ -80,7 +81,7 @@ class Routed:
 def fabric_of(lowered: Lowered, ranks: Ranks, trouble: Trouble) -> Fabric | None:
     """The links that can bind, and who crosses them; None if there are none."""
     cluster = lowered.plan.cluster
-    if not can_bind(cluster) and not trouble.fabric_share:
+    if not can_bind(cluster) and not any(state.fabric_share for state in trouble.states):
         return None
     topology = topology_for(cluster)
     found = dict(uses(lowered, ranks, topology, trouble))
@@ -206,14 +207,15 @@ def _kept(
     world: int,
 ) -> Fabric | None:
     ids, numbers = np.unique(np.concatenate([use.link for use in found.values()]), return_inverse=True)
-    capacity = topology.links.usable_bytes_per_s(ids)
-    for damaged, left in capacity_left(cluster, trouble.fabric_share).items():
-        capacity[ids == damaged] *= left
+    capacity = [topology.links.usable_bytes_per_s(ids) for _ in trouble.states]
+    for state, rates in zip(trouble.states, capacity, strict=True):
+        for damaged, left in capacity_left(cluster, state.fabric_share).items():
+            rates[ids == damaged] *= left
     parts = np.split(numbers, np.cumsum([len(use.link) for use in found.values()])[:-1])
     most = cluster.nic_bytes_per_s_per_gpu * np.minimum(
         *(_most(found, parts, end, world, len(ids)) for end in ("sender", "receiver"))
     )
-    binds = capacity < most * SLACK
+    binds = np.minimum.reduce(capacity) < most * SLACK
     if not binds.any():
         return None
     new = np.cumsum(binds) - 1
@@ -228,7 +230,8 @@ def _kept(
     return Fabric(
         table=topology.links,
         ids=ids[binds],
-        capacity=capacity[binds],
+        capacity=capacity[0][binds],
+        later=tuple(rates[binds] for rates in capacity[1:]),
         collectives=collectives,
         messages=messages,
     )

@@ -114,6 +114,9 @@ class _Graph:
     def fabric(self, fabric: Fabric) -> None:
         """Links by their capacity; communicators and messages on them by weight."""
         _, capacity = np.unique(_rounded(fabric.capacity), return_inverse=True)
+        for rates in fabric.later:
+            _, now = np.unique(_rounded(rates), return_inverse=True)
+            _, capacity = np.unique(capacity * (int(now.max(initial=0)) + 1) + now, return_inverse=True)
         self.links = self._vertices(len(capacity), capacity)
         for (name, _), crossing in sorted(fabric.collectives.items()):
             self._load(crossing, self.first[name] + crossing.owner)

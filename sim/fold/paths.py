@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..network.paths import NO_PATHS, Path, Paths
-from .partition import Partition, partition
+from ..network.paths import Path, Paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,26 +19,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .fabric import Crossing, Fabric
+    from .partition import Partition
     from .ranks import Ranks
 
     Ids = NDArray[np.int64]
 
 
 def paths_of_classes(
-    fabric: Fabric | None,
+    fabric: Fabric,
     ranks: Ranks,
-    found: Partition | None,
+    found: Partition,
     classes: Ids,
     first: Mapping[int, int],
     names: Mapping[int, Mapping[str, str]],
 ) -> Paths:
     """``first`` rank of each class; ``names[class]`` are those of its renamed communicators."""
-    if fabric is None:
-        return NO_PATHS
-    found = found or partition(ranks, classes, fabric)
-    _, representative = np.unique(found.link, return_index=True)
-    name = [fabric.table.name(link) for link in fabric.ids[representative].tolist()]
-    capacity = dict(zip(name, fabric.capacity[representative].tolist(), strict=True))
+    capacity = capacities(fabric, found)[0]
+    name = list(capacity)
     collectives: dict[tuple[int, str, str], Path] = {}
     for (communicator, pattern), crossing in fabric.collectives.items():
         mine = {r: int(ranks.instance[communicator][rank]) for r, rank in first.items()}
@@ -54,6 +50,16 @@ def paths_of_classes(
             if rank in paths:
                 messages[r, int(classes[ranks.peer[target][rank]])] = paths[rank]
     return Paths(capacity=capacity, collectives=collectives, messages=messages)
+
+
+def capacities(fabric: Fabric, found: Partition) -> list[dict[str, float]]:
+    """Of the link that stands for each class of links, by its name: from the start, and later ones."""
+    _, representative = np.unique(found.link, return_index=True)
+    name = [fabric.table.name(link) for link in fabric.ids[representative].tolist()]
+    return [
+        dict(zip(name, rates[representative].tolist(), strict=True))
+        for rates in (fabric.capacity, *fabric.later)
+    ]
 
 
 def _paths(

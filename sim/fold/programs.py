@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..program.program import Binding, Programs
-from .paths import paths_of_classes
+from ..network.paths import NO_PATHS
+from ..program.program import Binding, Change, Programs
+from .partition import partition
+from .paths import capacities, paths_of_classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,13 +56,27 @@ def programs_of_classes(
         peers = {q: int(classes[peer[rank]]) for q, peer in ranks.peer.items() if peer[rank] >= 0}
         bindings.append(Binding(slow=trouble.slow.get(rank, 1.0), communicators=names, peers=peers))
     names_of = {r: binding.communicators for r, binding in enumerate(bindings)}
+    paths, later = NO_PATHS, [dict[str, float]() for _ in trouble.later]
+    if fabric is not None:
+        found = found or partition(ranks, classes, fabric)
+        paths = paths_of_classes(fabric, ranks, found, classes, dict(enumerate(first)), names_of)
+        later = capacities(fabric, found)[1:]
     return replace(
         programs,
-        paths=paths_of_classes(fabric, ranks, found, classes, dict(enumerate(first)), names_of),
+        paths=paths,
         classes=tuple(programs.classes[r] for r in signature),
         communicators=communicators,
         links=_links(programs, first, signature, trouble),
         bindings=tuple(bindings),
+        changes=tuple(
+            Change(
+                at_s=at_s,
+                slow=tuple(state.slow.get(rank, 1.0) for rank in first),
+                links=_links(programs, first, signature, state),
+                capacity=capacity,
+            )
+            for (at_s, state), capacity in zip(trouble.later, later, strict=True)
+        ),
     )
 
 

@@ -29,12 +29,21 @@ if TYPE_CHECKING:
 class Trouble:
     """What sets ranks apart: kernels that take ``slow[rank]`` times as long, and the share of its
     capacity that ``link_share[rank, link]`` leaves of a rank's own link (nic.out, ...), and
-    ``fabric_share[id]`` of a link between switches (``Cluster.topology.links``, in one direction).
+    ``fabric_share[id]`` of a link between switches (``Cluster.topology.links``, in one direction). A rank
+    that is infinitely slow stops, for ever.
+
+    ``later``: from each of these seconds after the start of the step on, that instead, in order of time.
     """
 
     slow: Mapping[int, float] = field(default_factory=dict)
     link_share: Mapping[tuple[int, str], float] = field(default_factory=dict)
     fabric_share: Mapping[int, float] = field(default_factory=dict)
+    later: tuple[tuple[float, Trouble], ...] = ()
+
+    @property
+    def states(self) -> tuple[Trouble, ...]:
+        """What is wrong from the start, and from each later time on."""
+        return (self, *(state for _, state in self.later))
 
 
 HEALTHY = Trouble()
@@ -142,11 +151,12 @@ def partition_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -
 
 def start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
     """What a rank's own behaviour depends on: its program, how slow it is, and its links."""
-    wrong: dict[int, list[tuple[str, float]]] = {}
-    for rank, factor in trouble.slow.items():
-        wrong.setdefault(rank, []).append(("", factor))
-    for (rank, link), share in trouble.link_share.items():
-        wrong.setdefault(rank, []).append((link, share))
+    wrong: dict[int, list[tuple[int, str, float]]] = {}
+    for number, state in enumerate(trouble.states):
+        for rank, factor in state.slow.items():
+            wrong.setdefault(rank, []).append((number, "", factor))
+        for (rank, link), share in state.link_share.items():
+            wrong.setdefault(rank, []).append((number, link, share))
     kinds = {kind: 1 + i for i, kind in enumerate(sorted({tuple(sorted(w)) for w in wrong.values()}))}
     kind_of = np.zeros(ranks.world, dtype=np.int64)
     for rank, what in wrong.items():

@@ -168,17 +168,20 @@ def _qwen3(config: _Config) -> Fields:
 
 
 def _qwen3_moe(config: _Config) -> Fields:
-    """Qwen3 with experts in every layer."""
-    _require(config, "decoder_sparse_step", 1)
-    if config.get("mlp_only_layers"):
-        raise ValueError(
-            f"mlp_only_layers {config['mlp_only_layers']} is not modelled; dense layers come first"
-        )
-    moe = {
+    """Qwen3 with experts in each ``decoder_sparse_step``-th layer that is not among ``mlp_only_layers``."""
+    moe: Fields = {
         "num_experts": config["num_experts"],
         "topk": config["num_experts_per_tok"],
         "expert_ffn_hidden_size": config["moe_intermediate_size"],
     }
+    step, dense = config.get("decoder_sparse_step") or 1, config.get("mlp_only_layers") or []
+    layers = [int((i + 1) % step == 0 and i not in dense) for i in range(config["num_hidden_layers"])]
+    if not any(layers):
+        raise ValueError(
+            f"decoder_sparse_step {step} and mlp_only_layers {dense} leave no layer with experts"
+        )
+    if not all(layers):
+        moe["layer_freq"] = layers
     return {**_qwen3(config), "moe": moe}
 
 
@@ -216,6 +219,9 @@ def _deepseek(config: _Config) -> Fields:
             "num_dense_layers": config.get("first_k_dense_replace") or 0,
             "layer_freq": config.get("moe_layer_freq") or 1,
         }
+        groups, chosen = config.get("n_group") or 1, config.get("topk_group") or 1
+        if chosen < groups:  # experts of a group are on one host (arXiv:2412.19437 section 2.1.2)
+            fields["moe"]["node_limit"] = chosen
     return fields
 
 

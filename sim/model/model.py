@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from .whole import WholeNumber
 
@@ -20,6 +20,7 @@ Position = Literal["rope", "learned", "none"]
 
 Count = Annotated[int, WholeNumber, Field(ge=1)]
 CountOrZero = Annotated[int, WholeNumber, Field(ge=0)]
+ZeroOrOne = Annotated[int, WholeNumber, Field(ge=0, le=1)]
 
 _FROZEN = ConfigDict(extra="forbid", frozen=True)
 
@@ -36,8 +37,9 @@ class Moe(BaseModel):
 
     ``capacity_factor`` None is dropless; a number drops what is beyond an expert's capacity, and pads
     every expert to it. The first ``num_dense_layers`` are dense; after them every ``layer_freq``-th layer
-    has experts, the first of them at once. ``node_limit`` is the most hosts that a token's experts may be
-    on (DeepSeek-V3, arXiv:2412.19437 section 2.1.2).
+    has experts, the first of them at once. Or ``layer_freq`` is a 1 for each layer with experts and a 0 for
+    each without (Megatron-LM, ``--moe-layer-freq``). ``node_limit`` is the most hosts that a token's experts
+    may be on (DeepSeek-V3, arXiv:2412.19437 section 2.1.2).
     """
 
     model_config = _FROZEN
@@ -49,13 +51,21 @@ class Moe(BaseModel):
     shared_expert_ffn_hidden_size: CountOrZero = 0
     num_dense_layers: CountOrZero = 0
     capacity_factor: float | None = Field(default=None, strict=True, gt=0)
-    layer_freq: Count = 1
+    layer_freq: Annotated[
+        Annotated[Count, Tag("~count")] | Annotated[tuple[ZeroOrOne, ...], Tag("~layers")],
+        Discriminator(lambda value: "~layers" if isinstance(value, list | tuple) else "~count"),
+    ] = 1
     node_limit: Count | None = None
 
     @model_validator(mode="after")
     def _topk_in_range(self) -> Moe:
         if self.topk > self.num_experts:
             raise ValueError(f"topk {self.topk} is more than num_experts {self.num_experts}")
+        if isinstance(self.layer_freq, tuple) and (self.num_dense_layers or not any(self.layer_freq)):
+            raise ValueError(
+                f"layer_freq {list(self.layer_freq)} says which layers have experts: one at least,"
+                " and num_dense_layers is to be left out"
+            )
         return self
 
 
@@ -151,13 +161,21 @@ class Model(BaseModel):
             raise ValueError(
                 f"moe.num_dense_layers {self.moe.num_dense_layers} exceeds num_layers {self.num_layers}"
             )
+        pattern = self.moe.layer_freq if self.moe else 1
+        if isinstance(pattern, tuple) and len(pattern) != self.num_layers:
+            raise ValueError(
+                f"moe.layer_freq names {len(pattern)} layers, but num_layers is {self.num_layers}"
+            )
         return self
 
     def has_experts(self, layer: int) -> bool:
         """Whether that layer, counted from 0, has experts in place of an MLP."""
         moe = self.moe
+        if moe is not None and isinstance(moe.layer_freq, tuple):
+            return bool(moe.layer_freq[layer])
         return (
             moe is not None
+            and not isinstance(moe.layer_freq, tuple)
             and layer >= moe.num_dense_layers
             and (layer - moe.num_dense_layers) % moe.layer_freq == 0
         )

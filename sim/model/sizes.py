@@ -13,7 +13,6 @@ References:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from .model import Model
@@ -94,23 +93,6 @@ def attention_matrices(model: Model) -> int:
     keys = h * (mla.kv_lora_rank + mla.qk_rope_head_dim)
     values = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
     return down_up + keys + values + attention_width(model) * h
-
-
-def matrices_again(model: Model, modules: Collection[str]) -> int:
-    """Parameters of the matrices in recomputed ``modules`` of experts and latent attention, all layers."""
-    moe, mla = model.moe, model.mla
-    total = 0
-    if moe:
-        shared = mlp_matrices(model, moe.shared_expert_ffn_hidden_size)
-        visited = moe.topk * mlp_matrices(model, moe.expert_ffn_hidden_size)
-        each = shared + visited + model.hidden_size * moe.num_experts if "moe" in modules else 0
-        each = each or (shared if "shared_experts" in modules else 0)
-        total += each * sum(map(model.has_experts, range(model.num_layers)))
-    if mla and "mla_up_proj" in modules:
-        heads = model.num_attention_heads
-        up = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
-        total += model.num_layers * (up + (mla.q_lora_rank or 0) * heads * mla.qk_head_dim)
-    return total
 
 
 def mlp_matrices(model: Model, ffn: int) -> int:
@@ -210,43 +192,4 @@ def _layers_flops(model: Model, tokens: float, seq_length: int, *, causal: bool)
             + layer_attention_flops(model, tokens, seq_length, causal=causal, layer=first[kind])
         )
         for kind, count in kinds.items()
-    )
-
-
-def recomputed_flops(
-    model: Model,
-    global_batch: int,
-    seq_length: int,
-    *,
-    full_layers: int = 0,
-    attention_layers: int = 0,
-    mlp_layers: int = 0,
-    operator_layers: int = 0,
-    matrices: int = 0,
-    causal: bool = False,
-) -> float:
-    """FLOPs of running layers again in the backward pass: what HFU counts besides ``model_flops``.
-
-    ``full_layers`` run whole, ``attention_layers`` only their scores and weighted sum (selective), both
-    taken for the mean layer; ``mlp_layers`` only their MLP, ``operator_layers`` every second of their
-    matrices (K, the projection and a second branch); and ``matrices`` parameters of other matrices.
-    """
-    tokens = float(global_batch * seq_length)
-    mlp = 2.0 * tokens * mlp_matrices(model, model.ffn_hidden_size)
-    keys = model.num_query_groups * model.kv_channels
-    second = keys + attention_width(model) + (MLP_INPUT_BRANCHES[model.mlp] - 1) * model.ffn_hidden_size
-    attention = (
-        sum(
-            layer_attention_flops(model, tokens, seq_length, causal=causal, layer=i)
-            for i in range(model.num_layers)
-        )
-        / model.num_layers
-    )
-    layer = _layers_flops(model, tokens, seq_length, causal=causal) / model.num_layers
-    return (
-        full_layers * layer
-        + attention_layers * attention
-        + mlp_layers * mlp
-        + operator_layers * 2.0 * tokens * model.hidden_size * second
-        + 2.0 * tokens * matrices
     )

@@ -19,7 +19,12 @@ def bound(programs: Programs) -> Programs:
         _Writer(binding).program(program)
         for program, binding in zip(programs.classes, programs.bindings, strict=True)
     ]
-    return replace(programs, classes=tuple(classes), bindings=())
+    slow = [binding.slow for binding in programs.bindings]
+    changes = tuple(
+        replace(change, slow=tuple(now / was for now, was in zip(change.slow, slow, strict=True)))
+        for change in programs.changes
+    )
+    return replace(programs, classes=tuple(classes), bindings=(), changes=changes)
 
 
 @dataclass

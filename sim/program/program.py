@@ -201,6 +201,18 @@ AS_WRITTEN = Binding()
 
 
 @dataclass(frozen=True, kw_only=True)
+class Change:
+    """What is otherwise from ``at_s`` on, by class: how slow kernels are (infinite: it stops, for ever), the
+    capacities of its ``links``; and the ``capacity`` of links of the fabric. All of them each time.
+    """
+
+    at_s: float
+    slow: tuple[float, ...]
+    links: tuple[Mapping[str, float], ...]
+    capacity: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Programs:
     """The programs of all classes, and what they share.
 
@@ -209,7 +221,7 @@ class Programs:
     another. ``links`` maps a local link name to its capacity in bytes per second, by class; ``paths``
     says which links of the fabric are crossed besides. ``ends`` says how the next step follows this one.
     ``bindings``, by class, or none where every program means what it says (bind.py writes them into the
-    programs).
+    programs). ``changes`` are in the order of their times.
     """
 
     classes: tuple[Program, ...]
@@ -220,6 +232,7 @@ class Programs:
     ends: Ending = "together"
     paths: Paths = NO_PATHS
     bindings: tuple[Binding, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     def binding(self, r: int) -> Binding:
         """What the program of class ``r`` means there."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .figures import TIMES, count
 
 if TYPE_CHECKING:
-    from ..scenario.models import Scenario
+    from ..scenario.models import Scenario, Training
 
 
 def headings(scenario: Scenario | None) -> tuple[str, ...]:
@@ -45,11 +45,21 @@ def layout(scenario: Scenario) -> str:
     return " · ".join(parts)
 
 
+def recomputed(training: Training) -> str:
+    """What runs again, in few words: ``full``, ``full (block, 2 layers)``, ``modules``."""
+    recompute = training.recompute
+    if isinstance(recompute, str) or recompute.kind != "full":
+        return recompute if isinstance(recompute, str) else recompute.kind
+    if recompute.every:
+        return f"full (every {recompute.every} layers)"
+    layers = f"{recompute.layers} layer{'' if recompute.layers == 1 else 's'}"
+    return f"full ({recompute.method}, {layers})" if recompute.method else f"full ({layers})"
+
+
 def batch(scenario: Scenario) -> str:
     """``interleaved, 16 microbatches of 1 x 8,192 tokens, bf16, full recompute``."""
     training = scenario.training
-    recompute = training.recompute if isinstance(training.recompute, str) else training.recompute.kind
-    redone = "" if recompute == "none" else f", {recompute} recompute"
+    redone = "" if training.recompute == "none" else f", {recomputed(training)} recompute"
     schedule = "no pipeline" if scenario.schedule == "none" else Path(scenario.schedule).name
     number = scenario.num_microbatches
     plural = "" if number == 1 else "es"

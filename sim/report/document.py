@@ -56,6 +56,7 @@ def result_document(result: Result) -> dict[str, Any]:
             {"text": a.text, "source": a.source, "in_range": a.in_range} for a in result.assumptions
         ],
         "faults": step_faults_document(result.faults) if result.faults else None,
+        "loss_scaling": _loss_scaling(result),
     }
 
 
@@ -69,6 +70,19 @@ def _interval(interval: Interval) -> dict[str, Any]:
             {"name": part.name, "share": part.share, "sigma": part.sigma, "source": part.source}
             for part in interval.parts
         ],
+    }
+
+
+def _loss_scaling(result: Result) -> dict[str, Any] | None:
+    found = result.loss_scaling
+    if found is None:
+        return None
+    return {
+        "skipped_share": found.skipped_share,
+        "skipped_step_s": found.skipped_step_s,
+        "effective_step_s": found.effective_step_s,
+        "goodput": found.goodput,
+        "first_skipped_steps": found.first_steps,
     }
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..network.nccl.buffers import CommunicatorBuffers
     from ..scenario.models import Scenario
+    from .loss_scaling import LossScaling
     from .step_faults import StepFaults
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
@@ -77,7 +79,7 @@ class StageMemory:
     ``static_bytes`` is what is held all through the step. ``timeline`` is (seconds, bytes) at
     every change of what comes and goes, ``moving`` the same by term (MOVING). ``parameters`` are those of
     the rank's stages, sharded or not; ``layers_in_flight`` the most layers times microbatches between
-    their forward and their backward.
+    their forward and their backward; ``communicators`` what the term ``communication`` is made of.
     """
 
     pp: int
@@ -91,6 +93,7 @@ class StageMemory:
     moving: tuple[tuple[float, tuple[float, ...]], ...] = ()
     parameters: float = 0.0
     layers_in_flight: int = 0
+    communicators: tuple[CommunicatorBuffers, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -163,7 +166,8 @@ class Result:
     A replayed program may come without a ``scenario``: what only that can tell (tokens, FLOPs and all
     that follows from them) is nan then. ``memory`` is empty where programs are replayed from a file,
     which say nothing of it; ``bubble_fraction`` is nan where no op belongs to a pipeline action.
-    ``faults`` compares a step with faults to the healthy one.
+    ``faults`` compares a step with faults to the healthy one. ``loss_scaling`` is what steps that overflow
+    in FP16 cost, where the scenario asks for it.
     ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
     """
 
@@ -190,6 +194,7 @@ class Result:
     bounds: tuple[Bound, ...] = ()
     loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
     faults: StepFaults | None = None
+    loss_scaling: LossScaling | None = None
 
     @property
     def gpus(self) -> int:

@@ -5,11 +5,13 @@ Knows two steps of one scenario, the healthy one and the one that ran. Simulates
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .result import AXES, PathSegment
+from .step_hang import Hang, hang_document
 
 WAITING = (*AXES, "bubble")
 """What a rank's compute stream stands still for: communication by axis, and ranks that are late."""
@@ -44,7 +46,7 @@ class Relation:
 class StepFaults:
     """The step with ``faults`` against the healthy one. ``relations`` has all ranks, each once; a fault
     between switches strikes none. ``without_s`` is the step time without each of ``faults`` in
-    turn.
+    turn. With a ``hang`` the step has no end: its time is infinite, and nothing is known after it.
     """
 
     faults: tuple[str, ...]
@@ -58,6 +60,7 @@ class StepFaults:
     classes_before: int
     classes_after: int
     without_s: tuple[float, ...] = ()
+    hang: Hang | None = None
 
     @property
     def slowdown(self) -> float:
@@ -69,10 +72,10 @@ def step_faults_document(found: StepFaults) -> dict[str, Any]:
     """Every figure, in SI units."""
     return {
         "faults": list(found.faults),
-        "slowdown": float(found.slowdown),
-        "step_time_s": {"before": float(found.healthy_step_time_s), "after": float(found.step_time_s)},
+        "slowdown": _finite(found.slowdown),
+        "step_time_s": {"before": float(found.healthy_step_time_s), "after": _finite(found.step_time_s)},
         "without": [
-            {"fault": fault, "step_time_s": float(step_s)}
+            {"fault": fault, "step_time_s": _finite(step_s)}
             for fault, step_s in zip(found.faults, found.without_s, strict=True)
         ],
         "waiting_s": {
@@ -93,7 +96,13 @@ def step_faults_document(found: StepFaults) -> dict[str, Any]:
             "after": [{"name": s.name, "seconds": float(s.seconds)} for s in found.critical_path_after],
         },
         "classes": {"before": found.classes_before, "after": found.classes_after},
+        "hang": hang_document(found.hang) if found.hang else None,
     }
+
+
+def _finite(value: float) -> float | None:
+    """None for a step that never ends."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .compare import Change
 from .figures import count, percent, seconds, signed_percent
 from .step_faults import WAITING, Relation, StepFaults
+from .step_hang import print_hang
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +23,9 @@ def print_step_faults(found: StepFaults, console: Console) -> None:
     from rich.text import Text
 
     console.print(f"\n[bold]Faults[/bold]: {Text('; '.join(found.faults)).markup}", highlight=False)
+    if found.hang:
+        print_hang(found.hang, found.healthy_step_time_s, console)
+        return
     console.print(
         f"  step {seconds(found.step_time_s)}, healthy {seconds(found.healthy_step_time_s)}: "
         f"{found.slowdown:.4f} times as long ({signed_percent(found.slowdown - 1)})"

@@ -60,6 +60,11 @@ def headline(result: Result) -> Iterator[Line]:
     if interval := result.interval:
         range_ = f"{seconds(interval.low_s)} to {seconds(interval.high_s)}"
         yield f"{percent(interval.level, 0)} interval", "", f"{range_}; mostly {_main_causes(interval)}"
+    if found := result.loss_scaling:
+        each = seconds(found.skipped_step_s)
+        every = f"{percent(found.skipped_share, 2)} of steps overflow and are skipped, {each} each"
+        first = "" if found.first_steps is None else f"; {found.first_steps} before the scale holds"
+        yield "with loss scaling", seconds(found.effective_step_s), every + first
     if result.scenario:
         yield "tokens/s per GPU", f"{result.tokens_per_second_per_gpu:,.1f}", ""
         yield "MFU", percent(result.mfu), f"full attention scores{_published_mfu(result)}"

@@ -59,6 +59,7 @@ SHORT_FORMS: dict[str, str] = {
     "software": "preset",
     "cluster.fabric": "kind",
     "cluster.placement": "kind",
+    "training.loss_scale": "kind",
     "detection": "fixed",
     "recovery": "policy",
     "recovery.restart_cost": "fixed",
@@ -78,6 +79,14 @@ HINTS = {
 """What to do instead, for keys that have no field."""
 
 
+RECOMPUTE = {
+    "recompute_method": "method",
+    "recompute_num_layers": "layers",
+    "recompute_modules": "modules",
+}
+"""Megatron-LM's names beside recompute_granularity, as fields of training.recompute."""
+
+
 def canonical(node: Node, block: str = "") -> tuple[Node, list[Problem]]:
     """The tree with canonical names and without short forms; a field given under two names is a problem."""
     if isinstance(node.value, str) and block in SHORT_FORMS:
@@ -91,7 +100,22 @@ def canonical(node: Node, block: str = "") -> tuple[Node, list[Problem]]:
         problems += found
         path = ALIASES.get(block, {}).get(key, (key,))
         problems += _insert(entries, path, inner, f"{block}.{key}")
+    if block == "training":
+        entries = _recompute(entries)
     return (node.with_entries(entries) if isinstance(node.value, dict) else node), problems
+
+
+def _recompute(entries: dict[str, Node]) -> dict[str, Node]:
+    """Recomputation in Megatron's several fields, as the one field that it is here."""
+    said = {field: entries[name] for name, field in RECOMPUTE.items() if name in entries}
+    kind = entries.get("recompute")
+    if kind is None or kind.value not in ("full", "selective") or not said:
+        return entries
+    named = Node(
+        value="modules" if kind.value == "selective" else "full", mark=kind.mark, key_mark=kind.key_mark
+    )
+    left = {name: entry for name, entry in entries.items() if name not in RECOMPUTE}
+    return left | {"recompute": kind.with_entries({"kind": named, **said})}
 
 
 def _insert(entries: dict[str, Node], path: tuple[str, ...], node: Node, given_as: str) -> list[Problem]:

@@ -48,6 +48,7 @@ def findings(
         wrong_sizes += tensor_parallel_divides(model, parallelism)
         found += [*experts_fit(model, parallelism), *layers_fit_stages(model, parallelism)]
         found += recompute_fits(model, parallelism, training) if training else ()
+        found += loss_scale_fits(training, schedule) if training else ()
         found += routing_fits(model, training) if training else ()
         found += heads_exchange(model, parallelism)
     if cluster and parallelism:
@@ -304,11 +305,25 @@ def routing_fits(model: Model, training: Training) -> Iterator[Finding]:
 
 
 def recompute_fits(model: Model, par: Parallelism, training: Training) -> Iterator[Finding]:
-    """A number of layers to recompute is at most what a stage holds."""
+    """A number of layers to recompute is at most what a stage holds; by a method, a virtual stage."""
     recompute = training.recompute
-    per_stage = -(-model.num_layers // par.pp)
-    if not isinstance(recompute, str) and recompute.layers is not None and recompute.layers > per_stage:
-        message = (
-            f"{recompute.layers} is more than the {per_stage} layers of a stage; recompute: full takes all"
-        )
-        yield Finding(path=("training", "recompute", "layers"), message=message)
+    if isinstance(recompute, str) or recompute.layers is None:
+        return
+    stages = par.pp * (par.vpp if recompute.method else 1)
+    path, held = ("training", "recompute", "layers"), -(-model.num_layers // stages)
+    if recompute.layers > held:
+        stage = "virtual stage" if recompute.method else "stage"
+        message = f"{recompute.layers} is more than the {held} layers of a {stage}; recompute: full takes all"
+        yield Finding(path=path, message=message)
+    if recompute.method == "uniform" and recompute.layers > 1 and model.mtp_layers:
+        message = f"{recompute.layers}: layers of multi-token prediction are recomputed one by one; set 1"
+        yield Finding(path=path, message=message)
+
+
+def loss_scale_fits(training: Training, schedule: str | None) -> Iterator[Finding]:
+    """Only FP16 is scaled, and steps can be skipped only where there is one update each."""
+    path = ("training", "loss_scale")
+    if training.loss_scale and training.precision != "fp16":
+        yield Finding(path=path, message=f"precision {training.precision} scales no loss; that is for fp16")
+    if training.loss_scale and schedule == "pipedream":
+        yield Finding(path=path, message="pipedream updates after every microbatch; no step can be skipped")

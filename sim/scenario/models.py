@@ -29,6 +29,7 @@ from ..model.model import Count, CountOrZero, Model
 from ..model.whole import WholeNumber
 from ..software.software import Software
 from .checks import findings
+from .loss_scale import LossScale
 from .schedules import is_table
 
 FabricKind = Literal[
@@ -40,6 +41,9 @@ Precision = Literal["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 RecomputeKind = Literal["none", "selective", "full", "op_selective"]
 RecomputeModule = Literal[
     "core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts"
+]  # fmt: skip
+RecomputeOperator = Literal[
+    "mm", "every_second_mm", "grouped_mm", "attention", "reduce_scatter", "all_to_all"
 ]  # fmt: skip
 SplitRule = Literal["uniform", "embedding_and_loss_as_layers", "flops_balanced", "uneven_unspecified"]
 ScheduleName = Literal[
@@ -193,18 +197,40 @@ class ScheduleOptions(_Part):
 
 
 class RecomputeSpec(_Part):
-    """Recomputation of a part: ``layers`` layers of each stage, or only ``modules`` of each layer."""
+    """Recomputation of a part: whole layers, ``modules`` of each layer, or all but operators to ``keep``."""
 
-    kind: Literal["full", "modules"]
-    layers: Count | None = None
+    kind: Literal["full", "modules", "operators"]
+    layers: Count | None = Field(
+        default=None,
+        description="full: layers of each stage; by method block of each virtual stage, by uniform in one go",
+    )
+    method: Literal["uniform", "block"] | None = Field(
+        default=None,
+        description="full: uniform keeps the input of every so many layers; block recomputes the first ones",
+    )
+    every: Count | None = Field(default=None, description="full: each layer of that number (2: every second)")
     modules: tuple[RecomputeModule, ...] = ()
+    keep: tuple[RecomputeOperator, ...] = Field(
+        default=(), description="operators: whose outputs stay; all else of a layer runs again"
+    )
 
     @model_validator(mode="after")
     def _says_what(self) -> RecomputeSpec:
-        if self.kind == "full" and (self.layers is None or self.modules):
-            raise ValueError("kind full takes layers per stage; for all of them write recompute: full")
-        if self.kind == "modules" and (self.layers is not None or not self.modules):
+        full = self.layers, self.method, self.every
+        if self.kind == "full" and (
+            (self.layers is None) == (self.every is None) or self.modules or self.keep
+        ):
+            raise ValueError(
+                "kind full takes layers per stage, or every, as in 2; for all of them write recompute: full"
+            )
+        if self.kind == "full" and self.method and self.layers is None:
+            raise ValueError(f"method {self.method} takes layers, as in layers: 2")
+        if self.kind == "modules" and (full != (None,) * 3 or not self.modules or self.keep):
             raise ValueError("kind modules takes modules, a list such as [layernorm, mlp]")
+        if self.kind == "operators" and (full != (None,) * 3 or not self.keep or self.modules):
+            raise ValueError("kind operators takes keep, a list such as [every_second_mm, attention]")
+        if {"mm", "every_second_mm"} <= set(self.keep):
+            raise ValueError("keep has both mm and every_second_mm: give one of them")
         return self
 
 
@@ -239,6 +265,9 @@ class Training(_Part):
         Annotated[Literal["balanced"], Tag("~name")] | Annotated[RoutingSpec, Tag("~spec")],
         Discriminator(lambda value: "~name" if isinstance(value, str) else "~spec"),
     ] = Field(default="balanced", description="how tokens spread over experts")
+    loss_scale: LossScale | None = Field(
+        default=None, description="fp16: report what steps that overflow and are skipped cost"
+    )
     cpu_offload: Flag = Field(default=False, description="optimizer state on the host (ZeRO-Offload)")
     nvme_offload: Flag = Field(default=False, description="and there on disks (ZeRO-Infinity)")
     activation_offload: Flag = Field(

@@ -58,6 +58,12 @@ class Software(BaseModel):
     fp8_parameters: bool = False  # weights are kept and gathered in the products' type, not in 16 bit
     fp8_activations: bool = False  # under FP8, inputs of activations wait in 8 bits, attention's output in 12
     fp8_dispatch: bool = False  # tokens go to experts in the products' type, and come back in 16 bit
+    fp8_wgrad_rate: float = Field(
+        default=1.0, gt=0, le=1
+    )  # of quantised weight-gradient products, over that of other products of their shape
+    exchange_sms: int = Field(
+        default=0, ge=0, lt=100
+    )  # SMs that exchanges of experts have to themselves beside other layers (partitioned, not shared)
     moment_bytes: Literal[2, 4] = 4  # bytes of each of the optimizer's two moments
     logits_fp32: bool = True  # logits are cast to FP32 before the loss
     main_grad_bytes: Literal[2, 4] = 4  # bytes per element of the gradient that is accumulated and reduced

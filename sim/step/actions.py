@@ -137,12 +137,14 @@ def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[B
     )
 
 
-def around_layers(kind: Kind, stage: Stage, blocks: Blocks, *, first: bool) -> Iterator[tuple[Block, int]]:
-    """What an action of that kind runs on a stage before its layers (``first``), or after them."""
+def around_layers(
+    kind: Kind, stage: Stage, blocks: Blocks, *, first: bool
+) -> Iterator[tuple[Block, str, int]]:
+    """What an action of that kind runs on a stage before its layers (``first``), or after them; ``Owned``."""
     step = _PASSES[kind]
     for part in step.before if first else step.after:
         if count := int(getattr(stage, part.part)):
-            yield blocks.end(part.build), count
+            yield blocks.end(part.build), part.part, count
 
 
 def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -> Iterator[Elements]:
@@ -150,7 +152,10 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
     step = _PASSES[action.kind]
     for part, count in _parts(step, stage):
         if isinstance(part, _Ends):
-            yield Elements(shared=getattr(parameters, part.gives) / count if part.gives else 0.0)
+            own = getattr(parameters, part.gives) if part.gives else 0.0
+            # Multi-token prediction has a table where the head is.
+            table = parameters.embedding if part.gives == "head" and not stage.embedding else 0.0
+            yield Elements(shared=(own + table) / count)
         else:
             yield parameters.layer(part.kind) if step.gives else NO_ELEMENTS
 

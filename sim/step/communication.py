@@ -48,9 +48,19 @@ class Communication:
     measured: MeasuredNetwork | None = None
     tuning: Tuning = UNTUNED
     asked: dict[Asked, float] = field(default_factory=dict)
+    _known: dict[tuple[str, float, Seat, bool], Transfer] = field(default_factory=dict, repr=False)
 
     def collective(self, kind: str, payload_bytes: float, seat: Seat, *, scaled: bool = True) -> Transfer:
-        """One collective of a group; ``scaled``: the job's own bandwidth applies to it."""
+        """One collective of a group; ``scaled``: the job's own bandwidth applies to it.
+
+        The same object for the same question: a step of small buckets asks it ten thousands of times.
+        """
+        key = kind, payload_bytes, seat, scaled
+        if key not in self._known:
+            self._known[key] = self._collective(*key)
+        return self._known[key]
+
+    def _collective(self, kind: str, payload_bytes: float, seat: Seat, scaled: bool) -> Transfer:
         curve = nearest_curve(self.curves, kind, seat.ranks, seat.domains) if payload_bytes else None
         if curve is None:
             measured = self.measured if scaled else None

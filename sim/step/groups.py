@@ -27,7 +27,7 @@ class Groups:
     copies belong to one data-parallel group. ``shards`` and ``replicas`` are the parts of it that hold one
     copy of the sharded state, and equal shards of it (hybrid sharding); all of it, and one rank, by default.
     Experts have groups of their own: ``ep`` exchanges tokens, ``etp`` shares experts, ``edp`` holds the
-    same ones. ``gpu`` is where each rank runs.
+    same ones, in ``expert_shards`` and ``expert_replicas``. ``gpu`` is where each rank runs.
     """
 
     tp: Seat
@@ -40,6 +40,8 @@ class Groups:
     ep: Seat
     etp: Seat
     edp: Seat
+    expert_shards: Seat
+    expert_replicas: Seat
     world: Seat
     embedding: Seat
     reach: tuple[Reach, ...]
@@ -70,6 +72,8 @@ def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False)
     firsts = at[:, 0, 0, 0].tolist()
     dp = at[copies, :, :, 0].ravel()
     shard_size = scenario.parallelism.fsdp_shard_size or len(dp)
+    edp = experts[copies, :, 0, 0].ravel()
+    expert_shards = len(edp) // (len(dp) // shard_size)
     return Groups(
         tp=seat(at[0, 0, 0, :], cluster),
         cp=seat(at[0, 0, :, 0], cluster),
@@ -80,7 +84,9 @@ def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False)
         replicas=seat(dp[::shard_size], cluster),
         ep=seat(experts[0, 0, :, 0], cluster),
         etp=seat(experts[0, 0, 0, :], cluster),
-        edp=seat(experts[copies, :, 0, 0].ravel(), cluster),
+        edp=seat(edp, cluster),
+        expert_shards=seat(edp[:expert_shards], cluster),
+        expert_replicas=seat(edp[::expert_shards], cluster),
         world=seat(at.ravel(), cluster),
         embedding=seat(at[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),
         reach=tuple(reach(firsts[r], firsts[(r + 1) % pp], cluster) for r in range(pp)),

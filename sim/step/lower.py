@@ -7,7 +7,7 @@ do the same at the same time (structural folding). Each class is lowered once.
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...hardware.calibrated.overlay import calibrated_profile
@@ -54,12 +54,17 @@ class Lowered:
     loads: tuple[float, ...] = (1.0,)
 
 
-def lower(scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None) -> Lowered:
+def lower(
+    scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None, skips: bool = False
+) -> Lowered:
     """Programs of every class of ranks, by the profile that the scenario names unless one is given.
+
+    ``skips``: of a step whose gradients overflow, so that nothing is updated.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
     plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
+    plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)
     written = [ops for load in loads for ops in write_step(plan.of_load(load))]
     programs = Programs(
@@ -154,6 +159,7 @@ def _costs(
         transfer=transfer,
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
+        sms=cluster.gpu.sms,
     )
 
 

@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..report.result import ActionSpan, StageMemory
+from .communicators import communicators
 from .layers.layer import forward_block
 from .layers.shard import Shard
 from .sharded import Sharding, sharding_of
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 CONTEXT_BYTES = 0.8e9
 """CUDA context, cuBLAS and loaded kernels: 0.5 to 1 GB with torch 2 on A100 and H100 (unverified)."""
-
-COMMUNICATOR_BYTES = 0.25e9
-"""Buffers of an NCCL communicator: 16-24 channels x (4 MiB Simple + 4.9 MB LL128 + 0.5 MiB LL), init.cc."""
 
 GEMM_WORKSPACE_BYTES = 64e6
 """cuBLAS workspace: 32 MiB a handle on Hopper by default, twice (PyTorch CUBLAS_WORKSPACE_CONFIG)."""
@@ -61,6 +59,7 @@ def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Shard
         moving=tuple(peak.timeline),
         parameters=plan.held_parameters(r),
         layers_in_flight=_layers_in_flight(plan, actions),
+        communicators=communicators(plan),
     )
 
 
@@ -98,12 +97,10 @@ def gradient_bytes(plan: Plan) -> float:
 
 def static_terms(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
-    par = plan.scenario.parallelism
-    communicators = 1 + (par.tp > 1) + (par.dp > 1) + (par.pp > 1) + (par.ep > 1) + (par.etp > 1)
     return {
         **_state(plan, r, sharding),
         "flat buffers": _flat_buffers(plan, r),
-        "communication": communicators * COMMUNICATOR_BYTES,
+        "communication": sum(one.total for one in communicators(plan)),
         "workspace": _workspace(plan.shard, unfused=plan.scenario.software.attention == "unfused"),
         "context": CONTEXT_BYTES,
     }

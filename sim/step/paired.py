@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Kind, Orders, Overlap, Step
+from ..program.program import Block
 from .actions import around_layers
+from .layers.kinds import LayerRun
 from .layers.pairs import pairs_up
 
 if TYPE_CHECKING:
-    from ..program.program import Block
     from .actions import Blocks
     from .layers.stages import Stage
 
@@ -44,7 +45,13 @@ def _paired(order: tuple[Step, ...]) -> Iterator[Step]:
         yield waiting
 
 
-def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> tuple[tuple[Block, int], ...] | None:
+Owner = str | LayerRun | None
+
+Paired = tuple[tuple[Block, Owner, Owner, int], ...]
+"""Blocks of a pair, each with what of the model its forward runs, what its backward, and its count."""
+
+
+def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> Paired | None:
     """Blocks of a pair in the order in which they run; None where nothing is to be overlapped.
 
     Layers pair up first with last; what is left of the backward comes next, then of the forward.
@@ -53,13 +60,18 @@ def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> tuple[tuple[
     back = [run for run in reversed(backward.runs) for _ in range(run.count)]
     shards = [blocks.shard.of(run.kind) for run in ahead]
     both = list(zip(shards, back, strict=False))
-    if not any(pairs_up(shard, blocks.shard.of(run.kind), run.recompute) for shard, run in both):
+    if not any(pairs_up(shard, blocks.shard.of(run.kind)) for shard, run in both):
         return None
-    row = [*around_layers(Kind.BACKWARD, backward, blocks, first=True)]
-    row += around_layers(Kind.FORWARD, forward, blocks, first=True)
-    row += [(blocks.pair(mine, other), 1) for mine, other in zip(ahead, back, strict=False)]
-    row += [(blocks.layer_of(Kind.BACKWARD, run), 1) for run in back[len(ahead) :]]
-    row += [(blocks.layer_of(Kind.FORWARD, run), 1) for run in ahead[len(back) :]]
-    row += around_layers(Kind.FORWARD, forward, blocks, first=False)
-    row += around_layers(Kind.BACKWARD, backward, blocks, first=False)
-    return tuple(row)
+
+    def end(kind: Kind, *, first: bool) -> list[tuple[Block, Owner, Owner, int]]:
+        stage = forward if kind is Kind.FORWARD else backward
+        owned = around_layers(kind, stage, blocks, first=first)
+        if kind is Kind.FORWARD:
+            return [(block, owner, None, count) for block, owner, count in owned]
+        return [(block, None, owner, count) for block, owner, count in owned]
+
+    row = end(Kind.BACKWARD, first=True) + end(Kind.FORWARD, first=True)
+    row += [(blocks.pair(mine, other), mine, other, 1) for mine, other in zip(ahead, back, strict=False)]
+    row += [(blocks.layer_of(Kind.BACKWARD, run), None, run, 1) for run in back[len(ahead) :]]
+    row += [(blocks.layer_of(Kind.FORWARD, run), run, None, 1) for run in ahead[len(back) :]]
+    return tuple(row + end(Kind.FORWARD, first=False) + end(Kind.BACKWARD, first=False))

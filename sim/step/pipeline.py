@@ -29,7 +29,7 @@ from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies
 from .layers.shard import boundary_bytes
 from .messages import Messages
-from .paired import pair_blocks
+from .paired import Paired, pair_blocks
 from .plan import Plan
 from .reductions import expert_gradients_of, gradients_of
 from .sharded import Sharding, sharding_of
@@ -81,7 +81,7 @@ class _StepWriter:
         default_factory=dict
     )  # per virtual stage, by layer unit
     rows: dict[tuple[int, Kind], Owned] = field(default_factory=dict)  # by stage
-    pairs: dict[tuple[int, int], Row | None] = field(default_factory=dict)  # by stages forward and backward
+    pairs: dict[tuple[int, int], Paired | None] = field(default_factory=dict)  # by stages forward, backward
     transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
     begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
@@ -97,15 +97,18 @@ class _StepWriter:
             host_s=software.p2p_messages * plan.costs.host_collective_s,
             host_sync=software.p2p_host_sync,
         )
-        self.reduces = plan.groups.dp.ranks > 1
+        groups, experts = plan.groups, plan.shard.experts is not None
+        self.reduces = groups.dp.ranks > 1 or (experts and groups.edp.ranks > 1)
         self.sharded = par.zero >= 1
-        self.returns_parameters = self.sharded and plan.groups.shards.ranks > 1
+        shards = groups.shards.ranks > 1 or (experts and groups.expert_shards.ranks > 1)
+        self.returns_parameters = self.sharded and shards
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
         self.sharding = self.shared.sharding
         if self.sharding and self.sharding.rule.gathers != "never":
             self.returns_parameters = False
         whole = self.reduces and self.sharding is None
-        self.overlaps = whole and software.overlap_grad_reduce and not plan.two_way
+        together = not plan.two_way and plan.ends != "streaming"
+        self.overlaps = whole and software.overlap_grad_reduce and together
         self.gradients = gradients_of(plan, self.index)
         self.expert_gradients = expert_gradients_of(plan, self.index)
         # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
@@ -141,13 +144,11 @@ class _StepWriter:
             self.rows[action.stage, action.kind] = self._owned(action)
         row = self.rows[action.stage, action.kind]
         if self.sharding:
-            first = action.kind is Kind.FORWARD and action.stage not in self.begun
-            self.begun.add(action.stage)
-            blocks = self.sharding.row(action, row, first=first)
+            blocks = self.sharding.row(action, row, first=self._begins(action))
         else:
             blocks = tuple((block, count) for block, _, count in row)
         if gathers or reduces:
-            if reduces and action.kind is Kind.WEIGHT_GRAD:  # the table's came with an input gradient
+            if reduces and action.kind is Kind.WEIGHT_GRAD and stage.embedding:  # came with an input gradient
                 self.gradients.add(script, parameters.embedding)
             ready = gradients_ready(action, stage, parameters)
             if self.shared.copies and reduces:  # which has its layers one by one
@@ -160,6 +161,12 @@ class _StepWriter:
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
 
+    def _begins(self, action: Action) -> bool:
+        """Whether this is its stage's first forward in the step; the next one then is not."""
+        first = action.kind is Kind.FORWARD and action.stage not in self.begun
+        self.begun.add(action.stage)
+        return first
+
     def _owned(self, action: Action) -> Owned:
         """The blocks of an action, with the copies of activations that run beside them."""
         stage = self.plan.stages[action.stage]
@@ -171,7 +178,7 @@ class _StepWriter:
 
         They do where parameters are still awaited, or gradients leave in between.
         """
-        if not isinstance(step, Overlap) or self.sharding or step.forward.stage in self.gathers:
+        if not isinstance(step, Overlap) or step.forward.stage in self.gathers:
             return False
         if self.buckets and step.backward == self.final[step.backward.stage]:
             return False
@@ -179,9 +186,12 @@ class _StepWriter:
         if key not in self.pairs:
             stages = self.plan.stages
             self.pairs[key] = pair_blocks(stages[key[0]], stages[key[1]], self.plan.blocks)
-        row = self.pairs[key]
-        if row is None:
+        found = self.pairs[key]
+        if found is None:
             return False
+        row: Row = tuple((block, count) for block, _, _, count in found)
+        if self.sharding:
+            row = self.sharding.pair_row(step, found, first=self._begins(step.forward))
         if row not in self.shared.segments:
             self.shared.segments[row] = Segment(row)
         self.script.segment("forward, backward", self.shared.segments[row], action=str(step))
@@ -222,8 +232,11 @@ class _StepWriter:
     def _after_backward(self, action: Action) -> None:
         """Megatron's aligned reduction: after its j-th backward, rank r reduces what ends at j - r."""
         plan = self.plan
-        if plan.ends == "streaming":
+        if plan.ends == "streaming":  # replicas of a stage agree before each update (PipeDream's DDP)
             whole = plan.parameters[action.stage].total
+            if self.reduces:
+                self._reduce_stage(action.stage)
+                self._mean(whole)
             self._update(self._share(whole, whole))
             return
         if self.sharding and not self.sharding.rule.reduces_each and action == self.final[action.stage]:
@@ -322,7 +335,9 @@ class _StepWriter:
         """Gather updated parameters, those of experts in their own group; the ops to wait for."""
         gathers = ((self.gradients, sizes_bytes.shared), (self.expert_gradients, sizes_bytes.experts))
         return tuple(
-            group.gather_parameters(self.script, size, after=after) for group, size in gathers if size
+            group.gather_parameters(self.script, size, after=after)
+            for group, size in gathers
+            if size and group.shards > 1
         )
 
     def _weight_sizes(self) -> Elements:
@@ -339,21 +354,28 @@ class _StepWriter:
     def _finish(self) -> None:
         plan, script = self.plan, self.script
         held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
-        if self.reduces and self.sharding is None:
+        if self.reduces and self.sharding is None and plan.ends != "streaming":
             if not self.buckets:
                 left = [s for s in plan.held_stages(self.index) if s not in self.reduced]
                 elements = sum((plan.parameters[s].elements for s in left), start=NO_ELEMENTS)
                 self.gradients.ready, self.expert_gradients.ready = elements.shared, elements.experts
-            self.expert_gradients.flush(script)
-            script.wait(*self.expert_gradients.reductions)
-            self.gradients.finish(script, updated)
+            self._mean(updated)
         self._reduce_shared_table()
         if plan.ends != "streaming":
             self._update(self._share(held.total, updated))
-        if self.returns_parameters and not plan.scenario.software.overlap_param_gather:
+        gathers = self.returns_parameters and not plan.scenario.software.overlap_param_gather
+        if gathers and not plan.skips:
             script.wait(*self._gather(self._weight_sizes()))
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
+
+    def _mean(self, updated: float) -> None:
+        """Reduce what is left, await it, and make the sums means."""
+        self.expert_gradients.flush(self.script)
+        self.script.wait(*self.expert_gradients.reductions)
+        self.gradients.finish(self.script, updated)
+        self.gradients.reductions.clear()
+        self.expert_gradients.reductions.clear()
 
     def _update(self, share: OptimizerShare) -> None:
         """The optimizer."""
@@ -368,6 +390,7 @@ class _StepWriter:
             norm=norm if plan.ends == "together" else None,
             offload=self.gradients.offload,
             sent=self.reduces,
+            skips=plan.skips,
         )
 
     def _share(self, held: float, updated: float) -> OptimizerShare:

@@ -33,6 +33,7 @@ class Plan:
 
     ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the seconds of
     the distinct kernels of the blocks that have been built; ``communication`` knows what was asked of it.
+    ``skips``: the gradients overflow, and nothing is updated.
     """
 
     schedule: Schedule
@@ -51,6 +52,7 @@ class Plan:
     costs: Costs
     kernels: Mapping[Kernel, float]
     communication: Communication
+    skips: bool = False
 
     def of_load(self, load: float) -> Plan:
         """The plan of ranks whose experts get ``load`` times the mean."""
@@ -79,7 +81,7 @@ class Plan:
         held = self.held_elements(index)
         if self.scenario.parallelism.zero == 0:
             return held.total
-        return held.shared / self.groups.shards.ranks + held.experts / self.groups.edp.ranks
+        return held.shared / self.groups.shards.ranks + held.experts / self.groups.expert_shards.ranks
 
     def weights_bytes(self, parameters: StageParameters) -> float:
         """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""

@@ -2,52 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...hardware.host_memory import host_memory_of
 from ..network.transfer import Transfer
-from .sharding.traffic import SHARDS
+from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from .updates.gradients import Gradients
 from .updates.offload import Offload
 
 if TYPE_CHECKING:
+    from ..network.collectives import Seat
     from .plan import Plan
 
 
 def gradients_of(plan: Plan, index: int) -> Gradients:
     """The reductions of pipeline rank ``index``: over a group that shards, and over its replicas."""
-    software, groups = plan.scenario.software, plan.groups
-    sharded = plan.scenario.parallelism.zero >= 1 and groups.shards.ranks > 1
-    hybrid = sharded and groups.replicas.ranks > 1
-    group = groups.shards if hybrid else groups.dp
-
-    def over_replicas(size: float) -> Transfer:
-        return plan.communication.collective("all_reduce", size, groups.replicas)
-
-    return Gradients(
-        communicator=SHARDS if hybrid else plan.dp_communicator(index),
-        transfer=lambda kind, size: plan.communication.collective(kind, size, group),
-        element_bytes=plan.shard.grad_bytes,
-        wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-        bucket_elements=max(software.bucket_elements, software.bucket_elements_per_replica * groups.dp.ranks),
-        sharded=hybrid or (sharded and software.zero1_reduce_scatters),
-        costs=plan.costs,
-        shards=groups.shards.ranks if sharded else 1,
-        over_replicas=over_replicas if hybrid else None,
-        offload=offload_of(plan),
-    )
+    groups = plan.groups
+    whole = plan.dp_communicator(index), groups.dp
+    return _reductions(plan, whole, (SHARDS, groups.shards), (REPLICAS, groups.replicas))
 
 
 def expert_gradients_of(plan: Plan, index: int) -> Gradients:
-    """The reductions of experts: over the ranks that hold the same ones."""
-    shared, group = gradients_of(plan, index), plan.groups.edp
-    return replace(
-        shared,
-        communicator=plan.edp_communicator(index),
+    """The reductions of experts: over the ranks that hold the same ones, which shard and replicate too."""
+    groups = plan.groups
+    whole = plan.edp_communicator(index), groups.edp
+    shards, replicas = (EXPERT_SHARDS, groups.expert_shards), (EXPERT_REPLICAS, groups.expert_replicas)
+    return _reductions(plan, whole, shards, replicas)
+
+
+def _reductions(
+    plan: Plan, whole: tuple[str, Seat], shards: tuple[str, Seat], replicas: tuple[str, Seat]
+) -> Gradients:
+    """Over the ``whole`` group, or over ``shards`` of it and then over equal ones, its ``replicas``."""
+    software = plan.scenario.software
+    sharded = plan.scenario.parallelism.zero >= 1 and shards[1].ranks > 1
+    hybrid = sharded and replicas[1].ranks > 1
+    communicator, group = shards if hybrid else whole
+
+    def over_replicas(size: float) -> Transfer:
+        return plan.communication.collective("all_reduce", size, replicas[1])
+
+    return Gradients(
+        communicator=communicator,
         transfer=lambda kind, size: plan.communication.collective(kind, size, group),
-        over_replicas=None,
-        reductions=[],
+        element_bytes=plan.shard.grad_bytes,
+        wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
+        bucket_elements=max(
+            software.bucket_elements, software.bucket_elements_per_replica * plan.groups.dp.ranks
+        ),
+        sharded=hybrid or (sharded and software.zero1_reduce_scatters),
+        costs=plan.costs,
+        shards=shards[1].ranks if sharded else 1,
+        over_replicas=over_replicas if hybrid else None,
+        replicas=replicas[0],
+        offload=offload_of(plan),
     )
 
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from ...hardware.gpus import get_gpu
 from ..scenario.refusal import NotSupported
+from .layers.checkpoints import layers_in_one_go
 from .layers.precision import recipe_of
-from .layers.recompute import FULL, OPERATORS, recomputed_parts
+from .layers.recompute import FULL, by_operators, recomputed_parts
+from .zero.rule import sharding_rule
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
@@ -32,11 +34,7 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "parallelism.cp", f"cp {par.cp} needs a fused attention kernel; this one is unfused"
         )
-    if par.zero > 1 and scenario.schedule == "dualpipe":
-        raise NotSupported("parallelism.zero", f"ZeRO-{par.zero} under dualpipe is not modelled; known: 0, 1")
-    if par.fsdp_shard_size is not None and (model.moe or scenario.schedule == "dualpipe"):
-        where = "of experts" if model.moe else "under dualpipe"
-        raise NotSupported("parallelism.fsdp_shard_size", f"sharding over some ranks {where} is not modelled")
+    _refuse_shards(scenario)
     gpu = get_gpu(scenario.cluster.gpu)
     recipe = recipe_of(scenario, gpu.architecture)
     if recipe and recipe.gemm_dtype not in gpu.peak_flops:
@@ -47,10 +45,13 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     if training.precision == "mxfp8" and gpu.architecture != "blackwell":
         wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
         raise NotSupported("training.precision", wrong)
-    offloads = training.cpu_offload or training.nvme_offload
-    if offloads and (scenario.schedule in ("pipedream", "dualpipe") or model.moe):
-        what = "experts" if model.moe else str(scenario.schedule)
-        raise NotSupported("training.cpu_offload", f"offload under {what} is not modelled yet")
+    if scenario.schedule == "pipedream" and (training.cpu_offload or training.nvme_offload):
+        field = "training.cpu_offload" if training.cpu_offload else "training.nvme_offload"
+        raise NotSupported(
+            field,
+            "pipedream updates after every microbatch, on the GPU (its runtime/optimizer.py keeps versions "
+            "of the weights there); set it to false",
+        )
     if training.activation_offload and scenario.schedule not in WHOLE_BACKWARDS:
         known = ", ".join(WHOLE_BACKWARDS)
         raise NotSupported(
@@ -64,41 +65,94 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "software.attention", f"{profile.gpu} has no attention kernel {attention}; known: {known}"
         )
-    if scenario.schedule == "pipedream" and par.dp * par.cp > 1:
+    same = par.tp * par.cp * par.dp // (par.ep * par.etp) if model.moe else 1
+    if scenario.schedule == "pipedream" and par.zero and max(par.dp * par.cp, same) > 1:
         raise NotSupported(
-            "schedule",
-            f"pipedream updates after every microbatch; replicas of its stages (dp {par.dp}) are not "
-            "modelled; set dp to 1",
+            "parallelism.zero",
+            "pipedream updates after every microbatch, each replica of a stage all of its weights "
+            f"(its runtime/optimizer.py); ZeRO-{par.zero} does not shard them; set it to 0",
+        )
+
+
+def _refuse_shards(scenario: Scenario) -> None:
+    """Sharded state where its ranks cannot meet, or no framework has them meet.
+
+    DualPipe's two copies of a stage run its microbatches at different moments, in different orders: what all
+    of its ranks gather or reduce for each of them would wait for the other copy. DeepSeek-V3 reduces once,
+    and shards the optimizer's state over both copies (ZeRO-1; arXiv:2412.19437 section 3.2).
+    """
+    par = scenario.parallelism
+    if scenario.schedule == "dualpipe" and par.zero > 1:
+        raise NotSupported(
+            "parallelism.zero",
+            f"ZeRO-{par.zero} gathers or reduces every microbatch, but dualpipe's two copies of a stage run "
+            "them in different orders; known: 0, 1 (dualpipev has one copy, and takes 2 and 3)",
+        )
+    if par.fsdp_shard_size is None:
+        return
+    if scenario.schedule == "dualpipe":
+        raise NotSupported(
+            "parallelism.fsdp_shard_size",
+            "dualpipe's state is sharded over both copies of a stage, not over some ranks; leave it out",
+        )
+    copies = par.dp * par.cp // par.fsdp_shard_size
+    same = par.tp * par.cp * par.dp // (par.ep * par.etp)
+    if scenario.model.moe and same % copies:
+        # torchtitan parallel_dims.py: dp_shard * cp * tp must be a multiple of ep * etp; Megatron-LM
+        # parallel_state.py: num_distributed_optimizer_instances must divide the expert data parallel size
+        raise NotSupported(
+            "parallelism.fsdp_shard_size",
+            f"{par.fsdp_shard_size} leaves {copies} copies of the state, but {same} ranks hold the same"
+            f" experts (tp * cp * dp / (ep * etp)), which is not a multiple of {copies}",
         )
 
 
 def _refuse_layers(scenario: Scenario) -> None:
     """Kinds of layer in layouts that they are not modelled in."""
     model, par = scenario.model, scenario.parallelism
-    if scenario.software.moe_a2a_overlap and par.ep > 1 and par.zero > 1:
+    beside = scenario.software.moe_a2a_overlap and par.ep > 1
+    if beside and par.zero > 1 and scenario.software.sharding == "deepspeed":
         raise NotSupported(
             "software.moe_a2a_overlap",
-            f"exchanges beside other layers are not modelled with ZeRO-{par.zero}; set it to false",
+            f"DeepSpeed's ZeRO-{par.zero} overlaps no exchanges; set it to false, or software.sharding to "
+            "megatron-fsdp",
+        )
+    if beside and scenario.training.activation_offload:
+        raise NotSupported(
+            "training.activation_offload",
+            "software.moe_a2a_overlap runs layers of two microbatches as one, beside which no copies are "
+            "modelled; set either to false",
         )
     if model.sliding_window and scenario.software.attention == "unfused":
         raise NotSupported(
             "model.sliding_window", "windows need a fused attention kernel; this one is unfused"
         )
-    if model.sliding_window and par.cp > 1:
-        raise NotSupported("model.sliding_window", f"windows are not modelled with cp {par.cp}; set cp to 1")
+    heads = par.cp_a2a or (par.cp if scenario.software.cp_comm == "a2a" else 1)
+    if model.sliding_window and heads < par.cp and scenario.software.cp_comm != "all_gather":
+        # TransformerEngine context_parallel.py: windows take cp_comm_type a2a or all_gather
+        raise NotSupported(
+            "model.sliding_window",
+            f"a ring of keys and values has no windows (cp {par.cp}, of which {heads} exchange heads); set "
+            "software.cp_comm to a2a or all_gather",
+        )
 
 
 def _refuse_recomputation(scenario: Scenario) -> None:
     """Modules that the model has not, and rules that are about plain layers."""
     model, parts = scenario.model, recomputed_parts(scenario.training)
-    if parts == OPERATORS and (model.moe or model.mla):
-        what = "experts" if model.moe else "latent attention"
-        raise NotSupported("training.recompute", f"op_selective is not modelled for layers with {what}")
+    rule = sharding_rule(scenario)
+    if layers_in_one_go(scenario.training) > 1 and (
+        (rule and rule.regathers) or scenario.training.activation_offload
+    ):
+        what = "activations on the host" if scenario.training.activation_offload else "ZeRO-3"
+        raise NotSupported(
+            "training.recompute.layers", f"several layers recomputed at once under {what}; set layers to 1"
+        )
     there = {"core_attn", "layernorm", "mlp"}
     there |= {"moe", "moe_act"} if model.moe else set()
     there |= {"shared_experts"} if model.moe and model.moe.shared_expert_ffn_hidden_size else set()
     there |= {"mla_up_proj"} if model.mla else set()
-    if absent := parts - there - OPERATORS - FULL:
+    if not by_operators(parts) and (absent := parts - there - FULL):
         wrong, known = ", ".join(sorted(absent)), ", ".join(sorted(there))
         raise NotSupported(
             "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"

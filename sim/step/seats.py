@@ -36,6 +36,9 @@ SHARD_AXES = ("pp", "replicas", "shards", "tp")
 EXPERT_AXES = ("pp", "edp", "ep", "etp")
 """Axes of ``expert_grid``."""
 
+EXPERT_SHARD_AXES = ("pp", "expert replicas", "expert shards", "ep", "etp")
+"""The same with edp in two, as dp is."""
+
 Groups = Mapping[str, tuple[str, ...]]
 
 _CP = ("cp.ring", "cp.heads")
@@ -55,6 +58,7 @@ and the check of a placement by being here.
 
 SHARD_GROUPS: Groups = {"fsdp": ("shards",), "hsdp": ("replicas",)}
 EXPERT_GROUPS: Groups = {"ep": ("ep",), "etp": ("etp",), "edp": ("edp",)}
+EXPERT_SHARD_GROUPS: Groups = {"efsdp": ("expert shards",), "ehsdp": ("expert replicas",)}
 
 
 def rank_grid(parallelism: Parallelism) -> Ids:
@@ -90,10 +94,17 @@ def group_numbers(
     dense = rank_grid(parallelism)
     pp, dp, cp, tp = dense.shape
     held = min(shards, dp * cp)
+    experts = expert_grid(parallelism)
+    copies = dp * cp // held
     grids = (
         (dense.reshape(pp, dp, cp // heads, heads, tp), FINE_AXES, GROUPS),
         (dense.reshape(pp, dp * cp // held, held, tp), SHARD_AXES, SHARD_GROUPS),
-        (expert_grid(parallelism), EXPERT_AXES, EXPERT_GROUPS),
+        (experts, EXPERT_AXES, EXPERT_GROUPS),
+        (
+            experts.reshape(pp, copies, -1, *experts.shape[2:]),
+            EXPERT_SHARD_AXES,
+            EXPERT_SHARD_GROUPS,
+        ),
     )
     more = ("pp",) if across_stages else ()
     found = {

@@ -6,20 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ...schedules.orders.action import Action, Kind
+from ...schedules.orders.action import Action, Kind, Overlap
+from ..network.collectives import Seat
 from .actions import Owned, action_blocks, block_owners, owned
 from .layers.kinds import LayerRun
 from .layers.recompute import FULL
 from .reductions import offload_of
 from .sharding.compose import Composer
 from .sharding.held import largest_gradients, largest_pair
+from .sharding.pairs import Joint, pair_row
 from .sharding.rows import Moves, Row, Rows
-from .sharding.traffic import REPLICAS, SHARDS, Group, Traffic
+from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS, Group, Traffic
 from .sharding.units import Piece, Unit, pieces
 from .state.timeline import Buffers
 from .zero.rule import Rule
 
 if TYPE_CHECKING:
+    from .paired import Paired
     from .plan import Plan
 
 LARGEST_MATRIX = 3
@@ -37,20 +40,42 @@ class Sharding:
     rule: Rule
     rows: Rows
     known: dict[tuple[int, Kind, Moves], Row] = field(default_factory=dict)
+    pairs: dict[tuple[int, int, Moves], Row] = field(default_factory=dict)
 
     def row(self, action: Action, blocks: Owned, *, first: bool) -> Row:
         """``blocks`` of ``action`` with what moves around them; ``first``: its stage's first in the step."""
-        rule, kind = self.rule, action.kind
+        moves = self._moves(action.kind, first=first)
+        key = action.stage, action.kind, moves
+        if key not in self.known:
+            self.known[key] = self._row(action, blocks, moves)
+        return self.known[key]
+
+    def pair_row(self, step: Overlap, blocks: Paired, *, first: bool) -> Row:
+        """The same of a forward and a backward that run as one."""
+        ahead, back = self._moves(Kind.FORWARD, first=first), self._moves(Kind.BACKWARD, first=False)
+        stages = step.forward.stage, step.backward.stage
+        key = *stages, ahead
+        if key not in self.pairs:
+            row = [
+                Joint(
+                    (block,) * count,
+                    self._unit(mine, stages[0], backward=False) if mine else None,
+                    self._unit(other, stages[1]) if other else None,
+                )
+                for block, mine, other, count in blocks
+            ]
+            self.pairs[key] = pair_row(self.rows, row, ahead, back, self._kept())
+        return self.pairs[key]
+
+    def _moves(self, kind: Kind, *, first: bool) -> Moves:
+        rule = self.rule
         if kind is Kind.FORWARD:
             gathers = rule.gathers == "each" or (rule.gathers == "once" and first)
         else:
             gathers = rule.regathers and kind in NEEDS_PARAMETERS
-        reduces = kind in GIVES_GRADIENT and rule.reduces_each
-        moves = Moves(gathers=gathers, reduces=reduces)
-        key = action.stage, kind, moves
-        if key not in self.known:
-            self.known[key] = self._row(action, blocks, moves)
-        return self.known[key]
+        table = kind is Kind.INPUT_GRAD
+        reduces = rule.reduces_each and (table or kind in GIVES_GRADIENT)
+        return Moves(gathers=gathers, reduces=reduces, table=table)
 
     def last_reduction(self, stage: int) -> Row:
         """What a stage reduces after its last backward, where it reduces nothing before."""
@@ -72,9 +97,9 @@ class Sharding:
                 )
         if rule.gathers == "never":
             return Buffers(reducing=reducing)
+        whole = 0.0 if rule.reduces_each else total * self.plan.shard.grad_bytes
         if not rule.regathers:
-            whole = 0.0 if rule.reduces_each else total * self.plan.shard.grad_bytes
-            return Buffers(gathered=total * size, reducing=reducing, gradients=whole)
+            return Buffers(gathered=total * size, reducing=reducing, unreduced=whole)
         kept = self._kept()
         left = {piece.unit.name: piece.unit.sharded for piece in forward if piece.unit.name in kept}
         return Buffers(
@@ -82,6 +107,7 @@ class Sharding:
             forward=self._gathered(forward, kept) * size,
             backward=self._gathered(backward, kept) * size,
             reducing=reducing,
+            unreduced=whole,
         )
 
     def _gathered(self, row: Sequence[Piece], kept: frozenset[str]) -> float:
@@ -165,23 +191,20 @@ def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:
         return None
     software, shard, groups = plan.scenario.software, plan.shard, plan.groups
     whole = groups.replicas.ranks == 1
+
+    def group(communicator: str, seat: Seat) -> Group:
+        return Group(
+            communicator=communicator,
+            ranks=seat.ranks,
+            transfer=lambda kind, size: plan.communication.collective(kind, size, seat),
+        )
+
     traffic = Traffic(
         rule=rule,
-        shards=Group(
-            communicator="dp" if whole else SHARDS,
-            ranks=groups.shards.ranks,
-            transfer=lambda kind, size: plan.communication.collective(kind, size, groups.shards),
-        ),
-        replicas=Group(
-            communicator=REPLICAS,
-            ranks=groups.replicas.ranks,
-            transfer=lambda kind, size: plan.communication.collective(kind, size, groups.replicas),
-        ),
-        experts=Group(
-            communicator="edp",
-            ranks=groups.edp.ranks,
-            transfer=lambda kind, size: plan.communication.collective(kind, size, groups.edp),
-        ),
+        shards=group("dp" if whole else SHARDS, groups.shards),
+        replicas=group(REPLICAS, groups.replicas),
+        experts=group("edp" if whole else EXPERT_SHARDS, groups.expert_shards),
+        expert_replicas=group(EXPERT_REPLICAS, groups.expert_replicas),
         gather_bytes=software.gather_bytes or shard.element_bytes,
         reduce_bytes=software.reduce_grad_bytes or shard.grad_bytes,
         parameter_bytes=shard.element_bytes,

@@ -33,10 +33,10 @@ class Baseline:
 
 def baselines(rows: Sequence[Row]) -> tuple[Baseline, ...]:
     """The baselines of every row, in their order."""
-    ideal_s = [_ideal_s(row.case) for row in rows]
+    ideals = [ideal_s(row.case) for row in rows]
     mfu = [
         ideal / row.case.measured.step_time_s if ideal and row.case.measured.step_time_s else None
-        for row, ideal in zip(rows, ideal_s, strict=True)
+        for row, ideal in zip(rows, ideals, strict=True)
     ]
     by_gpu = _leave_family_out(
         rows, mfu, lambda row: (row.case.trust, row.case.hardware.gpu, row.case.layout.precision)
@@ -44,7 +44,7 @@ def baselines(rows: Sequence[Row]) -> tuple[Baseline, ...]:
     by_regime = _leave_family_out(rows, mfu, lambda row: (row.case.trust, row.regime))
     return tuple(
         Baseline(gpu_and_precision_s=_step_s(ideal, one), regime_s=_step_s(ideal, other))
-        for ideal, one, other in zip(ideal_s, by_gpu, by_regime, strict=True)
+        for ideal, one, other in zip(ideals, by_gpu, by_regime, strict=True)
     )
 
 
@@ -69,7 +69,7 @@ def _leave_family_out(
     return [of_others(group_of(row), row.case.family) for row in rows]
 
 
-def _ideal_s(case: Case) -> float | None:
+def ideal_s(case: Case) -> float | None:
     """Step time at an MFU of 1; None where the model or the GPU's peak is unknown."""
     from ...hardware.gpus import get_gpu
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from ..report.collective import CollectiveCost
 from ..report.figures import count, percent, seconds, signed_percent
-from .accuracy_page import section
 from .collectives import CollectiveRow, SizeErrors, by_log, errors_by_size
 from .grids import NONE, Grid
+from .markdown import section
 
 _COLUMNS = ("≥1 MiB", "median", "p90", "signed", "<1 MiB", "median", "p90", "signed")
 

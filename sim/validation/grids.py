@@ -1,6 +1,6 @@
 """The tables of a validation, as text in rows and columns: which figures, in which order, written how.
 
-Knows no terminal and no markup; tables.py and accuracy_page.py draw these.
+Knows no terminal and no markup; tables.py and markdown.py draw these.
 """
 
 from __future__ import annotations

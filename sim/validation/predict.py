@@ -13,13 +13,15 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from ..scenario.errors import ScenarioError
+from .brief import Brief, brief_step
 from .case import Case, MemoryKind, Outcome
+from .halves import with_constants
 from .preset import reports_first_rank
-from .steady import steady
 from .to_scenario import to_scenario
 
 if TYPE_CHECKING:
-    from ..report.result import Result, StageMemory
+    from ..report.result import StageMemory
+    from .constants import Constants
 
 BEYOND: Mapping[MemoryKind | None, tuple[str, ...]] = {
     "allocated": ("allocator", "in flight", "flat buffers", "communication", "context"),
@@ -46,19 +48,16 @@ class Prediction:
     internal: bool = False
 
 
-def predict(case: Case) -> Prediction:
-    """Simulate the configuration of ``case``. Raises nothing: what goes wrong is a refused prediction."""
-    try:
-        from ..simulate import simulate
+def predict(case: Case, constants: Constants | None = None) -> Prediction:
+    """Simulate the configuration of ``case``, with ``constants`` in place of the shipped ones where given.
 
+    Raises nothing: what goes wrong is a refused prediction.
+    """
+    try:
         scenario = to_scenario(case)
-        short = steady(scenario)
-        if short is None:
-            result = simulate(scenario)
-            return _prediction(case, result, result.step_time_s)
-        result = simulate(short.longer)
-        seconds = short.seconds(simulate(short.shorter).step_time_s, result.step_time_s)
-        return _prediction(case, result, seconds)
+        if constants is None:
+            return _prediction(case, brief_step(scenario))
+        return _prediction(case, brief_step(*with_constants(scenario, constants)))
     except ValueError as refusal:
         return Prediction(refused=_one_line(refusal))
     except Exception as mistake:  # one broken case must not take the others with it; it is counted apart
@@ -75,15 +74,13 @@ def memory_as_measured(stages: Iterable[StageMemory], kind: MemoryKind | None, f
     )
 
 
-def _prediction(case: Case, result: Result, step_time_s: float) -> Prediction:
-    """Of a step of ``step_time_s``, of which ``result`` shows all or the beginning of the steady state."""
-    longer, interval = step_time_s / result.step_time_s, result.interval
+def _prediction(case: Case, step: Brief) -> Prediction:
     first_rank = case.measured.memory_bytes is not None and reports_first_rank(case.software)
     return Prediction(
-        step_time_s=step_time_s,
-        interval_s=(interval.low_s * longer, interval.high_s * longer) if interval else None,
-        memory_bytes=memory_as_measured(result.memory, case.measured.memory_kind, first_rank),
-        outcome="ok" if result.fits else "oom",
+        step_time_s=step.step_time_s,
+        interval_s=(step.interval.low_s, step.interval.high_s),
+        memory_bytes=memory_as_measured(step.memory, case.measured.memory_kind, first_rank),
+        outcome="ok" if step.fits else "oom",
     )
 
 

@@ -6,16 +6,20 @@ say together in summary.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .case import Case, read_cases
+from .constants import Constants
+from .halves import Halves, left_out
 from .predict import Prediction, predict
+from .preset import reports_first_rank
 from .regime import regime_of
+from .to_scenario import scenario_document
 
-CHUNKS_PER_JOB = 16  # small enough that the last one does not leave the other cores idle for long
-LARGEST_CHUNK = 20
+CHUNKS_PER_JOB = 60
+"""Parts of the work for each process, of about equal cost: small, so that none waits for the last ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +44,33 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All rows, in the order of the files and of the cases in them."""
+    """All rows, in the order of the files and of the cases in them.
+
+    ``held_out`` are step times by id, predicted with the constants of ``halves`` that never saw the case's
+    family; empty without them.
+    """
 
     rows: tuple[Row, ...]
+    held_out: Mapping[str, float] = field(default_factory=dict)
+    halves: Halves | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    case: Case
+    constants: Constants | None = None
 
 
 def validate(
-    paths: Sequence[str | Path], *, jobs: int = 1, progress: Callable[[int, int], None] | None = None
+    paths: Sequence[str | Path],
+    *,
+    jobs: int = 1,
+    halves: Halves | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Predict every case of the files ``paths``, in ``jobs`` processes.
 
+    With ``halves``, the step times of high trust once more, with constants that never saw their family.
     ``progress(done, total)`` is called after each case. A case that cannot be predicted is a row with
     the reason.
 
@@ -61,42 +82,82 @@ def validate(
     alike: dict[str, list[int]] = {}
     for number, (_, case) in enumerate(sources):
         alike.setdefault(configuration(case), []).append(number)
+    tasks = [_Task(sources[numbers[0]][1]) for numbers in alike.values()]
+    unseen = [case for _, case in sources if halves and _is_judged(case)]
+    again = [_Task(case, left_out(halves, case.family)) for case in unseen if halves]
+    members = [*alike.values(), *([] for _ in again)]
     found: dict[int, Prediction] = {}
-    predictions = _predictions([sources[numbers[0]][1] for numbers in alike.values()], jobs)
-    for numbers, prediction in zip(alike.values(), predictions, strict=True):
-        found |= dict.fromkeys(numbers, prediction)
+    held_out: dict[str, float] = {}
+    for place, prediction in _predictions([*tasks, *again], jobs):
+        if place >= len(tasks):
+            if prediction.step_time_s is not None:
+                held_out[unseen[place - len(tasks)].id] = prediction.step_time_s
+            continue
+        found |= dict.fromkeys(members[place], prediction)
         if progress:
             progress(len(found), len(sources))
     rows = (
         Row(source=source, regime=regime_of(case), case=case, prediction=found[number])
         for number, (source, case) in enumerate(sources)
     )
-    return Report(rows=tuple(rows))
+    return Report(rows=tuple(rows), held_out=held_out, halves=halves)
 
 
 def configuration(case: Case) -> str:
     """What a prediction depends on, as text: cases of several releases often are of one configuration."""
-    asked = case.measured.memory_kind, case.measured.memory_bytes is None
-    told = asdict(case)
-    blocks = [told[name] for name in ("hardware", "model", "layout", "software", "measured_network")]
-    return repr((asked, blocks))
+    try:
+        scenario = scenario_document(case)
+        first_rank = reports_first_rank(case.software)
+    except ValueError:
+        return case.id  # refused, each with its own reason
+    return repr((scenario, case.measured.memory_kind, case.measured.memory_bytes is None, first_rank))
 
 
-def _predictions(cases: Sequence[Case], jobs: int) -> Iterator[Prediction]:
-    """Predictions in the order of ``cases``."""
+def _is_judged(case: Case) -> bool:
+    return case.trust == "high" and case.measured.step_time_s is not None
+
+
+def _predictions(tasks: Sequence[_Task], jobs: int) -> Iterator[tuple[int, Prediction]]:
+    """(place in ``tasks``, prediction), in any order."""
     if jobs == 1:
-        yield from map(predict, cases)
+        yield from enumerate(map(_predict, tasks))
         return
     from joblib import Parallel, delayed
 
-    size = max(1, min(LARGEST_CHUNK, len(cases) // (jobs * CHUNKS_PER_JOB)))
-    chunks = [cases[start : start + size] for start in range(0, len(cases), size)]
-    for predictions in Parallel(n_jobs=jobs, return_as="generator")(map(delayed(_predict_all), chunks)):
-        yield from predictions
+    chunks = _chunks(list(map(_cost, tasks)), jobs)
+    work = (delayed(_predict_all)(chunk, [tasks[place] for place in chunk]) for chunk in chunks)
+    for found in Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(work):
+        yield from found
 
 
-def _predict_all(cases: Sequence[Case]) -> list[Prediction]:
-    return [predict(case) for case in cases]
+def _chunks(costs: Sequence[float], jobs: int) -> list[list[int]]:
+    """Neighbours together, since they share much of what is remembered; the costliest first."""
+    limit = sum(costs) / (jobs * CHUNKS_PER_JOB)
+    chunks: list[list[int]] = [[]]
+    cost = 0.0
+    for place, own in enumerate(costs):
+        if chunks[-1] and cost + own > limit:
+            chunks.append([])
+            cost = 0.0
+        chunks[-1].append(place)
+        cost += own
+    return sorted(chunks, key=lambda chunk: -sum(costs[place] for place in chunk))
+
+
+def _cost(task: _Task) -> float:
+    """About how long a prediction takes, in no unit: actions, and the gradient buckets of one rank."""
+    layout, model = task.case.layout, task.case.model
+    actions = layout.global_batch / (layout.dp * layout.micro_batch) * layout.pp * layout.vpp
+    buckets = model.num_layers * model.hidden_size * model.ffn_hidden_size / (layout.tp * 1e7)
+    return 30.0 + min(actions, 2_000.0) + buckets
+
+
+def _predict(task: _Task) -> Prediction:
+    return predict(task.case, task.constants)
+
+
+def _predict_all(places: Sequence[int], tasks: Sequence[_Task]) -> list[tuple[int, Prediction]]:
+    return list(zip(places, map(_predict, tasks), strict=True))
 
 
 def _error(predicted: float | None, measured: float | None) -> float | None:

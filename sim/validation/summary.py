@@ -175,7 +175,7 @@ def _figures(rated: list[Rated]) -> Figures:
         internal_errors=sum(row.prediction.internal for row in rows),
         step_time=_errors((row, row.error) for row, _ in timed),
         memory=_errors((row, row.memory_error) for row in rows),
-        outcomes=_confusion(rows),
+        outcomes=confusion(rows),
         mfu_by_gpu=_errors((row, _off(baseline.gpu_and_precision_s, row)) for row, baseline in timed),
         mfu_by_regime=_errors((row, _off(baseline.regime_s, row)) for row, baseline in timed),
     )
@@ -190,7 +190,8 @@ def _off(guessed_s: float | None, row: Row) -> float | None:
     return None if guessed_s is None or measured_s is None else guessed_s / measured_s - 1
 
 
-def _confusion(rows: Iterable[Row]) -> Confusion:
+def confusion(rows: Iterable[Row]) -> Confusion:
+    """Measured against predicted outcomes."""
     counts = Counter((row.case.measured.outcome, row.prediction.outcome) for row in rows)
     return Confusion(
         ok_ok=counts["ok", "ok"],

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .case import Case, CaseModel, CaseNetwork
+from .model_facts import known_facts
 from .preset import MODEL_FACTS, preset_of, software_document
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def scenario_document(case: Case) -> dict[str, Any]:
     if case.measured_network:
         cluster["measured_network"] = measured_network_document(case.measured_network)
     return {
-        "model": model_document(case.model) | MODEL_FACTS.get(preset_of(case.software), {}),
+        "model": known_facts(model_document(case.model)) | MODEL_FACTS.get(preset_of(case.software), {}),
         "cluster": cluster,
         "parallelism": {key: getattr(layout, key) for key in PARALLELISM},
         "training": {"seq_length": case.model.seq_length} | {key: getattr(layout, key) for key in TRAINING},

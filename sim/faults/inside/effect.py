@@ -7,6 +7,7 @@ stage of other replicas).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from ...engine.accounting import rank_time
 from ...report.result import AXES
 from ...report.step_faults import WAITING, Relation, Side, StepFaults
 from ...step.seats import rank_grid
+from .hang import hang_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,9 +91,50 @@ def effect(
     )
 
 
+def hang_effect(
+    faults: tuple[str, ...],
+    trouble: Trouble,
+    layout: Parallelism,
+    healthy: Replayed,
+    struck: Replayed,
+    watchdog_s: float,
+) -> StepFaults:
+    """A step that never ends, since ranks stop."""
+    place = _places(layout)
+    side = healthy.side(healthy.of_ranks(place[0]))
+    at_s, stopped = next((at_s, gone) for at_s, state in trouble.later if (gone := stopped_ranks(state)))
+    return StepFaults(
+        faults=faults,
+        healthy_step_time_s=healthy.record.step_s,
+        step_time_s=math.inf,
+        before=side,
+        after=side,
+        relations=(),
+        critical_path_before=healthy.path,
+        critical_path_after=(),
+        classes_before=len(healthy.folded.ranks),
+        classes_after=len(struck.folded.ranks),
+        hang=hang_of(
+            struck.record,
+            struck.of_ranks(place[0]),
+            stopped_ranks(trouble.states[-1]),
+            _relations(place, stopped),
+            at_s=at_s,
+            watchdog_s=watchdog_s,
+        ),
+    )
+
+
 def struck_ranks(trouble: Trouble) -> list[int]:
-    """Ranks that are slow, or whose own link is weak."""
-    return sorted({*trouble.slow, *(rank for rank, _ in trouble.link_share)})
+    """Ranks that are slow, or whose own link is weak, at some time."""
+    states = trouble.states
+    ports = (rank for state in states for rank, _ in state.link_share)
+    return sorted({*(rank for state in states for rank in state.slow), *ports})
+
+
+def stopped_ranks(state: Trouble) -> list[int]:
+    """Ranks that make no progress."""
+    return sorted(rank for rank, slow in state.slow.items() if slow == math.inf)
 
 
 def _places(layout: Parallelism) -> Ids:

@@ -1,7 +1,6 @@
 """What a fault in the shared words does to a step: which ranks are slow, which links are weak or gone.
 
-A fault is there all step long: the replay of a class knows no moment at which its kernels change speed. Knows
-targets, hosts and switches; knows no time.
+Knows targets, hosts and switches; when in the step is windows.py's to say.
 
 A slow GPU stretches its kernels; its host's launches and its links stay. A lost NIC without
 ``bandwidth_factor`` fails over to the other NICs of its host, a lost leaf to the other leaves of its hosts, a
@@ -10,6 +9,7 @@ lost spine to those beside it (fold/outages.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....hardware.fabrics.tiers import Tiers
+from ....hardware.quantities import format_quantity
 from ....hardware.topology import RegularTopology
 from ...fold.outages import PORTS, lost_nic, lost_switch, together, weak_link, weak_nic, weak_rail
 from ...fold.ranks import Trouble
@@ -74,19 +75,30 @@ def standing(faults: Faults | None) -> tuple[Event, ...]:
     return tuple(e for e in events if e.trace is None and e.at is None and e.at_step is None)
 
 
+def beginning(faults: Faults | None) -> tuple[Event, ...]:
+    """Those with a time that strike a step if they come so early: a step that is simulated is the first."""
+    events = faults.events if faults else ()
+    return tuple(e for e in events if e.at is not None and e.kind in KNOWN)
+
+
 def given(faults: Iterable[str | Event], machine: Machine) -> tuple[Event, ...]:
-    """Faults as lines or events. ValueError for a target that is not there; NotSupported for a time."""
+    """Faults as lines or events. ValueError for a target that is not there, or a time that is none."""
     found = []
     for fault in faults:
         event = parse_fault(fault) if isinstance(fault, str) else fault
         if event.trace is not None:
             raise NotSupported("faults: trace", "a step has no use for a trace; it is for stepsim faults")
-        for key in ("at", "at_step"):
-            if getattr(event, key) is not None:
-                raise NotSupported(
-                    f"faults: {named(event)}: {key}",
-                    "inside a step a fault is there all step long; leave it out",
-                )
+        if event.at_step is not None:
+            raise NotSupported(
+                f"faults: {named(event)}: at_step",
+                "one step is simulated; at=1.2s says when in it, and stepsim faults knows steps by number",
+            )
+        lasting = event.duration
+        if lasting is not None and not lasting.constant:
+            wrong = (
+                "0 s is no time" if lasting.constant == 0 else "a step needs a length, not a law of lengths"
+            )
+            raise ValueError(f"fault {named(event)}: duration: {wrong}; write duration=0.5s, or leave it out")
         try:
             machine.counts.check(event.where)
         except ValueError as error:
@@ -103,18 +115,19 @@ def named(event: Event) -> str:
 def line_of(event: Event) -> str:
     """The event as ``--fault`` takes it."""
     keys = (key for key in MAGNITUDES if getattr(event, key) is not None)
-    return " ".join((named(event), *(f"{key}={getattr(event, key):g}" for key in keys)))
+    lasts_s = event.duration.constant if event.duration else None
+    times = (("at", event.at), ("duration", lasts_s))
+    return " ".join(
+        (
+            named(event),
+            *(f"{key}={getattr(event, key):g}" for key in keys),
+            *(f"{key}={_written(value)}" for key, value in times if value is not None),
+        )
+    )
 
 
-def check_duration(events: Iterable[Event], step_s: float) -> None:
-    """NotSupported for a fault that ends before the step does, or when chance says."""
-    for event in events:
-        lasting = event.duration
-        if lasting is not None and (lasting.constant is None or lasting.constant < step_s):
-            raise NotSupported(
-                f"faults: {named(event)}: duration",
-                f"inside a step a fault is there all step long ({step_s:.3g} s here); leave it out",
-            )
+def _written(seconds: float) -> str:
+    return format_quantity(seconds, "seconds").replace(" ", "")
 
 
 def trouble_of(events: Iterable[Event], job: Job) -> Trouble:
@@ -135,7 +148,7 @@ def trouble_of(events: Iterable[Event], job: Job) -> Trouble:
 def _one(event: Event, job: Job) -> Trouble:
     assert event.kind is not None
     if event.kind not in KNOWN:
-        why = "it ends the job" if get_kind(event.kind).effect in ("crash", "hang") else "no step feels it"
+        why = "it ends the job" if get_kind(event.kind).effect == "crash" else "no step feels it"
         raise NotSupported(
             f"faults: {named(event)}",
             f"a step does not know {event.kind} ({why}); it knows {', '.join(KNOWN)}; the others are for "
@@ -151,6 +164,11 @@ def _throttled(event: Event, job: Job, field: str) -> Trouble:
     if not ranks:
         raise ValueError(f"{field}: no rank of the job runs there")
     return Trouble(slow=dict.fromkeys(ranks, factor))
+
+
+def _hung(event: Event, job: Job, field: str) -> Trouble:
+    ranks = range(len(job.gpu)) if event.where.scope == "job" else job.ranks(event.where)
+    return Trouble(slow=dict.fromkeys(ranks, math.inf))
 
 
 def _weak(event: Event, job: Job, field: str) -> Trouble:
@@ -212,6 +230,7 @@ def _ports_lost(job: Job, leaf: str, number: int) -> Trouble:
 
 KNOWN: dict[str, Callable[[Event, Job, str], Trouble]] = {
     "gpu_throttle": _throttled,
+    "hang": _hung,
     "link_degraded": _weak,
     "nic_down": _nic_lost,
     "leaf_switch_down": _leaf_lost,

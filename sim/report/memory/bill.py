@@ -17,9 +17,17 @@ with sequence parallelism all of it is divided by t (equations 2 and 4).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from .why import (
+    keeps_no_scores,
+    layers_of_an_input,
+    why_activations,
+    why_gradients,
+    why_optimizer,
+    why_weights,
+)
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
@@ -58,7 +66,7 @@ WHAT = {
     "gathered": "parameters gathered from the shards for the layers at work",
     "workspace": "gathered activations and the widest gradient of a layer, GEMM workspace",
     "flat buffers": "buffers of reductions, gathers and the update that are in one piece",
-    "communication": "buffers of NCCL's communicators",
+    "communication": "buffers of NCCL's communicators, which are listed below",
     "context": "CUDA context and loaded kernels",
     "allocator": "rounding and fragmentation: a share of all tensors, fitted on reserved memory",
     "in flight": "buffers of collectives that the host has issued ahead of the GPU",
@@ -75,15 +83,12 @@ def _weights(run: Scenario, stage: StageMemory) -> Line:
     parts = _shards(run) if run.parallelism.zero == 3 else 1
     each = 4 if run.training.precision == "fp32" else 2
     textbook, size = each * stage.parameters / parts, stage.terms["weights"]
-    why = ""
-    if size > 1.01 * textbook:
-        why = (
-            "the FP32 parameters are the ones that are sharded" if parts > 1 else "several versions are kept"
-        )
-    elif size < 0.99 * textbook:
-        why = "parameters are shards; what is gathered of them is a term of its own"
     return Line(
-        name="weights", bytes=size, textbook_bytes=textbook, formula=_divided(f"{each} N", parts), why=why
+        name="weights",
+        bytes=size,
+        textbook_bytes=textbook,
+        formula=_divided(f"{each} N", parts),
+        why="; ".join(why_weights(run)) if _differs(size, textbook) else "",
     )
 
 
@@ -91,30 +96,29 @@ def _gradients(run: Scenario, stage: StageMemory) -> Line:
     parts = _shards(run) if run.parallelism.zero >= 2 else 1
     each = 4 if run.training.precision == "fp32" else 2
     textbook, size = each * stage.parameters / parts, stage.terms["gradients"]
-    per_parameter = size / (stage.parameters / parts) if stage.parameters else 0.0
-    why = ""
-    if abs(size - textbook) > 0.01 * textbook:
-        kinds = {4: "accumulated in FP32 (18 N)", 6: "FP32 and 16-bit ones (20 N)"}
-        why = kinds.get(round(per_parameter), f"{per_parameter:.1f} bytes each with buffers on their way")
-        if size < textbook:
-            why = "allocated by the first backward of each chunk: some are not there at the peak"
     return Line(
-        name="gradients", bytes=size, textbook_bytes=textbook, formula=_divided(f"{each} N", parts), why=why
+        name="gradients",
+        bytes=size,
+        textbook_bytes=textbook,
+        formula=_divided(f"{each} N", parts),
+        why="; ".join(why_gradients(run, fewer=size < textbook)) if _differs(size, textbook) else "",
     )
 
 
 def _optimizer(run: Scenario, stage: StageMemory) -> Line:
     parts, each = _shards(run), 8 if run.training.precision == "fp32" else 12
     textbook, size = each * stage.parameters / parts, stage.terms["optimizer"]
-    why = ""
-    if size < 0.99 * textbook:
-        offloaded = run.training.cpu_offload or run.training.nvme_offload
-        why = "on the host" if offloaded else "the FP32 master weights are the sharded weights themselves"
-    elif size > 1.01 * textbook:
-        why = "experts are sharded over fewer ranks"
     return Line(
-        name="optimizer", bytes=size, textbook_bytes=textbook, formula=_divided(f"{each} N", parts), why=why
+        name="optimizer",
+        bytes=size,
+        textbook_bytes=textbook,
+        formula=_divided(f"{each} N", parts),
+        why="; ".join(why_optimizer(run)) if _differs(size, textbook) else "",
     )
+
+
+def _differs(size: float, textbook: float) -> bool:
+    return abs(size - textbook) > 0.01 * textbook
 
 
 def _divided(formula: str, parts: int) -> str:
@@ -127,21 +131,20 @@ def layer_formula(run: Scenario) -> tuple[float, str]:
     s, b, h, t = training.seq_length / par.cp, training.micro_batch, model.hidden_size, par.tp
     a = model.num_attention_heads
     scores = 5 * a * training.seq_length / h
-    if training.recompute == "full":
-        return 2 * s * b * h / (t if par.sequence_parallel else 1), "2 s b h" + _over_t(run)
-    if training.recompute == "selective":
+    sharded = t if par.sequence_parallel else 1
+    over_t = " / t" if par.sequence_parallel else ""
+    if layers := layers_of_an_input(run):
+        each = f" / {layers}" if layers > 1 else ""
+        return 2 * s * b * h / sharded / layers, f"2 s b h{over_t}{each}"
+    if without := keeps_no_scores(run):
         scores = 0.0
-    inside = "34" if training.recompute == "selective" else "34 + 5 a s/h"
     if par.sequence_parallel:
-        return s * b * h * (34 + scores) / t, f"s b h ({inside}) / t"
+        inside = "34 s b h" if without else "s b h (34 + 5 a s/h)"
+        return s * b * h * (34 + scores) / t, f"{inside} / t"
     if t > 1:
-        inside = "10 + 24/t" + ("" if training.recompute == "selective" else " + 5 a s/(h t)")
+        inside = "10 + 24/t" + ("" if without else " + 5 a s/(h t)")
         return s * b * h * (10 + 24 / t + scores / t), f"s b h ({inside})"
-    return s * b * h * (34 + scores), f"s b h ({inside})"
-
-
-def _over_t(run: Scenario) -> str:
-    return " / t" if run.parallelism.sequence_parallel else ""
+    return s * b * h * (34 + scores), "34 s b h" if without else "s b h (34 + 5 a s/h)"
 
 
 def _activations(run: Scenario, stage: StageMemory) -> Line:
@@ -153,36 +156,8 @@ def _activations(run: Scenario, stage: StageMemory) -> Line:
         bytes=size,
         textbook_bytes=textbook,
         formula=f"{stage.layers_in_flight} layers in flight {TIMES} {formula}",
-        why="; ".join(_reasons(run)) if differs else "",
+        why="; ".join(why_activations(run, stage)) if differs else "",
     )
 
 
 TIMES = "\N{MULTIPLICATION SIGN}"
-
-
-def _reasons(run: Scenario) -> Iterator[str]:
-    """Where the model at hand is not the textbook's GPT in 16 bit with dropout and unfused attention."""
-    model, software, training = run.model, run.software, run.training
-    if training.activation_offload:
-        yield "all but three layers are on the host"
-    if training.recompute == "full":
-        yield "one layer that is being recomputed is there besides"
-    elif software.attention != "unfused" and training.recompute != "selective":
-        yield "fused attention keeps no scores"
-    if not isinstance(training.recompute, str):
-        yield "only a part is recomputed"
-    if model.moe:
-        yield "experts keep their tokens' copies"
-    elif model.mlp == "swiglu" or model.ffn_hidden_size != 4 * model.hidden_size:
-        yield f"the MLP is {model.ffn_hidden_size / model.hidden_size:.2g} h wide" + (
-            " in two branches" if model.mlp == "swiglu" else ""
-        )
-    if model.num_query_groups < model.num_attention_heads:
-        yield "fewer key and value heads"
-    if not model.dropout:
-        yield "no dropout masks"
-    if not software.fused_norm:
-        yield "norms keep FP32 copies"
-    if training.precision == "fp32":
-        yield "four bytes an element"
-    yield "the ends of the model"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ..result import MOVING, Result
@@ -33,6 +34,10 @@ def memory_document(result: Result) -> dict[str, Any]:
                         "why": line.why,
                     }
                     for line in bill(result, stage)
+                ],
+                "communicators": [
+                    {name: size for name, size in asdict(one).items() if size} | {"total": one.total}
+                    for one in stage.communicators
                 ],
                 "timeline": {
                     "seconds": [float(at_s) for at_s, _ in stage.moving],

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
     from ..result import Result, StageMemory
 
+MB = 1e6
+KINDS = {"ll": "LL", "ll128": "LL128", "simple": "Simple", "shared": "shared", "nvls": "NVLS"}
+"""Buffers of a communicator, in NCCL's words."""
+
 
 def print_memory(result: Result, stage: StageMemory, console: Console) -> None:
     """The bill of ``stage``, with its peak and what is left of the GPU."""
@@ -32,6 +36,23 @@ def print_memory(result: Result, stage: StageMemory, console: Console) -> None:
         table.add_row(f" {line.name}", f"{line.bytes / GB:,.2f}", textbook, line.formula, line.why)
     table.add_row(" peak", f"{stage.peak_bytes / GB:,.2f}", f"{total / GB:,.2f}", "", "")
     console.print(table)
+    if stage.communicators:
+        _print_communicators(stage, console)
     left = stage.capacity_bytes - stage.peak_bytes
     verdict = f"{gigabytes(left)} left" if left >= 0 else f"does not fit: {gigabytes(-left)} too much"
     console.print(f" of {gigabytes(stage.capacity_bytes)}: {verdict}")
+
+
+def _print_communicators(stage: StageMemory, console: Console) -> None:
+    """What ``communication`` is made of, in MB: a row a group, a column a kind of buffer that occurs."""
+    from rich.table import Table
+
+    kinds = [kind for kind in KINDS if any(getattr(one, kind) for one in stage.communicators)]
+    table = Table(box=None, padding=(0, 1), header_style="")
+    table.add_column(" communicator", no_wrap=True)
+    for name in ("ranks", "channels", *(f"{KINDS[kind]} MB" for kind in kinds), "MB"):
+        table.add_column(name, justify="right")
+    for one in stage.communicators:
+        sizes = (f"{getattr(one, kind) / MB:,.0f}" for kind in kinds)
+        table.add_row(f" {one.name}", f"{one.ranks:,}", str(one.channels), *sizes, f"{one.total / MB:,.0f}")
+    console.print(table)

@@ -9,7 +9,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ...software.software import Software
@@ -75,6 +75,25 @@ def up_projections(tape: Tape, shard: Shard, software: Software) -> None:
     for path in _paths(shard):
         if path.down:
             latent_up(tape, shard, software, path)
+
+
+def latent_products(shard: Shard) -> Iterator[tuple[str, float]]:
+    """Name of each matrix product in its order, and the elements of its output here."""
+    for path in _paths(shard):
+        if path.down:
+            yield path.down.name, float(shard.norm_tokens * path.down.outputs)
+        yield path.up.name, float(shard.tokens * path.up.outputs)
+
+
+def latent_again(tape: Tape, shard: Shard, software: Software, kept: Collection[str]) -> None:
+    """Run all again but the matrices whose outputs are ``kept``, by name."""
+    for path in _paths(shard):
+        if path.down and path.down.name not in kept:
+            tape.kernel(f"{path.down.name} again", path.down.forward(shard.here))
+        if path.down:
+            tape.memory("latent norm", 2.0 * shard.norm_tokens * path.rank * shard.element_bytes)
+        if path.up.name not in kept:
+            column_forward(tape, (path.up,), _of_width(shard, path), software)
 
 
 def latent_backward(tape: Tape, shard: Shard, software: Software, *, split: bool) -> None:

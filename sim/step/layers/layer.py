@@ -24,8 +24,8 @@ from .linear import (
 )
 from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
 from .moe import moe_backward, moe_forward, moe_weight_grad
+from .operators import operators_again
 from .pointwise import (
-    activation,
     norm,
     norm_backward,
     norm_quantises,
@@ -36,7 +36,7 @@ from .pointwise import (
     small_kernels,
 )
 from .prediction import join_backward, join_forward, join_weight_grad
-from .recompute import FULL, NOTHING, OPERATORS, Recompute, title
+from .recompute import FULL, NOTHING, Recompute, by_operators, title
 from .shard import Shard
 from .tape import Costs, Tape
 
@@ -86,8 +86,8 @@ def _backward(
     tape = Tape(costs)
     if recompute == FULL:
         write_forward(tape, shard, software)
-    elif recompute == OPERATORS:
-        _operators_again(tape, shard, software)
+    elif by_operators(recompute):
+        operators_again(tape, shard, software, recompute)
     write_backward(tape, shard, software, recompute=recompute, split=split)
     return tape.block(f"layer {name} ({title(recompute)} recompute)")
 
@@ -100,25 +100,6 @@ def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
     else:
         mlp_forward(tape, shard, software, cast=not norm_quantises(shard))
     end_forward(tape, shard, software)
-
-
-def _operators_again(tape: Tape, shard: Shard, software: Software) -> None:
-    """torchtitan's rule: K, the projection and the second branch are multiplied again.
-
-    Reduced outputs are kept, gathered inputs are not.
-    """
-    h, branch = shard.hidden, shard.ffn
-    keys = Linear(name="k again", inputs=h, outputs=shard.kv_heads * shard.head_dim)
-    norm(tape, shard, software, into_product=True)
-    column_forward(tape, (keys,), shard, software, cast=not norm_quantises(shard))
-    rope(tape, shard, software)
-    tape.kernel("proj again", _proj(shard).forward(shard))
-    residual(tape, shard, software)
-    norm(tape, shard, software, into_product=True)
-    if shard.gate == 2:
-        second = Linear(name="fc1 again", inputs=h, outputs=branch)
-        column_forward(tape, (second,), shard, software, cast=not norm_quantises(shard))
-    activation(tape, shard, software)
 
 
 def write_backward(

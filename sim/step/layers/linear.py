@@ -245,7 +245,8 @@ def _gathered_gemm(
 
 
 def _weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
-    tape.kernel(f"{linear.name} wgrad", linear.weight_grad(shard, software))
+    rate = software.fp8_wgrad_rate if shard.recipe else 1.0
+    tape.kernel(f"{linear.name} wgrad", linear.weight_grad(shard, software), rate=rate)
     accumulate_gradient(tape, linear.inputs * linear.outputs, shard, software)
 
 

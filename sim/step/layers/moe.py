@@ -76,8 +76,8 @@ def moe_weight_grad(tape: Tape, shard: Shard, software: Software) -> None:
 # Parts ---------------------------------------------------------------------------------------------
 
 
-def route(tape: Tape, shard: Shard, software: Software, *, shared: bool = True) -> None:
-    """Choose experts, run the shared ones, and sort copies of the tokens by where they go."""
+def route(tape: Tape, shard: Shard, software: Software, *, shared: bool = True, counts: bool = True) -> None:
+    """Choose experts, run the shared ones, sort copies of the tokens by where they go; await ``counts``."""
     experts = _held(shard)
     if shared:
         shared_forward(tape, shard, software)
@@ -89,7 +89,8 @@ def route(tape: Tape, shard: Shard, software: Software, *, shared: bool = True) 
         _move(
             tape, "permute", shard, shard.norm_tokens + experts.sent(shard.norm_tokens)
         )  # r tokens, w copies
-        _wait_for_counts(tape, shard, software)
+        if counts:
+            _wait_for_counts(tape, shard, software)
 
 
 def route_backward(tape: Tape, shard: Shard, software: Software, *, split: bool, shared: bool = True) -> None:
@@ -121,14 +122,19 @@ def shared_backward(tape: Tape, shard: Shard, software: Software, *, split: bool
 
 def work(tape: Tape, shard: Shard, software: Software) -> None:
     """The experts on the rows that have arrived."""
-    _etp(tape, shard, "all_gather")
-    _sort(tape, shard, "sort by expert")
-    first, second = _matrices(shard)
-    _grouped(tape, first, shard, software, "forward")
-    activation(tape, _rows(shard), software)
-    _grouped(tape, second, shard, software, "forward")
+    first_half(tape, shard, software)
+    _grouped(tape, _matrices(shard)[1], shard, software, "forward")
     _sort(tape, shard, "sort by source")
     _etp(tape, shard, "reduce_scatter")
+
+
+def first_half(tape: Tape, shard: Shard, software: Software, *, product: bool = True) -> None:
+    """Up to the input of the experts' second product; without the first ``product`` where that is kept."""
+    _etp(tape, shard, "all_gather")
+    _sort(tape, shard, "sort by expert")
+    if product:
+        _grouped(tape, _matrices(shard)[0], shard, software, "forward")
+    activation(tape, _rows(shard), software)
 
 
 def work_backward(
@@ -238,7 +244,8 @@ def _grouped(tape: Tape, linear: Linear, shard: Shard, software: Software, what:
         transpose(tape, experts.rows(shard.norm_tokens) * width, shard)
     # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
     launches = calls + (experts.held if what == "wgrad" else 0)
-    tape.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches)
+    rate = software.fp8_wgrad_rate if shard.recipe and what == "wgrad" else 1.0
+    tape.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":
         accumulate_gradient(tape, experts.held * linear.inputs * linear.outputs, shard, software)
 

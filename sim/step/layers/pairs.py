@@ -27,8 +27,9 @@ from .moe import (
     work_backward,
     work_weight_grad,
 )
+from .operators import operators_again
 from .pointwise import norm, residual_backward
-from .recompute import FULL, OPERATORS, Recompute, title
+from .recompute import FULL, Recompute, by_operators, title
 from .shard import Shard
 from .tape import Costs, Tape
 
@@ -37,9 +38,11 @@ def pair_block(
     forward: Shard, backward: Shard, software: Software, costs: Costs, recompute: Recompute
 ) -> Block:
     """One layer forward and one backward, of which ``recompute`` is run again first."""
-    tape = Tape(costs)
+    tape = Tape(costs.beside_exchanges(software.exchange_sms) if software.exchange_sms else costs)
     if recompute == FULL:
         write_forward(tape, backward, software)
+    elif by_operators(recompute):
+        operators_again(tape, backward, software, recompute)
     returned = _start_backward(tape, backward, software, recompute)
     sent = _start_forward(tape, forward, software)
     sent_back = _experts_backward(tape, backward, software, recompute, returned)
@@ -49,10 +52,9 @@ def pair_block(
     return tape.block(f"layer forward beside backward ({title(recompute)} recompute)")
 
 
-def pairs_up(forward: Shard, backward: Shard, recompute: Recompute) -> bool:
-    """Whether there is anything to overlap: experts on other ranks, and no rule that runs pieces again."""
-    apart = any(one.experts is not None and one.experts.ep > 1 for one in (forward, backward))
-    return apart and recompute != OPERATORS
+def pairs_up(forward: Shard, backward: Shard) -> bool:
+    """Whether there is anything to overlap: experts on other ranks."""
+    return any(one.experts is not None and one.experts.ep > 1 for one in (forward, backward))
 
 
 def _start_forward(tape: Tape, shard: Shard, software: Software) -> int | None:

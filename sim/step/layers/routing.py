@@ -10,6 +10,7 @@ what is beyond it and pads what is below, so that all ranks are equal again: onl
 from __future__ import annotations
 
 import json
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,8 +105,8 @@ def _counts(path: str) -> tuple[float, ...]:
         raise NotSupported("training.routing.file", f"cannot read {path}: {error.strerror}") from None
     except (ValueError, TypeError, yaml.YAMLError):
         raise NotSupported("training.routing.file", f"{path} is not a list of numbers") from None
-    if not counts or min(counts) < 0 or not sum(counts):
+    if not counts or not all(math.isfinite(count) and count >= 0 for count in counts) or not sum(counts):
         raise NotSupported(
-            "training.routing.file", f"{path} must hold counts of 0 or more, not all of them 0"
+            "training.routing.file", f"{path} must hold finite counts of 0 or more, not all of them 0"
         )
     return counts

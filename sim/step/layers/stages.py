@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ...scenario.schedules import schedule_named, shape_of
+from .checkpoints import layers_in_one_go, prediction_recomputed, recomputed_layers
 from .kinds import LayerKind, LayerRun, joined, layer_kinds, prediction_kinds
 from .recompute import FULL, recomputed_parts
 
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A virtual stage: its transformer layers in forward order, and which ends of the model it has."""
+    """A virtual stage: its transformer layers in forward order, and which ends of the model it has.
+
+    ``in_one_go``: so many of its layers are recomputed at once, from the input of the first of them.
+    """
 
     index: int
     runs: tuple[LayerRun, ...]
     embedding: bool
     head: bool
     loss: bool
+    in_one_go: int = 1
 
     @property
     def layers(self) -> int:
@@ -76,25 +80,32 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
     else:  # uniform; where layers do not divide, Megatron-like remainders go to the middle stages
         layers = _near_uniform(model.num_layers, count)
     return tuple(
-        Stage(index=i, runs=runs, embedding=i == 0, head=i == head, loss=i == count - 1)
+        Stage(
+            index=i,
+            runs=runs,
+            embedding=i == 0,
+            head=i == head,
+            loss=i == count - 1,
+            in_one_go=layers_in_one_go(scenario.training),
+        )
         for i, runs in enumerate(_runs(scenario, layers, head))
     )
 
 
 def _runs(scenario: Scenario, layers: list[int], head: int) -> Iterator[tuple[LayerRun, ...]]:
-    """The layers of each virtual stage; those that are recomputed in full are a stage's first.
+    """The layers of each virtual stage, and what of each is recomputed.
 
     Layers of multi-token prediction are where the head is, beyond the layers that the split places.
     """
     parts = recomputed_parts(scenario.training)
     kinds = iter(layer_kinds(scenario.model))
-    for index, (held, full) in enumerate(zip(layers, _recomputed_layers(scenario, layers), strict=True)):
+    for index, whole in enumerate(recomputed_layers(scenario, layers)):
         runs = [
-            LayerRun(kind=kind, recompute=FULL if i < full else parts)
-            for i, kind in enumerate(islice(kinds, held))
+            LayerRun(kind=kind, recompute=FULL if full else parts)
+            for kind, full in zip(islice(kinds, len(whole)), whole, strict=True)
         ]
         if index == head:
-            again = FULL if held and full == held else parts
+            again = FULL if prediction_recomputed(scenario, whole) else parts
             runs += [LayerRun(kind=kind, recompute=again) for kind in prediction_kinds(scenario.model)]
         yield joined(runs)
 
@@ -141,22 +152,3 @@ def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
         while stage < count - 1 and running >= (stage + 1) / count * total:
             stage += 1
     return layers, head_stage
-
-
-def _recomputed_layers(scenario: Scenario, layers: list[int]) -> list[int]:
-    """Layers per virtual stage that are recomputed in full."""
-    recompute = scenario.training.recompute
-    if recompute == "full":
-        return layers
-    if isinstance(recompute, str) or recompute.layers is None:
-        return [0] * len(layers)
-    # The count is per pipeline stage (a rank), whose virtual stages are filled in order.
-    rank_of, shape = schedule_named(scenario.schedule).rank_of, shape_of(scenario)
-    left = [recompute.layers] * shape.ranks
-    recomputed = []
-    for index, held in enumerate(layers):
-        rank = rank_of(index, 0, shape)
-        taken = min(held, left[rank])
-        left[rank] -= taken
-        recomputed.append(taken)
-    return recomputed

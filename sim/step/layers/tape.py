@@ -6,7 +6,7 @@ Knows streams and the cost of one kernel or collective; knows no transformer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...network.transfer import Transfer
@@ -22,13 +22,25 @@ class Costs:
     """What kernels and collectives inside a layer cost on this machine with this software.
 
     ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...);
-    ``host_s`` per kernel launch and ``host_collective_s`` per collective call.
+    ``host_s`` per kernel launch and ``host_collective_s`` per collective call. ``left`` is the share of
+    the SMs that kernels have at most, where exchanges have the others to themselves.
     """
 
     seconds: Callable[[Kernel], float]
     transfer: Callable[[str, str, float], Transfer]
     host_s: float
     host_collective_s: float
+    sms: int = 0
+    left: float = 1.0
+
+    def beside_exchanges(self, sms: int) -> Costs:
+        """The same where exchanges have ``sms`` SMs to themselves, at work or not."""
+
+        def transfer(axis: str, kind: str, size: float) -> Transfer:
+            found = self.transfer(axis, kind, size)
+            return replace(found, sms=0) if axis == "ep" else found
+
+        return replace(self, transfer=transfer, left=1 - sms / self.sms)
 
 
 @dataclass
@@ -39,10 +51,16 @@ class Tape:
     ops: list[Op] = field(default_factory=list)
     wait: tuple[int, ...] = ()
 
-    def kernel(self, name: str, kernel: Kernel, *, launches: int | None = None) -> int:
-        """Append a kernel to the compute stream, after all that ``wait`` names. Returns its index."""
+    def kernel(self, name: str, kernel: Kernel, *, launches: int | None = None, rate: float = 1.0) -> int:
+        """Append a kernel to the compute stream, after all that ``wait`` names. Returns its index.
+
+        It runs at ``rate`` of what is usual for its shape.
+        """
         count = launches if launches is not None else getattr(kernel, "launches", 1)
-        work = Compute(self.costs.seconds(kernel), KIND[type(kernel)], kernel.flops, kernel.hbm_bytes)
+        seconds = self.costs.seconds(kernel) / rate
+        if not isinstance(kernel, MemoryBound):
+            seconds /= self.costs.left
+        work = Compute(seconds, KIND[type(kernel)], kernel.flops, kernel.hbm_bytes)
         self.ops.append(Op(name, "compute", "compute", work, self.wait, host_s=count * self.costs.host_s))
         self.wait = ()
         return len(self.ops) - 1

@@ -23,10 +23,24 @@ Row = tuple[tuple[Block, int], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Moves:
-    """What an action moves besides computing: whether it gathers, and whether it reduces."""
+    """What an action moves besides computing: whether it gathers, and whether it reduces.
+
+    ``table``: it reduces the embedding alone, whose gradient comes with that of the input.
+    """
 
     gathers: bool
     reduces: bool
+    table: bool = False
+
+    def reduced(self, row: Sequence[Piece]) -> list[bool]:
+        """For each piece, whether its unit's gradients leave after it; other than layers at their last."""
+        names = [piece.unit.name for piece in row]
+        last = {name: k for k, name in enumerate(names)}
+        wanted = [name == "embedding" or not self.table for name in names]
+        return [
+            self.reduces and want and (name == "layer" or last[name] == k)
+            for k, (name, want) in enumerate(zip(names, wanted, strict=True))
+        ]
 
 
 @dataclass
@@ -40,7 +54,7 @@ class Rows:
     def forward(self, row: Sequence[Piece], moves: Moves) -> Row:
         """A forward: gather each unit that no earlier piece has gathered."""
         blocks, gathered = [], set[str]()
-        fetches = [self._fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
+        fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
         for k, piece in enumerate(row):
             around = Around(
                 first=self._first(row, fetches, k),
@@ -53,12 +67,10 @@ class Rows:
     def backward(self, row: Sequence[Piece], moves: Moves, live: frozenset[str]) -> Row:
         """A backward: ``live`` are units that forward kept. The last reductions are awaited at its end."""
         blocks, gathered = [], set(live)
-        fetches = [self._fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
-        last = {piece.unit.name: k for k, piece in enumerate(row)} if moves.reduces else {}
+        fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
         pending: tuple[Op, ...] = ()
         delayed: tuple[Op, ...] = ()
-        for k, piece in enumerate(row):
-            ended = moves.reduces and (piece.unit.name == "layer" or last[piece.unit.name] == k)
+        for k, (piece, ended) in enumerate(zip(row, moves.reduced(row), strict=True)):
             around = Around(
                 reductions=pending,
                 delayed=delayed,
@@ -71,7 +83,7 @@ class Rows:
             blocks.append(self.composer.block(piece.blocks, around))
             delayed = self.traffic.follow((*pending, *delayed))
             pending = self.traffic.reduce(piece.unit) if ended else ()
-        return counted([*blocks, *self._tail(pending, delayed)])
+        return counted([*blocks, *self.tail(pending, delayed)])
 
     def reduction(self, units: Iterable[Unit]) -> Row:
         """Reductions of ``units`` one after the other, with nothing beside them."""
@@ -82,11 +94,11 @@ class Rows:
             around = Around(delayed=delayed, reductions=work, copies_in=self.traffic.copied_in(unit))
             blocks.append(self.composer.block((), around))
             delayed = self.traffic.follow((*work, *delayed))
-        return counted([*blocks, *self._tail((), delayed)])
+        return counted([*blocks, *self.tail((), delayed)])
 
     # ------------------------------------------------------------------------------------------------
 
-    def _tail(self, pending: tuple[Op, ...], delayed: tuple[Op, ...]) -> list[Block]:
+    def tail(self, pending: tuple[Op, ...], delayed: tuple[Op, ...]) -> list[Block]:
         """What is left to reduce, and what follows that, one after the other."""
         blocks = []
         while pending or delayed:
@@ -94,7 +106,7 @@ class Rows:
             pending, delayed = (), self.traffic.follow((*pending, *delayed))
         return blocks
 
-    def _fetch(self, unit: Unit, gathered: set[str]) -> Unit | None:
+    def fetch(self, unit: Unit, gathered: set[str]) -> Unit | None:
         """``unit`` where it must be gathered; layers are different ones each time."""
         if unit.name in gathered or not unit.sharded:
             return None

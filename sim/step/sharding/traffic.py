@@ -1,7 +1,8 @@
 """Collectives of sharded data parallelism as ops: what a gather or a reduction of so many elements is.
 
 The shard group holds one copy of everything; where that is not all of data parallelism (hybrid sharding,
-HSDP), each shard's gradients are reduced over the replicas after they are scattered.
+HSDP), each shard's gradients are reduced over the replicas after they are scattered. Experts have both
+groups too, of the ranks that hold the same ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from .units import Unit
 
 SHARDS, REPLICAS = "fsdp", "hsdp"
 """Communicators of the shard group and of equal shards, and their streams, where they are two."""
+
+EXPERT_SHARDS, EXPERT_REPLICAS = "efsdp", "ehsdp"
+"""The same of experts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,7 @@ class Traffic:
     shards: Group
     replicas: Group
     experts: Group
+    expert_replicas: Group
     gather_bytes: int
     reduce_bytes: int
     parameter_bytes: int
@@ -54,7 +59,10 @@ class Traffic:
         )
 
     def reduce(self, unit: Unit) -> tuple[Op, ...]:
-        """Reduce-scatters of a unit's gradients; an all-reduce where a shard group is one rank."""
+        """Reduce-scatters of a unit's gradients; an all-reduce where a shard group is one rank.
+
+        Where one rank has all of its kind there is nothing to reduce, but they may have to leave.
+        """
         found: tuple[Op, ...] = ()
         bucket = self.rule.reduce_bucket * self.reduce_bytes
         own = unit.elements + unit.whole
@@ -64,8 +72,10 @@ class Traffic:
             if group.ranks > 1:
                 size = elements * self.reduce_bytes
                 found += (self._op("gradient reduce_scatter", "reduce_scatter", group, size, bucket),)
-            elif group is self.shards:
-                found += self._over_replicas(elements)
+            elif self._copies(group).ranks > 1:
+                found += (self._over(self._copies(group), elements),)
+            elif self.offload:
+                found += (self.offload.gradients_leave(elements),)
         return found
 
     def follow(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
@@ -80,8 +90,8 @@ class Traffic:
         if work.kind == "reduce_scatter":
             own = self.shards if work.communicator == self.shards.communicator else self.experts
             elements /= own.ranks
-            if own is self.shards and self.replicas.ranks > 1:
-                return self._over_replicas(elements)
+            if self._copies(own).ranks > 1:
+                return (self._over(self._copies(own), elements),)
         return (self.offload.gradients_leave(elements),) if self.offload else ()
 
     def copied_out(self, unit: Unit) -> float:
@@ -92,10 +102,12 @@ class Traffic:
         """Bytes of copying fresh gradients into the buffer that is reduced, in its type."""
         return unit.total * (self.parameter_bytes + self.reduce_bytes) if self.rule.copies_in else 0.0
 
-    def _over_replicas(self, elements: float) -> tuple[Op, ...]:
-        if self.replicas.ranks == 1:
-            return ()
-        return (self._op("gradient all_reduce", "all_reduce", self.replicas, elements * self.reduce_bytes),)
+    def _copies(self, group: Group) -> Group:
+        """The ranks that hold equal shards to those of ``group``."""
+        return self.replicas if group is self.shards else self.expert_replicas
+
+    def _over(self, copies: Group, elements: float) -> Op:
+        return self._op("gradient all_reduce", "all_reduce", copies, elements * self.reduce_bytes)
 
     def _op(self, name: str, kind: str, group: Group, size: float, bucket: float = 0.0) -> Op:
         """A collective of ``size`` bytes, or its share of a ``bucket`` that its neighbours fill with it."""

@@ -9,13 +9,15 @@ weight gradient is put off, the input gradient lets all go but both operands of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...software.software import Software
 from ..layers.kinds import LayerKind, LayerRun
 from ..layers.latent import latent_elements
 from ..layers.loss import logits_bytes
-from ..layers.recompute import FULL, OPERATORS, Recompute
+from ..layers.operators import kept_products
+from ..layers.recompute import FULL, Recompute, by_operators, keeps, keeps_attention
 from ..layers.shard import Shard
 from ..layers.stages import Stage
 
@@ -59,6 +61,8 @@ class ActivationBytes:
     def kept_by_forward(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
         layers = sum(run.count * self.layer(run).kept for run in stage.runs)
+        if stage.in_one_go > 1:
+            layers = sum(self.layer(group[0]).kept for group in _groups(stage))
         if self.offloaded and stage.runs:
             layers = self.layer(stage.runs[-1]).kept
         return layers + stage.embedding * self.embedding + stage.heads * self.head
@@ -69,11 +73,23 @@ class ActivationBytes:
         return layers + stage.heads * self.head_operands
 
     def working(self, stage: Stage) -> float:
-        """What a backward on a stage holds besides while it recomputes one layer after the other."""
+        """What a backward on a stage holds besides while it recomputes one layer after the other.
+
+        Layers that are recomputed in one go are there together.
+        """
+        if stage.in_one_go > 1:
+            groups = (sum(self.layer(run).working for run in group) for group in _groups(stage))
+            return max(groups, default=0.0)
         copies = 2 if self.offloaded and stage.layers > 1 else 0
         return max(
             (self.layer(run).working + copies * self.layer(run).kept for run in stage.runs), default=0.0
         )
+
+
+def _groups(stage: Stage) -> Iterator[tuple[LayerRun, ...]]:
+    """Layers between two inputs that are kept, from a stage's first layer on."""
+    layers = [run for run in stage.runs for _ in range(run.count)]
+    yield from (tuple(layers[i : i + stage.in_one_go]) for i in range(0, len(layers), stage.in_one_go))
 
 
 def activation_bytes(shard: Shard, software: Software, *, offloaded: bool = False) -> ActivationBytes:
@@ -111,14 +127,29 @@ def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> Layer
     operands = 2 * _gathered(shard, software) + inputs + gradients + narrow * _mlp_gradients(shard)
     if recompute == FULL:
         return LayerBytes(kept=stream, working=whole, operands=operands)
-    if recompute == OPERATORS:
-        # the layer's input, Q, V, attention, the first branch, the last product; what was reduced over TP
-        products = tokens * ((shard.heads + shard.kv_heads) * shard.head_dim + shard.ffn) * e
-        streams = (2 + (shard.tp > 1)) * stream
-        kept = streams + products + parts["attention"] + parts["log-sum-exp"]
+    if by_operators(recompute):
+        kept = min(whole, _kept_by_operators(shard, software, parts, recompute))
         return LayerBytes(kept=kept, working=whole - kept, operands=operands)
     working = sum(parts.get(name, 0.0) for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
     return LayerBytes(kept=whole - working, working=working, operands=operands)
+
+
+def _kept_by_operators(
+    shard: Shard, software: Software, parts: Mapping[str, float], recompute: Recompute
+) -> float:
+    """The layer's input and the outputs that are kept, also where backward does not read them.
+
+    Of the last product, and of each reduction over TP, the sum is what remains.
+    """
+    e, stream = shard.element_bytes, shard.norm_bytes
+    kept = {name: one.elements * e for name, one in kept_products(shard, recompute).items()}
+    last = stream if kept.pop("fc2", 0.0) else 0.0
+    reduced = stream if shard.tp > 1 and keeps(recompute, "reduce_scatter") else 0.0
+    outputs = (parts["attention"] + parts["log-sum-exp"]) * keeps_attention(recompute, software.attention)
+    experts, rows = shard.experts, 0.0
+    if experts and experts.ep > 1 and keeps(recompute, "all_to_all"):
+        rows = parts["rows"] + experts.sent(shard.norm_tokens) * shard.hidden * e
+    return stream + last + reduced + sum(kept.values()) + outputs + rows
 
 
 _DROPPED = {
@@ -130,8 +161,10 @@ _DROPPED = {
     "shared_experts": frozenset({"shared branches", "shared product"}),
     "mla_up_proj": frozenset({"qkv"}),
 }
-_INPUTS = ("latents", "attention", "product", "rows", "row product", "shared product")
 """By what is run again, the parts of a layer that need not be kept."""
+
+_INPUTS = ("latents", "attention", "product", "rows", "row product", "shared product")
+"""Parts that are inputs of the layer's matrices, beside its normed streams."""
 
 
 def _parts(shard: Shard, software: Software) -> dict[str, float]:

@@ -18,10 +18,12 @@ from .activations import ActivationBytes
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffers:
     """Bytes that a stage takes besides activations: ``gradients`` with its first backward, for good;
-    ``gathered`` from its first forward to its last backward; ``forward`` and ``backward`` while one runs,
-    ``reducing`` of the latter as gradients."""
+    ``unreduced`` ones until its last one has given its own, when shards are left; ``gathered`` from its
+    first forward to its last backward; ``forward`` and ``backward`` while one runs, ``reducing`` of the
+    latter as gradients."""
 
     gradients: float = 0.0
+    unreduced: float = 0.0
     gathered: float = 0.0
     forward: float = 0.0
     backward: float = 0.0
@@ -66,6 +68,7 @@ def peak_held(
     held, peak = Held(), Peak()
     known = {s: _sizes_of(stages[s], sizes, own) for s, own in buffers.items()}
     left = Counter(span.stage for span in actions if span.kind in "BI")
+    owed = Counter(span.stage for span in actions if span.kind in "BW")
     begun: set[tuple[int, str]] = set()
     for at_s, ends, span in sorted(_moments(actions, buffers), key=lambda m: (m[0], not m[1])):
         one = known[span.stage]
@@ -74,6 +77,9 @@ def peak_held(
             if span.kind in "BI":
                 left[span.stage] -= 1
                 held.gathered -= 0.0 if left[span.stage] else one.own.gathered
+            if span.kind in "BW":
+                owed[span.stage] -= 1
+                held.gradients -= 0.0 if owed[span.stage] else one.own.unreduced
         else:
             first = (span.stage, "F" if span.kind == "F" else "B") not in begun
             begun.add((span.stage, "F" if span.kind == "F" else "B"))
@@ -127,7 +133,7 @@ def _keep(held: Held, span: ActionSpan, one: _Sizes, *, first: bool) -> None:
         return
     held.activations += one.working
     held.gathered += own.backward
-    held.gradients += own.reducing + (own.gradients if first else 0.0)
+    held.gradients += own.reducing + (own.gradients + own.unreduced if first else 0.0)
 
 
 def _release(held: Held, span: ActionSpan, one: _Sizes) -> None:

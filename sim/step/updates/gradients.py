@@ -31,7 +31,7 @@ class Gradients:
     reduce_scatter (ZeRO-1), else all_reduce. ``element_bytes`` is the gradient's size in memory,
     ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction. Where the
     ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
-    all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances).
+    all_reduce of equal shards over ``replicas`` (Megatron's --num-distributed-optimizer-instances).
     """
 
     communicator: str
@@ -43,6 +43,7 @@ class Gradients:
     costs: Costs
     shards: int = 1
     over_replicas: Callable[[float], Transfer] | None = None
+    replicas: str = ""
     offload: Offload | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
@@ -68,9 +69,11 @@ class Gradients:
         index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=self.costs.host_collective_s)
         if self.over_replicas:
             own = elements * self.wire_bytes / self.shards
-            late = Collective("all_reduce", "hsdp", self.over_replicas(own))
+            late = Collective("all_reduce", self.replicas, self.over_replicas(own))
             host_s = self.costs.host_collective_s
-            index = script.beside("gradient all_reduce", "hsdp", "dp", late, after=(index,), host_s=host_s)
+            index = script.beside(
+                "gradient all_reduce", self.replicas, "dp", late, after=(index,), host_s=host_s
+            )
         if self.offload:
             leave = self.offload.gradients_leave(elements / self.shards)
             index = script.beside(

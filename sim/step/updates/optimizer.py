@@ -43,31 +43,23 @@ def write_optimizer(
     norm: Transfer | None,
     offload: Offload | None = None,
     sent: bool = False,
+    skips: bool = False,
 ) -> None:
     """Gradient norm, then the update. ``norm`` reduces it over all ranks: there the pipeline meets.
 
     Without it each rank updates by itself and the norm is checked later (post-validation), or never.
-    ``offload``: the CPU updates; ``sent``: it has the gradients already.
+    ``offload``: the CPU updates; ``sent``: it has the gradients already. A step that ``skips`` ends with the
+    check for infinities, which reduces one number over all ranks as the norm does.
     """
     grad = shard.grad_bytes
-    passes: list[tuple[str, float, int]] = []
     if shard.dtype == "fp16":
         # Unscaling to FP32 main gradients with the check for infinities (read, write).
-        passes.append(("unscale gradients", share.updated * (grad + 4), 2))
-    passes.append(("gradient norm", share.updated * (4 if grad == 4 else grad), 2))
-    _kernels(script, passes, costs)
-    if norm is not None:
-        reduction = Collective("all_reduce", "world", norm)
-        script.wait(
-            script.beside(
-                "gradient norm all_reduce",
-                "world",
-                "optimizer",
-                reduction,
-                host_s=costs.host_collective_s,
-                host_sync=True,
-            )
-        )
+        _kernels(script, [("unscale gradients", share.updated * (grad + 4), 2)], costs)
+    if skips:
+        _meet(script, "overflow check all_reduce", norm, costs)
+        return
+    _kernels(script, [("gradient norm", share.updated * (4 if grad == 4 else grad), 2)], costs)
+    _meet(script, "gradient norm all_reduce", norm, costs)
     if offload:
         write_offloaded(script, offload, share.updated, sent=sent)
         return
@@ -84,6 +76,15 @@ def write_optimizer(
     if share.cleared:
         after.append(("zero gradients", share.cleared * grad, 1))
     _kernels(script, after, costs)
+
+
+def _meet(script: Script, name: str, reduces: Transfer | None, costs: Costs) -> None:
+    """Reduce a number over all ranks, for which the host waits."""
+    if reduces is None:
+        return
+    work = Collective("all_reduce", "world", reduces)
+    host_s = costs.host_collective_s
+    script.wait(script.beside(name, "world", "optimizer", work, host_s=host_s, host_sync=True))
 
 
 def _kernels(script: Script, passes: list[tuple[str, float, int]], costs: Costs) -> None:

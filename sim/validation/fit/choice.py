@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from .constants import CLOCKS, CORUNS, FIXED_S, HOSTS_S, UNFITTED_PRESET, Constants, Wanted
+from ..constants import CLOCKS, CORUNS, FIXED_S, HOSTS_S, UNFITTED_PRESET, Constants, Wanted
 from .rows import TimedRow, Times
 from .search import climb, coarse_to_fine
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...report.figures import percent, seconds, signed_percent
+from ..constants import CLOCKS, GpuConstants
 from .choice import FEWEST_FAMILIES, SHOWS, WORTH, Choice
-from .constants import GpuConstants
 from .report import Coverage, Curve, GpuFit, PresetFit, Score, StepFit
 
 Written = Callable[[float], str]
@@ -37,7 +37,7 @@ the other half gives.
 
 def fit_markdown(fit: StepFit) -> str:
     """The whole page."""
-    sections = [HEAD, _summary(fit), _sources(fit)]
+    sections = [HEAD, _summary(fit), _halves(fit), _sources(fit), _constants(fit)]
     sections += [_gpu(gpu, fit.constants.gpus[gpu.name]) for gpu in fit.gpus]
     sections += map(_preset, fit.presets)
     return "\n".join(sections)
@@ -64,6 +64,55 @@ def _summary(fit: StepFit) -> str:
         counts += f"; without a part in any fitted constant: {fit.left_out}"
     columns = ("constants", "error", "family median", "family p90", "signed")
     return f"## The fit\n\n{counts}.\n\n{_table(columns, rows)}"
+
+
+def _halves(fit: StepFit) -> str:
+    """Each half by itself: the error of the families that it was fitted on, and of those left out."""
+    rows = []
+    for number, half in enumerate(fit.halves, start=1):
+        for label, score in (("fitted on", half.inside), ("left out", half.outside)):
+            if score is not None:
+                counts = str(score.errors.cases), str(score.errors.families)
+                rows.append((f"half {number}, families {label}", *counts, *_figures(score)))
+    columns = ("families", "cases", "number", "error", "family median", "family p90", "signed")
+    return f"## Both halves\n\n{_table(columns, rows)}"
+
+
+def _constants(fit: StepFit) -> str:
+    """One line for each constant: value, where it may lie, what it is worth, and whether a bound binds."""
+    rows: list[tuple[str, ...]] = []
+    for gpu in fit.gpus:
+        clock = fit.constants.gpus[gpu.name].clock_fraction
+        ends = "**yes**" if clock in (CLOCKS[0], CLOCKS[-1]) else "no"
+        halves = " / ".join(map(_plain, gpu.halves))
+        rows.append(
+            (f"{gpu.name} clock", _plain(clock), _between(gpu.clock, _plain), halves, "-", ends, "fitted")
+        )
+        rows.append((f"{gpu.name} co-run", *_line(gpu.corun, _plain)))
+    for preset in fit.presets:
+        halves = " / ".join(map(seconds, preset.halves))
+        value, _, _, *rest = _line(preset.host, seconds)
+        rows.append((f"{preset.name} host", value, _between(preset.host_curve, seconds), halves, *rest))
+        rows.append((f"{preset.name} step", *_line(preset.fixed, seconds)))
+    columns = ("constant", "value", "interval", "halves", "gain", "bound binds", "verdict")
+    legend = (
+        f"Interval: where the error stays within {WORTH * 100:g} points of the least. Halves: what each half "
+        "of the families gives. Gain: points that the best value takes off the error. Bound binds: the best "
+        "value is the least or the largest that was open to it; it is not adopted then, but for a clock, "
+        "which has no default.\n"
+    )
+    return f"## Every constant\n\n{_table(columns, rows)}\n{legend}"
+
+
+def _line(choice: Choice, written: Written) -> tuple[str, ...]:
+    ends = "**yes**" if choice.ends_range and choice.best != choice.default else "no"
+    verdict = "fitted" if choice.earned else "stays"
+    return written(choice.adopted), "-", "-", f"{choice.gain * 100:.2f}", ends, verdict
+
+
+def _between(curve: Curve, written: Written) -> str:
+    low, high = map(written, curve.flat)
+    return f"{low} to {high}"
 
 
 def _figures(score: Score) -> tuple[str, ...]:

@@ -5,11 +5,12 @@ Knows how rows are selected and split, and asks step_fit.py for fits; writes not
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..constants import CLOCKS, HOSTS_S, Constants, Wanted, shipped_constants, unfitted
+from ..halves import HALVES, Halves, half_of
 from ..summary import Errors, errors_of
 from .choice import (
     COARSE_CLOCKS,
@@ -24,11 +25,9 @@ from .choice import (
     fittable,
     mean_error,
 )
-from .constants import CLOCKS, HOSTS_S, Constants, Wanted, shipped_constants, unfitted
 from .rows import StepTimes, TimedRow, Times, timed_rows
 from .search import Points, around, flat_range
 
-HALVES = (0, 1)
 Say = Callable[[str], None]
 
 
@@ -96,6 +95,18 @@ class PresetFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HalfFit:
+    """The fit on one half of the families: its error there, and on the families that it left out.
+
+    A score is None where the half has no rows.
+    """
+
+    constants: Constants
+    inside: Score | None
+    outside: Score | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepFit:
     """A fit and all that one needs to judge it.
 
@@ -104,6 +115,7 @@ class StepFit:
     """
 
     constants: Constants
+    halves: tuple[HalfFit, ...]
     gpus: tuple[GpuFit, ...]
     presets: tuple[PresetFit, ...]
     refused: int
@@ -113,6 +125,17 @@ class StepFit:
     fitted: Score
     held_out: Score
     simulated: int
+
+    @property
+    def saved(self) -> Halves:
+        """What validation predicts unseen families with."""
+        errors = self.fitted.errors
+        return Halves(
+            constants=tuple(half.constants for half in self.halves),
+            fitted=self.fitted_constants,
+            cases=errors.cases,
+            families=errors.families,
+        )
 
     @property
     def fitted_constants(self) -> int:
@@ -165,6 +188,7 @@ def judge(rows: Sequence[TimedRow], times: Times, wanted: Wanted, say: Say = lam
     say("curves")
     return StepFit(
         constants=constants,
+        halves=tuple(_half_fit(data, half, found) for half, found in zip(HALVES, halves, strict=True)),
         gpus=tuple(_gpu_fit(data, constants, name, halves, held_out) for name in wanted.gpus),
         presets=tuple(_preset_fit(data, constants, name, halves, held_out) for name in wanted.presets),
         refused=0,
@@ -177,11 +201,6 @@ def judge(rows: Sequence[TimedRow], times: Times, wanted: Wanted, say: Say = lam
     )
 
 
-def half_of(family: str) -> int:
-    """Which half a family is in: by its name alone, the same on every machine and in every set of files."""
-    return hashlib.sha256(family.encode()).digest()[0] % len(HALVES)
-
-
 def _held_out(data: Data, halves: Sequence[Constants]) -> dict[TimedRow, float]:
     """Error of each row under the constants of the half that its family is not in."""
     errors: dict[TimedRow, float] = {}
@@ -189,6 +208,16 @@ def _held_out(data: Data, halves: Sequence[Constants]) -> dict[TimedRow, float]:
         unseen = [row for row in data.rows if half_of(row.family) != half]
         errors.update(zip(unseen, data.errors(constants, unseen), strict=True))
     return errors
+
+
+def _half_fit(data: Data, half: int, constants: Constants) -> HalfFit:
+    inside = [row for row in data.rows if half_of(row.family) == half]
+    outside = [row for row in data.rows if half_of(row.family) != half]
+    return HalfFit(
+        constants=constants,
+        inside=_score(inside, data.errors(constants, inside)) if inside else None,
+        outside=_score(outside, data.errors(constants, outside)) if outside else None,
+    )
 
 
 def _score(rows: Sequence[TimedRow], errors: Sequence[float]) -> Score:

@@ -9,17 +9,16 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from ..brief import step_seconds
 from ..case import Case, read_cases
-from ..steady import steady
 from ..to_scenario import to_scenario
+from ..trial import Trial, tried
 
 if TYPE_CHECKING:
-    from ....hardware.profile import GpuProfile
     from ...scenario.models import Scenario
 
 
@@ -35,20 +34,9 @@ class TimedRow:
     scenario: Scenario
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """Constants to simulate one row with.
-
-    ``step_fixed_s`` is none of them: it is the last op of every rank, and adds to the step as it is.
-    """
-
-    clock_fraction: float
-    corun_slowdown: float
-    host_s_per_kernel: float
-
-
 SAME = 5e-4  # step times that differ by less are one
-KNOT = 0.04  # of the clock: between two knots, a published step is off by 1e-4 at most, most by 1e-6
+FIRST_KNOT, KNOT = 0.60, 0.08  # of the clock: between two knots, a published step is off by 4e-3
+# at most (where the host begins to bind), most by 3e-6
 
 Times = Callable[[Sequence[tuple[TimedRow, Trial]]], list[float]]
 """Step times in seconds, without ``step_fixed_s``, of rows under trials."""
@@ -84,24 +72,12 @@ def timed_rows(paths: Iterable[str | Path]) -> tuple[tuple[TimedRow, ...], int]:
 
 def step_time_s(scenario: Scenario, trial: Trial) -> float:
     """Simulated step time under ``trial``, without ``step_fixed_s``."""
-    from ...engine.replay import replay
-    from ...simulate import build_cluster
-    from ...step.lower import lower
-
-    cluster = build_cluster(scenario)
-    profile = _profile(cluster.gpu.name, trial.clock_fraction, trial.corun_slowdown)
     software = scenario.software.model_copy(
         update={"host_s_per_kernel": trial.host_s_per_kernel, "step_fixed_s": 0.0}
     )
-    tried = scenario.model_copy(update={"software": software})
-
-    def makespan_s(one: Scenario) -> float:
-        return replay(lower(one, cluster, profile=profile).programs).makespan_s
-
-    short = steady(tried)
-    if short is None:
-        return makespan_s(tried)
-    return short.seconds(makespan_s(short.shorter), makespan_s(short.longer))
+    return step_seconds(
+        scenario.model_copy(update={"software": software}), tried(scenario.cluster.gpu, trial)
+    )
 
 
 class StepTimes:
@@ -168,9 +144,9 @@ class StepTimes:
 
 def knots(trial: Trial) -> tuple[Trial, ...]:
     """``trial`` at the knots of the clock below and above its own; itself alone where it lies on one."""
-    place = round(trial.clock_fraction / KNOT, 6)
+    place = round((trial.clock_fraction - FIRST_KNOT) / KNOT, 6)
     places = dict.fromkeys((math.floor(place), math.ceil(place)))
-    return tuple(replace(trial, clock_fraction=round(at * KNOT, 6)) for at in places)
+    return tuple(replace(trial, clock_fraction=round(FIRST_KNOT + at * KNOT, 6)) for at in places)
 
 
 def _longest_first(one: tuple[TimedRow, Trial]) -> int:
@@ -193,11 +169,3 @@ def _timed_row(source: str, case: Case) -> TimedRow:
         measured_s=case.measured.step_time_s,
         scenario=scenario,
     )
-
-
-@cache
-def _profile(gpu: str, clock_fraction: float, corun_slowdown: float) -> GpuProfile:
-    """One object per trial: kernels' costs are memoised by profile, and equal ones compare slowly."""
-    from ....hardware.profile import load_profile
-
-    return replace(load_profile(gpu), clock_fraction=clock_fraction, corun_slowdown=corun_slowdown)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .grids import (
+from ..grids import (
     LEGEND,
-    Grid,
     outcome_grid,
     overall_grid,
     refused_grid,
@@ -17,11 +16,15 @@ from .grids import (
     source_grid,
     worst_grid,
 )
-from .intervals import interval_grid, intervals_by_group
-from .run import Report
-from .summary import ACCEPTANCE_SOURCES, TRUSTS, summarize
+from ..intervals import interval_grid, intervals_by_group
+from ..markdown import section
+from ..run import Report
+from ..summary import ACCEPTANCE_SOURCES, TRUSTS, summarize
+from .doubtful import doubtful_grid
+from .tables import baseline_grid, held_out_grid, nanotron_grid, published_grid, ranking_grid
+from .targets import targets, targets_grid
 
-NOTES = Path(__file__).parents[2] / "docs" / "accuracy-notes.md"
+NOTES = Path(__file__).parents[3] / "docs" / "accuracy-notes.md"
 """Explanations written by hand, put at the end of the page; an installed package has none."""
 
 HEAD = f"""\
@@ -48,16 +51,29 @@ def accuracy_markdown(report: Report, notes: Path = NOTES, *, picture: Path | No
     ``picture`` is drawn of the same report (scatter.py), into the folder of the page.
     """
     summary = summarize(report)
-    parts = [HEAD, section(overall_grid(summary)), f"{LEGEND[0].upper()}{LEGEND[1:]}\n"]
+    parts = [
+        HEAD,
+        section(targets_grid(targets(report))),
+        section(overall_grid(summary)),
+        f"{LEGEND[0].upper()}{LEGEND[1:]}\n",
+        cross_validation(report),
+    ]
     if picture is not None:
         parts.append(f"![Predicted over measured step times, by source]({picture.name})\n")
     parts += [section(source_grid(summary, trust)) for trust in TRUSTS[:2]]
     parts += [
         section(regime_grid(summary, "high")),
+        section(baseline_grid(report.rows)),
+        section(ranking_grid(report.rows, ("high",))),
+        section(ranking_grid(report.rows, ("high", "medium"))),
+        RANKING if any(row.error is not None for row in report.rows) else "",
+        section(nanotron_grid(report.rows)),
+        section(published_grid(report.rows)),
         section(interval_grid(intervals_by_group(report.rows))),
         section(outcome_grid(summary)),
         section(worst_grid(report)),
         section(refused_grid(summary)),
+        section(doubtful_grid(report.rows)),
     ]
     if summary.internal_errors:
         parts.append(
@@ -68,14 +84,21 @@ def accuracy_markdown(report: Report, notes: Path = NOTES, *, picture: Path | No
     return "\n".join(part for part in parts if part)
 
 
-def section(grid: Grid) -> str:
-    """A heading and a table; empty where the table has no rows."""
-    if not grid.rows:
+RANKING = """\
+A sweep is one model on one number of GPUs, layouts varying; what is ranked is the time for one sequence of
+the batch. Pairs that measured within 3 % of each other do not count (Spearman's coefficient is a sum over
+pairs). Best lost: how much longer than the fastest measured layout the one that was predicted fastest takes.
+"""
+
+
+def cross_validation(report: Report) -> str:
+    """Errors on families that the fit did not see, where its constants are given; else empty."""
+    if report.halves is None:
         return ""
-    rule = ["---" if index < grid.labels else "--:" for index in range(len(grid.columns))]
-    lines = [_line(grid.columns), _line(rule), *map(_line, grid.rows)]
-    return f"## {grid.title}\n\n" + "\n".join(lines) + "\n"
-
-
-def _line(cells: tuple[str, ...] | list[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    fit = report.halves
+    words = (
+        f"Constants fitted on step times: {fit.fitted}, on {fit.cases} cases in {fit.families} families "
+        "([step-fit.md](step-fit.md)). Left out: each half of the families predicted with the constants that "
+        "the other half gives.\n"
+    )
+    return f"{section(held_out_grid(report))}\n{words}"

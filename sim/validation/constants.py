@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from ....hardware.profile import load_profile
-from ...software import Software, get_software
-from .rows import TimedRow, Trial
+from ...hardware.profile import load_profile
+from ..software import Software, get_software
+from .trial import Trial
 
 CLOCKS = tuple(percent / 100 for percent in range(60, 101))
 CORUNS = tuple(percent / 100 for percent in range(0, 42, 2))
@@ -19,6 +20,16 @@ HOSTS_S = tuple(
     tenths / 1e7 for tenths in (*range(20, 100, 5), *range(100, 400, 10), *range(400, 1001, 50))
 )  # 2 to 100 us in steps of 2 to 25 %
 FIXED_S = (0.0, *(float(f"{1e-3 * 200 ** (i / 40):.2g}") for i in range(41)))  # 1 to 200 ms
+
+
+class Ran(Protocol):
+    """A measured step, as far as constants go."""
+
+    @property
+    def gpu(self) -> str: ...
+
+    @property
+    def preset(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +63,7 @@ class Constants:
     gpus: Mapping[str, GpuConstants]
     presets: Mapping[str, PresetConstants]
 
-    def trial(self, row: TimedRow) -> Trial:
+    def trial(self, row: Ran) -> Trial:
         """What ``row`` is simulated with."""
         gpu, preset = self.gpus[row.gpu], self.presets[row.preset]
         return Trial(
@@ -70,7 +81,7 @@ class Constants:
         return replace(self, presets={**self.presets, preset: replace(self.presets[preset], **values)})
 
 
-def unfitted(rows: Iterable[TimedRow], wanted: Wanted) -> Constants:
+def unfitted(rows: Iterable[Ran], wanted: Wanted) -> Constants:
     """Defaults that no step time has shaped for what is wanted, the shipped constants for the rest.
 
     A fit starts here, and not from what an earlier one has left, so that it gives the same at any time.
@@ -85,7 +96,7 @@ def unfitted(rows: Iterable[TimedRow], wanted: Wanted) -> Constants:
     )
 
 
-def shipped_constants(rows: Iterable[TimedRow]) -> Constants:
+def shipped_constants(rows: Iterable[Ran]) -> Constants:
     """As profiles and presets state them today."""
     return unfitted(rows, Wanted(gpus=(), presets=()))
 

@@ -1,0 +1,162 @@
+"""Why a line of the memory bill is not what the textbook's formula says: facts of the scenario, in words.
+
+Every sentence follows from a field of the scenario or from the rule by which its software shards; none is
+guessed from the size of the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...step.zero.rule import sharding_rule
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+    from ..result import StageMemory
+
+EIGHT_BITS = ("fp8", "mxfp8", "nvfp4")
+FOLDED = ("dualpipe", "dualpipev", "zb-v", "zb-v-greedy", "v-half", "v-min", "v-1f1b")
+"""Schedules whose first pipeline rank holds both ends of the model."""
+
+SPLIT = (*FOLDED, "zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb", "interleaved-zb")
+"""Schedules that put weight gradients off."""
+
+
+def layers_of_an_input(run: Scenario) -> int:
+    """Layers for each input that is kept where all are recomputed in full; else 0."""
+    recompute = run.training.recompute
+    if isinstance(recompute, str):
+        return 1 if recompute == "full" else 0
+    return (recompute.layers or 1) if recompute.method == "uniform" else 0
+
+
+def keeps_no_scores(run: Scenario) -> bool:
+    """Whether the attention core is recomputed in every layer."""
+    recompute = run.training.recompute
+    if isinstance(recompute, str):
+        return recompute == "selective"
+    return "core_attn" in recompute.modules
+
+
+def why_weights(run: Scenario) -> Iterator[str]:
+    """Not 2 N, or its share of a shard group."""
+    rule = sharding_rule(run)
+    if rule and rule.master_only and run.parallelism.zero == 3:
+        yield "the FP32 parameters are the ones that are sharded"
+    elif rule and rule.gathers != "never" and run.training.precision != "fp32":
+        yield "shards alone: what is gathered of them is a term of its own"
+    elif rule and rule.gathers == "never" and run.parallelism.zero == 3:
+        yield "whole parameters stay"
+    if run.training.precision in EIGHT_BITS and rule is None:
+        kept = "alone" if run.software.fp8_parameters else "beside the 16-bit ones"
+        yield f"weights of layers are kept quantised, {kept}"
+    if run.schedule == "pipedream":
+        yield "several versions are kept"
+    yield from _experts(run)
+
+
+def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
+    """Not 2 N, or its share."""
+    software, rule, training = run.software, sharding_rule(run), run.training
+    size = max(software.gradient_bytes(training.precision), 4 if training.precision == "fp32" else 2)
+    wide = training.precision != "fp32" and size == 4
+    if (training.cpu_offload or training.nvme_offload) and rule and rule.reduces_each:
+        yield "shards are on the host; what is there is on its way to it"
+    elif rule is None:
+        if run.parallelism.zero == 2:
+            yield "whole: the distributed optimizer reduces them into shards once a step"
+        if wide and software.separate_grad_copy:
+            yield "FP32 and 16-bit ones (20 N)"
+        elif wide:
+            yield "accumulated in FP32 (18 N)"
+        if fewer and not software.persistent_gradients:
+            yield "allocated by the first backward of each chunk: some are not there at the peak"
+    else:
+        if wide:
+            yield "shards in FP32"
+        if rule.reduces_each:
+            yield "whole gradients of what is being reduced"
+        else:
+            width = "FP32" if size == 4 else "16 bit"
+            yield f"whole ones in {width} from a stage's first backward to its last, which reduces them"
+    yield from _experts(run)
+
+
+def why_optimizer(run: Scenario) -> Iterator[str]:
+    """Not 12 N, or its share."""
+    rule, training = sharding_rule(run), run.training
+    if training.cpu_offload or training.nvme_offload:
+        yield "on the host"
+        return
+    if rule and rule.master_only and training.precision != "fp32":
+        yield "the FP32 master weights are the sharded parameters themselves"
+    if run.software.moment_bytes == 2:
+        yield "moments in 16 bit"
+    yield from _experts(run)
+
+
+def _experts(run: Scenario) -> Iterator[str]:
+    if run.model.moe and run.parallelism.zero and run.parallelism.ep > 1:
+        yield "experts are sharded over fewer ranks"
+
+
+def why_activations(run: Scenario, stage: StageMemory) -> Iterator[str]:
+    """Where the model at hand is not the textbook's GPT in 16 bit with dropout and unfused attention."""
+    model, software, training = run.model, run.software, run.training
+    layers = layers_of_an_input(run)
+    if training.activation_offload:
+        yield "all but three layers are on the host"
+    if layers:
+        at_work = "one layer that is" if layers == 1 else f"{layers} layers that are"
+        yield f"{at_work} being recomputed at a time"
+        yield from _ends(run, stage)
+        return
+    if training.recompute not in ("none", "selective") and not keeps_no_scores(run):
+        yield "a part is recomputed"
+    elif not isinstance(training.recompute, str) and len(training.recompute.modules) > 1:
+        yield "other modules are recomputed too"
+    if software.attention != "unfused" and not keeps_no_scores(run):
+        yield "fused attention keeps no scores"
+    yield from _layer(run)
+    if run.parallelism.sequence_parallel and run.parallelism.tp > 1 and not software.sp_regathers_input:
+        yield "inputs of column-parallel matrices are kept whole"
+    if not (software.fused_norm or software.torch_compile):
+        yield "norms keep FP32 copies"
+    if not (software.fused_activation or software.torch_compile) and model.mlp == "swiglu":
+        yield "the unfused activation keeps one more branch"
+    if training.precision in EIGHT_BITS:
+        yield "inputs of matrices are kept quantised"
+    if training.precision == "fp32":
+        yield "four bytes an element"
+    yield from _ends(run, stage)
+
+
+def _layer(run: Scenario) -> Iterator[str]:
+    """What the layer has otherwise than the textbook's."""
+    model = run.model
+    if model.moe:
+        yield "experts keep their tokens' copies"
+    elif model.mlp == "swiglu" or model.ffn_hidden_size != 4 * model.hidden_size:
+        branches = " in two branches" if model.mlp == "swiglu" else ""
+        yield f"the MLP is {model.ffn_hidden_size / model.hidden_size:.2g} h wide{branches}"
+    if model.mla:
+        yield "latent attention: latents, and wider queries and keys"
+    elif model.num_query_groups < model.num_attention_heads:
+        yield "fewer key and value heads"
+    if not model.mla and model.num_attention_heads * model.kv_channels != model.hidden_size:
+        yield f"heads are {model.num_attention_heads * model.kv_channels / model.hidden_size:.2g} h wide"
+    if not model.dropout:
+        yield "no dropout masks"
+
+
+def _ends(run: Scenario, stage: StageMemory) -> Iterator[str]:
+    """What the ends of the model keep: the embedding's dropout mask, the head's input."""
+    last = run.parallelism.pp - 1
+    two_way = run.schedule in FOLDED
+    if stage.pp == 0 and (run.model.dropout or two_way or last == 0):
+        yield "the ends of the model" if last == 0 or two_way else "the embedding's dropout mask"
+    elif stage.pp == last or run.parallelism.stage_split == "flops_balanced":
+        yield "the input of the head"
+    if run.schedule in SPLIT:
+        yield "after its input gradient a layer keeps what its weight gradients wait for"

@@ -1,0 +1,49 @@
+"""Dynamic loss scaling of FP16, as a scenario asks for it: whose rule, and what of it is set otherwise."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..model.model import Count
+
+Factor = Annotated[float, Field(strict=True, gt=1, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True, gt=0, lt=1)]
+Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+DEFAULTS = {"megatron": (2.0**32, 1000, 2), "torch": (2.0**16, 2000, 1)}
+"""Initial scale, growth interval and hysteresis (sources: sim/report/loss_scaling.py)."""
+
+
+class LossScale(BaseModel):
+    """It grows by ``growth`` after ``growth_interval`` steps without overflow, and falls by ``backoff``.
+
+    ``hysteresis`` overflows are skipped before it falls for the first time. ``sustained`` is the scale that
+    gradients bear, for the steps that are skipped at the start of a run.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["megatron", "torch"] = "megatron"
+    initial: Scale | None = None
+    growth_interval: Count | None = None
+    hysteresis: Count | None = None
+    growth: Factor = 2.0
+    backoff: Share = 0.5
+    sustained: Scale | None = None
+
+    @property
+    def start(self) -> float:
+        """The initial scale."""
+        return self.initial or DEFAULTS[self.kind][0]
+
+    @property
+    def interval(self) -> int:
+        """Steps without overflow before the scale grows."""
+        return self.growth_interval or DEFAULTS[self.kind][1]
+
+    @property
+    def patience(self) -> int:
+        """Overflows before the scale falls."""
+        return self.hysteresis or DEFAULTS[self.kind][2]

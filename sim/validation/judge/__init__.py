@@ -1,0 +1,1 @@
+"""What predictions are held to: ranks inside sweeps, baselines, cross-validation, and the verdicts."""

@@ -1,0 +1,185 @@
+"""What each rank sends inside layers and between stages, in closed form: TP, CP, EP and PP.
+
+Sizes of shards and stages are the plan's own (tests of their own hold them to the model); how often what is
+moved is said here once more. Sent are the bytes out of a rank: 2 (n-1)/n of an all-reduce's payload in n
+ranks, (n-1)/n of a gather's, a scatter's or an exchange of heads, all of a message's. Of exchanges of tokens
+the payload counts, since what of it leaves is the dispatcher's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from composition_flops import expert_loads, expert_rows, parts_again, stream_tokens
+from composition_sharding import data_parallel
+from small_scenarios import microbatches_of
+
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.schedules import schedule_named
+from stepsim.sim.step.layers.kinds import LayerRun
+from stepsim.sim.step.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes:
+    """Bytes that a forward, and a backward, send."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+
+    def __add__(self, other: Passes) -> Passes:
+        return Passes(forward=self.forward + other.forward, backward=self.backward + other.backward)
+
+    @property
+    def both(self) -> float:
+        return self.forward + self.backward
+
+
+def step_bytes(run: Scenario, plan: Plan, r: int, load: float) -> Counter[str]:
+    """Bytes that a rank of pipeline rank ``r`` sends in a step, by axis; its experts have that ``load``."""
+    found: Counter[str] = Counter()
+    for s, microbatches in microbatches_of(run, r).items():
+        for layer in plan.stages[s].runs:
+            for axis, one in _layer_bytes(run, plan, layer, load).items():
+                found[axis] += microbatches * layer.count * one
+        found["tp"] += microbatches * _ends(run, plan, s)
+    found += _messages(run, plan, r)
+    found += data_parallel(run, plan.of_load(load), r)
+    return Counter({name: size for name, size in found.items() if size})
+
+
+def _layer_bytes(run: Scenario, plan: Plan, layer: LayerRun, load: float) -> dict[str, float]:
+    context = _context(plan)
+    found = {
+        "tp": sum(one.both for one in _tensor(run, plan, layer).values()) + _tensor_again(run, plan, layer),
+        "cp": context.both + context.forward * ("core" in parts_again(run, layer)),
+    }
+    if layer.kind.experts:
+        found |= _experts(run, plan, layer, load)
+    return found
+
+
+# Tensor parallelism --------------------------------------------------------------------------------------
+
+
+def _column(run: Scenario, plan: Plan, width: float, matrices: int = 1, *, plain: bool = False) -> Passes:
+    """A column-parallel layer with so wide an input."""
+    shard, f = plan.shard, (run.parallelism.tp - 1) / run.parallelism.tp
+    moved, e = shard.tokens * width, shard.element_bytes
+    if not shard.sequence_parallel:
+        return Passes(backward=2 * f * moved * e * matrices)
+    gathered = f * moved * (e if plain else shard.stored_bytes)
+    return Passes(forward=gathered, backward=gathered * run.software.sp_regathers_input + f * moved * e)
+
+
+def _row(run: Scenario, plan: Plan) -> Passes:
+    """A row-parallel layer back to the residual stream."""
+    shard, f = plan.shard, (run.parallelism.tp - 1) / run.parallelism.tp
+    moved = f * shard.tokens * shard.hidden
+    if not shard.sequence_parallel:
+        return Passes(forward=2 * moved * shard.element_bytes)
+    both = shard.recipe.gathered if shard.recipe else shard.element_bytes
+    return Passes(forward=moved * shard.element_bytes, backward=moved * both)
+
+
+def _tensor(run: Scenario, plan: Plan, layer: LayerRun) -> dict[str, Passes]:
+    """Of a layer, by the product that its traffic goes with; several on one input are named by the first."""
+    model, h, kind = run.model, run.model.hidden_size, layer.kind
+    found = {"projection": _row(run, plan)}
+    if model.mla:
+        mla = model.mla
+        found["kv up"] = _column(run, plan, mla.kv_lora_rank + mla.qk_rope_head_dim)
+        found["q up" if mla.q_lora_rank else "q"] = _column(run, plan, mla.q_lora_rank or h)
+    else:
+        found["q"] = _column(run, plan, h)
+    if kind.prediction:
+        stream = (run.parallelism.tp - 1) / run.parallelism.tp * plan.shard.hidden_bytes
+        found["joint"] = _column(run, plan, 2 * h) + Passes(forward=stream, backward=stream)
+    if not kind.experts or (model.moe and model.moe.shared_expert_ffn_hidden_size):
+        branches = 2 if run.software.split_gate and model.mlp == "swiglu" else 1
+        found |= {"fc1 0": _column(run, plan, h, branches), "fc2": _row(run, plan)}
+    return found
+
+
+def _tensor_again(run: Scenario, plan: Plan, layer: LayerRun) -> float:
+    """What running parts of it again sends: inputs gathered for any of the products that share them."""
+    again, sends = parts_again(run, layer), _tensor(run, plan, layer)
+    together = {"q": {"q", "k", "v"}, "fc1 0": {"fc1 0", "fc1 1"}}
+    names = {name for name in sends if again & together.get(name, {name})}
+    if "operators" in layer.recompute:  # outputs of collectives have a list of their own
+        names -= {"projection"}
+        names |= set() if "keep reduce_scatter" in layer.recompute else {"projection"}
+    return sum(sends[name].forward for name in names)
+
+
+def _ends(run: Scenario, plan: Plan, s: int) -> float:
+    """At the ends of the model: the embedding, the head with its loss as often as it is passed."""
+    stage, shard, tp = plan.stages[s], plan.shard, run.parallelism.tp
+    f, total = (tp - 1) / tp, 0.0
+    if stage.embedding:
+        total += 2 * f * shard.hidden_bytes  # reduced; or scattered, and gathered backward
+    total += stage.heads * _column(run, plan, run.model.hidden_size, plain=True).both
+    loss = 2 * f * 3 * 4.0 * shard.tokens  # maximum, target and sum, however many calls
+    if run.software.cross_entropy == "gathered":
+        loss = f * shard.tokens * shard.vocabulary * tp * shard.element_bytes
+    return total + stage.losses * loss
+
+
+# Context and expert parallelism --------------------------------------------------------------------------
+
+
+def _context(plan: Plan) -> Passes:
+    """Heads exchanged for tokens among ``a2a`` ranks, keys and values around rings of the others."""
+    shard = plan.shard
+    a2a, ring, e = shard.cp_a2a, shard.cp // shard.cp_a2a, shard.element_bytes
+    values = shard.value_dim or shard.head_dim
+    heads = (a2a - 1) / a2a * shard.tokens * (shard.qkv_width + shard.attention_width) * e
+    kv = shard.tokens * a2a * max(1, shard.kv_heads // a2a) * (shard.head_dim + values) * e
+    # gathered: keys forward, keys and gradients backward; around a ring the same
+    return Passes(forward=heads + (ring - 1) * kv, backward=heads + 2 * (ring - 1) * kv)
+
+
+def _experts(run: Scenario, plan: Plan, layer: LayerRun, load: float) -> dict[str, float]:
+    """Exchanges of tokens and, among ranks that share experts, of rows; once more where these run again."""
+    again = parts_again(run, layer)
+    dispatched, combined = _exchanged(run, plan)
+    e, etp = plan.shard.element_bytes, run.parallelism.etp
+    rows = (etp - 1) / etp * expert_rows(run, load) * run.model.hidden_size * e
+    found = {"ep": dispatched + 3 * combined, "etp": 4 * rows}
+    if "routed fc2" in again:
+        return {"ep": found["ep"] + dispatched + combined, "etp": found["etp"] + 2 * rows}
+    if "operators" in layer.recompute:  # which stops at the input of the last product
+        found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else dispatched
+        found["etp"] += rows
+    return found
+
+
+def _exchanged(run: Scenario, plan: Plan) -> tuple[float, float]:
+    """Payload of a dispatch and of a combine, of the busiest rank, which all others wait for."""
+    moe, shard = run.model.moe, plan.shard
+    if moe is None or run.parallelism.ep == 1:
+        return 0.0, 0.0
+    copies = moe.topk * (moe.capacity_factor or 1.0)
+    if run.software.moe_dispatcher == "deepep":  # one copy, or as much more as capacity pads
+        copies /= moe.topk
+    rows = stream_tokens(run) * copies * max(expert_loads(run)) * run.model.hidden_size
+    out = shard.stored_bytes if run.software.fp8_dispatch else shard.element_bytes
+    return rows * out, rows * shard.element_bytes
+
+
+# Pipeline parallelism ------------------------------------------------------------------------------------
+
+
+def _messages(run: Scenario, plan: Plan, r: int) -> Counter[str]:
+    """Activations to the next stage and gradients to the one before, unless that is on the same rank."""
+    rank_of, shape, shard = schedule_named(run.schedule).rank_of, plan.shape, plan.shard
+    crossings = 0  # of each, one way forward and the other way backward
+    for k in range(shape.microbatches):
+        for s in range(shape.stages - 1):
+            here, there = rank_of(s, k, shape), rank_of(s + 1, k, shape)
+            crossings += ((here == r) + (there == r)) * (here != there)
+    scattered = run.software.scatter_gather_p2p and not shard.sequence_parallel and shard.tp > 1
+    size = shard.hidden_bytes / (shard.tp if shard.sequence_parallel or scattered else 1)
+    gathered = crossings * (shard.tp - 1) / shard.tp * shard.hidden_bytes if scattered else 0.0
+    return Counter({"pp": crossings * size, "tp": gathered})

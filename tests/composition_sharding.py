@@ -1,0 +1,118 @@
+"""What each rank sends of gradients, parameters and state, in closed form: DP, ZeRO, hybrid shards, the host.
+
+Elements are the plan's own; here is how often, in what type and over which ranks they travel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from small_scenarios import microbatches_of
+
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.step.plan import Plan
+from stepsim.sim.step.state.activations import activation_bytes
+from stepsim.sim.step.zero.rule import Rule, sharding_rule
+
+
+def data_parallel(run: Scenario, plan: Plan, r: int) -> Counter[str]:
+    """Gradients, parameters, the tables at both ends, the norm, and what goes to the host."""
+    groups, held = plan.groups, plan.held_elements(r)
+    dense = ("dp", "fsdp", "hsdp"), (groups.dp.ranks, groups.shards.ranks, groups.replicas.ranks)
+    experts = (
+        ("edp", "efsdp", "ehsdp"),
+        (groups.edp.ranks, groups.expert_shards.ranks, groups.expert_replicas.ranks),
+    )
+    gathered, gathered_experts = _gathered(run, plan, plan.held_stages(r))
+    reduced = _reduced_bytes(run, plan)
+    found = _moved(run, plan, *dense, reduced * held.shared, gathered)
+    found += _moved(run, plan, *experts, reduced * held.experts, gathered_experts)
+    shards, expert_shards = (dense[1][1], experts[1][1]) if run.parallelism.zero else (1, 1)
+    own = held.shared / shards + held.experts / expert_shards
+    return found + _rest(run, plan, r) + _to_host(run, plan, r, own, own * reduced)
+
+
+def _rule(run: Scenario, plan: Plan) -> Rule | None:
+    """Of ZeRO-2 and -3, where there is anyone to shard with."""
+    return sharding_rule(run) if plan.groups.dp.ranks > 1 else None
+
+
+def _reduced_bytes(run: Scenario, plan: Plan) -> float:
+    """Bytes of an element's gradient on the wire, as often as a step reduces it."""
+    rule, wire = _rule(run, plan), run.software.reduce_grad_bytes or plan.shard.grad_bytes
+    each = (rule and rule.reduces_each) or run.schedule == "pipedream"
+    return float(wire * (run.num_microbatches if each else 1))
+
+
+def _moved(
+    run: Scenario,
+    plan: Plan,
+    names: tuple[str, str, str],
+    ranks: tuple[int, int, int],
+    reduced: float,
+    gathered: float,
+) -> Counter[str]:
+    """Bytes in a group that holds the same parameters, in one that shards them, over equal shards."""
+    (whole, part, copies), (n, s, c) = names, ranks
+    rule, found = _rule(run, plan), Counter[str]()
+    apart = plan.groups.replicas.ranks > 1  # groups of shards have names of their own
+    shards = s if run.parallelism.zero else 1
+    if shards == 1:
+        found[copies if rule and apart else whole] = reduced * 2 * (n - 1) / n
+        return found
+    group = part if apart and (c > 1 or rule) else whole
+    if c > 1 or rule or run.software.zero1_reduce_scatters:
+        found[group] = reduced * (s - 1) / s
+        found[copies] = reduced / s * 2 * (c - 1) / c
+    else:
+        found[group] = reduced * 2 * (n - 1) / n
+    found[group] += gathered * (s - 1) / s
+    return found
+
+
+def _gathered(run: Scenario, plan: Plan, stages: list[int]) -> tuple[float, float]:
+    """Bytes of parameters that a rank gathers in a step: shared ones, and experts."""
+    rule, parameters = _rule(run, plan), [plan.parameters[s] for s in stages]
+    ends = sum(one.head + one.embedding for one in parameters)
+    body = sum(one.elements.shared for one in parameters) - ends
+    experts = sum(one.elements.experts for one in parameters)
+    e, narrow, m = plan.shard.element_bytes, plan.shard.weights.gathered, run.num_microbatches
+    if rule is None or rule.gathers == "never":  # updated parameters come back
+        return ends * e + body * narrow, experts * narrow
+    wire = run.software.gather_bytes or e
+    if run.software.sharding in ("deepspeed", "megatron-fsdp"):  # forward and backward of every microbatch
+        return 2 * m * (ends + body) * wire, 2 * m * experts * wire
+    pipelined, reshard = run.parallelism.pp > 1, run.software.reshard_after_forward
+    default = reshard == "default" and not pipelined
+    lets_go = run.parallelism.zero == 3 and (reshard == "always" or default)
+    forwards, back = (1 if pipelined and not lets_go else m), (m if lets_go else 0)
+    tables = 0.0  # of the ends, those that backward gathers again: fsdp1 keeps its root, fsdp2 the head
+    if run.software.sharding == "fsdp2":
+        first = sum(plan.parameters[s].embedding for s in stages if plan.stages[s].embedding)
+        tables = ends if reshard == "always" else first
+    return (forwards * (ends + body) + back * (body + tables)) * wire, (forwards + back) * experts * wire
+
+
+def _rest(run: Scenario, plan: Plan, r: int) -> Counter[str]:
+    """The table that both ends hold, and the norm of all gradients."""
+    found: Counter[str] = Counter()
+    model, shard = run.model, plan.shard
+    ends = {plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)}
+    if (model.tied_embeddings or model.mtp_layers) and not plan.ends_meet and r in ends:
+        found["embedding"] = float(shard.vocabulary * shard.hidden * shard.grad_bytes)  # 2 (n-1)/n of two
+    if plan.ends == "together":
+        found["world"] = 8.0 * 2 * (run.world_size - 1) / run.world_size
+    return found
+
+
+def _to_host(run: Scenario, plan: Plan, r: int, own: float, gradient_bytes: float) -> Counter[str]:
+    """Gradients out and parameters back; activations of the layers of each stage but its last both ways."""
+    found: Counter[str] = Counter()
+    training, sizes = run.training, activation_bytes(plan.shard, run.software)
+    if training.cpu_offload or training.nvme_offload:
+        found["host"] = gradient_bytes + own * plan.shard.element_bytes
+    if training.activation_offload:
+        for s, microbatches in microbatches_of(run, r).items():
+            layers = [one for one in plan.stages[s].runs for _ in range(one.count)][:-1]
+            found["host"] += 2 * microbatches * sum(sizes.layer(one).kept for one in layers)
+    return found
