@@ -1,4 +1,4 @@
-"""Replays programs: one SimPy process per class of ranks and stream.
+"""Replays programs: a SimPy process for each stream of kernels, calls for streams of communications.
 
 An op starts when its stream is free, what it waits for is done, and the host has issued it.
 Kernels slow down while communication holds SMs of their rank; communications share links.
