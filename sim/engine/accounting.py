@@ -169,6 +169,12 @@ class Actions(Sequence[ActionSpan]):
     def __getitem__(self, index: int | slice) -> ActionSpan | tuple[ActionSpan, ...]:
         return self._all[index]
 
+    def __eq__(self, other: object) -> bool:
+        return self._all == (other._all if isinstance(other, Actions) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._all)
+
 
 @cache
 def _actions(name: str) -> tuple[tuple[str, int, int], ...]:
