@@ -49,7 +49,9 @@ def _gemm(profile: GpuProfile, known: Sequence[Measurement]) -> GpuProfile:
     relatives = [load_profile(name) for name in RELATIVES.get(profile.gpu, ())]
     plan = next(plan for plan in PLANS if plan.gpu == profile.gpu)
     shape = mean_shape([load_profile(name).gemm for name in plan.shape_from] or [relatives[0].gemm])
-    carried = replace(profile, gemm=shape, measured_clock_fraction=1.0, measured_boost=0.0)
+    carried = replace(
+        profile, gemm=shape, measured_clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0
+    )
     for rate in profile.gemm.rates:
         fraction, source = _fraction(profile, rate, known)
         carried = with_fraction(carried, rate.dtype, fraction, Provenance(source=source, carried=True))

@@ -94,6 +94,38 @@ def kernel_summary(rows: Iterable[KernelRow]) -> dict[str, dict[str, KernelError
     return summary
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats:
+    """``points`` measured more than once, the very same kernels: errors of each as the others' mean has it.
+
+    No prediction by shape alone is much nearer than measurements are to each other.
+    """
+
+    points: int
+    median: float
+    p90: float
+
+
+def repeats(measurements: Iterable[Measurement]) -> dict[tuple[str, str], Repeats]:
+    """By GPU and operation, how far measurements of the same kernels differ."""
+    import numpy as np
+
+    same: dict[tuple[object, ...], list[float]] = {}
+    for item in measurements:
+        if not item.best_of_search:
+            same.setdefault((item.gpu, item.operation, item.kernels), []).append(item.seconds)
+    errors: dict[tuple[str, str], list[float]] = {}
+    for (gpu, operation, _), seconds in same.items():
+        for place in range(len(seconds) if len(seconds) > 1 else 0):
+            others = np.log(seconds[:place] + seconds[place + 1 :])
+            found = errors.setdefault((str(gpu), str(operation)), [])
+            found.append(abs(float(np.exp(np.mean(others))) / seconds[place] - 1))
+    return {
+        key: Repeats(points=len(found), median=float(np.median(found)), p90=float(np.quantile(found, 0.9)))
+        for key, found in errors.items()
+    }
+
+
 def _groups(points: Iterable[Measurement]) -> Mapping[tuple[str, str], list[Measurement]]:
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for item in points:
@@ -139,7 +171,7 @@ def fitted_on(profile: GpuProfile, operation: str, points: Sequence[Measurement]
     dtypes = {k.dtype for m in points for k in m.kernels if isinstance(k, Gemm)}
     (dtype,) = dtypes  # of a sweep; a second one would need a curve of its own
     plan = next(plan for plan in PLANS if plan.gpu == profile.gpu)
-    start = replace(profile, clock_fraction=1.0, measured_boost=0.0)
+    start = replace(profile, clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0)
     fitted, _ = fit_shape(start, dtype, points, gpu, two_states=plan.two_states)
     record = provenance("the other families", points, gpu, fitted)
     return replace(fitted, gemm=replace(fitted.gemm, provenance=record))
@@ -148,8 +180,9 @@ def fitted_on(profile: GpuProfile, operation: str, points: Sequence[Measurement]
 def _as_measured(profile: GpuProfile, item: Measurement) -> GpuProfile:
     """``profile`` at the clock at which the point was measured: the best one where a search found it."""
     clock = 1.0 if item.best_of_search else profile.measured_clock_fraction
-    boost = 0.0 if item.best_of_search else profile.measured_boost
-    return replace(profile, clock_fraction=clock, measured_boost=boost)
+    if item.best_of_search:
+        profile = replace(profile, measured_boost=0.0, measured_call_s=0.0)
+    return replace(profile, clock_fraction=clock)
 
 
 def _row(item: Measurement, profile: GpuProfile, how: str) -> KernelRow:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .measure.kernel_csv import csv_text
 from .measure_work import KINDS, Work, work
 
 COLUMNS = (
@@ -116,7 +117,12 @@ def measure(session: Session) -> None:
     if session.backend == "nccl":
         if not torch.cuda.is_available():
             raise ValueError("--backend nccl: torch finds no GPU here; --backend gloo measures CPUs")
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        place, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+        if place >= gpus:  # NCCL refuses two ranks on one GPU, after a long while and in other words
+            raise ValueError(
+                f"--backend nccl: local rank {place}, but torch finds {gpus} GPUs here: one a rank"
+            )
+        torch.cuda.set_device(place)
     else:
         torch.set_num_threads(1)
     dist.init_process_group(session.backend, timeout=timedelta(minutes=10))
@@ -266,9 +272,9 @@ def _facts(torch: Any, session: Session) -> dict[str, str]:
 
 def _gpu(device: str) -> str:
     """The catalogue's name of a GPU; empty where it has none."""
-    from .nccl_system import gpu_named
+    from .measure.device import catalogue_name
 
-    return gpu_named(device) or ""
+    return catalogue_name(device)
 
 
 def _processor() -> str:
@@ -284,7 +290,7 @@ def _keys(path: Path) -> set[tuple[str, ...]]:
     """Rows that ``path`` holds, by what they measured. ValueError for a file of other columns."""
     if not path.exists() or path.stat().st_size == 0:
         return set()
-    with path.open(newline="", encoding="utf-8") as file:
+    with csv_text(path) as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise ValueError(f"{path}: is not a table of stepsim calibrate collectives; choose another --out")

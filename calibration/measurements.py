@@ -90,6 +90,8 @@ def _points(path: Path) -> Sequence[Any]:
         document = yaml.load(
             path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         )
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not UTF-8 text") from None
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict) or document.get("kind") != "kernels":

@@ -154,7 +154,7 @@ PLANS = (
         two_states=True,
         sweep_note=(
             "50 of the points, none longer than 0.85 ms, ran 1.15-1.5x faster than the curve, shapes alike: "
-            "bursts before the power limit acts; without them the median is 3.5 %, the 90th percentile 13 %"
+            "bursts before the power limit acts; measured_boost lies between both states"
         ),
         best=(("bf16", "B200-SXM-180GB"), ("fp8", "B200-SXM-180GB")),
         attention=_blackwell_attention(own=True),

@@ -49,6 +49,7 @@ def profile_document(profile: GpuProfile) -> dict[str, Any]:
         **({"step_time_residual": profile.step_time_residual} if profile.step_time_residual else {}),
         "measured_clock_fraction": profile.measured_clock_fraction,
         **({"measured_boost": profile.measured_boost} if profile.measured_boost else {}),
+        **({"measured_call_s": profile.measured_call_s} if profile.measured_call_s else {}),
         "kernel_latency_s": profile.kernel_latency_s,
         "memory": {
             "stream_efficiency": memory.stream_efficiency,

@@ -21,9 +21,13 @@ from .measurements import Measurement
 # not bend a curve.
 ROBUST_SCALE = 0.05
 
-BOOST_S = 1e-3
-"""Duration over which a measured kernel's boost fades: none of B200's public points that ran 1.15 to 1.5
-times faster than others of their shape is longer than 0.85 ms."""
+BOOST_S = 0.7e-3
+"""Duration of a call at which half of a sweep's calls still run before the power limit acts.
+
+The public sweep of B200 takes the wall time of 75 calls after 25 (SimuMax, simu_tools/efficency_test/
+test_gemm_efficency.py): 70 ms at the boosted clock. None of its points that ran 1.15 to 1.5 times faster than
+others of their shape is longer than 0.85 ms.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +48,23 @@ class Parameter:
 def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -> float:
     """Time that ``profile`` gives to the kernels of ``measurement``, in the state in which it was made.
 
-    That state: short kernels ran now before, now under the power limit.
+    That state: before or under the power limit, and behind a host that issues call after call.
     """
     # Past the cache: a fit asks once per profile.
     seconds: float = sum(kernel_seconds.__wrapped__(kernel, gpu, profile) for kernel in measurement.kernels)
     if measurement.operation != "grouped_gemm":  # whose kernels follow one another
-        seconds /= 1.0 + profile.measured_boost * math.exp(-seconds / BOOST_S)
+        seconds = before_power_limit(seconds, profile)
     return seconds
+
+
+def before_power_limit(sustained_s: float, profile: GpuProfile) -> float:
+    """Mean time of a call in the sweep of ``profile``'s GPU that takes ``sustained_s`` under the power limit.
+
+    How long a GPU runs at the boosted clock depends on how it rested before; of ever longer runs of calls an
+    ever smaller share is boosted.
+    """
+    boost = profile.measured_boost / (1.0 + sustained_s / BOOST_S)
+    return max(sustained_s / (1.0 + boost), profile.measured_call_s)
 
 
 def fit(

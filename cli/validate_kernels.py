@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def validate_kernels(files: Sequence[Path], *, leave_out: bool, as_json: bool, markdown: Path | None) -> None:
     """Print rows and summary of every point that kernels/ can price; what it cannot is named."""
     from ..calibration.fit_kernels import all_measurements
-    from ..calibration.kernel_errors import kernel_summary, left_out_rows, shipped_rows
+    from ..calibration.kernel_errors import kernel_summary, left_out_rows, repeats, shipped_rows
     from ..calibration.measurements import read_points
     from ..sim.validation.tables import print_grid
 
@@ -38,6 +38,11 @@ def validate_kernels(files: Sequence[Path], *, leave_out: bool, as_json: bool, m
         echo_json(_document(rows, summary, skipped))
     else:
         print_grid(grid, console())
+        for (gpu, kernel), one in repeats(asked).items():
+            console().print(
+                f"{gpu} {kernel}: {one.points} points measure a kernel that others measure too; "
+                f"by those: median {one.median:.1%}, p90 {one.p90:.1%}"
+            )
         if skipped:
             console().print(f"{len(skipped)} points not priced: {', '.join(sorted(set(skipped.values())))}")
     if markdown:

@@ -14,6 +14,9 @@ from .catalogue import read, unknown_name
 
 Kind = Literal["infiniband", "roce", "tcpxo", "efa", "omnipath", "none", "unknown"]
 
+NCCL_MESSAGE_CHUNK_BYTES = 131072.0
+"""NCCL's own cut of a message in a communicator of several hosts (NCCL 2.18 to 2.28, init.cc)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Interconnect:
@@ -22,7 +25,8 @@ class Interconnect:
     ``link_bytes_per_s`` is the line rate of one of ``links_per_host`` links, per direction;
     ``efficiency`` is the share of it that large messages reach. ``latency_s`` is one way, NIC to
     NIC through one switch; each further switch adds ``switch_latency_s``. ``switch_ports`` counts
-    the ports of one switch at the line rate.
+    the ports of one switch at the line rate. ``message_chunk_bytes`` is how NCCL cuts a message between
+    hosts (NCCL_P2P_NET_CHUNKSIZE; a provider's plugin may set it).
 
     Kind ``none`` has no links: the job stays inside one NVLink domain. Kind ``unknown`` has no
     figures, so a cluster of several hosts refuses it.
@@ -37,6 +41,7 @@ class Interconnect:
     efficiency: float
     switch_ports: int
     sources: Mapping[str, str] = field(hash=False)
+    message_chunk_bytes: float = NCCL_MESSAGE_CHUNK_BYTES
 
     @property
     def connects_hosts(self) -> bool:

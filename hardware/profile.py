@@ -104,7 +104,8 @@ class GpuProfile:
     in the same unit: 1 but where a sweep sustained less than the best measured shape.
     ``step_time_residual`` is the mean absolute error of steps that this fit did not see; None without one.
     ``measured_boost`` is how much faster short kernels ran in this GPU's own sweeps, before its power
-    limit acts (``calibration/residuals.py``); no step is ever that short.
+    limit acts (``calibration/residuals.py``); no step is ever that short. ``measured_call_s`` is what a
+    call of the host took there at least: no measured kernel is shorter.
     ``collectives`` are groups measured on a user's own cluster; shipped profiles have none.
     """
 
@@ -119,6 +120,7 @@ class GpuProfile:
     attention: tuple[AttentionCurve, ...]
     step_time_residual: float | None = None
     measured_boost: float = 0.0
+    measured_call_s: float = 0.0
     collectives: tuple[CollectiveCurve, ...] = ()
 
     def __hash__(self) -> int:

@@ -179,7 +179,12 @@ def _trouble(lowered: Lowered, events: tuple[Event, ...]) -> Trouble:
     from .faults.inside.windows import trouble_over_time
 
     plan = lowered.plan
-    job = Job(cluster=plan.cluster, gpu=plan.groups.gpu, machine=_machine(plan.scenario))
+    machine, faults = _machine(plan.scenario), plan.scenario.faults
+    job = Job(cluster=plan.cluster, gpu=plan.groups.gpu, machine=machine)
+    if faults is not None:
+        job = replace(job, seed=faults.seed)
+    if plan.scenario.detection is not None:
+        job = replace(job, flap_budget_s=plan.scenario.detection.flap_budget)
     return trouble_over_time(events, job)
 
 

@@ -17,6 +17,7 @@ from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schedules import MEMORY_LIMITED
 from stepsim.sim.software import get_software, software_names
+from stepsim.sim.step.refuse import PAIRED
 
 GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB")
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
@@ -78,7 +79,7 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
 
     tp, cp, pp, dp = pick(1, 2, 4), pick(1, 1, 2, 4), pick(1, 2, 4), pick(1, 2, 4)
     cp = cp if tp * cp * pp * dp <= 32 else 1
-    schedule = "none" if pp == 1 else pick(*SCHEDULES)
+    schedule = "none" if pp == 1 else pick(*SCHEDULES, *PAIRED[1:], *PAIRED[1:])
     vpp = 1
     if pp > 1 and (schedule in LOOPED or (schedule in names() and get(schedule).chunks == 2)):
         vpp = 2
@@ -106,6 +107,7 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
             "zero": zero,
             "fsdp_shard_size": pick(None, None, 1, 2, dp * cp) if zero else None,
             "sequence_parallel": tp > 1 and pick(True, True, False),
+            "order": pick("tp-cp-ep-dp-pp", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "cp-tp-ep-dp-pp"),
         },
         "training": {
             "global_batch": micro_batch * dp * microbatches,
@@ -127,7 +129,7 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
             "activation_offload": pick(False, False, False, True),
         },
         "schedule": schedule,
-        "software": {"preset": preset, **draw(switches(preset))},
+        "software": {"preset": preset, **draw(switches(preset, schedule))},
     }
 
 
@@ -153,7 +155,7 @@ def routings() -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def switches(draw: st.DrawFn, preset: str) -> dict[str, Any]:
+def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
     """What of a preset may be otherwise; attention is one that every drawn GPU has."""
 
     def pick(*choices: Any) -> Any:
@@ -166,12 +168,23 @@ def switches(draw: st.DrawFn, preset: str) -> dict[str, Any]:
         "tp_comm_overlap": pick(own.tp_comm_overlap, True, False),
         "tp_overlap_style": pick("userbuffers", "local-shard"),
         "moe_dispatcher": pick("alltoall", "deepep"),
-        "moe_a2a_overlap": pick(True, False),
+        "moe_a2a_overlap": pick(True, False) if schedule in PAIRED else pick(*[False] * 9, True),
         "moe_shared_expert_overlap": pick(True, False),
         "grouped_gemm": pick("streams", "one-kernel"),
         "sharding": pick(own.sharding, "fsdp1", "fsdp2", "megatron-fsdp"),
         "reshard_after_forward": pick("default", "default", "always", "never"),
         "overlapped_point_to_point": pick(own.overlapped_point_to_point, "batched"),
+        "overlap_grad_reduce": pick(own.overlap_grad_reduce, True, False),
+        "overlap_param_gather": pick(own.overlap_param_gather, True, False),
+        "align_grad_reduce": pick(own.align_grad_reduce, True, False),
+        "zero1_reduce_scatters": pick(True, True, False),
+        "reduce_grad_bytes": pick(own.reduce_grad_bytes, 2, 4),
+        "fp8_scaling": pick(own.fp8_scaling, "current", "blockwise"),
+        "fp8_parameters": pick(True, False),
+        "fp8_dispatch": pick(True, False),
+        "scatter_gather_p2p": pick(own.scatter_gather_p2p, True, False),
+        "split_gate": pick(True, False),
+        "optimizer_post_validation": pick(False, False, True),
         "persistent_elements": 0.0,  # DeepSpeed's small parameters have a test of their own
     }
 

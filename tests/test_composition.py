@@ -174,6 +174,8 @@ def is_the_same_unfolded(result: Result, unfolded: Result) -> None:
 
 # Guards of the laws --------------------------------------------------------------------------------------
 
+INTERLEAVED = {"schedule": "interleaved", "pp": 2, "vpp": 2}
+
 EVERYTHING: dict[str, dict[str, Any]] = {
     "zero-3, pipeline, experts, accumulation": {"zero": 3, "pp": 2, "ep": 2, "dp": 2},
     "hybrid shards": {"zero": 3, "fsdp_shard_size": 2, "dp": 4, "moe": None},
@@ -184,11 +186,15 @@ EVERYTHING: dict[str, dict[str, Any]] = {
     "experts on the host": {"cpu_offload": True, "zero": 3, "ep": 2, "dp": 4, "pp": 2},
     "experts on disks": {"nvme_offload": True, "zero": 1, "ep": 4, "dp": 4},
     "activations of experts on the host": {"activation_offload": True, "zero": 2, "ep": 2, "dp": 2, "pp": 2},
-    "exchanges beside layers, zero-3": {"moe_a2a_overlap": True, "zero": 3, "ep": 2, "dp": 2, "pp": 2},
+    "exchanges beside layers, zero-3": {**INTERLEAVED, "moe_a2a_overlap": True, "zero": 3, "ep": 2, "dp": 2},
     "exchanges beside layers, fsdp2": {
-        "moe_a2a_overlap": True, "zero": 3, "ep": 2, "dp": 2, "pp": 2, "sharding": "fsdp2"
+        **INTERLEAVED, "moe_a2a_overlap": True, "zero": 3, "ep": 2, "dp": 2, "sharding": "fsdp2"
     },
     "exchanges beside layers without a pipeline": {"moe_a2a_overlap": True, "zero": 3, "ep": 4, "dp": 4},
+    "exchanges beside layers, activations on the host": {
+        **INTERLEAVED, "moe_a2a_overlap": True, "activation_offload": True, "zero": 2, "ep": 2, "dp": 2
+    },
+    "windows, unfused": {"preset": "megatron-2022-sp", "sliding_window": 64, "moe": None},
     "windows, keys gathered": {"cp": 2, "cp_comm": "all_gather", "sliding_window": 64, "dp": 2},
     "windows, heads exchanged": {"cp": 4, "cp_a2a": 4, "sliding_window": 64, "full_attention_every": 2},
     "both ways and the host": {"schedule": "dualpipe", "pp": 2, "dp": 2, "zero": 1, "cpu_offload": True},
@@ -196,6 +202,16 @@ EVERYTHING: dict[str, dict[str, Any]] = {
     "replicas of a stream": {"schedule": "pipedream", "pp": 2, "dp": 2, "moe": None},
     "experts over tp alone": {"tp": 4, "sequence_parallel": True, "zero": 1},
     "split backwards, zero-3": {"schedule": "zb-h1", "pp": 2, "dp": 2, "zero": 3, "ep": 2},
+    "more tokens, gradients in buckets": {
+        "mtp_layers": 1, "pp": 2, "dp": 2, "zero": 1, "moe": None, "preset": "torchtitan-2024"
+    },
+    "more tokens, layers joined": {
+        "mtp_layers": 1, "dp": 4, "zero": 3, "moe": None, "preset": "deepspeed-zero3-2021",
+        "persistent_elements": 0.0,
+    },
+    "more tokens, split backwards": {
+        "mtp_layers": 1, "schedule": "zb-h1", "pp": 2, "dp": 2, "moe": None, "preset": "torchtitan-2024"
+    },
     "more tokens, uneven router": {
         "mtp_layers": 1, "routing": {"kind": "zipf", "exponent": 1.0}, "ep": 4, "dp": 4, "pp": 2, "zero": 1
     },
@@ -258,14 +274,11 @@ REFUSED: dict[str, dict[str, Any]] = {
     "training.cpu_offload: pipedream": {"schedule": "pipedream", "pp": 2, "cpu_offload": True},
     "training.nvme_offload: pipedream": {"schedule": "pipedream", "pp": 2, "nvme_offload": True},
     "training.activation_offload: zb-h1": {"schedule": "zb-h1", "pp": 2, "activation_offload": True},
-    "training.activation_offload: software.moe_a2a_overlap": {
-        "moe_a2a_overlap": True, "dp": 2, "ep": 2, "activation_offload": True
-    },
+    "software.moe_a2a_overlap: 1f1b has no forward": {"moe_a2a_overlap": True, "dp": 2, "ep": 2, "pp": 2},
     "software.moe_a2a_overlap: DeepSpeed": {
         "moe_a2a_overlap": True, "dp": 2, "ep": 2, "zero": 3, "sharding": "deepspeed"
     },
     "model.sliding_window: a ring": {"cp": 4, "cp_a2a": 2, "sliding_window": 64},
-    "model.sliding_window: windows need a fused": {"preset": "megatron-2022-sp", "sliding_window": 64},
     "parallelism.cp: .* fused": {"preset": "megatron-2022-sp", "cp": 2},
 }  # fmt: skip
 

@@ -54,7 +54,7 @@ def test_the_kinds_are_those_of_the_reference() -> None:
         "link_flap",
         "leaf_switch_down", "rack_power", "storage_outage", "storage_slow", "hang", "software_crash",
         "planned_maintenance", "preemption",
-    } | {"spine_switch_down"}  # fmt: skip
+    } | {"spine_switch_down", "host_jitter"}  # fmt: skip
 
 
 # Lines and targets ------------------------------------------------------------------------------------------

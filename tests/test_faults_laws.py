@@ -216,7 +216,7 @@ def test_the_event_log_replays_as_a_trace(tmp_path: Path) -> None:
 COSTS_NOTHING_BY_ITSELF = {"storage_outage", "storage_slow"}
 
 
-@pytest.mark.parametrize("name", kind_names())
+@pytest.mark.parametrize("name", sorted(set(kind_names()) - {"host_jitter"}))  # of single steps
 def test_every_kind_costs_time_at_its_time(name: str) -> None:
     kind = get_kind(name)
     event: dict[str, Any] = {"kind": name, "at": "7100 s"}

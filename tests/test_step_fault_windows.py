@@ -228,3 +228,39 @@ def test_a_file_has_windows_of_its_first_step() -> None:
     assert found.faults == ("gpu_throttle gpu/9 slow_factor=1.3 at=0.02s duration=0.05s",)
     assert found.step_time_s == cost(scenario(**TWIN), early).step_time_s > found.healthy_step_time_s
     assert simulate(with_faults(["gpu_throttle gpu/9 at=3h"])).faults is None
+
+
+# A link that is down for a while ---------------------------------------------------------------------------
+
+
+def test_a_rail_that_flaps_while_a_ring_moves_costs_its_time() -> None:
+    run = scenario(**LINKED)
+    healthy_s = simulate(run, faults=()).step_time_s
+    line = window("link_flap rail/3", 0.6 * healthy_s, 0.9 * healthy_s)
+    found = cost(run, line)
+    assert found.step_time_s == pytest.approx(1.3 * healthy_s, rel=1e-9)
+    assert_same(found, cost(run, line, fold=False))
+    one = cost(run, window("link_flap nic/3@node/2", 0.6 * healthy_s, 0.9 * healthy_s))
+    assert one.step_time_s == pytest.approx(found.step_time_s, rel=1e-9)
+
+
+def test_a_flap_from_the_start_lasts_as_long_as_flaps_do() -> None:
+    """10 s, unless it says otherwise."""
+    found = cost(scenario(**LINKED), "link_flap rail/3")
+    assert 10.0 < found.step_time_s < 10.0 + found.healthy_step_time_s
+
+
+@settings(max_examples=40, deadline=None)
+@given(layouts(), st.data())
+def test_a_flap_is_the_same_spelled_out_and_folded(run: Scenario, data: st.DataObject) -> None:
+    step_s = replay(folded(lowered(run)).programs).makespan_s
+    rank = data.draw(st.integers(0, run.world_size - 1))
+    since, until = sorted(data.draw(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.5))))
+    down = Trouble(link_share={(rank, "nic.out"): 0.0, (rank, "nic.in"): 0.0})
+    trouble = Trouble(later=((since, down), (until + 0.01, Trouble())))
+    assert_same_times(programs_in_time(run, trouble, step_s))
+
+
+def test_a_flap_that_no_transport_waits_for() -> None:
+    with pytest.raises(ValueError, match=r"link_flap rail/3: down for .*, longer than the transport tries"):
+        simulate(scenario(**LINKED), faults=["link_flap rail/3 duration=40s"])

@@ -279,7 +279,9 @@ def test_the_step_without_each_fault() -> None:
         ("link_degraded nic/0 latency_add=2us", "link_degraded nic/0: latency_add: a step does not know it"),
         ("link_degraded nic/0 slow_factor=2", "link_degraded nic/0: slow_factor: a step does not know it"),
         ("nic_down node/0", "every NIC of the host is lost: the job stops"),
-        ("host_jitter node/0", "no kind of fault is called 'host_jitter'"),
+        ("gpu_jitter node/0", "no kind of fault is called 'gpu_jitter'"),
+        ("host_jitter job cv=-0.1", "greater than or equal to 0"),
+        ("host_jitter gpu/0", "host_jitter strikes job or node or rack or leaf, not gpu"),
         ("spine_switch_down spine/0@node/1", "spine lies inside leaf, not inside node"),
         ("", "a fault is kind target"),
     ],
@@ -297,7 +299,10 @@ def test_kinds_that_no_step_feels_are_refused_with_those_that_it_does(kind: str)
         for scope in ("job", "storage", "rack/0", "node/0", "rank/0", "link/0")
         if kind_takes(line := f"{kind} {scope}")
     )
-    with pytest.raises(NotSupported, match=f"{kind} .* it knows gpu_throttle, hang, link_degraded, nic_down"):
+    with pytest.raises(
+        NotSupported,
+        match=f"{kind} .* it knows gpu_throttle, hang, host_jitter, link_degraded, link_flap, nic_down",
+    ):
         simulate(run, faults=[event])
 
 

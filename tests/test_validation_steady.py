@@ -1,4 +1,4 @@
-"""A long step from two short ones is the long step: the steady state repeats itself."""
+"""A long step from a few short ones is the long step: the steady state repeats itself."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from small_scenarios import scenario
 
+from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-from stepsim.sim.validation.steady import steady
+from stepsim.sim.validation.brief import brief_step
+from stepsim.sim.validation.steady import extended, steady_groups
 
 BASE: dict[str, Any] = {"micro_batch": 1, "gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8"}
 
@@ -39,15 +41,32 @@ BASE: dict[str, Any] = {"micro_batch": 1, "gpu": "H100-SXM5-80GB", "interconnect
 )
 def test_a_long_step_is_two_short_ones(fields: dict[str, Any]) -> None:
     run = scenario(**BASE, **fields)
-    short = steady(run)
-    assert short is not None
-    whole = simulate(run)
-    shorter, longer = simulate(short.shorter), simulate(short.longer)
-    assert short.seconds(shorter.step_time_s, longer.step_time_s) == pytest.approx(
-        whole.step_time_s, rel=1e-9
-    )
-    for mine, other in zip(longer.memory, whole.memory, strict=True):
+    assert steady_groups(run)
+    whole, brief = simulate(run), brief_step(run)
+    assert brief.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
+    for mine, other in zip(brief.memory, whole.memory, strict=True):
         assert mine.peak_bytes == pytest.approx(other.peak_bytes, rel=1e-12)
+
+
+def test_steps_are_added_until_they_are_steady() -> None:
+    """The first groups of this one take longer and longer; from the third on, all take the same."""
+    run = scenario(**BASE, pp=4, schedule="1f1b", microbatches=400, software="nanotron-2024")
+    asked: list[int] = []
+
+    def seconds(one: Scenario) -> float:
+        groups = one.num_microbatches // 4
+        asked.append(groups)
+        return 10.0 + min(groups, 3) ** 2 + 7.0 * max(0, groups - 3)
+
+    found = extended(run, seconds, float)
+    assert asked == [1, 2, 3, 4, 5]
+    assert found.of(found.shorter, found.longer) == pytest.approx(seconds(run))
+
+
+def test_what_never_becomes_steady_is_replayed_whole() -> None:
+    run = scenario(**BASE, pp=4, schedule="1f1b", microbatches=400, software="nanotron-2024")
+    found = extended(run, lambda one: float(one.num_microbatches**2), float)
+    assert (found.longer, found.more) == (400.0**2, 0)
 
 
 @pytest.mark.parametrize(
@@ -60,4 +79,4 @@ def test_a_long_step_is_two_short_ones(fields: dict[str, Any]) -> None:
     ],
 )
 def test_what_does_not_repeat_is_replayed_whole(fields: dict[str, Any]) -> None:
-    assert steady(scenario(**BASE, **fields)) is None
+    assert steady_groups(scenario(**BASE, **fields)) == 0

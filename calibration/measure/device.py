@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...hardware.gpus import get_gpu
 from .nvml import Nvml, Reading
-from .operands import load_torch
+from .operands import load_torch, reason_of
 
 # What torch.cuda.get_device_name prints, in part, and the catalogue's name; the first that fits counts.
 _CATALOGUE = (
@@ -22,13 +22,15 @@ _CATALOGUE = (
     ("H100 80GB HBM3", "H100-SXM5-80GB"),
     ("H100 PCIe", "H100-PCIe-80GB"),
     ("H800", "H800-SXM5-80GB"),
-    ("H200", "H200-SXM-141GB"),
+    ("NVIDIA H200", "H200-SXM-141GB"),
     ("GB300", "GB300-NVL72"),
     ("GB200", "GB200-NVL72"),
     ("B300", "B300-SXM"),
     ("B200", "B200-SXM-180GB"),
     ("MI300X", "MI300X"),
 )
+# Of the same chip, but with other power limits, links or memory.
+_OTHERS = (" NVL", "GH200")
 # Shared memory that a thread block may use, where the device does not say (the least of the catalogue).
 _LEAST_SRAM_BYTES = 64 * 1024.0
 
@@ -91,6 +93,8 @@ def catalogue_name(device_name: str) -> str:
     >>> catalogue_name("NVIDIA H100 80GB HBM3"), catalogue_name("NVIDIA GeForce RTX 4090")
     ('H100-SXM5-80GB', '')
     """
+    if any(other in device_name for other in _OTHERS):
+        return ""
     return next((name for part, name in _CATALOGUE if part in device_name), "")
 
 
@@ -99,10 +103,22 @@ def read_device(kind: str) -> Reading:
     return _nvml().read() if kind == "cuda" else Reading()
 
 
-def release(kind: str) -> None:
-    """Give memory that torch keeps back to the device, after a kernel did not fit."""
-    if kind == "cuda":
-        load_torch().cuda.empty_cache()
+def release(kind: str, *, after: str) -> None:
+    """Give memory that torch keeps back to the device, after the kernel ``after`` did not run.
+
+    Raises ValueError where the GPU answers no more: an illegal access ends every later call of a process.
+    """
+    if kind != "cuda":
+        return
+    cuda = load_torch().cuda
+    try:
+        cuda.synchronize()
+        cuda.empty_cache()
+    except RuntimeError as broken:
+        raise ValueError(
+            f"{after}: the GPU answers no more here ({reason_of(broken)}); the same command goes on "
+            "where it stopped, --only without that family of kernels leaves it out"
+        ) from None
 
 
 @cache

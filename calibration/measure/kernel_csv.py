@@ -31,6 +31,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from statistics import median
 
@@ -154,8 +155,20 @@ def read_rows(paths: Iterable[Path]) -> tuple[KernelRow, ...]:
     return tuple(row for path in paths for row in _read(path))
 
 
+def csv_text(path: Path) -> StringIO:
+    """The text of a table. Raises ValueError for what is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a table of text (CSV in UTF-8)") from None
+    if "\0" in text:  # what a file ends with whose writer was cut off
+        line = text[: text.index("\0")].count("\n") + 1
+        raise ValueError(f"{path}:{line}: holds a zero byte, which no text does")
+    return StringIO(text, newline="")
+
+
 def _read(path: Path) -> list[KernelRow]:
-    with path.open(newline="", encoding="utf-8") as file:
+    with csv_text(path) as file:
         reader = csv.DictReader(file)
         missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
         if missing:

@@ -78,6 +78,13 @@ def measure_layer(
 
 
 def _measured(op: LayerOp, device: Device) -> MeasuredOp:
+    found = _tried(op, device)
+    if found.measured_s is None:
+        release(device.kind, after=op.name)
+    return found
+
+
+def _tried(op: LayerOp, device: Device) -> MeasuredOp:
     try:
         run, ran = _runnable(op, device)
         clocks: list[float | None] = [None]
@@ -85,8 +92,7 @@ def _measured(op: LayerOp, device: Device) -> MeasuredOp:
             run, device.kind, meanwhile=lambda: clocks.append(read_device(device.kind).sm_clock_hz)
         )
         return MeasuredOp(op=op, measured_s=found.median_s, ran=ran, sm_clock_hz=clocks[-1])
-    except (RuntimeError, NotImplementedError, ValueError, TypeError) as reason:
-        release(device.kind)
+    except Exception as reason:  # torch's, Triton's and its compilers' own, which have no base in common
         return MeasuredOp(op=op, measured_s=None, ran=reason_of(reason))
 
 

@@ -49,7 +49,8 @@ def measure(
     """Measure points of ``families`` that ``path`` does not hold yet, for ``budget_s`` or ``most`` of them.
 
     ``origin`` holds the columns stepsim and command. A point that began within the budget is finished.
-    Raises ValueError where ``path`` is no such CSV or holds another device's measurements.
+    Raises ValueError where ``path`` is no such CSV or holds another device's measurements, and where the GPU
+    answers no more after a kernel that failed.
     """
     done = known_points(path, device)
     todo = [p for p in sweep(device.kind, fp8=device.fp8, families=families) if p.id not in done]  # type: ignore[arg-type]
@@ -59,16 +60,23 @@ def measure(
         if left_s <= 0:
             break
         say(f"{number + 1} of {len(todo)}, {max(0.0, left_s):.0f} s left: {point.id}")
-        try:
-            columns = measure_point(point, device)
-        except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as reason:
-            failed.append((point.id, reason_of(reason)))
-            release(device.kind)
+        columns, why = _tried(point, device)
+        if columns is None:
+            failed.append((point.id, why))
+            release(device.kind, after=point.id)
             continue
         append_row(path, columns | _origin(device) | origin)
         measured += 1
     left = len(todo) - measured - len(failed)
     return Outcome(measured=measured, before=len(done), left=left, failed=tuple(failed))
+
+
+def _tried(point: Point, device: Device) -> tuple[dict[str, object] | None, str]:
+    """The columns of a point, or why it has none; what it held on the device is free on return."""
+    try:
+        return measure_point(point, device), ""
+    except Exception as reason:  # torch's, Triton's and its compilers' own, which have no base in common
+        return None, reason_of(reason)
 
 
 def known_points(path: Path, device: Device) -> set[str]:

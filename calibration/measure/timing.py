@@ -106,7 +106,9 @@ def _tiny_trains(device: str) -> list[tuple[float, float]]:
         else:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             busy = torch.empty(_FLUSH_BYTES, dtype=torch.int8, device=device)
-            for _ in range(20):  # a millisecond or more of work, behind which the train queues up
+            for _ in range(
+                60
+            ):  # four milliseconds at 4 TB/s, behind which a train of slow launches queues up
                 busy.zero_()
             start.record()
             start_s = perf_counter()

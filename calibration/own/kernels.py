@@ -46,7 +46,9 @@ def fit_kernels(gpu_name: str, points: Sequence[Measurement], *, replicas: int =
     ``replicas`` bootstraps give the intervals. ValueError for a data type that the GPU lacks.
     """
     shipped = load_profile(gpu_name)
-    at_clock = replace(shipped, clock_fraction=1.0, measured_clock_fraction=1.0, measured_boost=0.0)
+    at_clock = replace(
+        shipped, clock_fraction=1.0, measured_clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0
+    )
     state = FittedKernels(profile=at_clock, points=tuple(points))
     for name in ("stream_efficiency", "pointwise_efficiency"):
         state = _memory(state, name, replicas)

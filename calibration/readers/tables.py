@@ -18,6 +18,7 @@ from ...hardware.calibrated.models import CPU, KINDS
 from ...hardware.catalogue import unknown_name
 from ...hardware.gpus import gpu_names
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel, MemoryBound
+from ..measure.kernel_csv import csv_text
 from ..measurements import Measurement
 from .measured import Measured, MeasuredCollective, domains_of
 
@@ -35,7 +36,7 @@ def read_table(path: Path, gpu: str | None = None) -> Measured:
     Raises ValueError naming file, line and column: for an empty file, missing columns, what is no
     number where one belongs, an unknown name, lines of several GPUs.
     """
-    with path.open(newline="", encoding="utf-8") as file:
+    with csv_text(path) as file:
         reader = csv.DictReader(file)
         columns = tuple(reader.fieldnames or ())
         if not columns:

@@ -15,7 +15,7 @@ from ..program.program import Change, Programs
 from .clock import Clock
 from .flows import Flows
 from .groups import Groups
-from .ranks import Rank
+from .ranks import Rank, is_down
 
 
 def begin_changes(
@@ -71,7 +71,7 @@ class _Edge:
         for r in self.touched:
             rank, slow = self.ranks[r], self.after.binding(r).slow
             rank.stopped = rank.stopped or slow == math.inf
-            rank.changing = rank.stopped
+            rank.changing = rank.stopped or is_down(self.after.links[r])
             if slow != rank.slow:
                 rank.slow = slow
                 rank.tell_kernels()

@@ -82,7 +82,8 @@ class Flows:
         """When a flow that begins now ends, if it has its links to itself until then; else infinite."""
         if any(self.on(link) for link, _ in demand.weights):
             return math.inf
-        return self._env.time + payload_bytes / self._solo(demand)[0]
+        rate = self._solo(demand)[0]
+        return self._env.time + payload_bytes / rate if rate else math.inf
 
     def later(self, latency_s: float, payload_bytes: float, demand: Demand, done: Done, value: Any) -> bool:
         """Begin moving after a latency, if the links are free: it only has an end, until somebody begins or
@@ -96,8 +97,10 @@ class Flows:
                 return False
         if stopped and any(link in stopped for link, _ in demand.weights):
             return True  # it never ends
-        number, self._count = self._count, self._count + 1
         rate, bound = self._solo(demand)
+        if not rate:
+            return False
+        number, self._count = self._count, self._count + 1
         begins = self._env.time + latency_s
         self._flows[number] = Flow(demand, payload_bytes, done, value, begins, rate, 0, bound)
         for link, _ in demand.weights:
@@ -259,7 +262,8 @@ class Flows:
         flow.since, flow.rate, flow.version = self._env.time, rate, flow.version + 1
         if self.watch is not None:
             self.watch(flow.value[1], flow.since, rate)
-        self._env.call(flow.left / rate, self._end, (number, flow.version))
+        if rate:  # else a link is down, and whatever brings it up again sets a rate
+            self._env.call(flow.left / rate, self._end, (number, flow.version))
 
     def _end(self, which: tuple[int, int]) -> None:
         number, version = which

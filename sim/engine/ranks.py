@@ -21,7 +21,8 @@ class Rank:
     which uses ``closed_links``; ``closed_uses`` says whether it uses one between two times.
 
     ``slow`` and ``peers`` are its binding: how slow its kernels are, and what its program's names of classes
-    stand for. While it is ``changing``, no segment begins as a whole; ``stopped`` it makes no progress.
+    stand for. While it is ``changing``, or one of its links is down, no segment begins as a whole;
+    ``stopped`` it makes no progress.
 
     ``awaited`` holds, by segment and stream, who waits for the last op of that segment on that stream;
     ``passed`` the streams on which the segment in progress, number ``segment``, is known to be done.
@@ -96,4 +97,12 @@ class Rank:
 def ranks_of(programs: Programs) -> list[Rank]:
     """A rank of each class, with nothing going on."""
     bindings = [programs.binding(r) for r in range(len(programs.classes))]
-    return [Rank(programs.sms, programs.corun_slowdown, b.slow, b.peers) for b in bindings]
+    return [
+        Rank(programs.sms, programs.corun_slowdown, b.slow, b.peers, changing=is_down(links))
+        for b, links in zip(bindings, programs.links, strict=True)
+    ]
+
+
+def is_down(links: Mapping[str, float]) -> bool:
+    """Whether a link of a rank is down for a while: what runs as a whole would not end."""
+    return 0.0 in links.values()

@@ -16,7 +16,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from ...hardware.collectives import CollectiveConstants, collective_constants
+from ...hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES
 from .algorithms import ALGORITHMS, logged
+from .checks import check_s, mean_call_s
 from .choosing import named, quickest, run, runs
 from .curve import Curve
 from .nccl.tuning import UNTUNED, Tuning
@@ -46,9 +48,13 @@ def collective_transfer(
     cluster: Cluster,
     measured: MeasuredNetwork | None = None,
     tuning: Tuning = UNTUNED,
+    *,
+    checked: bool = False,
 ) -> Transfer:
     """``kind`` is all_reduce, all_gather, reduce_scatter, alltoall, or one neighbour to the next: ring_step
     (userbuffers in an NVLink domain), neighbours (NCCL's send and receive, over whatever lies between).
+
+    ``checked``: the calls that ``measured`` timed were checked (checks.py), and it is read accordingly.
 
     ValueError where ``tuning`` leaves NCCL nothing that the group can run.
     """
@@ -58,7 +64,7 @@ def collective_transfer(
         return ring_step_transfer(payload_bytes, cluster)
     if kind == "neighbours":
         return neighbour_transfer(payload_bytes, seat, cluster)
-    ratio = _measured_ratio(kind, seat, cluster, measured)
+    ratio = _measured_ratio(kind, seat, cluster, measured, checked)
     place, ways = _surveyed(kind, seat, cluster, ratio)
     curve = run(kind, payload_bytes, place, ways, tuning)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
@@ -151,7 +157,9 @@ def message_transfer(payload_bytes: float, reach: Reach, cluster: Cluster, *, me
         rate = cluster.intra_node_bytes_per_s_per_gpu
         return Transfer(messages * p2p.nvlink_latency_s, payload_bytes, rate, (), p2p.sms, binding="pcie")
     share = 1.0 if reach == "unit" else share_above_the_leaf(1.0, cluster)
-    rate = min(p2p.network_bytes_per_s, cluster.nic_bytes_per_s_per_gpu * share)
+    # A channel has so many chunks on their way at once, whatever their size.
+    chunks = cluster.interconnect.message_chunk_bytes / NCCL_MESSAGE_CHUNK_BYTES
+    rate = min(p2p.network_bytes_per_s * chunks, cluster.nic_bytes_per_s_per_gpu * share)
     # The receiver says that it is ready, then the data come: two crossings besides NCCL's own time.
     latency_s = p2p.nvlink_latency_s + 2 * cluster.interconnect.latency_s
     return Transfer(messages * latency_s, payload_bytes, rate, (("nic", 1.0),), p2p.sms, binding="nic")
@@ -169,30 +177,41 @@ def _sms(algorithm: str, seat: Seat, cluster: Cluster) -> int:
     return sms["nvls"] if algorithm == "nvls" else sms["node"]
 
 
-def _measured_ratio(kind: str, seat: Seat, cluster: Cluster, measured: MeasuredNetwork | None) -> float:
+def _measured_ratio(
+    kind: str, seat: Seat, cluster: Cluster, measured: MeasuredNetwork | None, checked: bool
+) -> float:
     """Measured bus bandwidth over predicted, at the size of the measurement and for its group (all GPUs)."""
     if measured is None:
         return 1.0
-    if not on_network(seat, cluster):
+    if on_network(seat, cluster):
+        value = float(getattr(measured, f"{kind}_bytes_per_s") or 0.0)
+        reference = Seat(ranks=cluster.gpus, domains=cluster.gpus // cluster.nvlink_domain)
+    else:
         # The intra-host figures of all_gather and reduce_scatter contain copies of the list
         # interface; the state of the links is read off the all_reduce.
-        value, reference, kind = (
-            measured.all_reduce_intra_bytes_per_s,
-            Seat(ranks=cluster.nvlink_domain, domains=1),
-            "all_reduce",
-        )
-    else:
-        value = (
-            measured.all_reduce_bytes_per_s
-            if kind == "all_reduce"
-            else getattr(measured, f"{kind}_bytes_per_s")
-        )
-        reference = Seat(ranks=cluster.gpus, domains=cluster.gpus // cluster.nvlink_domain)
-    if value is None or reference.ranks < 2:
+        kind, value = "all_reduce", measured.all_reduce_intra_bytes_per_s or 0.0
+        reference = Seat(ranks=cluster.nvlink_domain, domains=1)
+    if not value or reference.ranks < 2:
         return 1.0
     ideal = collective_transfer(kind, REFERENCE_BYTES, reference, cluster)
-    predicted = REFERENCE_BYTES * payload_factor(kind, reference.ranks) / ideal.solo_s
-    return min(1.0, value / predicted)
+    mean_s = mean_call_s(ideal.solo_s, check_s(reference) if checked else 0.0)
+    return min(1.0, value / (REFERENCE_BYTES * payload_factor(kind, reference.ranks) / mean_s))
+
+
+def shows_checks(measured: MeasuredNetwork, cluster: Cluster) -> bool:
+    """Whether the calls that ``measured`` timed were checked (checks.py): the host's own all-reduce tells.
+
+    Its links are those of every other host, so that what it takes longer than the model says is the call:
+    at least half of what a check would add. Beyond three times that, links are slow.
+    """
+    value, ranks = measured.all_reduce_intra_bytes_per_s, cluster.nvlink_domain
+    if value is None or ranks < 2:
+        return False
+    host = Seat(ranks=ranks, domains=1)
+    ideal_s = collective_transfer("all_reduce", REFERENCE_BYTES, host, cluster).solo_s
+    added_s = mean_call_s(ideal_s, check_s(host)) - ideal_s
+    measured_s = REFERENCE_BYTES * payload_factor("all_reduce", ranks) / value
+    return added_s / 2 < measured_s - ideal_s < 3 * added_s
 
 
 __all__ = [
@@ -207,4 +226,5 @@ __all__ = [
     "pattern_of",
     "payload_factor",
     "ring_step_transfer",
+    "shows_checks",
 ]

@@ -28,6 +28,7 @@ MoeDispatcher = Literal["alltoall", "deepep"]
 GroupedGemm = Literal["streams", "one-kernel"]
 TpOverlap = Literal["userbuffers", "local-shard"]
 Sharding = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
+BalancedSplit = Literal["reaches", "fits"]
 Reshard = Literal["default", "always", "never"]
 
 
@@ -93,6 +94,9 @@ class Software(BaseModel):
     bucket_elements_per_replica: float = Field(
         default=0.0, ge=0
     )  # where buckets grow with the data-parallel group: this many elements for each of its ranks
+    reduce_call_elements: float = Field(
+        default=0.0, ge=0
+    )  # one coalesced call reduces so many, or the largest parameter; 0: each bucket is a call of its own
     tp_comm_overlap: bool = False  # TP collectives split and overlapped with their own GEMMs
     tp_overlap_style: TpOverlap = "userbuffers"  # how, where tp_comm_overlap is on
     sp_regathers_input: bool = (
@@ -128,6 +132,12 @@ class Software(BaseModel):
     launches_per_collective: float = Field(
         default=4.0, ge=0
     )  # host cost of a collective call, in kernel launches
+    collective_checks: bool = (
+        False  # TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective
+    )
+    balanced_split: BalancedSplit = (
+        "reaches"  # flops_balanced: a stage takes blocks until it reaches its share, or while they fit it
+    )
     sharding: Sharding = "fsdp2"  # whose ZeRO-2 and ZeRO-3 (sim/step/sharding/rule.py)
     reshard_after_forward: Reshard = (
         "default"  # torch: parameters are let go after forward; by default where there is no pipeline

@@ -2,15 +2,17 @@
 
 A layer's activations leave while the next layer computes, and come back while the one after it (the one
 before it in backward) computes; the last layer of a stage is needed first and stays. A layer whose copy is
-slower than its neighbour waits for it.
+slower than its neighbour waits for it. Where a forward and a backward run as one, both kinds of copies do.
 
 Sources: TransformerEngine pytorch/cpu_offload.py (AsyncDoubleBufferGroupOffloadHandler); Megatron-LM
---cpu-offloading-num-layers.
+--cpu-offloading-num-layers, and docs/source/api-guide/fine_grained_activation_offloading.md (pipelines, also
+interleaved, and the overlap of exchanges).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Kind
@@ -23,6 +25,7 @@ from .state.activations import activation_bytes
 from .updates.offload import FROM_HOST, TO_HOST
 
 if TYPE_CHECKING:
+    from .paired import Paired
     from .plan import Plan
 
 
@@ -49,7 +52,24 @@ class ActivationCopies:
             found.append((block, owner, 1))
         return tuple(found)
 
-    def _copy(self, owner: str | LayerRun, forward: bool) -> Op:
+    def beside(self, row: Paired) -> Paired:
+        """The same for a forward and a backward that run as one."""
+        single = [(block, mine, other) for block, mine, other, count in row for _ in range(count)]
+        ahead = [i for i, (_, mine, _) in enumerate(single) if isinstance(mine, LayerRun)]
+        back = [i for i, (_, _, other) in enumerate(single) if isinstance(other, LayerRun)]
+        leaves = {i: single[before][1] for before, i in pairwise(ahead)}
+        comes = {i: single[after][2] for i, after in pairwise(back)}
+        found = []
+        for i, (block, mine, other) in enumerate(single):
+            copies = tuple(
+                self._copy(layers[i], forward)
+                for layers, forward in ((leaves, True), (comes, False))
+                if i in layers
+            )
+            found.append((self.composer.block((block,), Around(beside=copies, early=True)), mine, other, 1))
+        return tuple(found)
+
+    def _copy(self, owner: str | LayerRun | None, forward: bool) -> Op:
         assert isinstance(owner, LayerRun), "only layers have copies"
         size = activation_bytes(self.plan.shard, self.plan.scenario.software).layer(owner).kept
         name, stream = ("to host", TO_HOST) if forward else ("from host", FROM_HOST)

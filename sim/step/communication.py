@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..network.checks import check_s
 from ..network.collectives import Reach, Seat, collective_transfer, message_transfer
 from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.transfer import Transfer
@@ -40,13 +41,14 @@ class Communication:
     """What collectives and messages cost on ``cluster``; ``curves`` are measured ones.
 
     ``measured`` is the job's own bandwidth, which scales the model where no curve speaks; ``tuning`` is what
-    the job tells NCCL.
+    the job tells NCCL. ``checked``: hosts compare notes before every collective (network/checks.py).
     """
 
     cluster: Cluster
     curves: tuple[CollectiveCurve, ...] = ()
     measured: MeasuredNetwork | None = None
     tuning: Tuning = UNTUNED
+    checked: bool = False
     asked: dict[Asked, float] = field(default_factory=dict)
     _known: dict[tuple[str, float, Seat, bool], Transfer] = field(default_factory=dict, repr=False)
 
@@ -64,7 +66,9 @@ class Communication:
         curve = nearest_curve(self.curves, kind, seat.ranks, seat.domains) if payload_bytes else None
         if curve is None:
             measured = self.measured if scaled else None
-            transfer = collective_transfer(kind, payload_bytes, seat, self.cluster, measured, self.tuning)
+            transfer = collective_transfer(
+                kind, payload_bytes, seat, self.cluster, measured, self.tuning, checked=self.checked
+            )
         else:
             model = collective_transfer(kind, payload_bytes, seat, self.cluster, tuning=self.tuning)
             there = Seat(ranks=curve.ranks, domains=curve.domains)
@@ -77,6 +81,10 @@ class Communication:
             self._remember(Asked(kind, seat.ranks, seat.domains, payload_bytes), transfer)
         return transfer
 
+    def has_measured(self, kind: str, seat: Seat) -> bool:
+        """Whether a measured group speaks for collectives of that kind and seat."""
+        return nearest_curve(self.curves, kind, seat.ranks, seat.domains) is not None
+
     def message(self, payload_bytes: float, reach: Reach, *, messages: int = 1) -> Transfer:
         """One message to another rank; ``messages`` counts it and the small ones before it."""
         model = message_transfer(payload_bytes, reach, self.cluster, messages=messages)
@@ -87,6 +95,10 @@ class Communication:
             return model
         transfer = _as_measured(model, curve, None)
         return replace(transfer, latency_s=messages * transfer.latency_s)
+
+    def check_s(self, seat: Seat) -> float:
+        """Seconds for which a check holds the host of each member before a collective."""
+        return check_s(seat) if self.checked else 0.0
 
     def _remember(self, asked: Asked, transfer: Transfer) -> None:
         self.asked[asked] = transfer.solo_s

@@ -91,6 +91,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         curves=profile.collectives,
         measured=scenario.cluster.measured_network,
         tuning=scenario.software.nccl,
+        checked=scenario.software.collective_checks,
     )
     costs = _costs(scenario, cluster, profile, groups, kernels, communication)
     blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
@@ -148,6 +149,8 @@ def _costs(
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
+            if software.moe_dispatcher == "alltoall" and communication.has_measured("alltoall", groups.ep):
+                return communication.collective("alltoall", size * busiest * router.copies, groups.ep)
             return token_exchange(size * busiest, router, groups.ep, cluster, software.moe_dispatcher)
         return communication.collective(kind, size, groups.along(axis))
 
@@ -159,6 +162,7 @@ def _costs(
         transfer=transfer,
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
+        check_s=lambda axis: communication.check_s(groups.along(axis)),
         sms=cluster.gpu.sms,
     )
 

@@ -185,7 +185,9 @@ class _StepWriter:
         key = step.forward.stage, step.backward.stage
         if key not in self.pairs:
             stages = self.plan.stages
-            self.pairs[key] = pair_blocks(stages[key[0]], stages[key[1]], self.plan.blocks)
+            blocks = pair_blocks(stages[key[0]], stages[key[1]], self.plan.blocks)
+            copies = self.shared.copies
+            self.pairs[key] = copies.beside(blocks) if copies and blocks else blocks
         found = self.pairs[key]
         if found is None:
             return False

@@ -22,6 +22,15 @@ def gradients_of(plan: Plan, index: int) -> Gradients:
     return _reductions(plan, whole, (SHARDS, groups.shards), (REPLICAS, groups.replicas))
 
 
+def _calls(plan: Plan, bucket_elements: float) -> float:
+    """Host calls for each bucket: fewer than one where a call reduces several."""
+    software, shard = plan.scenario.software, plan.shard
+    if not software.reduce_call_elements:
+        return 1.0
+    largest = shard.hidden * shard.ffn * (1 if software.split_gate else shard.gate)
+    return min(1.0, bucket_elements / max(software.reduce_call_elements, largest))
+
+
 def expert_gradients_of(plan: Plan, index: int) -> Gradients:
     """The reductions of experts: over the ranks that hold the same ones, which shard and replicate too."""
     groups = plan.groups
@@ -38,6 +47,7 @@ def _reductions(
     sharded = plan.scenario.parallelism.zero >= 1 and shards[1].ranks > 1
     hybrid = sharded and replicas[1].ranks > 1
     communicator, group = shards if hybrid else whole
+    bucket = max(software.bucket_elements, software.bucket_elements_per_replica * plan.groups.dp.ranks)
 
     def over_replicas(size: float) -> Transfer:
         return plan.communication.collective("all_reduce", size, replicas[1])
@@ -47,13 +57,12 @@ def _reductions(
         transfer=lambda kind, size: plan.communication.collective(kind, size, group),
         element_bytes=plan.shard.grad_bytes,
         wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
-        bucket_elements=max(
-            software.bucket_elements, software.bucket_elements_per_replica * plan.groups.dp.ranks
-        ),
+        bucket_elements=bucket,
         sharded=hybrid or (sharded and software.zero1_reduce_scatters),
         costs=plan.costs,
         shards=shards[1].ranks if sharded else 1,
         over_replicas=over_replicas if hybrid else None,
+        check_s=_calls(plan, bucket) * plan.communication.check_s(group),
         replicas=replicas[0],
         offload=offload_of(plan),
     )

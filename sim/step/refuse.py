@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...hardware.gpus import get_gpu
 from ..scenario.refusal import NotSupported
+from ..scenario.schedules import is_table
 from .layers.checkpoints import layers_in_one_go
 from .layers.precision import recipe_of
 from .layers.recompute import FULL, by_operators, recomputed_parts
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
 
-WHOLE_BACKWARDS = ("none", "gpipe", "1f1b", "interleaved", "looped-bfs")
+WHOLE_BACKWARDS = ("none", "gpipe", "1f1b", "pipedream", "interleaved", "looped-bfs")
 """Schedules whose actions are whole forwards and backwards, one at a time."""
+
+PAIRED = ("none", "interleaved", "dualpipe", "dualpipev")
+"""Schedules in which a forward and a backward of different microbatches may run as one."""
 
 
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
@@ -117,15 +121,14 @@ def _refuse_layers(scenario: Scenario) -> None:
             f"DeepSpeed's ZeRO-{par.zero} overlaps no exchanges; set it to false, or software.sharding to "
             "megatron-fsdp",
         )
-    if beside and scenario.training.activation_offload:
+    if beside and scenario.schedule not in PAIRED and not is_table(scenario.schedule):
+        # Megatron-LM transformer_config.py: virtual stages are wanted where there is a pipeline. With one
+        # chunk on a rank a forward waits for what runs beside it on the next one, and ranks take turns.
+        known = ", ".join(PAIRED)
         raise NotSupported(
-            "training.activation_offload",
-            "software.moe_a2a_overlap runs layers of two microbatches as one, beside which no copies are "
-            "modelled; set either to false",
-        )
-    if model.sliding_window and scenario.software.attention == "unfused":
-        raise NotSupported(
-            "model.sliding_window", "windows need a fused attention kernel; this one is unfused"
+            "software.moe_a2a_overlap",
+            f"{scenario.schedule} has no forward that could run beside a backward; set it to false, or "
+            f"schedule to one of {known}",
         )
     heads = par.cp_a2a or (par.cp if scenario.software.cp_comm == "a2a" else 1)
     if model.sliding_window and heads < par.cp and scenario.software.cp_comm != "all_gather":

@@ -7,12 +7,11 @@ next; memory does not grow any more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
-from .steady import steady
+from .steady import Extended, extended
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ..report.result import Interval, StageMemory
     from ..scenario.models import Scenario
     from ..step.lower import Lowered
-    from ..step.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +36,15 @@ class Brief:
         return all(stage.fits for stage in self.memory)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Replayed:
-    seconds: float
-    path: Mapping[str, float]  # seconds of the critical path by what they went to
-    memory: tuple[StageMemory, ...]
-    plan: Plan
+    lowered: Lowered
+    ready: Folded
+    record: Record
+
+    @property
+    def seconds(self) -> float:
+        return self.record.step_s
 
 
 def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
@@ -51,49 +52,50 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
 
     Raises as ``simulate`` does.
     """
+    from ..interval import step_interval
+    from ..report.result import PathSegment
+
     with collection_paused():
-        short = steady(scenario)
-        if short is None:
-            whole = _replayed(scenario, profile)
-            return _brief(whole, whole.seconds, whole.path)
-        shorter, longer = _replayed(short.shorter, profile, memory=False), _replayed(short.longer, profile)
-        path = {
-            name: short.seconds(shorter.path.get(name, 0.0), longer.path.get(name, 0.0))
-            for name in (*longer.path, *(shorter.path.keys() - longer.path.keys()))
-        }
-        return _brief(longer, short.seconds(shorter.seconds, longer.seconds), path)
+        found = _extended(scenario, profile)
+        longer = _path(found.longer)
+        shorter = _path(found.shorter) if found.more else longer
+        seconds = found.of(found.shorter.seconds, found.longer.seconds)
+        segments = [
+            PathSegment(name=name, seconds=found.of(shorter.get(name, 0.0), longer.get(name, 0.0)))
+            for name in (*longer, *(shorter.keys() - longer.keys()))
+        ]
+        return Brief(
+            step_time_s=seconds,
+            interval=step_interval(seconds, segments, found.longer.lowered.plan),
+            memory=_memory(found.longer),
+        )
 
 
 def step_seconds(scenario: Scenario, profile: GpuProfile) -> float:
     """The step time alone."""
     with collection_paused():
-        short = steady(scenario)
-        if short is None:
-            return _run(scenario, profile)[2].step_s
-        shorter, longer = (_run(one, profile)[2].step_s for one in (short.shorter, short.longer))
-        return short.seconds(shorter, longer)
+        found = _extended(scenario, profile)
+        return found.of(found.shorter.seconds, found.longer.seconds)
 
 
-def _brief(of: _Replayed, seconds: float, path: Mapping[str, float]) -> Brief:
-    from ..interval import step_interval
-    from ..report.result import PathSegment
-
-    segments = [PathSegment(name=name, seconds=part) for name, part in path.items()]
-    return Brief(step_time_s=seconds, interval=step_interval(seconds, segments, of.plan), memory=of.memory)
+def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[_Replayed]:
+    return extended(scenario, lambda one: _run(one, profile), lambda one: one.seconds)
 
 
-def _replayed(scenario: Scenario, profile: GpuProfile | None, *, memory: bool = True) -> _Replayed:
-    from ..engine.accounting import action_spans
+def _path(of: _Replayed) -> dict[str, float]:
     from ..read_record import path_of
+
+    return {segment.name: segment.seconds for segment in path_of(of.record)}
+
+
+def _memory(of: _Replayed) -> tuple[StageMemory, ...]:
+    from ..engine.accounting import action_spans
     from ..simulate import stage_memory
 
-    lowered, ready, record = _run(scenario, profile)
-    path = {segment.name: segment.seconds for segment in path_of(record)}
-    held = stage_memory(lowered, ready, action_spans(record, ready.first_of_stage.values())) if memory else ()
-    return _Replayed(seconds=record.step_s, path=path, memory=held, plan=lowered.plan)
+    return stage_memory(of.lowered, of.ready, action_spans(of.record, of.ready.first_of_stage.values()))
 
 
-def _run(scenario: Scenario, profile: GpuProfile | None) -> tuple[Lowered, Folded, Record]:
+def _run(scenario: Scenario, profile: GpuProfile | None) -> _Replayed:
     from ..engine.replay import replay
     from ..fold.whole import folded
     from ..simulate import build_cluster
@@ -101,4 +103,4 @@ def _run(scenario: Scenario, profile: GpuProfile | None) -> tuple[Lowered, Folde
 
     lowered = lower(scenario, build_cluster(scenario), profile=profile)
     ready = folded(lowered)
-    return lowered, ready, replay(ready.programs)
+    return _Replayed(lowered, ready, replay(ready.programs))

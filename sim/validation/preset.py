@@ -54,6 +54,9 @@ RULES = (
     Rule(r"^megatron-lm", "megatron-2023", since=2023),
 )
 
+CHECKED = {"nanotron-2024": "nanotron-2025"}
+"""The preset of runs that show, in what they measured of their own network, that collectives were checked."""
+
 UNFUSED = {
     "fused_norm": False,
     "fused_activation": False,

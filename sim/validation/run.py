@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..engine.collection import collection_paused
 from .case import Case, read_cases
 from .constants import Constants
 from .halves import Halves, left_out
@@ -157,7 +158,9 @@ def _predict(task: _Task) -> Prediction:
 
 
 def _predict_all(places: Sequence[int], tasks: Sequence[_Task]) -> list[tuple[int, Prediction]]:
-    return list(zip(places, map(_predict, tasks), strict=True))
+    """One part of the work; what it leaves in cycles is collected once, at its end."""
+    with collection_paused():
+        return list(zip(places, map(_predict, tasks), strict=True))
 
 
 def _error(predicted: float | None, measured: float | None) -> float | None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..network.collectives import shows_checks
+from ..scenario.machine import cluster_of
+from ..scenario.models import ClusterSpec
 from .case import Case, CaseModel, CaseNetwork
 from .model_facts import known_facts
-from .preset import MODEL_FACTS, preset_of, software_document
+from .preset import CHECKED, MODEL_FACTS, preset_of, software_document
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
@@ -36,15 +39,19 @@ def scenario_document(case: Case) -> dict[str, Any]:
     """The scenario file of a case, as a document. Raises NotSupported for software that has no preset."""
     layout = case.layout
     cluster: dict[str, Any] = asdict(case.hardware)
+    software = software_document(case.software, case.hardware.gpu)
     if case.measured_network:
         cluster["measured_network"] = measured_network_document(case.measured_network)
+        spec = ClusterSpec.model_validate(cluster)
+        if spec.measured_network and shows_checks(spec.measured_network, cluster_of(spec)):
+            software["preset"] = CHECKED.get(software["preset"], software["preset"])
     return {
         "model": known_facts(model_document(case.model)) | MODEL_FACTS.get(preset_of(case.software), {}),
         "cluster": cluster,
         "parallelism": {key: getattr(layout, key) for key in PARALLELISM},
         "training": {"seq_length": case.model.seq_length} | {key: getattr(layout, key) for key in TRAINING},
         "schedule": layout.schedule,
-        "software": software_document(case.software, case.hardware.gpu),
+        "software": software,
     }
 
 

@@ -22,8 +22,8 @@ def traces() -> Iterator[Row]:
             tolerance="3 %" if number == "15" else "5 %",
             verdict="not run",
             source="arXiv:2505.05713 and its artifact",
-            note="needs the replay of measured traces by the step engine; campaigns take step times as they "
-            "are",
+            note="its inputs are not at hand: the artifact's traces, one row an operation, are binary files "
+            "(data/trace-*.parquet), and its results alone (step times, slowdowns by worker) replay nothing",
         )
 
 

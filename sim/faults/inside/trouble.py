@@ -36,11 +36,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The cluster, the GPU of every rank, and the cluster as targets see it."""
+    """The cluster, the GPU of every rank, the cluster as targets see it, the seed of chance, and how long
+    a link may be down before the job dies.
+    """
 
     cluster: Cluster
     gpu: Ids
     machine: Machine
+    seed: int = 7
+    flap_budget_s: float = 30.0
 
     def ranks(self, target: Target) -> list[int]:
         """The ranks on a GPU or a host."""
@@ -51,6 +55,12 @@ class Job:
             first = self.machine.nodes_of(target).start * per_node if target.inside else 0
             return np.flatnonzero(self.gpu == first + index).tolist()
         return self.on_hosts(self.machine.nodes_of(target))
+
+    @property
+    def hosts(self) -> list[int]:
+        """The host of every rank."""
+        found: list[int] = (self.gpu // self.cluster.gpus_per_node).tolist()
+        return found
 
     def on_hosts(self, hosts: Iterable[int]) -> list[int]:
         """The ranks of some hosts."""
@@ -166,6 +176,29 @@ def _throttled(event: Event, job: Job, field: str) -> Trouble:
     return Trouble(slow=dict.fromkeys(ranks, factor))
 
 
+def _jitter(event: Event, job: Job, field: str) -> Trouble:
+    cv = get_kind("host_jitter").keys["cv"] if event.cv is None else event.cv
+    assert cv is not None
+    whole = event.where.scope == "job"
+    hosts = range(job.machine.nodes) if whole else job.machine.nodes_of(event.where)
+    slow = {host: jitter_factor(job.seed, host, cv) for host in hosts}
+    at = {rank: slow[host] for rank, host in enumerate(job.hosts) if host in slow}
+    if not at:
+        raise ValueError(f"{field}: no rank of the job runs there")
+    return Trouble(slow=at)
+
+
+SMALLEST_FACTOR = 0.1
+"""Of a normal distribution's lower tail: no host is ten times as fast as the mean."""
+
+
+def jitter_factor(seed: int, host: int, cv: float) -> float:
+    """How many times as long a host's kernels take in a step: normal about 1. The same whatever is drawn for
+    others.
+    """
+    return max(SMALLEST_FACTOR, 1.0 + cv * float(np.random.default_rng((seed, host)).standard_normal()))
+
+
 def _hung(event: Event, job: Job, field: str) -> Trouble:
     ranks = range(len(job.gpu)) if event.where.scope == "job" else job.ranks(event.where)
     return Trouble(slow=dict.fromkeys(ranks, math.inf))
@@ -173,9 +206,33 @@ def _hung(event: Event, job: Job, field: str) -> Trouble:
 
 def _weak(event: Event, job: Job, field: str) -> Trouble:
     _without(event, field, "latency_add", "slow_factor")
-    _has_network(job, field)
     share = event.bandwidth_factor or get_kind("link_degraded").keys["bandwidth_factor"]
     assert share is not None
+    return _links(event, job, field, share)
+
+
+def _flap(event: Event, job: Job, field: str) -> Trouble:
+    """Nothing gets through; what waits in the transport goes on when the link is up again."""
+    down_s = lasts_s(event)
+    assert down_s is not None
+    if down_s > job.flap_budget_s:
+        raise ValueError(
+            f"{field}: down for {_written(down_s)}, longer than the transport tries again "
+            f"(detection.flap_budget, {_written(job.flap_budget_s)}): the job dies"
+        )
+    return _links(event, job, field, 0.0)
+
+
+def lasts_s(event: Event) -> float | None:
+    """How long a fault lasts: a link that flaps for a while in any case; None: until the end of the step."""
+    if event.duration is not None:
+        return event.duration.constant
+    kind = get_kind(event.kind or "")
+    return kind.duration_s if kind.effect == "pause" else None
+
+
+def _links(event: Event, job: Job, field: str, share: float) -> Trouble:
+    _has_network(job, field)
     where = event.where
     if where.scope == "rail" and where.inside is None:
         return weak_rail(job.cluster, job.gpu, where.index or 0, share)
@@ -231,7 +288,9 @@ def _ports_lost(job: Job, leaf: str, number: int) -> Trouble:
 KNOWN: dict[str, Callable[[Event, Job, str], Trouble]] = {
     "gpu_throttle": _throttled,
     "hang": _hung,
+    "host_jitter": _jitter,
     "link_degraded": _weak,
+    "link_flap": _flap,
     "nic_down": _nic_lost,
     "leaf_switch_down": _leaf_lost,
     "spine_switch_down": _spine_lost,

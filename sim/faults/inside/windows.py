@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...fold.ranks import Trouble
 from ...scenario.refusal import NotSupported
-from .trouble import named, trouble_of
+from .trouble import lasts_s, named, trouble_of
 
 if TYPE_CHECKING:
     from ..spec.faults import Event
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def window(event: Event) -> tuple[float, float]:
     """When it begins and ends, after the start of the step; infinite: it does not end."""
     at_s = event.at or 0.0
-    lasts_s = event.duration.constant if event.duration else None
-    return at_s, math.inf if lasts_s is None else at_s + lasts_s
+    lasting = lasts_s(event)
+    return at_s, math.inf if lasting is None else at_s + lasting
 
 
 def trouble_over_time(events: Sequence[Event], job: Job) -> Trouble:

@@ -43,7 +43,9 @@ def build_plan(blocks: Blocks, step: SimulatedStep | None = None) -> Plan:
     sizes = sizes_of(blocks.scenario, blocks.checkpoint, blocks.machine.nodes, blocks.machine.gpus)
     cost = blocks.recovery.restart_cost
     loads = cost.fixed is None and isinstance(cost.load, str)
-    tiers = tuple(tiers_of(blocks.checkpoint, sizes, step_s, loads=loads))
+    tiers = tuple(
+        tiers_of(blocks.checkpoint, sizes, step_s, loads=loads, beside_writes=step_time.beside_writes)
+    )
     sources = tuple(sources_of(blocks))
     events = tuple(known_events(blocks, step_s))
     plan = Plan(

@@ -45,6 +45,11 @@ def check(blocks: Blocks, plan: Plan) -> None:
                 f"corruption is noticed after up to {plan.notice.silent.longest() / 3600:.1f} h; nothing "
                 f"clean would be left"
             )
+    if "host_jitter" in {*(source.kind for source in plan.sources), *(e.kind.name for e in plan.events)}:
+        raise ValueError(
+            "faults: host_jitter: it is drawn anew for every step, and a campaign knows what lasts; ask "
+            "stepsim run for the step, and give its time as step_time"
+        )
     blind = "watchdog" not in plan.notice.order and plan.notice.fixed is None
     if blind and any(get_kind(source.kind).effect == "hang" for source in plan.sources):
         raise ValueError("detection.order: only the watchdog ends a hang; add watchdog")

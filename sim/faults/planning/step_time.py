@@ -4,10 +4,11 @@ With a given step time, slow parts slow the whole step by the worst of their fac
 and a weak link needs its ``slow_factor`` stated. With a model, what is slow, weak or lost is replayed by
 the step engine, by the same words as ``stepsim run --fault`` (inside/trouble.py).
 
-Two simplifications keep the number of replays small, and both were looked at on Llama 3.1 405B on 16,384
-GPUs. Effects in different data-parallel replicas count as the worst of them alone (two slow hosts in two
-replicas: 1.026, the worst of them alone: 1.021). An effect alone in its replica counts as if it sat in the
-nearest of the first, the middle and the last pipeline stage (between 1.016 and 1.026 over all stages).
+Replicas are alike, so which of them has what makes no difference, and two with the same wrong are as slow as
+one. Two simplifications keep the number of replays small. Of replicas with different things wrong, the
+TOGETHER worst are replayed at once: the slowest replica does not decide alone, since stages of different
+replicas are late at different times. An effect alone in its replica counts as if it sat in the nearest of the
+first, the middle and the last pipeline stage.
 """
 
 from __future__ import annotations
@@ -30,12 +31,22 @@ link; (link, FABRIC, share) for a link between switches.
 
 FABRIC = "fabric"
 
+TOGETHER = 3
+"""Replicas with different things wrong that are replayed at once: as many as there are stages to sit in."""
+
 
 class GivenStep:
     """A step time that a document gives."""
 
     def __init__(self, step_s: float) -> None:
         self.step_s = step_s
+
+    def beside_writes(self, share: float) -> float:
+        """How much slower a step is when writes take ``share`` of every NIC. ValueError: nothing says so."""
+        raise ValueError(
+            "checkpoint.storage.persist_slow_factor: from_bytes needs a model, and step_time is given; give "
+            "a factor"
+        )
 
     def __call__(self, effects: frozenset[Effect]) -> float:
         return self.step_s * max((self.factor(effect) for effect in effects), default=1.0)
@@ -74,8 +85,24 @@ class SimulatedStep:
         if not effects:
             return self.healthy_s
         healthy = self._simulated(frozenset())
-        worst = max((self._simulated(trouble) for trouble in self.by_replica(effects)), default=healthy)
-        return self.healthy_s * worst / healthy
+        alone = sorted(self.by_replica(effects), key=lambda one: (-self._simulated(one), sorted(one)))
+        worst = [self._simulated(one) for one in alone[:1]]
+        worst += [self._simulated(self._at_once(alone[:TOGETHER]))] if len(alone) > 1 else []
+        return self.healthy_s * max(worst, default=healthy) / healthy
+
+    def _at_once(self, replicas: list[Trouble]) -> Trouble:
+        """What is wrong in several replicas, in the first, the second, ... of the job."""
+        group = self.machine.replica_gpus
+        return frozenset(
+            (place if port == FABRIC else place + number * group, port, factor)
+            for number, own in enumerate(sorted(replicas, key=sorted))
+            for place, port, factor in own
+        )
+
+    def beside_writes(self, share: float) -> float:
+        """How much slower a step is when writes take ``share`` of every NIC, towards the network."""
+        wrong = frozenset((rank, "nic.out", 1.0 - share) for rank in range(self.machine.gpus))
+        return max(1.0, self._simulated(wrong) / self._simulated(frozenset()))
 
     def by_replica(self, effects: frozenset[Effect]) -> set[Trouble]:
         """What is wrong in each replica, as if it were the first, and between switches; none: nothing is."""

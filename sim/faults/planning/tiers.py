@@ -4,6 +4,10 @@ Knows bytes, links and storage. What a document gives as a duration is taken; ``
 size: 14 bytes a parameter (BF16 weights 2, FP32 master weights 4, Adam's moments 8: textbook bill without
 gradients), every rank writing its own share (Megatron-Core's fully parallel saving), hosts at their front-end
 rate, the storage at its own.
+
+While a copy is written beside steps, these take ``persist_slow_factor`` times as long: what that adds to each
+interval counts as part of its stall, so that the stretch between two changes stays arithmetic. The copy is
+durable when it was.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from ..campaign.plan import Tier
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
     from ..spec.recovery import Checkpoint, StorageTier
+
+Beside = Callable[[float], float]
 
 BYTES_PER_PARAMETER = 14.0
 COPY_SHARE = 0.8
@@ -63,8 +69,11 @@ def sizes_of(scenario: Scenario | None, spec: Checkpoint, nodes: int, gpus: int)
     )
 
 
-def tiers_of(spec: Checkpoint, sizes: Sizes, step_s: float, *, loads: bool) -> Iterator[Tier]:
+def tiers_of(
+    spec: Checkpoint, sizes: Sizes, step_s: float, *, loads: bool, beside_writes: Beside
+) -> Iterator[Tier]:
     """Every tier, those in memory first. ``loads``: whether anyone asks how long loading takes; else it is 0.
+    ``beside_writes`` says how much slower steps are when writes take a share of every NIC.
 
     ValueError for an overlap without a rule, or a size that nobody
     knows.
@@ -94,10 +103,10 @@ def tiers_of(spec: Checkpoint, sizes: Sizes, step_s: float, *, loads: bool) -> I
         every = disk.every.in_steps(step_s)
         yield Tier(name="local_disk", every=every, stall_s=stall, lag_s=0.0, load_s=load, save_s=stall)
     if spec.storage:
-        yield _storage(spec.storage, sizes, step_s, loads=loads)
+        yield _storage(spec.storage, sizes, step_s, beside_writes, loads=loads)
 
 
-def _storage(spec: StorageTier, sizes: Sizes, step_s: float, *, loads: bool) -> Tier:
+def _storage(spec: StorageTier, sizes: Sizes, step_s: float, beside_writes: Beside, *, loads: bool) -> Tier:
     every = spec.every.in_steps(step_s)
 
     def write(field: str) -> float:
@@ -111,20 +120,42 @@ def _storage(spec: StorageTier, sizes: Sizes, step_s: float, *, loads: bool) -> 
     stall = _or(spec.snapshot_stall, lambda: _copy(sizes, "checkpoint.storage.snapshot_stall"))
     persist = _or(spec.persist, lambda: write("checkpoint.storage.persist"))
     tau = every * step_s
-    lag, save = persist, stall + persist
-    if persist > tau + stall:
+    save = stall + persist
+    slowed = _slowed(spec, sizes, persist, beside_writes)
+    drag = persist * (1.0 - 1.0 / slowed)
+    lag = persist
+    if persist <= tau + stall + drag:
+        stall, lag = stall + drag, persist - drag
+    else:
         if spec.on_overlap is None:
             raise ValueError(
                 f"checkpoint.storage.on_overlap: writing takes {persist:,.1f} s, but the next checkpoint "
                 f"comes after "
-                f"{tau + stall:,.1f} s; say what happens then: skip, queue or block"
+                f"{tau + stall + drag:,.1f} s; say what happens then: skip, queue or block"
             )
         if spec.on_overlap == "skip":  # the first one that finds the last one written
-            every *= math.ceil(persist / tau)
+            every *= math.ceil((persist - drag) / tau)
+            stall, lag = stall + drag, persist - drag
         else:
             stall = persist - tau  # the next snapshot waits for a free buffer
             lag = persist if spec.on_overlap == "block" else 2 * persist
     return Tier(name="storage", every=every, stall_s=stall, lag_s=lag, load_s=load, save_s=save)
+
+
+def _slowed(spec: StorageTier, sizes: Sizes, persist: float, beside_writes: Beside) -> float:
+    """How much slower steps are while a copy is being written."""
+    field = "checkpoint.storage.persist_slow_factor"
+    if isinstance(spec.persist_slow_factor, float):
+        return spec.persist_slow_factor
+    share = sizes.need(field) / sizes.nodes / persist / sizes.network_bytes_per_s if persist else 0.0
+    if math.isnan(share):
+        raise ValueError(f"{field}: from_bytes needs the network between hosts, so a model; or give a factor")
+    if share >= 1.0:
+        raise ValueError(
+            f"{field}: writing in {persist:,.1f} s needs {share:.2f} times the network of a host; write for "
+            "longer (persist), or give a factor"
+        )
+    return beside_writes(share) if share else 1.0
 
 
 def _or(given: float | str, derived: Callable[[], float]) -> float:

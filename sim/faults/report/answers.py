@@ -63,6 +63,12 @@ def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
             "checkpoints that come while the last is being written are skipped",
             "checkpoint.storage.on_overlap",
         )
+    storage = blocks.checkpoint.storage
+    if storage and storage.mode == "async" and storage.persist_slow_factor == 1.0:
+        yield (
+            "steps keep their pace while a copy is being written: storage has a network of its own",
+            "checkpoint.storage.persist_slow_factor",
+        )
     if rules.warm is None:
         yield "there is always a warm spare host", "recovery.spares"
     else:

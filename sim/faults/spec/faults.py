@@ -29,7 +29,7 @@ from .fields import (
 from .laws import EXPONENTIAL, Arrival, Duration, Lasting
 from .targets import Target, parse_target
 
-MAGNITUDES = ("slow_factor", "bandwidth_factor", "latency_add", "notice")
+MAGNITUDES = ("slow_factor", "bandwidth_factor", "latency_add", "notice", "cv")
 """How strong a fault is: keys that some kinds take."""
 
 
@@ -42,13 +42,17 @@ class Magnitude(Part):
     bandwidth_factor: PositiveShare | None = Field(default=None, description="share of the rate that is left")
     latency_add: Seconds | None = Field(default=None, description="added to every message")
     notice: Seconds | None = Field(default=None, description="warning before a graceful stop")
+    cv: Number | None = Field(
+        default=None, description="jitter: standard deviation of a host's compute time over its mean"
+    )
 
 
 def check_magnitudes(kind: Kind, given: Magnitude, where: str) -> None:
     """ValueError for a magnitude that the kind does not take."""
     wrong = [key for key in MAGNITUDES if getattr(given, key) is not None and key not in kind.keys]
     if wrong:
-        known = ", ".join((*kind.keys, "duration"))
+        over = kind.effect in ("crash", "hang") and kind.damage == "none"
+        known = ", ".join((*kind.keys, *(() if over else ("duration",)))) or "at alone"
         raise ValueError(f"{where}{kind.name} takes no {wrong[0]}; it takes {known}")
 
 

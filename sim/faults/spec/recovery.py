@@ -43,6 +43,10 @@ def _derived(word: str) -> Any:
 
 
 FromBytes = Annotated[Annotated[float, Field(ge=0)] | Literal["from_bytes"], *_derived("from_bytes")]
+FactorFromBytes = Annotated[
+    Annotated[float, Field(ge=1, allow_inf_nan=False)] | Literal["from_bytes"], Field(examples=["from_bytes"])
+]
+"""A plain number: it has no unit to parse."""
 FromStorage = Annotated[Annotated[float, Field(ge=0)] | Literal["from_storage"], *_derived("from_storage")]
 
 
@@ -219,6 +223,11 @@ class StorageTier(Part):
     stall: FromBytes = Field(default="from_bytes", description="blocking: the whole write")
     snapshot_stall: FromBytes = Field(default="from_bytes", description="async: copy to host memory")
     persist: FromBytes = Field(default="from_bytes", description="async: until durable, after the snapshot")
+    persist_slow_factor: FactorFromBytes = Field(
+        default=1.0,
+        description="async: time of a step while a copy is being written, over the healthy one; 1: storage "
+        "has a network of its own; from_bytes: writes take their share of every NIC of the back-end network",
+    )
     load: FromBytes = Field(default="from_bytes", description="reading it back")
     on_overlap: Literal["skip", "queue", "block"] | None = Field(
         default=None, description="what to do when the last one is still being written"
@@ -243,7 +252,11 @@ class StorageTier(Part):
 
     @model_validator(mode="after")
     def _of_its_mode(self) -> StorageTier:
-        spare = {"snapshot_stall", "persist", "on_overlap"} if self.mode == "blocking" else {"stall"}
+        spare = (
+            {"snapshot_stall", "persist", "persist_slow_factor", "on_overlap"}
+            if self.mode == "blocking"
+            else {"stall"}
+        )
         wrong = sorted(spare & {key for key in self.model_fields_set if getattr(self, key) is not None})
         if wrong:
             raise ValueError(f"{wrong[0]} is for the other mode; this one is {self.mode}")

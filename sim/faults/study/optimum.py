@@ -37,9 +37,7 @@ def find_optimum(study: Study, *, progress: Progress | None = None) -> Optimum |
         return None
     say = progress or (lambda _: None)
     best = optimal_interval(storage.stall_s, study.mtbf_s)
-    numbers = sorted({max(1, round(best * factor / plan.step_s)) for factor in FACTORS})
-    shortest = storage.lag_s / plan.step_s
-    numbers = [number for number in numbers if number >= shortest] or [max(1, math.ceil(shortest))]
+    numbers = _intervals(best / plan.step_s, storage.lag_s / plan.step_s, storage.every)
     count = min(REPLICATIONS, len(study.outcomes))
     say(f"{len(numbers)} intervals between checkpoints")
     plans = [with_tier(plan, replace(storage, every=number)) for number in numbers]
@@ -49,6 +47,15 @@ def find_optimum(study: Study, *, progress: Progress | None = None) -> Optimum |
     ]
     simulated, at_edge = _highest(points)
     return Optimum(best, simulated, tuple(points), at_edge, study.mtbf_s, storage.stall_s)
+
+
+def _intervals(best: float, shortest: float, now: int) -> list[int]:
+    """Steps between checkpoints to try: about the best by the formula, or from the shortest on that can be
+    written in time, and as many as they are now.
+    """
+    least = max(1, math.ceil(shortest))
+    about = max(best, float(least))
+    return sorted({now, *(number for f in FACTORS if (number := max(1, round(about * f))) >= least)})
 
 
 def _highest(points: list[tuple[float, Estimate]]) -> tuple[float, bool]:

@@ -1,6 +1,8 @@
 """The attention core of one layer, fused or not: scores, softmax and weighted sum.
 
 Knows which kernels run; their costs are the kernel models'. The projections around it are in layer.py.
+Unfused, a window is but another mask: all scores are computed, and the fused softmax, which has the causal
+mask alone, gives way to torch's (Megatron-LM core/fusions/fused_softmax.py, forward_torch_softmax).
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ def _weighted(shard: Shard, width: int) -> Gemm:
 def _unfused_forward(tape: Tape, shard: Shard, software: Software) -> None:
     e, scores, values = shard.element_bytes, shard.score_elements, shard.value_dim or shard.head_dim
     tape.kernel("QK^T", _scores(shard, shard.head_dim))
-    if software.fused_softmax:
+    if software.fused_softmax and shard.window is None:
         tape.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     else:
         # scale (r, w), masked_fill (r, w), cast to FP32 (r e, w 4), softmax (r 4, w 4), cast back (r 4, w e)
@@ -106,7 +108,7 @@ def _unfused_backward(tape: Tape, shard: Shard, software: Software) -> None:
     tape.kernel("dP", _scores(shard, values))
     if shard.dropout:
         tape.memory("attention dropout backward", (2 * e + 1) * scores)
-    if software.fused_softmax:
+    if software.fused_softmax and shard.window is None:
         tape.memory("softmax backward", 3 * e * scores)  # read probabilities and gradient, write
     else:
         # casts around an FP32 softmax backward (r 4+4, w 4), masked_fill and scale (r, w each)

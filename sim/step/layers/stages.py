@@ -131,11 +131,14 @@ def _near_uniform(num_layers: int, count: int) -> list[int]:
 
 
 def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
-    """nanotron: blocks fill a stage until the running cost reaches its share; the crossing block stays.
+    """nanotron: blocks fill a stage until the running cost reaches its share, or as long as it fits in it.
 
-    An exact tie counts as reached: the published times of a model whose head costs exactly four
-    layers (16 layers, vocabulary 131,072) fit that split alone.
+    By its public code the block that crosses still belongs to the stage. An exact tie counts as reached:
+    runs of a model whose head costs exactly four layers (16 layers, vocabulary 131,072) have the pace of
+    that split alone. Later runs on 8 and 16 stages have the pace of the split that moves the crossing block
+    on: with the public one they would be up to twice as slow, logits travelling from the head to the loss.
     """
+    reaches = scenario.software.balanced_split == "reaches"
     model = scenario.model
     h = model.hidden_size
     layer_cost = 4.0 * h * h + 3.0 * h * model.ffn_hidden_size
@@ -144,11 +147,13 @@ def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
     layers = [0] * count
     head_stage = 0
     for position, cost in enumerate(costs):
+        running += cost
+        while not reaches and stage < count - 1 and running > (stage + 1) / count * total:
+            stage += 1
         if 1 <= position <= model.num_layers:
             layers[stage] += 1
         elif position == model.num_layers + 2:
             head_stage = stage
-        running += cost
-        while stage < count - 1 and running >= (stage + 1) / count * total:
+        while reaches and stage < count - 1 and running >= (stage + 1) / count * total:
             stage += 1
     return layers, head_stage

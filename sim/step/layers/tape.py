@@ -22,14 +22,16 @@ class Costs:
     """What kernels and collectives inside a layer cost on this machine with this software.
 
     ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...);
-    ``host_s`` per kernel launch and ``host_collective_s`` per collective call. ``left`` is the share of
-    the SMs that kernels have at most, where exchanges have the others to themselves.
+    ``host_s`` per kernel launch, ``host_collective_s`` per collective call; ``check_s(axis)`` is what a
+    check of the call adds, of the group along an axis. ``left`` is the share of the SMs that kernels have at
+    most, where exchanges have the others to themselves.
     """
 
     seconds: Callable[[Kernel], float]
     transfer: Callable[[str, str, float], Transfer]
     host_s: float
     host_collective_s: float
+    check_s: Callable[[str], float] = lambda axis: 0.0
     sms: int = 0
     left: float = 1.0
 
@@ -100,7 +102,8 @@ class Tape:
         work = Collective(kind, axis, self.costs.transfer(axis, kind, payload_bytes))
         deps = tuple(sorted({*self.wait, *(() if start < 0 else (start,))}))
         stream = axis.partition(".")[0]  # cp.ring and cp.heads are groups of the same stream
-        self.ops.append(Op(name, stream, stream, work, deps, host_s=self.costs.host_collective_s))
+        host_s = self.costs.host_collective_s + self.costs.check_s(axis)
+        self.ops.append(Op(name, stream, stream, work, deps, host_s=host_s))
         index = len(self.ops) - 1
         if wait:
             self.join(index)

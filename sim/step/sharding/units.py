@@ -70,7 +70,8 @@ def _one_by_one(blocks: Iterable[tuple[Block, Unit | None, int]]) -> Iterator[tu
 
 
 def _joint(one: Unit, other: Unit, together: float) -> Unit | None:
-    if one.name != other.name or one.sharded + other.sharded > together:
+    """Two layers as one unit; an end that runs twice (multi-token prediction) is the same unit both times."""
+    if not one.name == other.name == "layer" or one.sharded + other.sharded > together:
         return None
     return replace(
         one,

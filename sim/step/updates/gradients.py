@@ -31,6 +31,8 @@ class Gradients:
     reduce_scatter (ZeRO-1), else all_reduce. ``element_bytes`` is the gradient's size in memory,
     ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction. Where the
     ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
+    all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances). ``check_s`` is what a
+    check of an all_reduce adds for the host; the coalesced reduce_scatters of ZeRO-1 pass unchecked.
     all_reduce of equal shards over ``replicas`` (Megatron's --num-distributed-optimizer-instances).
     """
 
@@ -43,6 +45,7 @@ class Gradients:
     costs: Costs
     shards: int = 1
     over_replicas: Callable[[float], Transfer] | None = None
+    check_s: float = 0.0
     replicas: str = ""
     offload: Offload | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
@@ -66,7 +69,8 @@ class Gradients:
     def _reduce(self, script: Script, elements: float) -> None:
         kind = "reduce_scatter" if self.sharded else "all_reduce"
         work = Collective(kind, self.communicator, self.transfer(kind, elements * self.wire_bytes))
-        index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=self.costs.host_collective_s)
+        host_s = self.costs.host_collective_s + (0.0 if self.sharded else self.check_s)
+        index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=host_s)
         if self.over_replicas:
             own = elements * self.wire_bytes / self.shards
             late = Collective("all_reduce", self.replicas, self.over_replicas(own))

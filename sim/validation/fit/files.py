@@ -45,7 +45,8 @@ def fit_document(fit: StepFit) -> dict[str, Any]:
 
 def _with_field(text: str, preset: str, name: str, value: float, comment: str) -> str:
     lines = text.splitlines()
-    first = lines.index(f"{preset}:") + 1
+    heading = re.compile(rf"{re.escape(preset)}:( &\w+)?")  # other presets may take its fields over
+    first = next(i for i, line in enumerate(lines, 1) if heading.fullmatch(line))
     last = next((i for i in range(first, len(lines)) if re.match(r"\S", lines[i])), len(lines))
     at = next((i for i in range(first, last) if lines[i].startswith(f"  {name}:")), None)
     if at is None and value == getattr(get_software(preset), name):

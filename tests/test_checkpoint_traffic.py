@@ -1,0 +1,98 @@
+"""Steps beside the writing of a checkpoint: what they lose, and when the copy is durable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from faults_campaigns import DAY, crashes, document, outcome_of, plan_of
+from small_scenarios import scenario
+from test_step_faults import LINKED, cost
+
+from stepsim.sim.faults.planning.blocks import blocks_of
+from stepsim.sim.faults.planning.build_plan import build_plan
+from stepsim.sim.faults.planning.step_time import SimulatedStep
+from stepsim.sim.faults.spec.faults import Domains
+from stepsim.sim.scenario.checks_faults import machine_of
+from stepsim.sim.scenario.load import scenario_from_document
+
+
+def storage(**fields: Any) -> dict[str, Any]:
+    """A copy every half hour, written in 5 min."""
+    written = {"every": "30 min", "mode": "async", "snapshot_stall": "1 s", "persist": "5 min"}
+    return {"storage": {**written, "load": "30 s", **fields}}
+
+
+def test_steps_beside_writes_lose_what_the_factor_says() -> None:
+    """5 min at 1/1.2 of the speed: 50 s for each of the copies, of which the last comes with the end."""
+    out = outcome_of(document(checkpoint=storage(persist_slow_factor=1.2), faults={}))
+    assert out.wall_s == pytest.approx(10 * DAY + 10 * 48 * (1 + 50), rel=1e-9)
+
+
+def test_the_copy_is_durable_when_it_was() -> None:
+    (tier,) = plan_of(document(checkpoint=storage(persist_slow_factor=1.2))).tiers
+    assert tier.stall_s + tier.lag_s == pytest.approx(1 + 300)
+    assert tier.stall_s == pytest.approx(1 + 50)
+
+
+def test_a_network_of_its_own_is_the_default_and_costs_nothing() -> None:
+    runs = [document(checkpoint=storage(**f), faults=crashes()) for f in ({}, {"persist_slow_factor": 1})]
+    assert outcome_of(runs[0]).wall_s == outcome_of(runs[1]).wall_s
+
+
+def test_more_traffic_costs_more() -> None:
+    walls = [
+        outcome_of(document(checkpoint=storage(persist_slow_factor=f), faults={})).wall_s
+        for f in (1.0, 1.01, 1.5, 4.0)
+    ]
+    assert walls == sorted(set(walls))
+
+
+@pytest.mark.parametrize("rule", ["skip", "queue", "block"])
+def test_writing_for_longer_than_an_interval(rule: str) -> None:
+    """Slow steps stretch the interval: 40 min fit into it when they are twice as long."""
+    with pytest.raises(ValueError, match=r"on_overlap: writing takes 2,400\.0 s"):
+        plan_of(document(checkpoint=storage(persist="40 min")))
+    plan_of(document(checkpoint=storage(persist="40 min", persist_slow_factor=2)))
+    (tier,) = plan_of(
+        document(checkpoint=storage(persist="80 min", persist_slow_factor=2, on_overlap=rule))
+    ).tiers
+    cycle_s = tier.every * 10 + tier.stall_s
+    assert cycle_s >= 80 * 60 - 1e-6
+    assert tier.every == (180 * 2 if rule == "skip" else 180)
+
+
+def test_writes_over_the_network_of_the_gpus() -> None:
+    """A share of every NIC: as if every rail had so much less."""
+    run = scenario(**LINKED)
+    step = SimulatedStep(run, machine_of(run.cluster, run.parallelism, Domains()))
+    rails = [f"link_degraded rail/{rail} bandwidth_factor=0.75" for rail in range(8)]
+    slowed = step.beside_writes(0.25)
+    assert slowed == pytest.approx(cost(run, *rails).slowdown, rel=1e-9)
+    assert slowed > 1.05
+    found = {**run.to_document(), "run": {"steps": 1000}, "faults": {}}
+    host = run.cluster.interconnect
+    assert host == "ib-ndr400-x8"  # 400 GB/s a host, of which 4 hosts write a quarter: 100 GB/s for 2 s
+    traffic = storage(persist="2 s", bytes="800 GB", every="2000 steps", persist_slow_factor="from_bytes")
+    plan = build_plan(blocks_of(scenario_from_document({**found, "checkpoint": traffic}, "small")))
+    assert plan.tiers[0].stall_s == pytest.approx(1 + 2 * (1 - 1 / slowed), rel=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"persist_slow_factor": 0.5}, "persist_slow_factor"),
+        ({"persist_slow_factor": "much"}, "persist_slow_factor"),
+        ({"persist_slow_factor": "from_bytes", "bytes": "1 TB"}, "persist_slow_factor: from_bytes needs"),
+    ],
+)
+def test_nonsense_is_told(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        plan_of(document(checkpoint=storage(**fields)))
+
+
+def test_writes_that_need_more_than_the_network() -> None:
+    run = {**scenario(**LINKED).to_document(), "run": {"steps": 1000}, "faults": {}}
+    traffic = storage(persist="1 s", bytes="80 TB", every="20000 steps", persist_slow_factor="from_bytes")
+    with pytest.raises(ValueError, match=r"writing in 1\.0 s needs .* times the network of a host"):
+        build_plan(blocks_of(scenario_from_document({**run, "checkpoint": traffic}, "small")))

@@ -1,0 +1,208 @@
+"""Checked collectives: what a check costs the host, how a job's own measurement shows it, what follows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_scenarios import lowered, scenario
+
+from stepsim.hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES, get_interconnect
+from stepsim.sim.network.checks import CALLS, CHECK_S_PER_RANK, check_s, mean_call_s
+from stepsim.sim.network.collectives import (
+    REFERENCE_BYTES,
+    Seat,
+    collective_transfer,
+    message_transfer,
+    payload_factor,
+    shows_checks,
+)
+from stepsim.sim.program.program import Collective, Segment
+from stepsim.sim.scenario.machine import cluster_of
+from stepsim.sim.scenario.models import ClusterSpec, MeasuredNetwork, Scenario
+from stepsim.sim.simulate import simulate
+from stepsim.sim.software import get_software
+from stepsim.sim.step.layers.stages import build_stages
+from stepsim.sim.validation.case import read_cases
+from stepsim.sim.validation.to_scenario import to_scenario
+
+CHECKED = {"preset": "nanotron-2025"}
+UNCHECKED = {"preset": "nanotron-2025", "collective_checks": False}
+
+
+def p5(gpus: int = 64) -> ClusterSpec:
+    return ClusterSpec(gpu="H100-SXM5-80GB", gpus=gpus, gpus_per_node=8, interconnect="efa-3200")
+
+
+# What a check costs --------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 512), st.integers(1, 64))
+def test_a_check_costs_so_much_for_each_rank_and_more_between_hosts(ranks: int, domains: int) -> None:
+    cost = check_s(Seat(ranks=ranks * domains, domains=domains))
+    assert cost == ranks * domains * CHECK_S_PER_RANK[domains > 1]
+    assert check_s(Seat(ranks=1, domains=1)) == 0.0
+
+
+@given(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0))
+def test_calls_back_to_back_hide_all_but_the_first_check(solo: float, check: float) -> None:
+    mean = mean_call_s(solo, check)
+    assert max(solo, check) <= mean * (1 + 1e-12)
+    assert mean <= (solo + check) * (1 + 1e-12)
+    assert mean_call_s(solo, 0.0) == solo
+    assert mean * CALLS == pytest.approx(solo + check + (CALLS - 1) * max(solo, check))
+
+
+def calls(run: Scenario) -> Counter[tuple[str, float]]:
+    """Collectives of the first rank's program, by their group and what they cost the host."""
+    found: Counter[tuple[str, float]] = Counter()
+    for op in lowered(run).programs.classes[0].ops:
+        inside = (
+            [each for block in op.work.row for each in block.ops] if isinstance(op.work, Segment) else [op]
+        )
+        for each in inside:
+            if isinstance(each.work, Collective):
+                found[each.work.communicator, round(each.host_s, 9)] += 1
+    return found
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_each_collective_of_a_layer_holds_the_host_for_its_group(tp: int) -> None:
+    fields = {"tp": tp, "dp": 2, "sequence_parallel": True, "num_attention_heads": 8}
+    plain, checked = (calls(scenario(**fields, software=software)) for software in (UNCHECKED, CHECKED))
+    added = Counter(
+        {(group, round(s + tp * 0.25e-3, 9)): n for (group, s), n in plain.items() if group == "tp"}
+    )
+    assert added
+    assert not added - checked
+
+
+def test_a_host_that_is_ahead_hides_its_checks() -> None:
+    """Small layers wait for the host, large ones do not."""
+    small = {"tp": 2, "sequence_parallel": True}
+    large = small | {
+        "hidden_size": 8192,
+        "num_attention_heads": 64,
+        "ffn_hidden_size": 32768,
+        "seq_length": 4096,
+    }
+    slower = {
+        name: simulate(scenario(**size, software=CHECKED)).step_time_s
+        / simulate(scenario(**size, software=UNCHECKED)).step_time_s
+        for name, size in (("small", small), ("large", large))
+    }
+    assert slower["small"] > 1.5
+    assert 1 <= slower["large"] < 1.05
+
+
+def test_shards_of_gradients_are_reduced_unchecked_and_whole_ones_are_not() -> None:
+    for zero, checked in ((0, True), (1, False)):
+        plain, with_checks = (
+            {
+                s
+                for (group, s), _ in calls(scenario(dp=8, zero=zero, software=software)).items()
+                if group == "dp"
+            }
+            for software in (UNCHECKED, CHECKED)
+        )
+        assert (max(with_checks) > max(plain)) == checked
+
+
+# How a measurement shows it ------------------------------------------------------------------------------
+
+
+def measured(spec: ClusterSpec, *, checked: bool, links: float = 1.0) -> MeasuredNetwork:
+    """What a job would measure of itself, with links at ``links`` of their rate."""
+    found = {}
+    cluster = cluster_of(spec)
+    groups = {"": Seat(ranks=64, domains=8), "_intra": Seat(ranks=8, domains=1)}
+    for kind in ("all_reduce", "all_gather", "reduce_scatter"):
+        for where, seat in groups.items():
+            solo_s = collective_transfer(kind, REFERENCE_BYTES, seat, cluster).solo_s / links
+            mean_s = mean_call_s(solo_s, check_s(seat) if checked else 0.0)
+            rate = REFERENCE_BYTES * payload_factor(kind, seat.ranks) / mean_s
+            found[f"{kind}{where}_bytes_per_s"] = f"{rate!r} B/s"
+    return MeasuredNetwork.model_validate(found)
+
+
+def test_a_measurement_tells_whether_it_was_checked() -> None:
+    spec = p5()
+    assert shows_checks(measured(spec, checked=True), cluster_of(spec))
+    assert not shows_checks(measured(spec, checked=False), cluster_of(spec))
+    assert not shows_checks(measured(spec, checked=False, links=0.5), cluster_of(spec)), "slow links"
+    assert not shows_checks(MeasuredNetwork(), cluster_of(spec))
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_a_checked_measurement_says_nothing_against_the_links(kind: str) -> None:
+    spec = p5()
+    cluster, group = cluster_of(spec), Seat(ranks=64, domains=8)
+    own = measured(spec, checked=True)
+    plain = collective_transfer(kind, 1e9, group, cluster).solo_s
+    assert collective_transfer(kind, 1e9, group, cluster, own, checked=True).solo_s == pytest.approx(plain)
+    assert collective_transfer(kind, 1e9, group, cluster, own).solo_s > 1.2 * plain
+
+
+def test_runs_of_the_sweep_are_told_apart_by_what_they_measured(shared: Path) -> None:
+    """Both kinds are many, and no other figure of a case decides: not its id, trust or time."""
+    cases = read_cases(shared / "data" / "cases" / "hf_nanotron_h100.yaml")[::40]
+    presets = Counter()
+    for case in cases:
+        network = case.measured_network
+        if network is None or network.all_reduce_intra_gbps is None or network.all_reduce_intra_gbps < 400:
+            continue
+        name = to_scenario(case).software.name
+        assert name == ("nanotron-2025" if network.all_reduce_intra_gbps < 440 else "nanotron-2024")
+        assert to_scenario(replace(case, id="x", family="y", trust="low")).software.name == name
+        presets[name] += 1
+    assert len(presets) == 2
+
+
+# What else these runs have --------------------------------------------------------------------------------
+
+
+@given(st.integers(8, 40), st.integers(1, 8), st.sampled_from([512, 32768, 131072]))
+def test_blocks_that_must_fit_never_exceed_their_share(layers: int, pp: int, vocabulary: int) -> None:
+    fields = {
+        "num_layers": layers, "pp": pp, "vocab_size": vocabulary, "stage_split": "flops_balanced",
+        "mlp": "swiglu",
+    }  # fmt: skip
+    run = scenario(**fields, software="nanotron-2025", schedule="1f1b" if pp > 1 else "none")
+    stages = build_stages(run)
+    layer, head = 4 * 256**2 + 3 * 256 * 1024, vocabulary * 256
+    assert sum(stage.layers for stage in stages) == layers
+    running = 0
+    for number, stage in enumerate(stages, 1):
+        running += stage.layers * layer + stage.head * head
+        assert running <= number / pp * (layers * layer + head) * (1 + 1e-12)
+    assert stages[-1].head, "the head crosses every share but the last"
+
+
+def test_the_two_rules_of_nanotron_differ_by_the_block_that_crosses() -> None:
+    """16 layers, a head of four layers' cost, 8 stages: as in the sweep's 1.3B model."""
+    fields = {
+        "num_layers": 16, "pp": 8, "hidden_size": 2048, "num_attention_heads": 32, "ffn_hidden_size": 8192,
+        "vocab_size": 131072, "mlp": "swiglu", "stage_split": "flops_balanced", "schedule": "1f1b",
+    }  # fmt: skip
+    split = {
+        preset: [stage.layers for stage in build_stages(scenario(**fields, software=preset))]
+        for preset in ("nanotron-2024", "nanotron-2025")
+    }
+    assert split == {"nanotron-2024": [3, 2, 3, 2, 3, 2, 1, 0], "nanotron-2025": [2, 3, 2, 3, 2, 3, 1, 0]}
+    assert get_software("nanotron-2025").host_s_per_kernel == get_software("nanotron-2024").host_s_per_kernel
+
+
+def test_messages_between_hosts_grow_with_their_chunks_up_to_the_nic() -> None:
+    cluster = cluster_of(p5())
+    small = replace(
+        cluster, interconnect=replace(cluster.interconnect, message_chunk_bytes=NCCL_MESSAGE_CHUNK_BYTES)
+    )
+    rate, default = (message_transfer(1e9, "unit", c).ceiling_bytes_per_s for c in (cluster, small))
+    assert default == 1.98e10
+    assert rate == pytest.approx(min(4 * default, cluster.nic_bytes_per_s_per_gpu))
+    assert rate > 2 * default
+    assert get_interconnect("ib-ndr400-x8").message_chunk_bytes == NCCL_MESSAGE_CHUNK_BYTES

@@ -1,0 +1,78 @@
+"""Jitter of hosts: drawn once a step and host, seeded, and what the slowest of them costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from faults_campaigns import document, plan_of
+from small_scenarios import scenario
+from test_step_faults import TWIN, assert_same, cost
+
+from stepsim.sim.faults.inside.trouble import jitter_factor
+from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
+
+REPLICAS: dict[str, Any] = {"dp": 64, "software": {"preset": "megatron-2022-sp", "host_s_per_kernel": 0.0}}
+HOSTS = 8
+
+
+def seeded(seed: int, **fields: Any) -> Scenario:
+    found = scenario(**fields).to_document()
+    return scenario_from_document({**found, "faults": {"seed": seed}}, "small")
+
+
+def test_the_step_takes_as_long_as_with_the_slowest_host_alone() -> None:
+    run = scenario(**REPLICAS)
+    factors = [jitter_factor(7, host, 0.05) for host in range(HOSTS)]
+    slowest = int(np.argmax(factors))
+    found = cost(run, "host_jitter job cv=0.05")
+    alone = cost(run, f"gpu_throttle node/{slowest} slow_factor={factors[slowest]!r}")
+    assert found.step_time_s == pytest.approx(alone.step_time_s, rel=1e-9)
+    assert found.step_time_s > found.healthy_step_time_s
+    assert found.classes_after == HOSTS
+    struck = next(relation for relation in found.relations if relation.name == "struck")
+    assert struck.ranks == run.world_size
+
+
+def test_no_deviation_is_no_fault() -> None:
+    assert cost(scenario(**REPLICAS), "host_jitter job cv=0").slowdown == 1.0
+
+
+def test_jitter_is_seeded_and_each_host_has_its_own() -> None:
+    line = "host_jitter job cv=0.1"
+    once, again, other = (cost(seeded(seed, **REPLICAS), line).step_time_s for seed in (1, 1, 2))
+    assert once == again != other
+    run = scenario(**TWIN)
+    of_one = cost(run, "host_jitter node/2 cv=0.1")
+    factor = jitter_factor(7, 2, 0.1)
+    if factor > 1:
+        same = cost(run, f"gpu_throttle node/2 slow_factor={factor!r}")
+        assert of_one.step_time_s == same.step_time_s
+
+
+def test_folded_jitter_is_unfolded_jitter() -> None:
+    run, line = scenario(**TWIN), "host_jitter job cv=0.1"
+    found = cost(run, line)
+    assert found.classes_after < run.world_size
+    assert_same(found, cost(run, line, fold=False))
+
+
+@pytest.mark.parametrize(("hosts", "expected"), [(1024, 3.25), (2048, 3.44)])
+def test_the_slowest_of_many_hosts(hosts: int, expected: float) -> None:
+    """E[max] of so many normal variates (reference section 3), within three standard errors."""
+    most = [max(jitter_factor(seed, host, 0.01) for host in range(hosts)) for seed in range(30)]
+    z = (np.array(most) - 1) / 0.01
+    assert abs(z.mean() - expected) < 3 * z.std(ddof=1) / np.sqrt(len(z)) + 0.005
+
+
+def test_too_many_hosts_are_refused_with_advice() -> None:
+    with pytest.raises(ValueError, match=r"64 classes of 512 ranks .*--max-classes"):
+        simulate(scenario(**{**REPLICAS, "dp": 512}), faults=["host_jitter job"], max_classes=32)
+
+
+def test_campaigns_know_what_lasts() -> None:
+    with pytest.raises(ValueError, match="host_jitter: it is drawn anew for every step"):
+        plan_of(document(faults={"events": ["host_jitter job cv=0.02"]}))

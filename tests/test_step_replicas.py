@@ -1,0 +1,60 @@
+"""Weeks ask for the step under a set of effects: several replicas are replayed at once, as a step is."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_scenarios import scenario
+from test_step_faults import TWIN
+
+from stepsim.sim.faults.campaign.plan import Effect
+from stepsim.sim.faults.planning.step_time import TOGETHER, SimulatedStep
+from stepsim.sim.faults.spec.faults import Domains
+from stepsim.sim.faults.spec.targets import parse_target
+from stepsim.sim.scenario.checks_faults import machine_of
+from stepsim.sim.simulate import simulate
+
+RUN = scenario(**TWIN)
+STEP = SimulatedStep(RUN, machine_of(RUN.cluster, RUN.parallelism, Domains()))
+PER_STAGE = RUN.world_size // RUN.parallelism.pp
+SEATS = [0, 1, RUN.parallelism.pp - 1]
+"""The first, middle and last stage: where an effect alone in its replica is replayed."""
+
+
+def effect(stage: int, replica: int, factor: float) -> Effect:
+    rank = stage * PER_STAGE + replica * RUN.parallelism.tp
+    return Effect("gpu_throttle", parse_target(f"rank/{rank}"), factor)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.dictionaries(
+        st.integers(0, RUN.parallelism.dp - 1),
+        st.tuples(st.sampled_from(SEATS), st.sampled_from([1.1, 1.6])),
+        min_size=1,
+        max_size=TOGETHER,
+    )
+)
+def test_replicas_with_different_things_wrong_are_as_in_a_step(wrong: dict[int, tuple[int, float]]) -> None:
+    effects = [effect(stage, replica, factor) for replica, (stage, factor) in wrong.items()]
+    lines = [f"{one.kind} {one.target} slow_factor={one.slow_factor}" for one in effects]
+    found = STEP(frozenset(effects))
+    assert found == max(found, *(STEP(frozenset([one])) for one in effects))
+    exact = simulate(RUN, faults=lines).step_time_s
+    assert abs(found - exact) <= 1e-9 * exact
+
+
+def test_two_replicas_together_are_slower_than_the_worst_of_them() -> None:
+    """Their stages are late at different times; the law above could fail."""
+    one, other = effect(SEATS[0], 0, 1.1), effect(SEATS[2], 1, 1.1)
+    alone = max(STEP(frozenset([one])), STEP(frozenset([other])))
+    assert STEP(frozenset([one, other])) > 1.0005 * alone
+
+
+def test_a_set_is_replayed_once() -> None:
+    """Also where other replicas have the same wrong."""
+    STEP(frozenset([effect(0, 0, 1.1), effect(3, 1, 1.1)]))
+    known = dict(STEP.simulated)
+    STEP(frozenset([effect(0, 2, 1.1), effect(3, 3, 1.1)]))
+    STEP(frozenset([effect(0, 2, 1.1), effect(3, 3, 1.1), effect(0, 1, 1.1)]))
+    assert STEP.simulated == known
