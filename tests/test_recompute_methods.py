@@ -15,6 +15,7 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.scenario.schema import json_schema
 from stepsim.sim.simulate import simulate
 from stepsim.sim.step.layers.recompute import FULL
 from stepsim.sim.step.layers.stages import build_stages
@@ -246,6 +247,12 @@ def test_megatrons_names() -> None:
     assert found.modules == ("layernorm",)
 
 
+def test_full_takes_a_method_in_megatrons_names() -> None:
+    fields = {"recompute_granularity": "full", "recompute_num_layers": 2}
+    with pytest.raises(ScenarioError, match=r"recompute_method.*uniform or block"):
+        scenario_from_document(document(fields), "s")
+
+
 @pytest.mark.parametrize(
     ("recompute", "model", "words"),
     [
@@ -266,3 +273,10 @@ def test_what_says_nothing_is_refused(recompute: Any, model: dict[str, Any], wor
 def test_several_layers_at_once_are_refused_where_parameters_are_gathered() -> None:
     with pytest.raises(NotSupported, match=r"recompute\.layers.*ZeRO-3"):
         lowered(a_run(full(layers=2, method="uniform"), zero=3, dp=2, software="torchtitan-2024"))
+
+
+def test_the_schema_knows_megatrons_names() -> None:
+    training = json_schema()["$defs"]["Training"]["properties"]
+    assert {"recompute_granularity", "recompute_method", "recompute_num_layers"} <= training.keys()
+    assert training["recompute_method"]["anyOf"][0]["enum"] == ["uniform", "block"]
+    assert training["loss_scale"]["anyOf"][0]["enum"] == ["megatron", "torch"]

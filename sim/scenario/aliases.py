@@ -101,21 +101,24 @@ def canonical(node: Node, block: str = "") -> tuple[Node, list[Problem]]:
         path = ALIASES.get(block, {}).get(key, (key,))
         problems += _insert(entries, path, inner, f"{block}.{key}")
     if block == "training":
-        entries = _recompute(entries)
+        entries, found = _recompute(entries)
+        problems += found
     return (node.with_entries(entries) if isinstance(node.value, dict) else node), problems
 
 
-def _recompute(entries: dict[str, Node]) -> dict[str, Node]:
+def _recompute(entries: dict[str, Node]) -> tuple[dict[str, Node], list[Problem]]:
     """Recomputation in Megatron's several fields, as the one field that it is here."""
     said = {field: entries[name] for name, field in RECOMPUTE.items() if name in entries}
     kind = entries.get("recompute")
     if kind is None or kind.value not in ("full", "selective") or not said:
-        return entries
-    named = Node(
-        value="modules" if kind.value == "selective" else "full", mark=kind.mark, key_mark=kind.key_mark
-    )
+        return entries, []
     left = {name: entry for name, entry in entries.items() if name not in RECOMPUTE}
-    return left | {"recompute": kind.with_entries({"kind": named, **said})}
+    if kind.value == "full" and "method" not in said:
+        message = "recompute_granularity full takes recompute_method, uniform or block, beside it"
+        return left, [Problem(mark=kind.mark, path="training.recompute_method", message=message)]
+    value = "modules" if kind.value == "selective" else "full"
+    named = Node(value=value, mark=kind.mark, key_mark=kind.key_mark)
+    return left | {"recompute": kind.with_entries({"kind": named, **said})}, []
 
 
 def _insert(entries: dict[str, Node], path: tuple[str, ...], node: Node, given_as: str) -> list[Problem]:

@@ -260,7 +260,7 @@ class Training(_Part):
     recompute: Annotated[
         Annotated[RecomputeKind, Tag("~kind")] | Annotated[RecomputeSpec, Tag("~spec")],
         Discriminator(lambda value: "~kind" if isinstance(value, str) else "~spec"),
-    ] = "none"
+    ] = Field(default="none", description="what backward runs again: docs/memory.md")
     routing: Annotated[
         Annotated[Literal["balanced"], Tag("~name")] | Annotated[RoutingSpec, Tag("~spec")],
         Discriminator(lambda value: "~name" if isinstance(value, str) else "~spec"),

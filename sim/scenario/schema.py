@@ -10,7 +10,8 @@ from typing import Any
 
 from ..model.catalogue import model_names
 from ..software.presets import software_names
-from .aliases import ALIASES
+from .aliases import ALIASES, RECOMPUTE
+from .loss_scale import DEFAULTS
 from .models import Scenario
 
 _DERIVED = {
@@ -85,3 +86,7 @@ def _add_presets(definitions: dict[str, Any]) -> None:
     definitions["Scenario"]["properties"]["faults"]["anyOf"].insert(0, events | {"default": None})
     placement = definitions["ClusterSpec"]["properties"]["placement"]
     placement["anyOf"].insert(0, definitions["PlacementSpec"]["properties"]["kind"] | {"default": None})
+    training, recompute = definitions["Training"]["properties"], definitions["RecomputeSpec"]["properties"]
+    training["loss_scale"]["anyOf"].insert(0, {"enum": list(DEFAULTS), "type": "string"})
+    for name, field in RECOMPUTE.items():
+        training[name] = {**recompute[field], "description": f"beside recompute_granularity: {field}"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from ..campaign.chance import Law
 from ..campaign.outcome import Outcome
@@ -92,9 +93,10 @@ def _checkpoint_variants(study: Study, storage: Tier) -> Iterator[Variant]:
         if later.lag_s <= later.every * plan.step_s:
             yield Variant("checkpoints asynchronous, 1 s of stall", "mitigation", with_tier(plan, later))
     best = optimal_interval(storage.stall_s, study.mtbf_s) if storage.stall_s and study.mtbf_s < 1e12 else 0.0
-    steps = max(1, round(best / plan.step_s))
-    if best and storage.lag_s <= steps * plan.step_s and abs(steps / storage.every - 1) > 0.1:
-        name = f"a checkpoint every {best / 60:.3g} min"
+    writable = ceil(storage.lag_s / plan.step_s)  # the last copy is written when the next one comes
+    steps = max(1, round(best / plan.step_s), writable)
+    if best and abs(steps / storage.every - 1) > 0.1:
+        name = f"a checkpoint every {steps * plan.step_s / 60:.3g} min"
         yield Variant(name, "mitigation", with_tier(plan, replace(storage, every=steps)))
     if not any(tier.name == "peer_memory" for tier in plan.tiers) and plan.machine.nodes >= 2:
         peer = Tier(
