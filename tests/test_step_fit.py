@@ -426,3 +426,15 @@ def test_what_cannot_be_fitted_is_refused(options: list[str], message: str, case
 
 def _without_hosts(text: str) -> list[str]:
     return [line for line in text.splitlines() if "host_s_per_kernel:" not in line]
+
+
+def test_a_near_fit_finds_what_a_whole_one_finds() -> None:
+    """From the shipped constants, where the error has one valley."""
+    trial = Trial(clock_fraction=0.81, corun_slowdown=0.0, host_s_per_kernel=3.1e-5)
+    rows = measured(JOBS, trial)
+    whole = judge(rows, closed_form(JOBS), fittable(rows))
+    near = judge(rows, closed_form(JOBS), fittable(rows), near=True)
+    assert near.constants == whole.constants
+    page = fit_markdown(near)
+    assert "no constant fitted" not in page
+    assert "--near" in page

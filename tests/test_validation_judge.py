@@ -31,6 +31,7 @@ from stepsim.sim.validation.judge.regimes import against, rated
 from stepsim.sim.validation.judge.targets import targets
 from stepsim.sim.validation.predict import Prediction, predict
 from stepsim.sim.validation.run import Report, Row, configuration, validate
+from stepsim.sim.validation.to_scenario import scenario_document
 
 GPU, PRESET = "A100-SXM4-80GB", "megatron-2022-sp"
 TIMES = st.lists(st.floats(1.0, 100.0), min_size=3, max_size=12, unique=True)
@@ -205,3 +206,16 @@ def test_the_path_of_a_long_step_is_that_of_two_short_ones() -> None:
     assert brief.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
     assert brief.interval.high_s == pytest.approx(whole.interval.high_s, rel=1e-6)
     assert math.isclose(brief.interval.low_s, whole.interval.low_s, rel_tol=1e-6)
+
+
+def test_aleph_alphas_trainer_cuts_all_its_modules_alike(tmp_path: Path) -> None:
+    software = {"software.framework": "Aleph Alpha in-house Megatron-style", "software.year": 2023}
+    layout = {"layout.vpp": 1, "layout.schedule": "1f1b", "model.num_layers": 80}
+    case = case_of(tmp_path, **software, **layout)
+    assert scenario_document(case)["parallelism"]["stage_split"] == [20, 21, 21, 18]
+    deep = replace(case, layout=replace(case.layout, pp=8, tp=4))
+    assert scenario_document(deep)["parallelism"]["stage_split"] == [10, 11, 11, 10, 10, 10, 10, 8]
+    alone = replace(case, layout=replace(case.layout, pp=1, dp=8))
+    assert scenario_document(alone)["parallelism"]["stage_split"] == "uniform"
+    other = case_of(tmp_path, **layout)
+    assert scenario_document(other)["parallelism"]["stage_split"] == "uniform"

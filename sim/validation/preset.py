@@ -134,6 +134,36 @@ def software_document(software: CaseSoftware, gpu: str = "") -> dict[str, Any]:
     return document
 
 
+WHOLE_SPECS = ("aleph-alpha-2023",)
+"""Presets that split everything the model is made of into parts of equal number, not its layers alone."""
+
+
+def stage_split(software: CaseSoftware, split: str, num_layers: int, stages: int) -> str | list[int]:
+    """``parallelism.stage_split`` as the software means the word of a case.
+
+    Aleph Alpha's trainer puts the embedding, the layers, the final norm and the head in one list and cuts it
+    into parts of equal number, the remainder one each to the first (Aleph-Alpha/scaling
+    core/nn/parallel_module/pipeline_partitioning.py, pipe_partition_uniform, its default;
+    transformer/model/model.py, get_transformer_layer_specs). So 80 layers on 8 stages are not ten on each:
+
+    >>> from types import SimpleNamespace
+    >>> trainer = SimpleNamespace(framework="Aleph Alpha in-house", year=2023)
+    >>> stage_split(trainer, "uniform", 80, 8)
+    [10, 11, 11, 10, 10, 10, 10, 8]
+    """
+    if (
+        preset_of(software) not in WHOLE_SPECS
+        or stages == 1
+        or split not in ("uniform", "uneven_unspecified")
+    ):
+        return split
+    each, more = divmod(num_layers + 3, stages)
+    parts = [each + (stage < more) for stage in range(stages)]
+    parts[0] -= 1
+    parts[-1] -= 2
+    return parts
+
+
 def reports_first_rank(software: CaseSoftware) -> bool:
     """Whether the memory that this software prints is that of global rank 0, not of the fullest rank.
 

@@ -14,7 +14,7 @@ from ..scenario.machine import cluster_of
 from ..scenario.models import ClusterSpec
 from .case import Case, CaseModel, CaseNetwork
 from .model_facts import known_facts
-from .preset import CHECKED, MODEL_FACTS, preset_of, software_document
+from .preset import CHECKED, MODEL_FACTS, preset_of, software_document, stage_split
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
@@ -38,6 +38,7 @@ def to_scenario(case: Case) -> Scenario:
 def scenario_document(case: Case) -> dict[str, Any]:
     """The scenario file of a case, as a document. Raises NotSupported for software that has no preset."""
     layout = case.layout
+    stages = layout.pp * layout.vpp
     cluster: dict[str, Any] = asdict(case.hardware)
     software = software_document(case.software, case.hardware.gpu)
     if case.measured_network:
@@ -48,7 +49,8 @@ def scenario_document(case: Case) -> dict[str, Any]:
     return {
         "model": known_facts(model_document(case.model)) | MODEL_FACTS.get(preset_of(case.software), {}),
         "cluster": cluster,
-        "parallelism": {key: getattr(layout, key) for key in PARALLELISM},
+        "parallelism": {key: getattr(layout, key) for key in PARALLELISM}
+        | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)},
         "training": {"seq_length": case.model.seq_length} | {key: getattr(layout, key) for key in TRAINING},
         "schedule": layout.schedule,
         "software": software,

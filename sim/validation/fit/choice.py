@@ -26,17 +26,23 @@ CORUN_STRIDES = (3,)  # beside a clock that follows; finer than this no step tim
 WORTH = 0.002  # of the error, for a constant other than the clock
 SHOWS = 0.02  # a row shows a constant that makes its step this much longer
 FEWEST_FAMILIES = 2
+NEAR = (4, 2, 1)  # strides of a search from the shipped constants
 ROUNDS = 5  # constants of a GPU and of its presets move each other little: two or three rounds settle them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Rows, what simulates them, which constants are fitted on them, and where the fit starts."""
+    """Rows, what simulates them, which constants are fitted on them, and where the fit starts.
+
+    ``near``: each constant climbs from where it starts, which is enough where its error has one valley; the
+    co-run slowdown stays. A tenth of the simulations.
+    """
 
     rows: Sequence[TimedRow]
     times: Times
     wanted: Wanted
     start: Constants
+    near: bool = False
 
     def of_gpu(self, gpu: str) -> list[TimedRow]:
         """Rows that ran on ``gpu``."""
@@ -85,7 +91,7 @@ def fit_constants(data: Data, say: Callable[[str], None] = lambda _: None) -> Co
         before = constants
         for gpu in gpus:
             say(f"round {turn + 1}: clock of {gpu}")
-            constants = _with_clock(data, constants, gpu, (2, 1) if turn else ())
+            constants = _with_clock(data, constants, gpu, (2, 1) if turn else _first(data))
         for preset in presets:
             say(f"round {turn + 1}: host of {preset}")
             host_s = best_host(data, constants, preset)
@@ -135,7 +141,11 @@ def best_host(data: Data, constants: Constants, preset: str) -> Choice:
     def score(host_s: float) -> float:
         return data.error(of(host_s), rows)
 
-    best, default = coarse_to_fine(HOSTS_S, score, COARSE_HOSTS), UNFITTED_PRESET.host_s_per_kernel
+    present, default = constants.presets[preset].host_s_per_kernel, UNFITTED_PRESET.host_s_per_kernel
+    if data.near:
+        best = climb(HOSTS_S, score, present, NEAR)
+    else:
+        best = coarse_to_fine(HOSTS_S, score, COARSE_HOSTS)
     return Choice(
         best=best,
         default=default,
@@ -167,7 +177,9 @@ def best_fixed(data: Data, constants: Constants, preset: str) -> Choice:
 
 def best_corun(data: Data, constants: Constants, gpu: str) -> Choice:
     """Co-run slowdown of ``gpu``. The clock follows each value: one makes up for much of the other."""
-    rows = data.of_gpu(gpu)
+    rows, present = data.of_gpu(gpu), constants.gpus[gpu].corun_slowdown
+    if data.near:
+        return Choice(best=present, default=present, gain=0.0, ends_range=False, families=0)
 
     def of(corun: float) -> Constants:
         return _with_clock(data, constants.with_gpu(gpu, corun_slowdown=corun), gpu, (2,))
@@ -175,7 +187,7 @@ def best_corun(data: Data, constants: Constants, gpu: str) -> Choice:
     def score(corun: float) -> float:
         return data.error(of(corun), rows)
 
-    present, default = constants.gpus[gpu].corun_slowdown, CORUNS[0]
+    default = CORUNS[0]
     best = climb(CORUNS, score, present, CORUN_STRIDES)
     return Choice(
         best=best,
@@ -189,6 +201,11 @@ def best_corun(data: Data, constants: Constants, gpu: str) -> Choice:
             constants.with_gpu(gpu, corun_slowdown=best),
         ),
     )
+
+
+def _first(data: Data) -> tuple[int, ...]:
+    """Strides of the clock in the first round; none are a search of all clocks."""
+    return NEAR if data.near else ()
 
 
 def _with_clock(data: Data, constants: Constants, gpu: str, strides: Sequence[int] = ()) -> Constants:

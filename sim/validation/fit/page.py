@@ -35,6 +35,13 @@ the other half gives.
 """
 
 
+NEAR = """\
+Searched from the shipped constants only (`--near`): each constant climbs to the bottom of the valley that it
+starts in, on all families and on either half; co-run slowdowns stay.
+
+"""
+
+
 def fit_markdown(fit: StepFit) -> str:
     """The whole page."""
     sections = [HEAD, _summary(fit), _halves(fit), _sources(fit), _constants(fit)]
@@ -49,8 +56,8 @@ def fit_text(fit: StepFit) -> str:
 
 
 def _summary(fit: StepFit) -> str:
-    scores = {
-        "no constant fitted": fit.unfitted,
+    scores = {} if fit.near else {"no constant fitted": fit.unfitted}
+    scores |= {
         "constants as shipped": fit.shipped,
         "fitted, in sample": fit.fitted,
         "fitted, held out": fit.held_out,
@@ -63,7 +70,8 @@ def _summary(fit: StepFit) -> str:
     if fit.left_out:
         counts += f"; without a part in any fitted constant: {fit.left_out}"
     columns = ("constants", "error", "family median", "family p90", "signed")
-    return f"## The fit\n\n{counts}.\n\n{_table(columns, rows)}"
+    words = NEAR if fit.near else ""
+    return f"## The fit\n\n{words}{counts}.\n\n{_table(columns, rows)}"
 
 
 def _halves(fit: StepFit) -> str:
@@ -132,7 +140,8 @@ def _sources(fit: StepFit) -> str:
             fit.fitted.sources, fit.unfitted.sources, fit.held_out.sources, strict=True
         )
     ]
-    columns = ("source", "cases", "families", "no constant fitted", "in sample", "held out")
+    before = "shipped" if fit.near else "no constant fitted"
+    columns = ("source", "cases", "families", before, "in sample", "held out")
     return f"## Error by source\n\n{_table(columns, rows)}"
 
 

@@ -111,6 +111,7 @@ class StepFit:
     """A fit and all that one needs to judge it.
 
     ``refused`` rows of high trust cannot be expressed, ``left_out`` ones touch no constant that is fitted.
+    ``near``: searched from the shipped constants, which then are ``unfitted``.
     ``held_out`` is the error of every row under the constants of the half that its family is not in.
     """
 
@@ -120,6 +121,7 @@ class StepFit:
     presets: tuple[PresetFit, ...]
     refused: int
     left_out: int
+    near: bool
     unfitted: Score
     shipped: Score
     fitted: Score
@@ -146,12 +148,18 @@ class StepFit:
 
 
 def fit_steps(
-    paths: Iterable[str | Path], *, gpus: Sequence[str], presets: Sequence[str], jobs: int, say: Say
+    paths: Iterable[str | Path],
+    *,
+    gpus: Sequence[str],
+    presets: Sequence[str],
+    jobs: int,
+    say: Say,
+    near: bool = False,
 ) -> StepFit:
     """Fit on the files ``paths``, in ``jobs`` processes.
 
     ``gpus`` and ``presets`` name those whose constants are fitted, all others staying as shipped; both
-    empty is all of them.
+    empty is all of them. ``near`` searches from the shipped constants only.
 
     Raises:
         ValueError: a file that is not a file of cases, or no row to fit any constant on.
@@ -172,13 +180,21 @@ def fit_steps(
             f"({len(found)} rows can be expressed, {refused} cannot)"
         )
     with StepTimes(jobs) as times:
-        report = judge(rows, times, wanted, say)
+        report = judge(rows, times, wanted, say, near=near)
         return replace(report, refused=refused, left_out=len(found) - len(rows), simulated=times.simulated)
 
 
-def judge(rows: Sequence[TimedRow], times: Times, wanted: Wanted, say: Say = lambda _: None) -> StepFit:
+def judge(
+    rows: Sequence[TimedRow],
+    times: Times,
+    wanted: Wanted,
+    say: Say = lambda _: None,
+    *,
+    near: bool = False,
+) -> StepFit:
     """Fit on all rows, and on either half of the families to see the error on the other."""
-    data = Data(rows=rows, times=times, wanted=wanted, start=unfitted(rows, wanted))
+    start = shipped_constants(rows) if near else unfitted(rows, wanted)
+    data = Data(rows=rows, times=times, wanted=wanted, start=start, near=near)
     constants = fit_constants(data, say)
     halves = []
     for half in HALVES:
@@ -193,6 +209,7 @@ def judge(rows: Sequence[TimedRow], times: Times, wanted: Wanted, say: Say = lam
         presets=tuple(_preset_fit(data, constants, name, halves, held_out) for name in wanted.presets),
         refused=0,
         left_out=0,
+        near=near,
         unfitted=_score(rows, data.errors(data.start, rows)),
         shipped=_score(rows, data.errors(shipped_constants(rows), rows)),
         fitted=_score(rows, data.errors(constants, rows)),
@@ -243,7 +260,7 @@ def _gpu_fit(
     return GpuFit(
         name=name,
         clock=_curve(
-            around(CLOCKS, clock, COARSE_CLOCKS),
+            around(CLOCKS, clock, COARSE_CLOCKS, near=data.near),
             lambda value: data.error(constants.with_gpu(name, clock_fraction=value), rows),
         ),
         corun=best_corun(data, constants, name),
@@ -264,7 +281,7 @@ def _preset_fit(
         name=name,
         host=host,
         host_curve=_curve(
-            around(HOSTS_S, host.best, COARSE_HOSTS),
+            around(HOSTS_S, host.best, COARSE_HOSTS, near=data.near),
             lambda value: data.error(constants.with_preset(name, host_s_per_kernel=value), rows),
         ),
         fixed=best_fixed(data, constants, name),

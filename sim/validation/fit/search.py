@@ -31,8 +31,8 @@ def coarse_to_fine(values: Sequence[float], score: Score, stride: int) -> float:
 
 
 def climb(values: Sequence[float], score: Score, start: float, strides: Sequence[int]) -> float:
-    """From ``start``, step to the better neighbour for as long as there is one, at each stride in turn."""
-    at = values.index(start)
+    """From next to ``start``, step to the better neighbour while there is one, at each stride in turn."""
+    at = min(range(len(values)), key=lambda i: abs(values[i] - start))
     for stride in strides:
         while True:
             near = [i for i in (at, at - stride, at + stride) if 0 <= i < len(values)]
@@ -43,11 +43,18 @@ def climb(values: Sequence[float], score: Score, start: float, strides: Sequence
     return values[at]
 
 
-def around(values: Sequence[float], best: float, stride: int) -> list[float]:
-    """Every ``stride``-th value and, closer and closer, the neighbours of ``best``: what a curve shows."""
+def around(values: Sequence[float], best: float, stride: int, *, near: bool = False) -> list[float]:
+    """Every ``stride``-th value and, closer and closer, the neighbours of ``best``: what a curve shows.
+
+    ``near``: the neighbours alone.
+    """
     at = values.index(best)
-    near = {at, *(at + sign * step for step in (1, 2, 4) for sign in (-1, 1))}
-    return [values[i] for i in sorted(near | set(range(0, len(values), stride))) if 0 <= i < len(values)]
+    close = {at, *(at + sign * step for step in (1, 2, 4) for sign in (-1, 1))}
+    return [
+        values[i]
+        for i in sorted(close | set(() if near else range(0, len(values), stride)))
+        if 0 <= i < len(values)
+    ]
 
 
 def flat_range(points: Points, within: float) -> tuple[float, float]:
