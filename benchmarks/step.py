@@ -55,6 +55,7 @@ def run(gpus: int, slow: int, weak: int) -> dict[str, float]:
     return {
         "classes": len(ready.programs.classes),
         "events": record.events,
+        "ops": sum(len(program.ops) for program in ready.programs.classes),
         "lower_s": lower_s,
         "fold_s": fold_s,
         "replay_s": replay_s,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import console, echo_json, output_file, wrote
+from .output import console, echo_json, output_file, there, wrote
 from .views import JsonOption
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def collective(
     from ..hardware.quantities import parse_quantity
 
     held = gpus_per_node or _host_of(gpu or GPU)
-    payload = parse_quantity(size, "bytes")
+    payload = parse_quantity(int(size) if size.isdecimal() else size, "bytes")
     if payload < 1:
         raise ValueError(f"--size {size}: must be at least one byte")
     if cluster and (log or calibration):
@@ -99,6 +99,7 @@ def collective(
             )
         from .own_collective import show_own
 
+        there("--calibration", [calibration])
         sizes = _powers_of_two(payload) if sweep else [payload]
         show_own(kind, sizes, gpus, gpu, interconnect, held, calibration, as_json=as_json)
         return
@@ -106,6 +107,7 @@ def collective(
         from ..calibration.nccl_log import read_log
         from .collective_logs import case_of
 
+        there("--log", [log])
         case = case_of(read_log(log))
         if case.kind != kind:
             raise ValueError(f"{log}: is of {case.kind}, not {kind}")
@@ -127,11 +129,10 @@ def _told(
     from dataclasses import replace
 
     from ..sim.network.nccl.choice import check_variable
-    from ..sim.network.nccl.versions import parse_version
 
     tuning = case.tuning
     if nccl is not None:
-        tuning = replace(tuning, version=parse_version(nccl))
+        tuning = replace(tuning, version=_version(nccl))
     if algorithm is not None and set(",^:;") & set(algorithm):
         check_variable("nccl_algo", algorithm)
         tuning, algorithm = replace(tuning, algo=algorithm), None
@@ -143,6 +144,17 @@ def _told(
     )
 
 
+def _version(text: str) -> tuple[int, int]:
+    """A version of NCCL that the tuning model knows."""
+    from ..sim.network.nccl.versions import FIRST, LAST, parse_version
+
+    version = parse_version(text)
+    if tuple(int(number) for number in text.split("+")[0].split(".")[:2]) != version:
+        known = " to ".join(".".join(map(str, one)) for one in (FIRST, LAST))
+        raise ValueError(f"--nccl {text}: not known; known versions are {known}")
+    return version
+
+
 def _show(
     case: CollectiveCase,
     *,
@@ -150,8 +162,13 @@ def _show(
     svg: Path | None,
     as_json: bool,
 ) -> None:
+    from functools import cache
+
+    from ..sim.fold.by_itself import fullest_link
     from ..sim.report.collective import collective_cost
 
+    machine, ranks = case.machine, case.seat.ranks
+    limit = None if machine is None else cache(lambda pattern: fullest_link(pattern, ranks, machine))
     costs = [
         collective_cost(
             case.kind,
@@ -161,6 +178,7 @@ def _show(
             algorithm=case.algorithm,
             protocol=case.protocol,
             tuning=case.tuning,
+            limit=limit,
         )
         for size, _ in case.points
     ]
@@ -200,7 +218,7 @@ def _host_of(gpu: str) -> int:
 
 
 def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> CollectiveCase:
-    """The first ``gpus`` of a scenario's machine, alone on its network, whose own links do not bind then."""
+    """The first ``gpus`` of a scenario's machine, alone on its network."""
     from dataclasses import replace
 
     import numpy as np
@@ -214,17 +232,14 @@ def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> Col
     machine = build_cluster(scenario)
     if gpus > machine.gpus:
         raise ValueError(f"--gpus {gpus}: {name} has {machine.gpus}")
-    if scenario.cluster.fabric.oversubscription != 1.0:
-        raise ValueError(
-            f"--cluster {name}: its fabric is oversubscribed, which a collective by itself does not show; "
-            "stepsim run does"
-        )
     each = machine.gpus_per_node
     if gpus > each and gpus % each:
         raise ValueError(f"--gpus {gpus}: whole hosts of {each} GPUs take part, or some of one host")
     part = replace(machine, gpus=gpus, gpus_per_node=min(each, gpus))
     points = tuple((size, 0.0) for size in sizes)
-    return CollectiveCase(log="", kind=kind, seat=seat(np.arange(gpus), part), cluster=part, points=points)
+    return CollectiveCase(
+        log="", kind=kind, seat=seat(np.arange(gpus), part), cluster=part, points=points, machine=machine
+    )
 
 
 def case_on(

@@ -53,6 +53,13 @@ def output_file(
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
+def there(field: str, files: Iterable[Path]) -> None:
+    """ValueError naming the field for an input that is no file."""
+    for path in files:
+        if not path.is_file():
+            raise ValueError(f"{field} {path}: {'is a folder' if path.is_dir() else 'no such file'}")
+
+
 def wrote(what: str, path: Path) -> None:
     """Tell that a view lies in ``path``, on stderr so that stdout stays clean for pipes."""
     typer.echo(f"{what}: {path}", err=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, wrote
+from .output import clear_status, console, echo_json, output_file, there, wrote
 from .views import JsonOption
 
 CORES = os.cpu_count() or 1
@@ -69,6 +69,9 @@ def validate(
         raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
     if held_out and (nccl or kernels):
         raise ValueError("--held-out is of step times; give --leave-out with --nccl or --kernels")
+    if nccl or kernels:
+        there("FILE", files)
+    there("--append", append)
     if kernels:
         from .validate_kernels import validate_kernels
 

@@ -87,7 +87,7 @@ def read_record(
     assumptions: tuple[Assumption, ...] = (),
 ) -> Result:
     """The result of a replay; ``ranks`` says what each class stands for."""
-    from .engine.accounting import action_spans, iter_spans, rank_time
+    from .engine.accounting import Actions, iter_spans, rank_time
     from .engine.bounds import bounds
 
     work = step_work(scenario) if scenario else StepWork()
@@ -107,7 +107,7 @@ def read_record(
         hardware_flops=work.hardware_flops,
         peak_flops_per_gpu=work.peak_flops_per_gpu,
         ranks=ranks,
-        actions=action_spans(record),
+        actions=Actions(record),
         bubble_per_stage=tuple(
             t.bubble_s / own if own else math.nan for t, own in zip(times, over, strict=True)
         ),

@@ -236,6 +236,7 @@ def read_result(
 ) -> Result:
     """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
     from .assumptions import assumptions
+    from .engine.accounting import action_spans
     from .fold.loads import link_loads
     from .interval import step_interval
     from .read_record import read_record
@@ -249,7 +250,7 @@ def read_result(
     )
     result = replace(
         result,
-        memory=stage_memory(lowered, ready, result.actions),
+        memory=stage_memory(lowered, ready, action_spans(record, ready.first_of_stage.values())),
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         loads_source=lambda: link_loads(lowered, result.step_time_s),
     )

@@ -187,15 +187,15 @@ SECOND = Transfer(1.0, 0.0, 1.0)
 def test_the_slow_one_sets_the_pace() -> None:
     """A kernel of 1 or 3 s, a sum of 1 s, a kernel: in step from the first sum on but for the last kernel."""
     record = replay(pair(kernel(1.0), call(SECOND, 0), kernel(1.0, 1), slow=3.0, times=2))
-    assert record.end == [[12.0], [14.0]]
-    assert all(len(pieces) == 1 and isinstance(pieces[0], Stretch) for pieces in record.pieces.values())
+    assert [list(ends) for ends in record.end] == [[12.0], [14.0]]
+    assert all(record.whole(*key) for key in record.segments())
 
 
 def test_one_that_is_late_is_waited_for_and_nothing_opens() -> None:
     late = (Op("before", "compute", "compute", Compute(5.0, "gemm")),)
     record = replay(pair(kernel(1.0), call(SECOND, 0), others=((), late)))
-    assert record.end == [[7.0], [5.0, 7.0]]
-    assert all(isinstance(piece, Stretch) for pieces in record.pieces.values() for piece in pieces)
+    assert [list(ends) for ends in record.end] == [[7.0], [5.0, 7.0]]
+    assert all(isinstance(piece, Stretch) for key in record.segments() for piece in record.pieces(*key))
 
 
 def test_what_interferes_with_one_opens_both() -> None:
@@ -206,8 +206,8 @@ def test_what_interferes_with_one_opens_both() -> None:
         Op("held", "dp", "dp", Collective("all_reduce", "dp", taken)),
     )
     record = replay(pair(kernel(1.0), call(SECOND, 0), others=((wait, held), ())))
-    assert record.end == [[0.5, 9.5, 2.5], [2.5]]
-    assert not any(isinstance(piece, Stretch) for pieces in record.pieces.values() for piece in pieces)
+    assert [list(ends) for ends in record.end] == [[0.5, 9.5, 2.5], [2.5]]
+    assert not any(isinstance(piece, Stretch) for key in record.segments() for piece in record.pieces(*key))
 
 
 def test_groups_are_those_that_meet_in_blocks() -> None:
@@ -251,5 +251,5 @@ def test_a_block_that_ends_on_one_before_another_begins_is_not_run_together() ->
         sms=100,
         corun_slowdown=0.0,
     )
-    assert replay(programs).end == [[1.0], [6.0], [5.0, 6.0]]
+    assert [list(ends) for ends in replay(programs).end] == [[1.0], [6.0], [5.0, 6.0]]
     assert_same_times(programs)

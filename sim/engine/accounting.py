@@ -7,8 +7,10 @@ or to other ranks that were late (bubble).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import overload
 
 from ...schedules.orders.action import parse_step, parts
 from ..program.program import Collective, Compute, Exchange, Op, Segment
@@ -36,15 +38,24 @@ class RankTime:
 def rank_time(record: Record, r: int) -> RankTime:
     """Account for all of class ``r``'s time from one step to the next."""
     time, free = RankTime(), 0.0
-    ops = record.programs.classes[r].ops
+    ops, starts, ends = record.programs.classes[r].ops, record.start[r], record.end[r]
+    alike: dict[tuple[int, bool], list[int]] = {}  # segments that ran alike, as a whole
     for i, op in enumerate(ops):
         if op.stream != "compute":
             continue
-        start, _, end = record.times(r, i)
+        start, end = starts[i], ends[i]
         if start > free:
             _idle(record, r, op, i, free, start, time)
-        _work(record, r, i, op, end - start, time)
+        if op.action:
+            time.busy_s += end - start
+        whole = record.whole(r, i) if isinstance(op.work, Segment) else None
+        if whole is not None:
+            alike.setdefault((id(whole), bool(op.action)), []).append(i)
+        else:
+            _work(record, r, i, op, end - start, time)
         free = end
+    for (_, busy), which in alike.items():
+        _parts(segment_parts(record, r, which[0]), busy, len(which), time)
     if record.programs.ends == "together":
         time.bubble_s += max(0.0, record.makespan_s - free)
     else:  # the class is in step with the others, so whatever it did not do or await is bubble
@@ -53,26 +64,30 @@ def rank_time(record: Record, r: int) -> RankTime:
 
 
 def _work(record: Record, r: int, i: int, op: Op, seconds: float, time: RankTime) -> None:
-    if op.action:
-        time.busy_s += seconds
     if isinstance(op.work, Segment):
-        for name, part in segment_parts(record, r, i).items():
-            if name == "peers":
-                time.bubble_s += part
-                time.busy_s -= part if op.action else 0.0
-            elif name in AXES:
-                time.expose(name, part)
-            else:
-                time.add(name, part)
+        _parts(segment_parts(record, r, i), bool(op.action), 1, time)
     elif isinstance(op.work, Compute):
         time.add(op.work.kind if op.category == "compute" else op.category, seconds)
 
 
+def _parts(parts: Mapping[str, float], busy: bool, times: int, time: RankTime) -> None:
+    """The parts of a segment, so many times; ``busy`` where it is of an action."""
+    for name, part in parts.items():
+        if name == "peers":
+            time.bubble_s += times * part
+            time.busy_s -= times * part if busy else 0.0
+        elif name in AXES:
+            time.expose(name, times * part)
+        else:
+            time.add(name, times * part)
+
+
 def segment_parts(record: Record, r: int, i: int) -> dict[str, float]:
     """Seconds of op ``i``, a segment, by kernel kind, exposed axis and, between its blocks, host."""
-    pieces = record.pieces.get((r, i), [])
-    if len(pieces) == 1 and isinstance(pieces[0], Stretch):
-        return pieces[0].run.parts  # all of it as a whole
+    whole = record.whole(r, i)
+    if whole is not None:
+        return whole.parts
+    pieces = record.pieces(r, i)
     start, _, end = record.times(r, i)
     parts = total(_piece_parts(piece) for piece in pieces)
     rest = end - start - sum(parts.values())
@@ -113,24 +128,58 @@ def _idle(record: Record, r: int, op: Op, i: int, free: float, start: float, tim
         time.add("host", start - cursor)
 
 
-def action_spans(record: Record) -> tuple[ActionSpan, ...]:
-    """Pipeline actions of every class, in order of their start."""
-    spans: dict[tuple[int, str], tuple[float, float]] = {}
-    for r, program in enumerate(record.programs.classes):
-        for i, op in enumerate(program.ops):
+def action_spans(record: Record, shown: Collection[int] | None = None) -> tuple[ActionSpan, ...]:
+    """Pipeline actions of classes (None: of all), in order of their start."""
+    found = []
+    for r in range(len(record.programs.classes)) if shown is None else sorted(shown):
+        starts, begins, ends = record.start[r], record.begin[r], record.end[r]
+        spans: dict[str, tuple[float, float]] = {}
+        for i, op in enumerate(record.programs.classes[r].ops):
             if not op.action or isinstance(op.work, Exchange) or op.category == "pp":
                 continue
-            start, begin, end = record.times(r, i)
+            start, begin, end = starts[i], begins[i], ends[i]
             first = start if op.stream == "compute" else begin
-            known = spans.get((r, op.action))
-            spans[r, op.action] = (min(first, known[0]), max(end, known[1])) if known else (first, end)
-    found = []
-    for (r, name), (start, end) in spans.items():
-        found += [
-            ActionSpan(r, action.kind.value, action.stage, action.microbatch, start, end)
-            for action in parts(parse_step(name))
-        ]
+            known = spans.get(op.action)
+            spans[op.action] = (min(first, known[0]), max(end, known[1])) if known else (first, end)
+        for name, (first, last) in spans.items():
+            for kind, stage, microbatch in _actions(name):
+                found.append(ActionSpan(r, kind, stage, microbatch, first, last))
     return tuple(sorted(found, key=lambda a: (a.start_s, a.rank, a.stage)))
+
+
+class Actions(Sequence[ActionSpan]):
+    """Those of all classes, which nobody may ask for: read when somebody does."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    @cached_property
+    def _all(self) -> tuple[ActionSpan, ...]:
+        return action_spans(self._record)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> ActionSpan: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ActionSpan, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> ActionSpan | tuple[ActionSpan, ...]:
+        return self._all[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._all == (other._all if isinstance(other, Actions) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._all)
+
+
+@cache
+def _actions(name: str) -> tuple[tuple[str, int, int], ...]:
+    """Kind, stage and microbatch of what an op's action names."""
+    return tuple((action.kind.value, action.stage, action.microbatch) for action in parts(parse_step(name)))
 
 
 def iter_spans(record: Record) -> Iterator[Span]:
@@ -139,7 +188,7 @@ def iter_spans(record: Record) -> Iterator[Span]:
         for i, op in enumerate(program.ops):
             start, begin, end = record.times(r, i)
             if isinstance(op.work, Segment):
-                for piece in record.pieces.get((r, i), ()):
+                for piece in record.pieces(r, i):
                     yield from _piece_spans(r, op.action, piece)
             else:
                 yield _span(r, op, start if op.stream == "compute" else begin, end, op.action)

@@ -20,9 +20,10 @@ from .record import Record, SlowedBy
 def bounds(record: Record, counts: Sequence[int]) -> tuple[Bound, ...]:
     """By axis and link, the longest of each axis first; ``counts`` are the ranks of each class."""
     found: dict[tuple[str, str], float] = {}
+    ranks = sum(counts)
 
     def add(axis: str, link: str, seconds: float) -> None:
-        found[axis, link] = found.get((axis, link), 0.0) + seconds / sum(counts)
+        found[axis, link] = found.get((axis, link), 0.0) + seconds / ranks
 
     axes: dict[str | None, str] = {None: "pp"}
     for program, classes in _by_program(record.programs).values():

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import simpy
-
-from ..program.program import Collective, Exchange, Op
-from .flows import call_at_end
+from ..program.program import Collective, Exchange
+from .clock import Clock
 from .meetings import Meetings
 from .ranks import Rank
 from .scope import WAITS, Scope
@@ -23,16 +21,11 @@ if TYPE_CHECKING:
     from .segments import Segments
 
 
-def is_chain(ops: Sequence[Op], row: Sequence[int]) -> bool:
-    """Whether ops hold communications alone."""
-    return all(isinstance(ops[i].work, Collective | Exchange) for i in row)
-
-
 @dataclass(slots=True)
 class Chain:
     """The ops ``row`` of a scope; ``ended`` happens when the last one has."""
 
-    env: simpy.Environment
+    env: Clock
     rank: Rank
     meetings: Meetings
     segments: Segments
@@ -67,18 +60,18 @@ class Chain:
         scope = self.scope
         end = scope.end
         for dependency in scope.ops[i].after:
-            if end[dependency] is None:
+            if end[dependency] < 0:
                 scope.ended(dependency).then(self.go)
                 return False
         if scope.issued_at is not None and not self.issued:
             sync = scope.issue[i][0]
-            if sync >= 0 and end[sync] is None:
+            if sync >= 0 and end[sync] < 0:
                 scope.ended(sync).then(self.go)
                 return False
-            wait_s = scope.issued(i) - self.env.now
+            wait_s = scope.issued(i) - self.env.time
             self.issued = True
             if wait_s > 0:
-                call_at_end(self.env.timeout(wait_s), self.start)
+                self.env.call(wait_s, self.start)
                 return False
         if i in scope.behind:
             passed = self.segments.behind(scope, scope.behind[i], scope.ops[i].stream)
@@ -96,9 +89,9 @@ class Chain:
         work, place = scope.ops[i].work, (scope.r, i)
         left = scope.left.pop(i, None)
         if left is None:
-            scope.start[i] = scope.begin[i] = self.env.now
+            scope.start[i] = scope.begin[i] = self.env.time
         if isinstance(work, Exchange):
-            self.awaited = [self.meetings.post(part, place) for part in work.parts]
+            self.awaited = [self.meetings.post(part, place, self.env.time) for part in work.parts]
             return
         assert isinstance(work, Collective)
         self.rank.hold(work.transfer.sms, 1)
@@ -111,10 +104,10 @@ class Chain:
         work, awaited = scope.ops[i].work, self.awaited
         self.issued, self.awaited = False, ()
         if isinstance(work, Exchange):
-            scope.begun(i, awaited)
+            scope.begun(i, max(done.value for done in awaited))
         else:
             assert isinstance(work, Collective)
             self.rank.hold(-work.transfer.sms, -1)
             if not self.goes_on:
-                scope.begin[i], scope.source[i] = awaited[0].value
-        scope.ends(i, self.env.now)
+                scope.meets(i, awaited[0].value)
+        scope.ends(i, self.env.time)

@@ -10,24 +10,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import simpy
-
 from ..network.sharing import Link
 from ..program.program import Change, Programs
-from .flows import AFTER_ALL, Flows, call_at_end
+from .clock import Clock
+from .flows import Flows
 from .groups import Groups
 from .ranks import Rank, is_down
 
 
 def begin_changes(
-    env: simpy.Environment, programs: Programs, ranks: Sequence[Rank], flows: Flows, groups: Groups
+    env: Clock, programs: Programs, ranks: Sequence[Rank], flows: Flows, groups: Groups
 ) -> None:
     """Have all changes of ``programs`` happen at their times."""
     before = programs
     for change in programs.changes:
         after = _changed(before, change)
         one = _Edge(env, before, after, ranks, flows, groups)
-        call_at_end(env.timeout(change.at_s), one.reached)
+        env.call(change.at_s, one.reached)
         before = after
 
 
@@ -45,7 +44,7 @@ class _Edge:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         before: Programs,
         after: Programs,
         ranks: Sequence[Rank],
@@ -61,16 +60,13 @@ class _Edge:
         was, now = _capacities(before), _capacities(after)
         self.capacity = {link: rate for link, rate in now.items() if rate != was[link]}
 
-    def reached(self, _: simpy.Event) -> None:
+    def reached(self, _: object) -> None:
         for r in self.touched:
             self.ranks[r].changing = True
             self.ranks[r].open()
-        event = simpy.Event(self.env)
-        event._ok, event._value = True, None  # noqa: SLF001  as Flows does: after all of the instant
-        call_at_end(event, self._apply)
-        self.env.schedule(event, priority=AFTER_ALL)  # type: ignore[arg-type]
+        self.env.call_after_all(self._apply)
 
-    def _apply(self, _: simpy.Event) -> None:
+    def _apply(self, _: object) -> None:
         self.groups.renew(self.after)
         for r in self.touched:
             rank, slow = self.ranks[r], self.after.binding(r).slow

@@ -22,11 +22,9 @@ NAMES = {
 def critical_path(record: Record) -> dict[str, float]:
     """Seconds of the step by what the critical path was doing, largest first."""
     parts: dict[str, float] = {}
-    at = max(
-        ((r, i) for r, ends in enumerate(record.end) for i in range(len(ends))),
-        key=lambda p: record.times(*p)[2],
-    )
-    now = record.times(*at)[2]
+    lasts = [max(ends, default=0.0) for ends in record.end]
+    now = max(lasts)
+    at = lasts.index(now), record.end[lasts.index(now)].index(now)
     distinct = {id(program): program for program in record.programs.classes}
     found = {key: _stream_predecessors(program.ops) for key, program in distinct.items()}
     predecessors = [found[id(program)] for program in record.programs.classes]
@@ -34,7 +32,7 @@ def critical_path(record: Record) -> dict[str, float]:
         r, i = at
         start, begin, _ = record.times(r, i)
         op = record.programs.classes[r].ops[i]
-        source = record.source[r][i]
+        source = record.released(r, i)
         _attribute(record, (r, i), op, now - begin, parts)
         if source is not None and source != at and record.times(*source)[0] > start:
             at, begin = source, record.times(*source)[0]

@@ -6,20 +6,20 @@ Until the last has come, the others count as running: nothing that they do befor
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import simpy
 
 from ..program.program import Segment
 from .blocks import SegmentRun
+from .clock import Clock
 from .groups import Group, How
 from .ranks import Rank
-from .runs import Arrival, Beside, Runs
+from .runs import NEVER, Beside, Runs
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(NamedTuple):
     """When the host issued a segment's first op (None: nothing waits for it), and how far it is ahead."""
 
     issued_at: float | None
@@ -78,7 +78,7 @@ class Gathering:
         """Whether a member that reaches a block can run it as a whole, with the others."""
         return self.ways is None or (number > self.detail and self.ways[number] == "together")
 
-    def arrive(self, r: int, here: Here, env: simpy.Environment, runs: Runs) -> None:
+    def arrive(self, r: int, here: Here, env: Clock, runs: Runs) -> None:
         """A member comes to run its segment as a whole; the last one sets all in motion."""
         self.here[r] = here
         here.end = env.event()
@@ -87,8 +87,7 @@ class Gathering:
         self._plan(runs)
         for one in self.here.values():
             assert one.run is not None
-            one.end._ok, one.end._value = True, None  # noqa: SLF001  as a Timeout does, whose delay is known later
-            env.schedule(one.end, delay=max(0.0, one.zero + one.run.last - env.now))
+            env.at(max(0.0, one.zero + one.run.last - env.time), one.end)
 
     def leave(self, r: int) -> None:
         """A member has ended its segment."""
@@ -115,15 +114,17 @@ class Gathering:
 
     def _plan(self, runs: Runs) -> None:
         """The runs of those who are here; who is not never comes."""
-        zero = min(one.at for one in self.here.values())
-        arrivals = tuple(
-            Arrival(one.at - zero, max(0.0, one.lead_s), one.beside)
-            if (one := self.here.get(r)) is not None
-            else Arrival(math.inf, math.inf, (0, 0))
-            for r in self.group.members
-        )
-        number = next(iter(self.here.values())).number
-        found = runs.segments(self.group, self.segments, number, arrivals)
-        for r, run in zip(self.group.members, found, strict=True):
-            if r in self.here:
-                self.here[r].run, self.here[r].zero = run, zero
+        here, members = self.here, self.group.members
+        zero = min([one.at for one in here.values()])
+        arrivals = []
+        for r in members:
+            one = here.get(r)
+            if one is None:
+                arrivals.append(NEVER)
+            else:
+                arrivals.append((one.at - zero, one.lead_s if one.lead_s > 0 else 0.0, one.beside))
+        number = next(iter(here.values())).number
+        found = runs.segments(self.group, self.segments, number, tuple(arrivals))
+        for r, run in zip(members, found, strict=True):
+            if r in here:
+                here[r].run, here[r].zero = run, zero

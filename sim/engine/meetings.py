@@ -7,20 +7,23 @@ segments whose links it shares.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import simpy
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ..network.sharing import Demand, Link
 from ..network.transfer import Transfer, link_names
 from ..program.program import Collective, Part, Programs
-from .flows import Flows, call_at_end
+from .clock import Clock
+from .flows import Flows
 from .ranks import Rank
 from .record import SlowedBy
 from .scope import Left
-from .signal import Signal
+from .signal import Done, Signal
+
+if TYPE_CHECKING:
+    from .posts import Posts
 
 Ends = tuple[tuple[int, int], ...]
 """(sending, receiving) classes of a communication."""
@@ -34,7 +37,7 @@ Source = tuple[int, int]
 
 @dataclass(slots=True)
 class Meeting:
-    """A collective or message that gathers its members; ``done`` tells when it began, and its Source."""
+    """A collective that gathers its members; ``done`` tells when it began, and its Source."""
 
     done: Signal = field(default_factory=Signal)
     arrived: int = 0
@@ -42,14 +45,20 @@ class Meeting:
 
 @dataclass
 class Meetings:
-    """The communications of one replay."""
+    """The communications of one replay; ``posts`` by class, of those that have any."""
 
-    env: simpy.Environment
+    env: Clock
     programs: Programs
     ranks: Sequence[Rank]
     flows: Flows
+    posts: dict[int, Posts] = field(default_factory=dict)
     _open: dict[tuple[Any, ...], Meeting] = field(default_factory=dict)
+    _posted: dict[tuple[tuple[int, int], str], tuple[Signal, float, Source]] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)
+    _places: dict[int, list[tuple[Rank, str]]] = field(default_factory=dict)
+    _kinds: dict[int, int] = field(default_factory=dict)
+    _numbers: dict[Hashable, int] = field(default_factory=dict)
+    _kept: list[Transfer] = field(default_factory=list)
     _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand]] = field(default_factory=dict)
 
     def reach(
@@ -82,43 +91,57 @@ class Meetings:
             )
         return meeting.done
 
-    def post(self, part: Part, place: Source) -> Signal:
-        """One end of a message is posted; its end."""
+    def post(self, part: Part, place: Source, at: float) -> Signal:
+        """One end of a message is posted at a time, which may be yet to come; its end."""
         r = place[0]
         peer = self.ranks[r].peers.get(part.peer, part.peer)
         ends = (r, peer) if part.send else (peer, r)
-        key = (*ends, part.tag)
-        meeting = self._meeting(key)
-        meeting.arrived += 1
-        if meeting.arrived == 2:
-            del self._open[key]
-            self.launch(meeting.done, part.transfer, (ends,), place, None)
-        return meeting.done
+        key = ends, part.tag
+        other = self._posted.pop(key, None)
+        if other is None:
+            done = Signal()
+            receiver = self.posts.get(peer) if part.send else None
+            found = receiver.receives(r, part.tag) if receiver is not None else None
+            if receiver is None or found is None:
+                self._posted[key] = done, at, place
+                return done
+            done.then(partial(receiver.received, found[1], done))
+            its_at, its_place = found[0], (peer, found[1])
+        else:
+            done, its_at, its_place = other
+        if its_at > at:
+            at, place = its_at, its_place
+        self.launch(done, part.transfer, (ends,), place, None, at=at)
+        return done
 
     def launch(
         self,
-        done: Signal,
+        done: Done,
         transfer: Transfer,
         ends: Ends,
         source: Source,
         between: Between,
         left: Left | None = None,
+        at: float | None = None,
     ) -> None:
-        """Latency, then the payload, then ``done``; ``left`` of both, where it has begun before."""
-        value = (self.env.now, source)
+        """Latency, then the payload, then ``done``; ``left`` of both, where it has begun before. It begins
+        ``at`` a time to come, or now."""
+        now = self.env.time
+        value = (now if at is None else at, source)
         latency_s, payload = left or (transfer.latency_s, transfer.bytes)
+        latency_s += value[0] - now
         if not payload:
-            call_at_end(self.env.timeout(latency_s), lambda _: done.happen(value))
+            self.env.call(latency_s, done.happen, value)
             return
         demand = self._demand(transfer, ends, between)
         if not latency_s:
             self.move(payload, demand, done, value)
         elif self._closed(demand) or not self.flows.later(latency_s, payload, demand, done, value):
-            call_at_end(self.env.timeout(latency_s), lambda _: self.move(payload, demand, done, value))
+            self.env.call(latency_s, lambda _: self.move(payload, demand, done, value))
 
-    def move(self, payload: float, demand: Demand, done: Signal, value: Any) -> None:
+    def move(self, payload: float, demand: Demand, done: Done, value: Any) -> None:
         """The payload begins to move; segments open that use a link of it before it ends."""
-        now, end = self.env.now, self.flows.end_of(payload, demand)
+        now, end = self.env.time, self.flows.end_of(payload, demand)
         for rank, link in self._closed(demand):
             if rank.uses(link, now, end):
                 rank.open()
@@ -127,18 +150,18 @@ class Meetings:
     def delayed(self, demand: Demand) -> None:
         """A communication in progress ends later than it was to: segments open that use a link of it."""
         for rank, link in self._closed(demand):
-            if rank.uses(link, self.env.now, math.inf):
+            if rank.uses(link, self.env.time, math.inf):
                 rank.open()
 
     def _closed(self, demand: Demand) -> list[tuple[Rank, str]]:
         """Ranks with a segment that runs as a whole and uses a link of ``demand``, at some time."""
-        found = []
-        for link, _ in demand.weights:
-            if isinstance(link, tuple):  # a rank's own; segments that cross the fabric never run as a whole
-                rank = self.ranks[link[0]]
-                if rank.closed is not None and link[1] in rank.closed_links:
-                    found.append((rank, link[1]))
-        return found
+        places = self._places.get(id(demand))
+        if places is None:  # a rank's own links; segments that cross the fabric never run as a whole
+            own = [link for link, _ in demand.weights if isinstance(link, tuple)]
+            places = self._places[id(demand)] = [(self.ranks[r], name) for r, name in own]
+        return [
+            place for place in places if place[0].closed is not None and place[1] in place[0].closed_links
+        ]
 
     def _meeting(self, key: tuple[Any, ...]) -> Meeting:
         if key not in self._open:
@@ -146,9 +169,16 @@ class Meetings:
         return self._open[key]
 
     def _demand(self, transfer: Transfer, ends: Ends, between: Between) -> Demand:
-        """Its demand, kept with the transfer, whose identity is the key."""
-        key = (id(transfer), ends, between)
-        if key not in self._demands:
+        """Its demand: the same for all transfers that differ in what they carry alone."""
+        kind = self._kinds.get(id(transfer))
+        if kind is None:
+            value = transfer.ceiling_bytes_per_s, transfer.weights, transfer.pattern, transfer.binding
+            kind = self._numbers.setdefault(value, len(self._numbers))
+            self._kinds[id(transfer)] = kind
+            self._kept.append(transfer)  # as long as its identity is a key
+        key = kind, ends, between
+        known = self._demands.get(key)
+        if known is None:
             weights: dict[Link, float] = {}
             for sender, receiver in ends:
                 for name, weight in transfer.weights:
@@ -159,8 +189,8 @@ class Meetings:
             heaviest = max(weights.values(), default=0.0)
             weights |= self._fabric(transfer, ends, between)
             demand = Demand(transfer.ceiling_bytes_per_s, tuple(weights.items()), heaviest)
-            self._demands[key] = transfer, demand
-        return self._demands[key][1]
+            known = self._demands[key] = transfer, demand
+        return known[1]
 
     def slowed(self) -> list[SlowedBy]:
         """What shared links did to whom."""

@@ -39,7 +39,7 @@ def _span(times: list[tuple[float, float]]) -> tuple[float, float]:
 
 def _stream_seconds(record: Record) -> float:
     """The pace at which the last class to end brings its microbatches to an end, times their number."""
-    r = max(range(len(record.end)), key=lambda r: max(t or 0.0 for t in record.end[r]))
+    r = max(range(len(record.end)), key=lambda r: max(record.end[r]))
     ends: dict[str, float] = {}
     once = [op.work for op in record.programs.classes[r].ops if isinstance(op.work, Compute)]
     fixed_s = sum(work.seconds for work in once if work.kind == "fixed")

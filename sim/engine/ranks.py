@@ -87,7 +87,8 @@ class Rank:
 
     def ended_on(self, segment: int, stream: str) -> None:
         """The last op of a segment on a stream has ended."""
-        self.passed.add(stream)
+        if segment == self.segment:
+            self.passed.add(stream)
         signal = self.awaited.pop((segment, stream), None)
         if signal is not None:
             signal.happen()

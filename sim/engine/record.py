@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from array import array
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..program.program import Programs
 from .blocks import SegmentRun
 from .period import step_seconds
-from .scope import Scope, Times
+from .scope import BITS, NOBODY, Scope, Times, unknown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stretch:
     """Blocks that ran as a whole: the first ``count`` of ``run``, whose times count from ``at``."""
 
@@ -47,16 +48,17 @@ class Record:
     """Times by class and op index, in seconds.
 
     ``start`` is when the op was reached; ``begin`` when it made progress (a communication begins
-    when its last member arrives); ``source`` is the (class, op) whose arrival began it. ``pieces``
-    says how each segment ran.
+    when its last member arrives); ``source`` says whose arrival began it (``released``).
+    ``at_once`` says by class how segments ran that did so as a whole, ``in_pieces`` how others did.
     """
 
     programs: Programs
-    start: list[list[float | None]]
-    begin: list[list[float | None]]
-    end: list[list[float | None]]
-    source: list[list[tuple[int, int] | None]]
-    pieces: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)
+    start: list[array[float]]
+    begin: list[array[float]]
+    end: list[array[float]]
+    source: list[array[int]]
+    at_once: list[dict[int, SegmentRun]]
+    in_pieces: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)
     slowed: list[SlowedBy] = field(default_factory=list)
     events: int = 0
     makespan_s: float = 0.0  # latest end over all classes
@@ -64,14 +66,9 @@ class Record:
 
     @classmethod
     def empty(cls, programs: Programs) -> Record:
-        sizes = [len(program.ops) for program in programs.classes]
-        return cls(
-            programs,
-            [[None] * n for n in sizes],
-            [[None] * n for n in sizes],
-            [[None] * n for n in sizes],
-            [[None] * n for n in sizes],
-        )
+        columns = [unknown(len(program.ops)) for program in programs.classes]
+        start, begin, end, source = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
+        return cls(programs, start, begin, end, source, [{} for _ in columns])
 
     def of_class(self, r: int) -> Times:
         """Its start, begin, end and source, to be filled."""
@@ -79,32 +76,56 @@ class Record:
 
     def add_piece(self, r: int, i: int, piece: Piece) -> None:
         """How op ``i``, a segment, went on."""
-        self.pieces.setdefault((r, i), []).append(piece)
+        self.in_pieces.setdefault((r, i), []).append(piece)
+
+    def add_whole(self, r: int, i: int, run: SegmentRun, zero: float) -> None:
+        """Op ``i``, a segment, ran to its end as a whole, counting from ``zero``."""
+        if run.number:
+            self.add_piece(r, i, Stretch(run, zero, len(run.runs)))
+        else:
+            self.at_once[r][i] = run
+
+    def pieces(self, r: int, i: int) -> Sequence[Piece]:
+        """How op ``i``, a segment, ran."""
+        run = self.at_once[r].get(i)
+        if run is None:
+            return self.in_pieces.get((r, i), ())
+        return (Stretch(run, self.start[r][i] - run.first, len(run.runs)),)
+
+    def segments(self) -> Iterator[tuple[int, int]]:
+        """Class and op of every segment that has run."""
+        yield from ((r, i) for r, runs in enumerate(self.at_once) for i in runs)
+        yield from self.in_pieces
+
+    def whole(self, r: int, i: int) -> SegmentRun | None:
+        """How op ``i``, a segment, ran, if all of it did as a whole at once."""
+        return self.at_once[r].get(i)
 
     def close(self, events: int, *, stopped: bool = False) -> None:
         """The replay is over. Raises RuntimeError naming what waits for ever when not all ops have ended;
         where a class has ``stopped``, there is no step time.
         """
         self.events = events
-        if stopped and any(t is None for ends in self.end for t in ends):
+        if stopped and any(min(ends, default=0.0) < 0 for ends in self.end):
             self.makespan_s = self.step_s = math.inf
             return
         self._check_finished()
-        self.makespan_s = max((t for ends in self.end for t in ends if t is not None), default=0.0)
+        self.makespan_s = max((max(ends, default=0.0) for ends in self.end), default=0.0)
         self.step_s = step_seconds(self)
 
     def times(self, r: int, i: int) -> tuple[float, float, float]:
         """(start, begin, end) of an op that has run."""
-        start, begin, end = self.start[r][i], self.begin[r][i], self.end[r][i]
-        assert start is not None
-        assert begin is not None
-        assert end is not None
-        return start, begin, end
+        return self.start[r][i], self.begin[r][i], self.end[r][i]
+
+    def released(self, r: int, i: int) -> tuple[int, int] | None:
+        """The (class, op) whose arrival began an op, if any did."""
+        source = self.source[r][i]
+        return None if source == NOBODY else (source >> BITS, source & ((1 << BITS) - 1))
 
     def _check_finished(self) -> None:
         stuck = []
         for r, ends in enumerate(self.end):
-            missing = [i for i, t in enumerate(ends) if t is None]
+            missing = [i for i, t in enumerate(ends) if t < 0]
             if missing:
                 op = self.programs.classes[r].ops[missing[0]]
                 stuck.append(f"class {r} at op {missing[0]} ({op.name} {op.action}, stream {op.stream})")

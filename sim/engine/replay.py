@@ -1,4 +1,4 @@
-"""Replays programs: one SimPy process per class of ranks and stream.
+"""Replays programs: a SimPy process for each stream of kernels, calls for streams of communications.
 
 An op starts when its stream is free, what it waits for is done, and the host has issued it.
 Kernels slow down while communication holds SMs of their rank; communications share links.
@@ -8,23 +8,25 @@ A segment runs as a whole while nothing else begins or ends on its rank, and in 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import simpy
 
 from ..network.sharing import Link
 from ..program.program import Collective, Compute, Exchange, Programs, Segment
-from .chain import Chain, is_chain
+from .chain import Chain
 from .changes import begin_changes
+from .clock import Call, Clock
 from .collection import collection_paused
-from .flows import Flows, call_at_end
+from .flows import Flows
 from .groups import Groups
 from .meetings import Meetings
+from .posts import Posts
 from .ranks import ranks_of
 from .record import Record
 from .runs import Arrivals, Runs, Times
-from .scope import WAITS, Layout, Left, Scope, layout_of, program_scope
+from .scope import UNKNOWN, WAITS, Layout, Left, Scope, layout_of, program_scope
 from .segments import Segments
 
 Process = Generator[simpy.Event, Any, None]
@@ -44,6 +46,8 @@ def replay(programs: Programs, *, host: bool = True) -> Record:
             rank.changing = True
             rank.open()
         events += one.events()
+        for r, posts in one.meetings.posts.items():
+            posts.leave(min((c.at_s for c in programs.changes if c.slow[r] == math.inf), default=math.inf))
     one.record.close(events, stopped=stopped)
     one.record.slowed = one.meetings.slowed()
     return one.record
@@ -56,30 +60,31 @@ def _together(programs: Programs, arrivals: Arrivals) -> list[Times]:
     one.rates = rates
     one.flows.watch = lambda place, now, rate: rates[place[0]][place[1]].append((now, rate))
     issued: list[float | None] = []
-    for program, rank, arrival in zip(programs.classes, one.ranks, arrivals, strict=True):
-        rank.held_sms, rank.moving = arrival.beside
-        ahead = math.isinf(arrival.lead_s) or not program.ops
-        issued.append(None if ahead else arrival.at - arrival.lead_s - program.ops[0].host_s)
-    one.start(issued, [arrival.at for arrival in arrivals], tag=())
+    for program, rank, (at, lead_s, beside) in zip(programs.classes, one.ranks, arrivals, strict=True):
+        rank.held_sms, rank.moving = beside
+        ahead = math.isinf(lead_s) or not program.ops
+        issued.append(None if ahead else at - lead_s - program.ops[0].host_s)
+    one.start(issued, [at for at, _, _ in arrivals], tag=())
     one.events()
     found: list[Times] = []
     for r, own in enumerate(rates):
-        for i, source in enumerate(one.record.source[r]):
+        for i in range(len(own)):
+            source = one.record.released(r, i)
             if source is not None:  # of a collective of several classes, kept by whoever came last
                 own[i] = rates[source[0]][source[1]]
         start, begin, end, _ = one.record.of_class(r)
-        begun = [b if e is not None else None for b, e in zip(begin, end, strict=True)]  # all that has ended
+        begun = [b if e >= 0 else UNKNOWN for b, e in zip(begin, end, strict=True)]  # all that has ended
         found.append((_known(start), _known(begun), _known(end), list(own)))
     return found
 
 
-def _known(times: Sequence[float | None]) -> list[float]:
-    return [math.inf if t is None else t for t in times]
+def _known(times: Iterable[float]) -> list[float]:
+    return [math.inf if t < 0 else t for t in times]
 
 
 class _Replay:
     def __init__(self, programs: Programs) -> None:
-        self.env = simpy.Environment()
+        self.env = Clock()
         self.programs = programs
         capacity: dict[Link, float] = {
             (r, name): rate for r, links in enumerate(programs.links) for name, rate in links.items()
@@ -104,39 +109,46 @@ class _Replay:
         tag: tuple[int, ...] | None = None,
     ) -> None:
         """Start all streams of classes, ``at`` given times (infinite: not at all)."""
-        layouts: dict[int, Layout] = {}
+        layouts: dict[tuple[int, bool], Layout] = {}
+        begins: list[tuple[float, Call]] = []
         for r, program in enumerate(self.programs.classes):
-            if at is not None and at[r] == math.inf:
+            late_s = at[r] if at is not None else 0.0
+            if late_s == math.inf:
                 continue
-            layout = layouts.get(id(program)) or layouts.setdefault(id(program), layout_of(program))
+            key = id(program), issued_at[r] is not None
+            layout = layouts.get(key) or layouts.setdefault(key, layout_of(program, host=key[1]))
             scope = program_scope(program, layout, r, self.record.of_class(r), issued_at=issued_at[r])
             scope.tag = tag
-            for row in (*layout.rows, *((i,) for i in layout.free)):
-                late_s = at[r] if at is not None else 0.0
-                if not is_chain(program.ops, row):
-                    self.env.process(self._stream(scope, row, late_s))
-                    continue
-                chain = Chain(self.env, self.ranks[r], self.meetings, self.segments, scope, row)
-                if late_s > 0:
-                    call_at_end(self.env.timeout(late_s), chain.start)
+            for row, alone in zip(layout.rows, layout.chains, strict=True):
+                if alone:
+                    chain = Chain(self.env, self.ranks[r], self.meetings, self.segments, scope, row)
+                    begins.append((late_s, chain.start))
                 else:
-                    chain.go()
+                    self.env.process(self._stream(None, scope, row, late_s))
+            if layout.lacks:
+                posts = Posts(self.env, self.ranks[r], self.meetings, scope, layout, late_s)
+                scope.posts = self.meetings.posts[r] = posts
+                begins.append((late_s, posts.begin))
+        for late_s, begin in begins:  # when all are there
+            if late_s > 0:
+                self.env.call(late_s, begin)
+            else:
+                begin(None)
 
     def events(self) -> int:
         """Run to the end; how many events that took."""
-        events, step = 0, self.env.step
         with collection_paused():
-            try:
-                while True:
-                    step()
-                    events += 1
-            except simpy.core.EmptySchedule:
-                return events
+            return self.env.run_to_end()
 
     # One stream ------------------------------------------------------------------------------
 
-    def _stream(self, scope: Scope, indices: Sequence[int], late_s: float = 0.0) -> Process:
+    def _stream(
+        self, process: simpy.Process | None, scope: Scope, indices: Sequence[int], late_s: float = 0.0
+    ) -> Process:
+        """Ops one after the other, in a process: None as it begins, when it is the active one."""
         env, ops, start, end = self.env, scope.ops, scope.start, scope.end
+        process = process or env.active_process
+        assert process is not None
         rank = self.ranks[scope.r]
         if late_s > 0:
             yield env.timeout(late_s)
@@ -146,42 +158,42 @@ class _Replay:
                 left = scope.left.pop(i)
             else:
                 for dependency in op.after:
-                    if end[dependency] is None:
+                    if end[dependency] < 0:
                         yield scope.ended(dependency).event(env)
                 if scope.issued_at is not None:
                     sync = scope.issue[i][0]
-                    if sync >= 0 and end[sync] is None:
+                    if sync >= 0 and end[sync] < 0:
                         yield scope.ended(sync).event(env)
-                    if not isinstance(op.work, Segment) and scope.issued(i) > env.now:
-                        yield env.timeout(scope.issued(i) - env.now)
+                    if not isinstance(op.work, Segment) and scope.issued(i) > env.time:
+                        yield env.timeout(scope.issued(i) - env.time)
                 if i in scope.behind:
                     passed = self.segments.behind(scope, scope.behind[i], op.stream)
                     if passed is not None:
                         yield passed.event(env)
                 if rank.stopped:
                     yield env.event()  # for ever
-                start[i] = scope.begin[i] = env.now
+                start[i] = scope.begin[i] = env.time
             work = op.work
             if isinstance(work, Segment):
-                yield from self.segments.run(scope, i, work)
+                yield from self.segments.run(process, scope, i, work)
             elif isinstance(work, Compute):
-                yield from self._compute(scope, i, work, left)
+                yield from self._compute(process, scope, i, work, left)
             elif isinstance(work, Collective):
                 yield from self._collective(scope, i, work, left)
             else:
                 yield from self._exchange(scope, i, work)
-            scope.ends(i, env.now)
+            scope.ends(i, env.time)
 
     # Kinds of work ---------------------------------------------------------------------------
 
-    def _compute(self, scope: Scope, i: int, work: Compute, begun: Left | None) -> Process:
+    def _compute(
+        self, process: simpy.Process, scope: Scope, i: int, work: Compute, begun: Left | None
+    ) -> Process:
         env, rank = self.env, self.ranks[scope.r]
         slow = rank.slow
         left = work.seconds * slow if begun is None else max(0.0, begun[1])
-        process = env.active_process
-        assert process is not None
         while True:
-            rate, since = rank.speed(work), env.now
+            rate, since = rank.speed(work), env.time
             if self.rates is not None:
                 self.rates[scope.r][i].append((since, rate))
             rank.running[process] = None
@@ -190,7 +202,7 @@ class _Replay:
                 del rank.running[process]
                 return
             except simpy.Interrupt:
-                left = max(0.0, left - rate * (env.now - since))
+                left = max(0.0, left - rate * (env.time - since))
                 if rank.stopped:
                     yield env.event()  # for ever
                 if rank.slow != slow:
@@ -206,12 +218,11 @@ class _Replay:
             yield done.event(self.env)
         rank.hold(-transfer.sms, -1)
         if left is None:
-            value: Any = done.value
-            scope.begin[i], scope.source[i] = value
+            scope.meets(i, done.value)
 
     def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
-        posted = [self.meetings.post(part, (scope.r, i)) for part in work.parts]
+        posted = [self.meetings.post(part, (scope.r, i), self.env.time) for part in work.parts]
         for done in posted:
             if not done.happened:
                 yield done.event(self.env)
-        scope.begun(i, posted)
+        scope.begun(i, max(done.value for done in posted))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from ..program.program import Block, Program, Programs, Segment
 from .blocks import BlockRun, Rates, SegmentRun, block_parts
@@ -24,17 +23,14 @@ TICK_S = 2.0**-45
 """Leads of hosts and arrivals are told apart to 3e-14 s: below what a clock of 100 s resolves."""
 
 
-class Arrival(NamedTuple):
-    """How a member reaches a segment or block: ``at`` from the first of them (infinite: never), its host
-    ``lead_s`` ahead (infinite: far enough), with so much ``beside`` it all the while.
+Arrival = tuple[float, float, Beside]
+"""How a member reaches a segment or block: so long after the first of them (infinite: never), its host so
+far ahead (infinite: far enough), with so much beside it all the while.
 
-    A tuple because it is part of every key, and tuples hash fastest.
-    """
+A plain tuple because it is part of every key.
+"""
 
-    at: float
-    lead_s: float
-    beside: Beside
-
+NEVER: Arrival = (math.inf, math.inf, (0, 0))
 
 Arrivals = tuple[Arrival, ...]
 
@@ -60,14 +56,16 @@ class Runs:
     ) -> tuple[SegmentRun, ...]:
         """``segments`` of the members from block ``number`` on."""
         names = tuple(map(id, segments))
-        free = tuple(Arrival(_ticks(one.at), math.inf, one.beside) for one in arrivals)
+        free = tuple([(_ticks(at), math.inf, beside) for at, _, beside in arrivals])
         known = group.kind, names, number, free
-        if known not in self._leads:
+        leads = self._leads.get(known)
+        if leads is None:
             runs = self._segments[known] = self._row(group, segments, number, free)
-            self._leads[known] = tuple(run.lead_s(s) for run, s in zip(runs, segments, strict=True))
-        if _far_enough(arrivals, self._leads[known]):
+            leads = tuple(run.lead_s(s) for run, s in zip(runs, segments, strict=True))
+            self._leads[known] = leads
+        if _far_enough(arrivals, leads):
             return self._segments[known]
-        told = tuple(Arrival(_ticks(one.at), _ticks(one.lead_s), one.beside) for one in arrivals)
+        told = tuple([(_ticks(at), _ticks(lead_s), beside) for at, lead_s, beside in arrivals])
         key = group.kind, names, number, told
         if key not in self._segments:
             self._segments[key] = self._row(group, segments, number, told)
@@ -78,8 +76,8 @@ class Runs:
     ) -> tuple[SegmentRun, ...]:
         """Block after block; members are apart by as much as they end the one before."""
         members = range(len(segments))
-        reached = [one.at for one in arrivals]
-        issued = [one.at - one.lead_s for one in arrivals]  # the first op of the first block
+        reached = [at for at, _, _ in arrivals]
+        issued = [at - lead_s for at, lead_s, _ in arrivals]  # the first op of the first block
         rows: list[list[BlockRun]] = [[] for _ in members]
         bases: list[float] = []
         for k in range(number, len(segments[0].row)):
@@ -91,22 +89,22 @@ class Runs:
             base = min(reached)
             if base == math.inf:
                 break
-            apart = tuple(Arrival(_ticks(reached[m] - base), leads[m], arrivals[m].beside) for m in members)
+            apart = tuple((_ticks(reached[m] - base), leads[m], arrivals[m][2]) for m in members)
             runs = self._block(group, tuple(s.row[k] for s in segments), apart)
             bases.append(base)
             for m, run in enumerate(runs):
                 rows[m].append(run)
                 reached[m] = base + run.last
-        return tuple(SegmentRun(number, rows[m], bases, arrivals[m].at, reached[m]) for m in members)
+        return tuple(SegmentRun(number, rows[m], bases, arrivals[m][0], reached[m]) for m in members)
 
     def _block(self, group: Group, blocks: tuple[Block, ...], arrivals: Arrivals) -> tuple[BlockRun, ...]:
-        free = tuple(Arrival(one.at, math.inf, one.beside) for one in arrivals)
+        free = tuple((at, math.inf, beside) for at, _, beside in arrivals)
         known = group.kind, blocks, free
         if known not in self._blocks:
             self._blocks[known] = self._replayed(group, blocks, free)
         if _far_enough(arrivals, [run.lead_s for run in self._blocks[known]]):
             return self._blocks[known]
-        told = tuple(Arrival(one.at, _ticks(one.lead_s), one.beside) for one in arrivals)
+        told = tuple((at, _ticks(lead_s), beside) for at, lead_s, beside in arrivals)
         key = group.kind, blocks, told
         if key not in self._blocks:
             self._blocks[key] = self._replayed(group, blocks, told)
@@ -123,18 +121,20 @@ class Runs:
         )
         found = []
         all_times = self.together(programs, arrivals)
-        for block, one, times, binding in zip(blocks, arrivals, all_times, group.bindings, strict=True):
+        for block, (at, _, _), times, binding in zip(
+            blocks, arrivals, all_times, group.bindings, strict=True
+        ):
             start, begin, end, rates = times
-            last = max(end, default=one.at)
-            parts = block_parts(block.ops, (start, begin, end), one.at) if last < math.inf else {}
-            run = BlockRun(block, one.at, max(last, one.at), start, begin, end, rates, parts, binding.slow)
+            last = max(end, default=at)
+            parts = block_parts(block.ops, (start, begin, end), at) if last < math.inf else {}
+            run = BlockRun(block, at, max(last, at), start, begin, end, rates, parts, binding.slow)
             found.append(run)
         return tuple(found)
 
 
 def _far_enough(arrivals: Arrivals, leads: Sequence[float]) -> bool:
     """Whether no op of any member waits for its host; ``leads`` are what that takes."""
-    return all(one.lead_s >= lead_s for one, lead_s in zip(arrivals, leads, strict=True))
+    return all(one[1] >= lead_s for one, lead_s in zip(arrivals, leads, strict=True))
 
 
 def _ticks(seconds: float) -> float:

@@ -6,19 +6,26 @@ Knows what each op waits for besides its stream: other ops, the host, segments t
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..program.program import UNORDERED, Block, Op, Program, Segment
+from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, Segment
 from .signal import Signal
 
 if TYPE_CHECKING:
     from .blocks import BlockRun
+    from .posts import Posts
 
-Times = tuple[list[Any], list[Any], list[Any], list[tuple[int, int] | None]]
-"""Start, begin, end and source of the ops of a scope (see Record); None until they are known."""
+UNKNOWN = -1.0
+"""What a time is before it is known."""
+
+Times = tuple["array[float]", "array[float]", "array[float]", "array[int]"]
+"""Start, begin, end and source of the ops of a scope (see Record)."""
+
+NOBODY, BITS = -1, 32
+"""A source is one number: class and op, which takes so many bits."""
 
 Left = tuple[float, float]
 """What an op in progress has before it: seconds of latency, then seconds of work or bytes of payload."""
@@ -39,21 +46,24 @@ class Scope:
     host. ``behind`` names for ops that follow blocks on their stream the segment of these, ``before`` for
     segments the ops that come before them on the streams of their blocks. ``left`` holds ops that go on.
     ``tag`` says which block of its class it is, the same on all classes that this meets; None for a program.
+    ``followers`` are those of its ``posts`` that wait for an op.
     """
 
     r: int
     ops: Sequence[Op]
     issue: Sequence[tuple[int, float]]
     issued_at: float | None
-    start: list[Any]
-    begin: list[Any]
-    end: list[Any]
-    source: list[tuple[int, int] | None] = field(default_factory=list)
+    start: array[float]
+    begin: array[float]
+    end: array[float]
+    source: array[int]
     behind: Mapping[int, int] = field(default_factory=dict)
     before: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[int, Left] = field(default_factory=dict)
     waiting: dict[int, Signal] = field(default_factory=dict)
     tag: tuple[int, ...] | None = None
+    followers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    posts: Posts | None = None
 
     def ended(self, i: int) -> Signal:
         """What happens when op ``i``, which has not ended, ends."""
@@ -68,55 +78,108 @@ class Scope:
         assert base is not None
         return base + offset
 
-    def begun(self, i: int, parts: Iterable[Signal]) -> None:
-        """All ``parts`` of op ``i``, messages, have ended: it began in earnest with the last of them."""
-        told: list[Any] = [part.value for part in parts]
-        if told:
-            began, self.source[i] = max(told)
-            self.begin[i] = max(began, self.start[i])
+    def begun(self, i: int, value: tuple[float, tuple[int, int]]) -> None:
+        """Op ``i``, messages, began in earnest with the last of them: when, and by whose arrival."""
+        began, (r, k) = value
+        self.source[i] = r << BITS | k
+        if began > self.start[i]:
+            self.begin[i] = began
+
+    def meets(self, i: int, value: tuple[float, tuple[int, int]]) -> None:
+        """Op ``i``, a collective, began then, by that arrival."""
+        self.begin[i], (r, k) = value
+        self.source[i] = r << BITS | k
 
     def ends(self, i: int, now: float) -> None:
         """Op ``i`` ends; tell who waits for it."""
         self.end[i] = now
         if i in self.waiting:
             self.waiting.pop(i).happen()
+        if i in self.followers:
+            assert self.posts is not None
+            self.posts.lose(self.followers[i])
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What is the same in every class that runs a program: ``rows`` of ops that follow one another on a
-    stream, ``free`` ones that do not, and the fields of a Scope.
+    stream, or by themselves, and the fields of a Scope. ``chains`` says which rows are communications.
+
+    ``lacks`` says of messages that no stream orders how many ops each waits for, ``followers`` which wait
+    for an op, ``receives`` which receive and wait for none, by sending class and tag.
     """
 
     rows: tuple[tuple[int, ...], ...]
-    free: tuple[int, ...]
+    chains: tuple[bool, ...]
+    lacks: Mapping[int, int]
+    followers: Mapping[int, tuple[int, ...]]
+    receives: Mapping[tuple[int, str], int]
     issue: Sequence[tuple[int, float]]
     behind: Mapping[int, int]
     before: Mapping[int, tuple[int, ...]]
 
 
-def layout_of(program: Program) -> Layout:
-    """The layout of a program."""
-    streams: dict[str, list[int]] = {}
+def layout_of(program: Program, *, host: bool) -> Layout:
+    """The layout of a program; ``host`` says whether ops wait for it."""
+    streams: dict[str | int, list[int]] = {}
+    issue = _issue_times(program.ops)
+    lacks: dict[int, int] = {}
+    followers: dict[int, list[int]] = {}
     for i, op in enumerate(program.ops):
-        streams.setdefault(op.stream, []).append(i)
-    free = tuple(streams.pop(UNORDERED, ()))
+        if op.stream != UNORDERED:
+            streams.setdefault(op.stream, []).append(i)
+        elif not (isinstance(op.work, Exchange) and op.work.parts):
+            streams[i] = [i]
+        else:
+            awaited = {*op.after, issue[i][0]} if host and issue[i][0] >= 0 else {*op.after}
+            lacks[i] = len(awaited)
+            for earlier in awaited:
+                followers.setdefault(earlier, []).append(i)
     behind, before = _neighbours(program.ops)
-    return Layout(tuple(map(tuple, streams.values())), free, _issue_times(program.ops), behind, before)
+    rows = tuple(map(tuple, streams.values()))
+    return Layout(
+        rows=rows,
+        chains=tuple(
+            all(isinstance(program.ops[i].work, Collective | Exchange) for i in row) for row in rows
+        ),
+        lacks=lacks,
+        followers={i: tuple(waiting) for i, waiting in followers.items()},
+        receives=_receives(program.ops, [i for i, count in lacks.items() if not count]),
+        issue=issue,
+        behind=behind,
+        before=before,
+    )
+
+
+def _receives(ops: Sequence[Op], ready: Iterable[int]) -> dict[tuple[int, str], int]:
+    """Exchanges among ``ready`` that are one receive, by sending class and tag where these name one."""
+    found: dict[tuple[int, str], list[int]] = {}
+    for i in ready:
+        work = ops[i].work
+        if isinstance(work, Exchange) and len(work.parts) == 1 and not work.parts[0].send:
+            found.setdefault((work.parts[0].peer, work.parts[0].tag), []).append(i)
+    return {key: which[0] for key, which in found.items() if len(which) == 1}
 
 
 def program_scope(
     program: Program, layout: Layout, r: int, times: Times, *, issued_at: float | None
 ) -> Scope:
     """A whole program, whose times go into ``times``."""
-    return Scope(r, program.ops, layout.issue, issued_at, *times, layout.behind, layout.before)
+    scope = Scope(r, program.ops, layout.issue, issued_at, *times, layout.behind, layout.before)
+    scope.followers = layout.followers
+    return scope
+
+
+def unknown(count: int) -> Times:
+    """Times of so many ops, none of them known."""
+    times = array("d", [UNKNOWN]) * count
+    return times, times[:], times[:], array("q", [NOBODY]) * count
 
 
 def block_scope(block: Block, r: int, *, issued_at: float | None, tag: tuple[int, ...]) -> Scope:
     """A block from its start, its first op issued at ``issued_at``."""
-    unknown = partial(list[Any], [None] * len(block.ops))
     issue = [(-1, at) for at in block.issued_s]
-    return Scope(r, block.ops, issue, issued_at, unknown(), unknown(), unknown(), unknown(), tag=tag)
+    return Scope(r, block.ops, issue, issued_at, *unknown(len(block.ops)), tag=tag)
 
 
 def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -> None:

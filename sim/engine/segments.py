@@ -18,13 +18,14 @@ import simpy
 
 from ..program.program import Segment
 from .chain import Chain
+from .clock import Clock
 from .flows import Flows
 from .gathering import Gathering, Here, Host
 from .groups import IN_DETAIL, Groups
 from .meetings import Meetings
 from .ranks import Rank, Uses
 from .record import Record, Stretch
-from .runs import Arrival, Runs
+from .runs import Runs
 from .scope import SLACK_S, Scope, block_scope, go_on
 from .signal import Signal
 
@@ -33,30 +34,31 @@ Process = Generator[simpy.Event, Any, None]
 
 @dataclass
 class Segments:
-    """``stream(scope, indices)`` runs ops one after the other."""
+    """``stream(process, scope, indices)`` runs ops one after the other."""
 
-    env: simpy.Environment
+    env: Clock
     ranks: Sequence[Rank]
     flows: Flows
     meetings: Meetings
     groups: Groups
     runs: Runs
     record: Record
-    stream: Callable[[Scope, Sequence[int]], Process]
+    stream: Callable[[simpy.Process, Scope, Sequence[int]], Process]
     _met: dict[int, int] = field(default_factory=dict)
     _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
+    _single: dict[tuple[int, int], Gathering] = field(default_factory=dict)
 
-    def run(self, scope: Scope, i: int, segment: Segment) -> Process:
+    def run(self, process: simpy.Process, scope: Scope, i: int, segment: Segment) -> Process:
         """Op ``i`` of a program, when all but the host is ready; the host's last wait before it is over."""
         rank = self.ranks[scope.r]
         rank.segment, rank.passed = i, set()
         issued_at = None if scope.issued_at is None else scope.issued(i)
-        scope.start[i] = scope.begin[i] = max(self.env.now, issued_at or 0.0)
+        scope.start[i] = scope.begin[i] = max(self.env.time, issued_at or 0.0)
         together = self._gathering(scope.r)
         alone = None
         number, count = 0, len(segment.row)
         while number < count:
-            lead_s = math.inf if issued_at is None else self.env.now - issued_at - segment.issued_s[number]
+            lead_s = math.inf if issued_at is None else self.env.time - issued_at - segment.issued_s[number]
             if together is not None and together.meets(number):
                 gathering = together
             else:
@@ -70,13 +72,14 @@ class Segments:
                 )
             host = Host(issued_at, lead_s)
             if whole:
-                number = yield from self._whole(scope, i, segment, number, host, gathering)
+                number = yield from self._whole(process, scope, i, segment, number, host, gathering)
             else:
                 block = self._block(scope, segment, number, host, gathering)
-                yield from self._in_detail(scope, i, segment, number, block, gathering)
+                yield from self._in_detail(process, scope, i, segment, number, block, gathering)
                 number += 1
-        for stream in segment.last_on:
-            rank.ended_on(i, stream)
+        if rank.awaited:
+            for stream in segment.last_on:
+                rank.ended_on(i, stream)
 
     def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
         """What to wait for behind segment ``i`` on one of its streams, if anything.
@@ -84,7 +87,7 @@ class Segments:
         The segment runs in detail meanwhile, to know when that is.
         """
         rank = self.ranks[scope.r]
-        if scope.end[i] is not None or (rank.segment == i and stream in rank.passed):
+        if scope.end[i] >= 0 or (rank.segment == i and stream in rank.passed):
             return None
         signal = rank.awaited.setdefault((i, stream), Signal())
         if rank.segment == i:
@@ -111,19 +114,28 @@ class Segments:
 
     def _alone(self, r: int, segment: Segment) -> Gathering:
         """Class ``r`` by itself, in detail where others can be met on the way."""
-        ways = (IN_DETAIL,) * len(segment.row) if self.groups.crosses(r, segment) else None
-        return Gathering(self.groups.alone(r), (segment,), ways, -1)
+        gathering = self._single.get((r, id(segment)))
+        if gathering is None:
+            ways = (IN_DETAIL,) * len(segment.row) if self.groups.crosses(r, segment) else None
+            gathering = Gathering(self.groups.alone(r), (segment,), ways, -1)
+            self._single[r, id(segment)] = gathering
+        gathering.detail = -1
+        return gathering
 
     def _beginning(
         self, scope: Scope, i: int, segment: Segment, number: int, lead_s: float, gathering: Gathering
     ) -> bool:
         """Whether nothing disturbs a run from block ``number`` on, so far as is known as it begins."""
+        rank = self.ranks[scope.r]
+        plain = i not in scope.before and not rank.awaited and not rank.changing
+        if plain and self.flows.idle(scope.r, segment.links):
+            return True
 
         def uses(link: str, since: float, until: float) -> bool:
             if len(gathering.group.members) > 1:
                 return True  # not known before all have come
-            rank, zero = self.ranks[scope.r], self.env.now + max(0.0, -lead_s)
-            arrival = Arrival(0.0, max(0.0, lead_s), (rank.held_sms, rank.moving))
+            rank, zero = self.ranks[scope.r], self.env.time + max(0.0, -lead_s)
+            arrival = 0.0, max(0.0, lead_s), (rank.held_sms, rank.moving)
             (run,) = self.runs.segments(gathering.group, (segment,), number, (arrival,))
             return run.uses(link, since - zero, until - zero)
 
@@ -139,9 +151,9 @@ class Segments:
             return False
         if rank.awaited and any(number == i for number, _ in rank.awaited):
             return False
-        if i in scope.before and any(scope.end[earlier] is None for earlier in scope.before[i]):
+        if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):
             return False
-        now = self.env.now
+        now = self.env.time
         for link in segment.links:
             until = self.flows.until((scope.r, link))
             if until >= now and uses(link, now, until):
@@ -149,18 +161,24 @@ class Segments:
         return True
 
     def _whole(
-        self, scope: Scope, i: int, segment: Segment, number: int, host: Host, gathering: Gathering
+        self,
+        process: simpy.Process,
+        scope: Scope,
+        i: int,
+        segment: Segment,
+        number: int,
+        host: Host,
+        gathering: Gathering,
     ) -> Generator[simpy.Event, Any, int]:
         """Run the blocks from ``number`` on as a whole, until something interferes; the next block to run."""
-        rank, process = self.ranks[scope.r], self.env.active_process
-        assert process is not None
+        rank = self.ranks[scope.r]
         beside = rank.held_sms, rank.moving
-        here = Here(process, rank, number, self.env.now + max(0.0, -host.lead_s), host.lead_s, beside)
+        at = self.env.time - host.lead_s if host.lead_s < 0 else self.env.time
+        here = Here(process, rank, number, at, host.lead_s, beside)
         gathering.arrive(scope.r, here, self.env, self.runs)
         while True:
             rank.closed, rank.closed_links, rank.closed_uses = process, segment.links, here.uses
-            for link in segment.links:
-                self.flows.tell((scope.r, link), self.meetings.move)
+            self.flows.tell(scope.r, segment.links, self.meetings.move)
             try:
                 yield here.end
             except simpy.Interrupt:
@@ -172,19 +190,26 @@ class Segments:
                 rank.closed = None
                 gathering.leave(scope.r)
                 assert here.run is not None
-                self.record.add_piece(scope.r, i, Stretch(here.run, here.zero, len(here.run.runs)))
+                self.record.add_whole(scope.r, i, here.run, here.zero)
                 return len(segment.row)
         if not here.opened:
             gathering.open(self.runs)
-        return (yield from self._opened(scope, i, segment, here, host, gathering))
+        return (yield from self._opened(process, scope, i, segment, here, host, gathering))
 
     def _opened(
-        self, scope: Scope, i: int, segment: Segment, here: Here, host: Host, gathering: Gathering
+        self,
+        process: simpy.Process,
+        scope: Scope,
+        i: int,
+        segment: Segment,
+        here: Here,
+        host: Host,
+        gathering: Gathering,
     ) -> Generator[simpy.Event, Any, int]:
         """Go on in detail from the state in which the run of a segment is; the next block to run."""
         run = here.run
         assert run is not None
-        since = self.env.now - here.zero
+        since = self.env.time - here.zero
         ended = run.ended(since)
         number = run.number + ended
         if ended:
@@ -193,7 +218,7 @@ class Segments:
             return number  # between two blocks
         block = self._block(scope, segment, number, host, gathering)
         go_on(block, run.runs[ended], here.zero, run.bases[ended], since)
-        yield from self._in_detail(scope, i, segment, number, block, gathering)
+        yield from self._in_detail(process, scope, i, segment, number, block, gathering)
         return number + 1
 
     def _block(self, scope: Scope, segment: Segment, number: int, host: Host, gathering: Gathering) -> Scope:
@@ -201,7 +226,14 @@ class Segments:
         return block_scope(segment.row[number], scope.r, issued_at=at, tag=(gathering.number, number))
 
     def _in_detail(
-        self, scope: Scope, i: int, segment: Segment, number: int, block: Scope, gathering: Gathering
+        self,
+        process: simpy.Process,
+        scope: Scope,
+        i: int,
+        segment: Segment,
+        number: int,
+        block: Scope,
+        gathering: Gathering,
     ) -> Process:
         """Run one block op by op. Its other streams wait for what is before them in the program."""
         gathering.goes_in_detail(number, self.runs)
@@ -212,14 +244,14 @@ class Segments:
             for stream, rows in streams.items()
             if stream != "compute"
             for row in rows
-            if (left := [k for k in row if block.end[k] is None])
+            if (left := [k for k in row if block.end[k] < 0])
         ]
-        unfinished = {block.ops[k].stream for k, end in enumerate(block.end) if end is None}
+        unfinished = {block.ops[k].stream for k, end in enumerate(block.end) if end < 0}
         for stream, last in segment.last_on.items():
             if last <= number and stream not in unfinished:
                 self.ranks[scope.r].ended_on(i, stream)
         for row in streams.get("compute", ()):
-            yield from self.stream(block, [k for k in row if block.end[k] is None])
+            yield from self.stream(process, block, [k for k in row if block.end[k] < 0])
         for done in others:
             if not done.happened:
                 yield done.event(self.env)
@@ -232,7 +264,7 @@ class Segments:
 
         def begin() -> None:
             for earlier in scope.before.get(i, ()):
-                if scope.ops[earlier].stream == stream and scope.end[earlier] is None:
+                if scope.ops[earlier].stream == stream and scope.end[earlier] < 0:
                     scope.ended(earlier).then(begin)
                     return
             chain.go()

@@ -1,17 +1,25 @@
-"""Something that happens once: what waits by callback hears at once, a process by an event of its own.
+"""Something that happens once: callbacks hear at once, and so does a process that waits.
 
-A step waits for a hundred thousand ends, most of them by callbacks: an event for each would double the
-events of a replay.
+A step waits for a hundred thousand ends: an entry of the queue for each would double those of a replay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import simpy
 
-Callback = Callable[[], None]
+from .clock import happen_now
+
+Callback = Callable[[], object]
+
+
+class Done(Protocol):
+    """Told once, when something has ended."""
+
+    def happen(self, value: Any) -> None:
+        """It has, with ``value``."""
 
 
 class Signal:
@@ -22,15 +30,12 @@ class Signal:
     def __init__(self) -> None:
         self.happened = False
         self.value: Any = None
-        self._callbacks: list[Callback] | None = None
+        self._callbacks: list[Callback] = []
         self._event: simpy.Event | None = None
 
     def then(self, callback: Callback) -> None:
         """Run ``callback`` when it happens, which it has not yet."""
-        if self._callbacks is None:
-            self._callbacks = [callback]
-        else:
-            self._callbacks.append(callback)
+        self._callbacks.append(callback)
 
     def event(self, env: simpy.Environment) -> simpy.Event:
         """What a process that waits for it yields, before it has happened."""
@@ -39,9 +44,9 @@ class Signal:
         return self._event
 
     def happen(self, value: Any = None) -> None:
-        """Tell all who wait."""
+        """Tell all who wait, processes last: they go on with what comes after all this."""
         self.happened, self.value = True, value
-        if self._event is not None:
-            self._event.succeed()
-        for callback in self._callbacks or ():
+        for callback in self._callbacks:
             callback()
+        if self._event is not None:
+            happen_now(self._event)

@@ -110,7 +110,7 @@ def uses(
     ``ports`` adds the links between NICs and switches, which are the ranks' own.
     """
     cluster, gpu = lowered.plan.cluster, lowered.plan.groups.gpu
-    families = _looked_at(topology, cluster, ports)
+    families = looked_at(topology, cluster, ports)
     hashed = cluster.fabric.ecmp == "hashed"
     lost = np.array(
         [link for link, share in trouble.fabric_share.items() if not share and hashed], dtype=np.int64
@@ -120,13 +120,13 @@ def uses(
     for number, (name, pattern) in enumerate(sorted(collectives)):
         over = sent(pattern, ranks.instance[name], domain)
         at = over.instance, over.sender, over.receiver
-        yield (name, pattern), _routed(cluster, topology, gpu, at, over.share, number, families, lost)
+        yield (name, pattern), routed(cluster, topology, gpu, at, over.share, number, families, lost)
     for number, (source, target) in enumerate(sorted(messages), len(collectives)):
         sender = np.flatnonzero(ranks.signature == source)
         at = sender, sender, ranks.peer[target][sender]
         yield (
             (source, target),
-            _routed(cluster, topology, gpu, at, np.ones(len(sender)), number, families, lost),
+            routed(cluster, topology, gpu, at, np.ones(len(sender)), number, families, lost),
         )
 
 
@@ -157,7 +157,7 @@ def _ops(ops: Iterable[Op], seen: set[int]) -> Iterator[Op]:
             yield op
 
 
-def _routed(
+def routed(
     cluster: Cluster,
     topology: Topology,
     gpu: Ids,
@@ -187,7 +187,7 @@ def _routed(
     )
 
 
-def _looked_at(topology: Topology, cluster: Cluster, ports: bool) -> NDArray[np.bool_]:
+def looked_at(topology: Topology, cluster: Cluster, ports: bool) -> NDArray[np.bool_]:
     """By family of links, whether they are of the fabric; a custom graph's all are."""
     families = topology.links.families
     if not isinstance(topology, RegularTopology):

@@ -68,8 +68,13 @@ def collective_transfer(
     place, ways = _surveyed(kind, seat, cluster, ratio)
     curve = run(kind, payload_bytes, place, ways, tuning)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
-    sms, pattern = _sms(curve.algorithm, seat, cluster), _PATTERNS.get(curve.algorithm, "ring")
+    sms, pattern = _sms(curve.algorithm, seat, cluster), pattern_of(curve.algorithm)
     return Transfer(curve.latency_s, payload_bytes, ceiling, _weights(curve), sms, pattern, curve.binding)
+
+
+def pattern_of(algorithm: str) -> str:
+    """Who sends to whom over the network (patterns.py)."""
+    return _PATTERNS.get(algorithm, "ring")
 
 
 @lru_cache(maxsize=256)
@@ -218,6 +223,7 @@ __all__ = [
     "Tuning",
     "collective_transfer",
     "message_transfer",
+    "pattern_of",
     "payload_factor",
     "ring_step_transfer",
     "shows_checks",

@@ -5,17 +5,18 @@ Size, algorithm bandwidth and bus bandwidth are nccl-tests' (doc/PERFORMANCE.md)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...hardware.cluster import Cluster
-from ..network.collectives import collective_curve
+from ..network.collectives import collective_curve, pattern_of
 from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.seat import KINDS, Seat, payload_factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCost:
-    """One size. ``binding_link`` is nvlink, nic or pcie.
+    """One size. ``binding_link`` is nvlink, nic, pcie, or a link of the fabric by its name.
 
     ``steps`` latencies pass one after another, ``network_steps`` of them between nodes; ``nvlink_bytes`` and
     ``nic_bytes`` pass through a GPU's NVLink (PCIe where there is none) and its share of the NICs.
@@ -37,6 +38,10 @@ class CollectiveCost:
     nic_bytes: float
 
 
+Limit = Callable[[str], tuple[str, float]]
+"""The fullest link of the fabric under a pattern (patterns.py), and the bytes per second that it leaves each
+NIC of the group; infinite where none binds."""
+
 INTERFACE = (
     "kind", "bytes", "ranks", "nodes", "algorithm", "protocol", "time_s", "algbw_bytes_per_s",
     "busbw_bytes_per_s", "binding_link",
@@ -53,14 +58,23 @@ def collective_cost(
     algorithm: str | None = None,
     protocol: str | None = None,
     tuning: Tuning = UNTUNED,
+    limit: Limit | None = None,
 ) -> CollectiveCost:
-    """What ``kind`` costs a group that is alone. ValueError for a kind or forced choice that is not."""
+    """What ``kind`` costs a group that is alone; ``limit`` says what the fabric leaves it.
+
+    ValueError for a kind or forced choice that is not.
+    """
     if kind not in KINDS:
         raise ValueError(f"no collective {kind!r}; known: {', '.join(KINDS)}")
     curve = collective_curve(
         kind, payload_bytes, seat, cluster, algorithm=algorithm, protocol=protocol, tuning=tuning
     )
-    time_s = curve.solo_s(payload_bytes)
+    time_s, binding = curve.solo_s(payload_bytes), curve.binding
+    if limit is not None and curve.nic:
+        link, rate = limit("neighbours" if kind == "sendrecv" else pattern_of(curve.algorithm))
+        through_s = curve.latency_s + payload_bytes * curve.nic / rate
+        if through_s > time_s:
+            time_s, binding = through_s, link
     rate = payload_bytes / time_s
     return CollectiveCost(
         kind=kind,
@@ -72,7 +86,7 @@ def collective_cost(
         time_s=time_s,
         algbw_bytes_per_s=rate,
         busbw_bytes_per_s=rate * payload_factor(kind, seat.ranks),
-        binding_link=curve.binding,
+        binding_link=binding,
         steps=curve.steps,
         network_steps=curve.network_steps,
         nvlink_bytes=curve.nvlink * payload_bytes,

@@ -6,7 +6,7 @@ Knows no clock and no scenario language; the tables, timelines and traces beside
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -180,7 +180,7 @@ class Result:
     hardware_flops: float
     peak_flops_per_gpu: float
     ranks: tuple[RankClass, ...]
-    actions: tuple[ActionSpan, ...]
+    actions: Sequence[ActionSpan]
     bubble_per_stage: tuple[float, ...]
     bubble_fraction: float
     exposed_communication_s: Mapping[str, float]

@@ -92,7 +92,7 @@ def _memory(of: _Replayed) -> tuple[StageMemory, ...]:
     from ..engine.accounting import action_spans
     from ..simulate import stage_memory
 
-    return stage_memory(of.lowered, of.ready, action_spans(of.record))
+    return stage_memory(of.lowered, of.ready, action_spans(of.record, of.ready.first_of_stage.values()))
 
 
 def _run(scenario: Scenario, profile: GpuProfile | None) -> _Replayed:

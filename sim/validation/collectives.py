@@ -28,6 +28,7 @@ class CollectiveCase:
     """One sweep over sizes: ``points`` are (bytes, seconds).
 
     ``algorithm`` and ``protocol`` are what its user forced, by our names; ``tuning`` holds NCCL's version.
+    ``machine`` is what the cluster is the first GPUs of, where that is known: its fabric may bind.
     """
 
     log: str
@@ -38,6 +39,7 @@ class CollectiveCase:
     algorithm: str | None = None
     protocol: str | None = None
     tuning: Tuning = UNTUNED
+    machine: Cluster | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,11 +106,11 @@ def _waiters(name: str, classes: Ids, stuck: dict[int, Stuck]) -> Waiters:
 
 def _stuck(record: Record, r: int) -> Stuck | None:
     """Where a class waits for ever; None: it has done all of its step."""
-    if all(end is not None for end in record.end[r]):
+    if all(end >= 0 for end in record.end[r]):
         return None
     for ops, start, end in _unfinished(record, r):
-        waits = [i for i, op in enumerate(ops) if op.stream == "compute" and end[i] is None][:1]
-        held = _held_by(ops, start, end, waits or [i for i in range(len(ops)) if end[i] is None][:1])
+        waits = [i for i, op in enumerate(ops) if op.stream == "compute" and end[i] < 0][:1]
+        held = _held_by(ops, start, end, waits or [i for i in range(len(ops)) if end[i] < 0][:1])
         if held is not None:
             since_s = max(_last_work(record, r), start[held])
             return Stuck(since_s=since_s, axis=ops[held].category, operation=ops[held].name)
@@ -122,11 +122,11 @@ def _held_by(ops: Sequence[Op], start: Sequence[Any], end: Sequence[Any], first:
     seen, stack = set(first), list(first)
     while stack:
         i = stack.pop()
-        if isinstance(ops[i].work, Collective | Exchange) and start[i] is not None:
+        if isinstance(ops[i].work, Collective | Exchange) and start[i] >= 0:
             return i
         before = [k for k in range(i) if ops[k].stream == ops[i].stream and ops[i].stream != "free"]
         for k in (*ops[i].after, *before):
-            if end[k] is None and k not in seen:
+            if end[k] < 0 and k not in seen:
                 seen.add(k)
                 stack.append(k)
     return None
@@ -136,9 +136,9 @@ def _unfinished(record: Record, r: int) -> Iterator[Unfinished]:
     """Blocks of a class that run in detail and have not ended, then its program."""
     ops = record.programs.classes[r].ops
     for i, op in enumerate(ops):
-        if isinstance(op.work, Segment) and record.end[r][i] is None:
-            for piece in record.pieces.get((r, i), ()):
-                if not isinstance(piece, Stretch) and any(end is None for end in piece.end):
+        if isinstance(op.work, Segment) and record.end[r][i] < 0:
+            for piece in record.pieces(r, i):
+                if not isinstance(piece, Stretch) and any(end < 0 for end in piece.end):
                     yield piece.ops, piece.start, piece.end
     yield ops, record.start[r], record.end[r]
 
@@ -147,7 +147,7 @@ def _entered(record: Record, r: int) -> Iterator[float]:
     """When a class entered the communications that never end for it."""
     for ops, start, end in _unfinished(record, r):
         for i, op in enumerate(ops):
-            if isinstance(op.work, Collective | Exchange) and start[i] is not None and end[i] is None:
+            if isinstance(op.work, Collective | Exchange) and start[i] >= 0 and end[i] < 0:
                 yield start[i]
 
 
@@ -158,15 +158,16 @@ def _last_work(record: Record, r: int) -> float:
         if op.stream != "compute":
             continue
         end = record.end[r][i]
-        if end is not None:
-            last = max(last, end)
-        for piece in record.pieces.get((r, i), ()) if end is None else ():
+        last = max(last, end)
+        for piece in record.pieces(r, i) if end < 0 else ():
             if isinstance(piece, Stretch):
                 done = piece.run.runs[: piece.count]
                 last = max(
                     [last, *(piece.at + b + run.last for b, run in zip(piece.run.bases, done, strict=False))]
                 )
             else:
-                ends = (e for o, e in zip(piece.ops, piece.end, strict=True) if o.stream == "compute" and e)
+                ends = (
+                    e for o, e in zip(piece.ops, piece.end, strict=True) if o.stream == "compute" and e > 0
+                )
                 last = max([last, *ends])
     return last

@@ -1,0 +1,148 @@
+"""Messages of one class that no stream orders: each is posted when what it waits for has ended.
+
+When the host issues one is known by then, so it is posted at that time although it may be yet to come. A
+receive that waits for the host alone is not even posted: its sender finds it. They are a quarter of a step's
+ops, and messages half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from ..program.program import Exchange, Part
+from .clock import Clock
+from .meetings import Meetings, Source
+from .ranks import Rank
+from .scope import Layout, Scope
+from .signal import Signal
+
+
+@dataclass(slots=True)
+class Posts:
+    """Exchanges of ``scope``. ``lost`` counts what those that wait for several ops need wait for no more.
+
+    ``names`` says what its program calls a class.
+    """
+
+    env: Clock
+    rank: Rank
+    meetings: Meetings
+    scope: Scope
+    layout: Layout
+    late_s: float = 0.0
+    lost: dict[int, int] = field(default_factory=dict)
+    names: dict[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = {r: name for name, r in self.rank.peers.items()}
+
+    def begin(self, _: object = None) -> None:
+        """Post all that wait for nothing and that nobody finds."""
+        found = set(self.layout.receives.values())
+        for i, lacks in self.layout.lacks.items():
+            if not lacks and i not in found:
+                self._post(i)
+
+    def lose(self, indices: Iterable[int]) -> None:
+        """What these exchanges waited for has ended, one thing of each."""
+        if self.rank.stopped:
+            return
+        for i in indices:
+            lacks = self.layout.lacks[i]
+            if lacks > 1:
+                self.lost[i] = self.lost.get(i, 0) + 1
+                if self.lost[i] < lacks:
+                    continue
+            self._post(i)
+
+    def receives(self, sender: int, tag: str) -> tuple[float, int] | None:
+        """When a receive that waits for the host alone is posted, and its index, for the one who asks first.
+
+        None where there is none.
+        """
+        name = self.names.get(sender)
+        if name is None:
+            if sender in self.rank.peers:
+                return None
+            name = sender
+        i = self.layout.receives.get((name, tag))
+        if i is None or self.scope.start[i] >= 0 or self.rank.stopped:
+            return None
+        return self._reached(i, self.late_s), i
+
+    def received(self, i: int, done: Signal) -> None:
+        """The message of such a receive has ended."""
+        self.over(i, done.value, self.env.time)
+
+    def leave(self, until_s: float) -> None:
+        """Receives that nobody asked for are posted too, those that the host issues up to a time."""
+        for i in self.layout.receives.values():
+            if self.scope.start[i] < 0 and self._issued(i, self.late_s) <= until_s:
+                self._reached(i, self.late_s)
+
+    def over(self, i: int, value: tuple[float, Source], now: float) -> None:
+        """The only message of exchange ``i`` has ended."""
+        if self.rank.stopped:
+            return
+        self.scope.begun(i, value)
+        self.scope.ends(i, now)
+
+    def _issued(self, i: int, at: float) -> float:
+        return at if self.scope.issued_at is None else max(at, self.scope.issued(i))
+
+    def _reached(self, i: int, at: float) -> float:
+        scope = self.scope
+        scope.start[i] = scope.begin[i] = at = self._issued(i, at)
+        return at
+
+    def _post(self, i: int) -> None:
+        at = self._reached(i, self.env.time)
+        work = self.scope.ops[i].work
+        assert isinstance(work, Exchange)
+        place, meetings = (self.scope.r, i), self.meetings
+        if len(work.parts) == 1 and work.parts[0].send and self._sent(work.parts[0], place, at):
+            return
+        posted = [meetings.post(part, place, at) for part in work.parts]
+        over = partial(self._all_over, i, posted)
+        for done in posted:
+            done.then(over)
+
+    def _sent(self, part: Part, place: Source, at: float) -> bool:
+        """Whether the other end of a message that is sent by itself is such a receive: then it begins."""
+        r = place[0]
+        peer = self.rank.peers.get(part.peer, part.peer)
+        receiver = self.meetings.posts.get(peer)
+        found = receiver.receives(r, part.tag) if receiver is not None else None
+        if receiver is None or found is None:
+            return False
+        its_at, j = found
+        done = Message(self, place[1], receiver, j)
+        if its_at > at:
+            at, place = its_at, (peer, j)
+        self.meetings.launch(done, part.transfer, ((r, peer),), place, None, at=at)
+        return True
+
+    def _all_over(self, i: int, posted: Sequence[Signal]) -> None:
+        """A message has ended: the exchange has, if all have."""
+        for done in posted:
+            if not done.happened or self.rank.stopped:
+                return
+        self.scope.begun(i, max(done.value for done in posted))
+        self.scope.ends(i, self.env.time)
+
+
+class Message:
+    """A message between two exchanges that are nothing else: they end with it."""
+
+    __slots__ = ("_i", "_j", "_receiver", "_sender")
+
+    def __init__(self, sender: Posts, i: int, receiver: Posts, j: int) -> None:
+        self._sender, self._i, self._receiver, self._j = sender, i, receiver, j
+
+    def happen(self, value: tuple[float, Source]) -> None:
+        """It has ended; ``value`` says when it began, and whose arrival began it."""
+        now = self._sender.env.time
+        self._sender.over(self._i, value, now)
+        self._receiver.over(self._j, value, now)
