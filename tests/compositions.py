@@ -51,8 +51,13 @@ def models(draw: st.DrawFn, layers: int = 8) -> dict[str, Any]:
             "expert_ffn_hidden_size": 128,
             "num_shared_experts": shared,
             "shared_expert_ffn_hidden_size": 128 * shared,
-            "num_dense_layers": pick(0, 0, 1),
-            "layer_freq": pick(1, 1, 2),
+            **pick(
+                {},
+                {},
+                {"num_dense_layers": 1},
+                {"layer_freq": 2},
+                {"layer_freq": [1, 0, 0, 1] * (layers // 4)},
+            ),
             "capacity_factor": pick(None, None, 1.25),
             "node_limit": pick(None, None, 1),
         }
@@ -185,6 +190,10 @@ def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
         "scatter_gather_p2p": pick(own.scatter_gather_p2p, True, False),
         "split_gate": pick(True, False),
         "optimizer_post_validation": pick(False, False, True),
+        "exchange_sms": pick(0, 0, 20),
+        "fp8_wgrad_rate": pick(1.0, 0.8),
+        "reduce_call_elements": pick(0.0, 1e5),
+        "collective_checks": pick(False, False, True),
         "persistent_elements": 0.0,  # DeepSpeed's small parameters have a test of their own
     }
 

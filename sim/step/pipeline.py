@@ -14,24 +14,23 @@ from ...schedules.messages.point_to_point import (
     Compute,
     Exchange,
     Instruction,
-    Recv,
-    Send,
     Wait,
     point_to_point,
 )
 from ...schedules.orders.action import Action, Kind, Overlap, Step, actions_of, parts
 from ..network.transfer import Transfer
 from ..program import program
-from ..program.program import Block, Collective, Op, Segment
+from ..program.program import Block, Op, Segment
 from ..program.script import Script
 from ..scenario.refusal import NotSupported
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies
-from .layers.shard import boundary_bytes
+from .message_sizes import MessageTransfers, gather_received
 from .messages import Messages
 from .paired import Paired, pair_blocks
 from .plan import Plan
-from .reductions import expert_gradients_of, gradients_of
+from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
+from .returned import Returned
 from .sharded import Sharding, sharding_of
 from .state.parameters import NO_ELEMENTS, Elements
 from .updates.optimizer import OptimizerShare, write_optimizer
@@ -82,7 +81,6 @@ class _StepWriter:
     )  # per virtual stage, by layer unit
     rows: dict[tuple[int, Kind], Owned] = field(default_factory=dict)  # by stage
     pairs: dict[tuple[int, int], Paired | None] = field(default_factory=dict)  # by stages forward, backward
-    transfers: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
     reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
     begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
     backwards: int = 0
@@ -93,7 +91,7 @@ class _StepWriter:
         self.messages = Messages(
             script=self.script,
             rule=self.rule,
-            transfer=self._transfer,
+            transfer=MessageTransfers(plan=plan, index=self.index, alike=self.shared.transfers),
             host_s=software.p2p_messages * plan.costs.host_collective_s,
             host_sync=software.p2p_host_sync,
         )
@@ -117,7 +115,8 @@ class _StepWriter:
         self.final = {action.stage: action for action in self.backward_order}
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
-        self._prefetch_parameters()
+        if self.returns_parameters and self.plan.scenario.software.overlap_param_gather:
+            self.gathers = self._returned().ahead()
         for instruction in instructions:
             match instruction:
                 case Compute(step):
@@ -264,94 +263,9 @@ class _StepWriter:
 
     def _exchange(self, exchange: Exchange) -> None:
         index = self.messages.exchange(exchange)
-        self._gather_received(exchange, index)
-
-    def _transfer(self, part: Send | Recv) -> Transfer:
-        action = part.action
-        key = (action.stage, action.kind is Kind.FORWARD, part.peer)
-        if key not in self.transfers:
-            plan = self.plan
-            count, size = plan.scenario.software.p2p_messages, self._message_bytes(action)
-            distance = plan.groups.reach_of(self.index, part.peer, plan.cluster)
-            transfer = plan.communication.message(size, distance, messages=count)
-            self.transfers[key] = self.shared.transfers.setdefault(transfer, transfer)
-        return self.transfers[key]
-
-    def _message_bytes(self, action: Action) -> float:
-        """Bytes that ``action`` hands on: an activation, or logits where the loss has a stage of its own."""
-        shard, stages = self.plan.shard, self.plan.stages
-        boundary = action.stage if action.kind is Kind.FORWARD else action.stage - 1
-        if stages[boundary].head and not stages[boundary].loss:
-            return float(shard.tokens * shard.vocabulary * shard.element_bytes)
-        return boundary_bytes(shard, self.plan.scenario.software)
-
-    def _gather_received(self, exchange: Exchange, posted: int) -> None:
-        """Scatter/gather (Narayanan 2021, section 4.1): the receivers rebuild the activation over NVLink."""
-        plan = self.plan
-        shard, software = plan.shard, plan.scenario.software
-        received = [part for part in exchange.parts if isinstance(part, Recv)]
-        if not (software.scatter_gather_p2p and received and shard.tp > 1) or shard.sequence_parallel:
-            return
-        transfer = plan.costs.transfer("tp", "all_gather", shard.hidden_bytes)
-        for _ in received:
-            index = self.script.beside(
-                "message all_gather",
-                "tp",
-                "pp",
-                Collective("all_gather", "tp", transfer),
-                after=(posted,),
-                host_s=plan.costs.host_collective_s,
-            )
-            self.script.wait(index)
+        gather_received(self.plan, self.script, exchange, index)
 
     # Start and end of the step -------------------------------------------------------------------
-
-    def _prefetch_parameters(self) -> None:
-        """Overlapped parameter all-gathers of the distributed optimizer, in forward order."""
-        plan = self.plan
-        if not (self.returns_parameters and plan.scenario.software.overlap_param_gather):
-            return
-        held = plan.held_stages(self.index)
-        for s in sorted(held) if plan.two_way else held:
-            parameters = plan.parameters[s]
-            e, narrow = float(plan.shard.element_bytes), plan.shard.weights.gathered
-            units = [(Elements(shared=parameters.embedding), e)] * bool(plan.stages[s].embedding)
-            units += [(parameters.layer(kind), narrow) for kind in plan.stages[s].kinds]
-            if plan.stages[s].heads:
-                table = 0.0 if plan.stages[s].embedding else parameters.embedding
-                units.append((Elements(shared=parameters.head + table), e))
-            self.gathers[s] = self._gather_in_buckets(units)
-
-    def _gather_in_buckets(self, units: list[tuple[Elements, float]]) -> list[tuple[int, ...]]:
-        """For each unit, its elements and their bytes, the gathers that bring it: a bucket at a time."""
-        gathers: list[tuple[int, ...]] = []
-        bucket, size, count = NO_ELEMENTS, NO_ELEMENTS, 0
-        for i, (elements, each_bytes) in enumerate(units, 1):
-            bucket, size, count = bucket + elements, size + elements.times(each_bytes), count + 1
-            if bucket.total >= self.gradients.bucket_elements or i == len(units):
-                gathers += [self._gather(size, after=())] * count
-                bucket, size, count = NO_ELEMENTS, NO_ELEMENTS, 0
-        return gathers
-
-    def _gather(self, sizes_bytes: Elements, *, after: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """Gather updated parameters, those of experts in their own group; the ops to wait for."""
-        gathers = ((self.gradients, sizes_bytes.shared), (self.expert_gradients, sizes_bytes.experts))
-        return tuple(
-            group.gather_parameters(self.script, size, after=after)
-            for group, size in gathers
-            if size and group.shards > 1
-        )
-
-    def _weight_sizes(self) -> Elements:
-        """Bytes of this rank's weights as they are gathered: those of layers may be quantised."""
-        plan = self.plan
-        held = plan.held_elements(self.index)
-        ends = sum(
-            plan.parameters[s].head + plan.parameters[s].embedding for s in plan.held_stages(self.index)
-        )
-        narrow = plan.shard.weights.gathered
-        shared = ends * plan.shard.element_bytes + (held.shared - ends) * narrow
-        return Elements(shared=shared, experts=held.experts * narrow)
 
     def _finish(self) -> None:
         plan, script = self.plan, self.script
@@ -362,14 +276,23 @@ class _StepWriter:
                 elements = sum((plan.parameters[s].elements for s in left), start=NO_ELEMENTS)
                 self.gradients.ready, self.expert_gradients.ready = elements.shared, elements.experts
             self._mean(updated)
-        self._reduce_shared_table()
+        reduce_shared_table(plan, self.index, script)
         if plan.ends != "streaming":
             self._update(self._share(held.total, updated))
         gathers = self.returns_parameters and not plan.scenario.software.overlap_param_gather
         if gathers and not plan.skips:
-            script.wait(*self._gather(self._weight_sizes()))
+            script.wait(*self._returned().at_once())
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
+
+    def _returned(self) -> Returned:
+        return Returned(
+            plan=self.plan,
+            index=self.index,
+            script=self.script,
+            shared=self.gradients,
+            experts=self.expert_gradients,
+        )
 
     def _mean(self, updated: float) -> None:
         """Reduce what is left, await it, and make the sums means."""
@@ -404,19 +327,3 @@ class _StepWriter:
             return OptimizerShare(held=held, body=body, updated=updated, cast=updated, cleared=held)
         cast = 0.0 if self.sharding.rule.master_only else updated
         return OptimizerShare(held=held, body=body, updated=updated, cast=cast, cleared=0.0)
-
-    def _reduce_shared_table(self) -> None:
-        """A table that both ends hold: tied to the head's, or used by multi-token prediction."""
-        plan = self.plan
-        ends = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
-        model = plan.scenario.model
-        if not (model.tied_embeddings or model.mtp_layers) or plan.ends_meet or self.index not in ends:
-            return
-        size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
-        transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
-        work = Collective("all_reduce", "embedding", transfer)
-        self.script.wait(
-            self.script.beside(
-                "embedding gradient all_reduce", "world", "pp", work, host_s=plan.costs.host_collective_s
-            )
-        )

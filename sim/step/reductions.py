@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from ...hardware.host_memory import host_memory_of
 from ..network.transfer import Transfer
+from ..program.program import Collective
+from ..program.script import Script
 from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from .updates.gradients import Gradients
 from .updates.offload import Offload
@@ -66,6 +68,19 @@ def _reductions(
         replicas=replicas[0],
         offload=offload_of(plan),
     )
+
+
+def reduce_shared_table(plan: Plan, index: int, script: Script) -> None:
+    """A table that both ends hold: tied to the head's, or used by multi-token prediction."""
+    ends = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
+    model = plan.scenario.model
+    if not (model.tied_embeddings or model.mtp_layers) or plan.ends_meet or index not in ends:
+        return
+    size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
+    transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
+    work = Collective("all_reduce", "embedding", transfer)
+    host_s = plan.costs.host_collective_s
+    script.wait(script.beside("embedding gradient all_reduce", "world", "pp", work, host_s=host_s))
 
 
 def offload_of(plan: Plan) -> Offload | None:

@@ -17,6 +17,7 @@ from .svg import FONT, element, rect
 WIDTH = 1200.0
 LEFT = 70.0
 RIGHT = 24.0
+LETTER = 6.2  # of the largest names, 12 pixels high
 READABLE_BOX = 9.0  # pixels: under this, numbers do not fit and a zoom is added
 ZOOMED_BOX = 18.0  # pixels that a typical forward has in the zoom
 
@@ -24,6 +25,12 @@ ZOOMED_BOX = 18.0  # pixels that a typical forward has in the zoom
 def row_height(rows: int) -> float:
     """Rows of 12 to 44 pixels: a small schedule may be tall, a large one must fit a page."""
     return min(44.0, max(12.0, 420.0 / rows))
+
+
+def left_of(rows: Sequence[Track]) -> float:
+    """Room for the names of rows: more of it where faults tell ranks of a stage apart."""
+    longest = max((len(row.name) for row in rows), default=0)
+    return max(LEFT, 16.0 + LETTER * longest)
 
 
 def zoomed(rows: Sequence[Track], main: Panel) -> Panel | None:
@@ -34,15 +41,14 @@ def zoomed(rows: Sequence[Track], main: Panel) -> Panel | None:
     typical = forwards[len(forwards) // 2]
     if typical * main.pixels_per_unit >= READABLE_BOX:
         return None
-    length = typical * (WIDTH - LEFT - RIGHT) / ZOOMED_BOX
+    length = typical * (WIDTH - main.left - RIGHT) / ZOOMED_BOX
     turn = min((box.start for row in rows for box in row.work if box.kind in "BI"), default=0.0)
     last = main.window[1]
     first = min(max(0.0, turn - 0.35 * length), max(0.0, last - length))
     return replace(
         main,
-        left=LEFT,
         top=main.top + main.height(len(rows)) + 22,
-        width=WIDTH - LEFT - RIGHT,
+        width=WIDTH - main.left - RIGHT,
         row_height=max(main.row_height, 20.0),
         window=(first, min(first + length, last)),
     )

@@ -17,10 +17,10 @@ from ..figures import gigabytes, percent, seconds
 from ..result import AXES, Result
 from . import legend, palette, panel
 from .boxes import Track, within
-from .page import LEFT, RIGHT, WIDTH, page, row_height, zoomed
+from .page import RIGHT, WIDTH, left_of, page, row_height, zoomed
 from .panel import Panel
 from .svg import element, group, rect, shortened, text
-from .tracks import tracks
+from .tracks import order_of, tracks
 
 NOTES = 118.0  # columns at the right: bubble and peak memory of the stage
 
@@ -33,9 +33,10 @@ def timeline_svg(result: Result, *, window: tuple[float, float] | None = None) -
     """
     shown = _checked(window, result.makespan_s)
     rows = tracks(result)
-    notes = window is None and len(result.bubble_per_stage) > max(row.pp for row in rows)
-    width = WIDTH - LEFT - RIGHT - (NOTES if notes else 0.0)
-    main = Panel(left=LEFT, top=0.0, width=width, row_height=row_height(len(rows)), window=shown)
+    notes = window is None and len(result.bubble_per_stage) == len(rows)
+    left = left_of(rows)
+    width = WIDTH - left - RIGHT - (NOTES if notes else 0.0)
+    main = Panel(left=left, top=0.0, width=width, row_height=row_height(len(rows)), window=shown)
     shares = panel.shows_shares([within(row.work, shown) for row in rows], main)
     found = legend.entries(rows, shares=shares)
     main = replace(main, top=94 + legend.LINE * len(legend.lines(found, WIDTH - 2 * RIGHT)) + 22)
@@ -83,7 +84,7 @@ def _header(result: Result) -> Iterator[str]:
 
 
 def _notes(result: Result, rows: Sequence[Track], main: Panel) -> Iterator[str]:
-    """Bubble and peak memory of each row's stage, in two columns at the right."""
+    """Bubble of each row and peak memory of its stage, in two columns at the right."""
     size = min(11.0, max(main.row_height * 0.62, 8.0))
     middle, right = WIDTH - RIGHT - 62, WIDTH - RIGHT
     peaks = {stage.pp: stage.peak_bytes for stage in result.memory}
@@ -91,10 +92,11 @@ def _notes(result: Result, rows: Sequence[Track], main: Panel) -> Iterator[str]:
     if peaks:
         cells.append(text(right, main.top - 6, "peak"))
     every = -(-size * 1.1 // main.row_height)
+    order = order_of(result)
     for index, row in enumerate(rows):
         if index % every == 0:
             y = main.row_top(index) + main.box_height / 2 + 0.36 * size
-            bubble = result.bubble_per_stage[row.pp]
+            bubble = result.bubble_per_stage[order[index]]
             cells.append(text(middle, y, "" if math.isnan(bubble) else percent(bubble)))
             if row.pp in peaks:
                 cells.append(text(right, y, gigabytes(peaks[row.pp])))

@@ -31,11 +31,15 @@ def tracks(result: Result) -> tuple[Track, ...]:
         busy[span.rank].append(when)
         if span.category == "optimizer":
             optimizer[span.rank].append(when)
-    rows = sorted(range(len(result.ranks)), key=lambda index: (result.ranks[index].pp, index))
     return tuple(
         _track(result, index, actions[index], busy[index], communication[index], optimizer[index])
-        for index in rows
+        for index in order_of(result)
     )
+
+
+def order_of(result: Result) -> list[int]:
+    """The rank class of each track."""
+    return sorted(range(len(result.ranks)), key=lambda index: (result.ranks[index].pp, index))
 
 
 def _track(

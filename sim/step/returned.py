@@ -1,0 +1,73 @@
+"""How updated parameters come back to ranks that hold them whole: at once, or in buckets ahead of the layers.
+
+References:
+    Megatron-LM distributed/param_and_grad_buffer.py, start_param_sync (--overlap-param-gather).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..program.script import Script
+from .state.parameters import NO_ELEMENTS, Elements
+from .updates.gradients import Gradients
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Returned:
+    """Gathers of one pipeline rank's parameters, in the groups that ``shared`` and ``experts`` reduce in."""
+
+    plan: Plan
+    index: int
+    script: Script
+    shared: Gradients
+    experts: Gradients
+
+    def ahead(self) -> dict[int, list[tuple[int, ...]]]:
+        """Posts all of them in the order of forwards; by virtual stage, what each of its units awaits."""
+        plan = self.plan
+        held = plan.held_stages(self.index)
+        found = {}
+        for s in sorted(held) if plan.two_way else held:
+            parameters = plan.parameters[s]
+            e, narrow = float(plan.shard.element_bytes), plan.shard.weights.gathered
+            units = [(Elements(shared=parameters.embedding), e)] * bool(plan.stages[s].embedding)
+            units += [(parameters.layer(kind), narrow) for kind in plan.stages[s].kinds]
+            if plan.stages[s].heads:
+                table = 0.0 if plan.stages[s].embedding else parameters.embedding
+                units.append((Elements(shared=parameters.head + table), e))
+            found[s] = self._in_buckets(units)
+        return found
+
+    def at_once(self) -> tuple[int, ...]:
+        """Posts all; the ops to wait for. Those of layers may be quantised."""
+        plan = self.plan
+        held, stages = plan.held_elements(self.index), plan.held_stages(self.index)
+        ends = sum(plan.parameters[s].head + plan.parameters[s].embedding for s in stages)
+        narrow = plan.shard.weights.gathered
+        shared = ends * plan.shard.element_bytes + (held.shared - ends) * narrow
+        return self._gather(Elements(shared=shared, experts=held.experts * narrow))
+
+    def _in_buckets(self, units: list[tuple[Elements, float]]) -> list[tuple[int, ...]]:
+        """For each unit, its elements and their bytes, the gathers that bring it: a bucket at a time."""
+        gathers: list[tuple[int, ...]] = []
+        bucket, size, count = NO_ELEMENTS, NO_ELEMENTS, 0
+        for i, (elements, each_bytes) in enumerate(units, 1):
+            bucket, size, count = bucket + elements, size + elements.times(each_bytes), count + 1
+            if bucket.total >= self.shared.bucket_elements or i == len(units):
+                gathers += [self._gather(size, after=())] * count
+                bucket, size, count = NO_ELEMENTS, NO_ELEMENTS, 0
+        return gathers
+
+    def _gather(self, sizes_bytes: Elements, *, after: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """Those of experts in their own group; none where no rank has another's share."""
+        gathers = ((self.shared, sizes_bytes.shared), (self.experts, sizes_bytes.experts))
+        return tuple(
+            group.gather_parameters(self.script, size, after=after)
+            for group, size in gathers
+            if size and group.shards > 1
+        )
