@@ -152,6 +152,10 @@ def test_figures_of_intervals() -> None:
     assert figures.score == pytest.approx((7 + 2 * (7 + 20)) / 3 / 12)
     groups = intervals_by_group(rows)
     assert {name: one.cases for name, one in groups.items()} == {"high trust": 3, "a": 3, "all": 4}
+    less = intervals_by_group([*rows, row(12, 9, 16, "medium")])
+    assert {name: one.cases for name, one in less.items()} == {
+        "high trust": 3, "a": 3, "medium trust": 1, "a, medium": 1, "all": 5,
+    }  # fmt: skip
     assert interval_grid(groups).rows[0][:3] == ("high trust", "3", "33.3 %")
     assert interval_figures([]) is None
 

@@ -69,13 +69,14 @@ def interval_score(low: float, high: float, measured: float, level: float = LEVE
 
 
 def intervals_by_group(rows: Iterable[Row]) -> dict[str, IntervalFigures]:
-    """Figures of the rows of high trust, of each of their sources, and of all rows."""
+    """Figures of the rows of high and of medium trust, of each of their sources, and of all rows."""
     rows = tuple(rows)
-    high = [row for row in rows if row.case.trust == "high"]
-    groups = {"high trust": high}
-    groups |= {
-        source: [row for row in high if row.source == source] for source in sorted({r.source for r in high})
-    }
+    groups: dict[str, list[Row]] = {}
+    for trust, suffix in (("high", ""), ("medium", ", medium")):
+        own = [row for row in rows if row.case.trust == trust]
+        groups[f"{trust} trust"] = own
+        for source in sorted({row.source for row in own}):
+            groups[source + suffix] = [row for row in own if row.source == source]
     groups["all"] = list(rows)
     figures = {name: interval_figures(members) for name, members in groups.items()}
     return {name: one for name, one in figures.items() if one is not None}

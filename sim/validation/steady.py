@@ -56,7 +56,7 @@ def extended(
     for number in range(1, groups):
         if len(runs) >= 3 and (number * (number + 1)) // 2 > groups:
             break
-        runs.append(run(_of_length(scenario, number * scenario.parallelism.pp)))
+        runs.append(run(of_length(scenario, number * scenario.parallelism.pp)))
         if len(runs) >= 3:
             first, second, third = (seconds(one) for one in runs[-3:])
             if abs((third - second) - (second - first)) * (groups - number) <= SAME * groups * third:
@@ -76,7 +76,7 @@ def steady_groups(scenario: Scenario) -> int:
     return groups
 
 
-def _of_length(scenario: Scenario, microbatches: int) -> Scenario:
+def of_length(scenario: Scenario, microbatches: int) -> Scenario:
     """The same step with fewer microbatches."""
     training, dp = scenario.training, scenario.parallelism.dp
     batch = microbatches * training.micro_batch * dp

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..brief import step_seconds
 from ..case import Case, read_cases
+from ..steady import of_length, steady_groups
 from ..to_scenario import to_scenario
 from ..trial import Trial, tried
 
@@ -159,7 +160,8 @@ def _timed_row(source: str, case: Case) -> TimedRow:
     from ...step.lower import lower
 
     scenario = to_scenario(case)
-    lower(scenario, build_cluster(scenario))  # refuses, naming the field, what it cannot express
+    short = of_length(scenario, scenario.parallelism.pp) if steady_groups(scenario) else scenario
+    lower(short, build_cluster(short))  # refuses, naming the field, what it cannot express
     assert case.measured.step_time_s is not None
     return TimedRow(
         source=source,
