@@ -36,6 +36,9 @@ class Flow:
         return self.since + self.left / self.rate if self.rate else math.inf
 
 
+MOST_REMEMBERED = 2_000_000
+"""Numbers of all shapes whose rates are remembered: 16 MB of references."""
+
 Begins = Callable[[float, Demand, Done, Any], None]
 """Begins to move payload bytes: ``Flows.start``, or whoever has more to do then."""
 
@@ -51,6 +54,7 @@ class Flows:
         self._alone: dict[Link, int] = {}
         self._rates: dict[int, tuple[Demand, float, Link | None]] = {}
         self._shared: dict[tuple[float, ...], list[tuple[float, int | None]]] = {}
+        self._remembered = 0
         self._dirty: dict[int, None] = {}
         self._stopped: set[Link] = set()
         self._count = 0
@@ -222,6 +226,10 @@ class Flows:
         links, shape = self._shape(demands)
         known = self._shared.get(shape)
         if known is None:
+            self._remembered += len(shape)
+            if self._remembered > MOST_REMEMBERED:
+                self._shared.clear()
+                self._remembered = len(shape)
             known = self._shared[shape] = self._fair(demands, links)
         names = tuple(links)
         for number, flow, (rate, bound) in zip(component, flows, known, strict=True):
