@@ -28,7 +28,6 @@ MoeDispatcher = Literal["alltoall", "deepep"]
 GroupedGemm = Literal["streams", "one-kernel"]
 TpOverlap = Literal["userbuffers", "local-shard"]
 Sharding = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
-BalancedSplit = Literal["reaches", "fits"]
 Reshard = Literal["default", "always", "never"]
 
 
@@ -135,8 +134,8 @@ class Software(BaseModel):
     collective_checks: bool = (
         False  # TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective
     )
-    balanced_split: BalancedSplit = (
-        "reaches"  # flops_balanced: a stage takes blocks until it reaches its share, or while they fit it
+    head_beside_loss: bool = (
+        False  # stage_split flops_balanced: the head is on the last stage, where the loss is
     )
     sharding: Sharding = "fsdp2"  # whose ZeRO-2 and ZeRO-3 (sim/step/sharding/rule.py)
     reshard_after_forward: Reshard = (

@@ -34,9 +34,10 @@ def communicators(plan: Plan) -> tuple[CommunicatorBuffers, ...]:
     version = plan.scenario.software.nccl.version or usual
     found = []
     for name, seat in _seats(plan):
+        even = seat.per_domain * seat.domains  # NCCL's tables know as many ranks on every node
         comm = (
-            communicator_on(cluster, ranks=seat.ranks, domains=seat.domains, version=version)
-            if known
+            communicator_on(cluster, ranks=even, domains=seat.domains, version=version)
+            if known and even > 1
             else None
         )
         if name in MESSAGES:

@@ -131,14 +131,14 @@ def _near_uniform(num_layers: int, count: int) -> list[int]:
 
 
 def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
-    """nanotron: blocks fill a stage until the running cost reaches its share, or as long as it fits in it.
+    """nanotron: blocks fill a stage until the running cost reaches its share; the crossing block stays.
 
-    By its public code the block that crosses still belongs to the stage. An exact tie counts as reached:
-    runs of a model whose head costs exactly four layers (16 layers, vocabulary 131,072) have the pace of
-    that split alone. Later runs on 8 and 16 stages have the pace of the split that moves the crossing block
-    on: with the public one they would be up to twice as slow, logits travelling from the head to the loss.
+    An exact tie counts as reached: the published times of a model whose head costs exactly four
+    layers (16 layers, vocabulary 131,072) fit that split alone. By the public code a head that crosses leaves
+    the loss to the next stage, to which logits travel. Later runs on 8 and 16 stages keep a pace at which
+    they cannot, that of head and loss on the last stage; the first stage holds what the rule gives it, as
+    their memory tells.
     """
-    reaches = scenario.software.balanced_split == "reaches"
     model = scenario.model
     h = model.hidden_size
     layer_cost = 4.0 * h * h + 3.0 * h * model.ffn_hidden_size
@@ -148,12 +148,10 @@ def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
     head_stage = 0
     for position, cost in enumerate(costs):
         running += cost
-        while not reaches and stage < count - 1 and running > (stage + 1) / count * total:
-            stage += 1
         if 1 <= position <= model.num_layers:
             layers[stage] += 1
         elif position == model.num_layers + 2:
             head_stage = stage
-        while reaches and stage < count - 1 and running >= (stage + 1) / count * total:
+        while stage < count - 1 and running >= (stage + 1) / count * total:
             stage += 1
-    return layers, head_stage
+    return layers, count - 1 if scenario.software.head_beside_loss else head_stage
