@@ -121,7 +121,8 @@ def _nanotron(rows: Sequence[Row]) -> Iterator[Target]:
     )
     worst = max(nodes, key=lambda one: one.errors.median, default=None)
     failing = [one.name for one in nodes if one.errors.median > NANOTRON_NODES]
-    note = f" on {worst.name}; above the limit on {', '.join(failing) or 'none'}" if worst else ""
+    beyond = f"above the limit on {', '.join(failing) or 'none'}"
+    note = f" on {worst.name} ({percent(worst.row_median)} over rows); {beyond}" if worst else ""
     yield _at_most(
         f"{name}, worst number of hosts: median", NANOTRON_NODES, worst.errors.median if worst else None, note
     )
