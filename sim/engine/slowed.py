@@ -6,7 +6,7 @@ the bytes of each stretch are added up by link.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..network.sharing import Demand, Link
@@ -37,21 +37,9 @@ class Slowed:
         sums.bytes += seconds * rate
 
 
-def binding(
-    demand: Demand, rate: float, others: Iterable[tuple[Demand, float]], capacity: Mapping[Link, float]
-) -> Link | None:
-    """The link that holds ``demand`` at ``rate``; None: its own ceiling. ``others`` share links with it.
-
-    Of several full ones that where it has the largest share: everyone has one where none has more.
-    """
+def binding(demand: Demand, rate: float, capacity: Mapping[Link, float]) -> Link | None:
+    """The link that holds ``demand``, with its links to itself, at ``rate``; None: its own ceiling."""
     if rate >= demand.ceiling * (1 - SLACK):
         return None
-    load = {link: weight * rate for link, weight in demand.weights}
-    most = dict.fromkeys(load, 0.0)
-    for other, its_rate in others:
-        for link, weight in other.weights:
-            if link in load:
-                load[link] += weight * its_rate
-                most[link] = max(most[link], other.heaviest * its_rate)
-    full = [link for link, total in load.items() if total >= capacity[link] * (1 - SLACK)]
-    return min(full, key=lambda link: most[link], default=None)
+    full = (link for link, weight in demand.weights if weight * rate >= capacity[link] * (1 - SLACK))
+    return next(full, None)

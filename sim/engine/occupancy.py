@@ -1,0 +1,75 @@
+"""Who is on which link, and which links can be full with them.
+
+A flow never moves faster than it would with its links to itself, so a link that holds all of its flows at
+that rate slows none of them: flows that meet on such links alone have nothing to do with one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from .slowed import SLACK
+
+if TYPE_CHECKING:
+    from ..network.sharing import Demand, Link
+
+Crowd = tuple[tuple["Link", float], ...]
+"""Links of a flow that can be full, with its weights there."""
+
+
+class Occupancy:
+    """Flows by number on every link that has any; ``capacity`` (bytes per second) is its owner's."""
+
+    def __init__(self, capacity: Mapping[Link, float]) -> None:
+        self._capacity = capacity
+        self._most: dict[Link, dict[int, float]] = {}  # bytes per second that each flow can put there
+        self._crowded: dict[Link, bool] = {}
+
+    def __contains__(self, link: Link) -> bool:
+        return link in self._most
+
+    def on(self, link: Link) -> Collection[int]:
+        """Flows on ``link``."""
+        return self._most.get(link, {}).keys()
+
+    def put(self, number: int, demand: Demand, solo: float) -> bool:
+        """A flow begins, or has another rate ``solo`` by itself now; whether others may slow it."""
+        slowed = False
+        for link, weight in demand.weights:
+            self._most.setdefault(link, {})[number] = weight * solo
+            self._crowded.pop(link, None)
+            slowed = slowed or self.crowded(link)
+        return slowed
+
+    def leave(self, link: Link, number: int) -> Collection[int]:
+        """A flow is no longer there; those that it may have slowed."""
+        crowded, most = self.crowded(link), self._most[link]
+        del most[number], self._crowded[link]
+        if not most:
+            del self._most[link]
+        return most.keys() if crowded else ()
+
+    def crowded(self, link: Link) -> bool:
+        """Whether several flows are on ``link`` that it may not hold at their fastest."""
+        known = self._crowded.get(link)
+        if known is None:
+            most = self._most[link].values()
+            known = len(most) > 1 and sum(most) >= self._capacity[link] * (1 - SLACK)
+            self._crowded[link] = known
+        return known
+
+    def component(self, seed: int, demands: Mapping[int, Demand]) -> dict[int, Crowd]:
+        """The flows whose rates hang together with that of ``seed``, in order of their numbers."""
+        found: dict[int, Crowd] = {}
+        seen, reached, stack = {seed}, set(), [seed]
+        while stack:
+            number = stack.pop()
+            found[number] = crowd = tuple(pair for pair in demands[number].weights if self.crowded(pair[0]))
+            for link, _ in crowd:
+                if link not in reached:
+                    reached.add(link)
+                    others = self._most[link].keys() - seen
+                    seen |= others
+                    stack += others
+        return {number: found[number] for number in sorted(found)}

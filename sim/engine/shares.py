@@ -1,0 +1,116 @@
+"""Rates of flows and what holds them: of one alone, and of those that share links, remembered by shape.
+
+Of several full links the one where others have least holds a flow: everyone has one where none has more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from ..network.sharing import Demand, Link, alone, max_min_rates
+from .slowed import SLACK, binding
+
+if TYPE_CHECKING:
+    from .occupancy import Crowd
+
+MOST_REMEMBERED = 2_000_000
+"""Numbers of all shapes whose rates are remembered: 16 MB of references."""
+
+ROUNDING = 1e-12
+"""By which a rate may miss the ceiling that it is at."""
+
+Share = tuple[float, Link | None]
+"""Payload bytes per second, and what holds them below the flow's ceiling."""
+
+
+class Shares:
+    """``capacity`` (bytes per second) is its owner's to change: ``forget`` then."""
+
+    def __init__(self, capacity: Mapping[Link, float]) -> None:
+        self._capacity = capacity
+        self._solo: dict[int, tuple[Demand, Share]] = {}
+        self._shared: dict[tuple[float, ...], list[tuple[float, int | None]]] = {}
+        self._remembered = 0
+
+    def forget(self) -> None:
+        """Capacities have changed."""
+        self._solo.clear()
+
+    def solo(self, demand: Demand) -> Share:
+        """Of a flow that has its links to itself."""
+        known = self._solo.get(id(demand))
+        if known is None:
+            rate = alone(demand, self._capacity)
+            known = self._solo[id(demand)] = demand, (rate, binding(demand, rate, self._capacity))
+        return known[1]
+
+    def shared(self, demands: Sequence[Demand], crowds: Iterable[Crowd]) -> list[Share]:
+        """Of flows that share the links of ``crowds``, on which they put these weights."""
+        solo = [self.solo(demand) for demand in demands]
+        if len(demands) == 1:
+            return solo
+        links: dict[Link, int] = {}
+        shape: list[float] = []
+        for (rate, _), demand, crowd in zip(solo, demands, crowds, strict=True):
+            shape += (rate, demand.heaviest, len(crowd))
+            for link, weight in crowd:
+                shape += (links.setdefault(link, len(links)), weight)
+        names = tuple(links)
+        shape += [self._capacity[link] for link in names]
+        found = self._of_shape(tuple(shape), len(demands), len(names))
+        return [
+            (rate, own if bound is None else names[bound])
+            for (_, own), (rate, bound) in zip(solo, found, strict=True)
+        ]
+
+    def _of_shape(self, shape: tuple[float, ...], flows: int, links: int) -> list[tuple[float, int | None]]:
+        """Rates, and the number of the link that holds each below its rate alone."""
+        known = self._shared.get(shape)
+        if known is None:
+            self._remembered += len(shape)
+            if self._remembered > MOST_REMEMBERED:
+                self._shared.clear()
+                self._remembered = len(shape)
+            known = self._shared[shape] = _fair(shape, flows, links)
+        return known
+
+
+def _fair(shape: tuple[float, ...], flows: int, links: int) -> list[tuple[float, int | None]]:
+    capacity = dict(enumerate(shape[len(shape) - links :]))
+    demands: list[Demand] = []
+    crowds: list[tuple[tuple[int, float], ...]] = []
+    at = 0
+    for _ in range(flows):
+        end = at + 3 + 2 * int(shape[at + 2])
+        crowds.append(tuple(zip(map(int, shape[at + 3 : end : 2]), shape[at + 4 : end : 2], strict=True)))
+        demands.append(Demand(shape[at], crowds[-1], shape[at + 1]))
+        at = end
+    rates = max_min_rates(demands, cast("dict[Link, float]", capacity))
+    levels = [demand.heaviest * rate for demand, rate in zip(demands, rates, strict=True)]
+    most = _most(crowds, rates, levels, capacity)
+    found: list[tuple[float, int | None]] = []
+    for demand, crowd, rate, level in zip(demands, crowds, rates, levels, strict=True):
+        if rate >= demand.ceiling * (1 - SLACK):
+            found.append((demand.ceiling if rate >= demand.ceiling * (1 - ROUNDING) else rate, None))
+            continue
+        others = {link: most[link][1 if level >= most[link][0] else 0] for link, _ in crowd if link in most}
+        found.append((rate, min(others, key=others.__getitem__, default=None)))
+    return found
+
+
+def _most(
+    crowds: Sequence[Sequence[tuple[int, float]]],
+    rates: Sequence[float],
+    levels: Sequence[float],
+    capacity: Mapping[int, float],
+) -> dict[int, tuple[float, float]]:
+    """The highest level, and the next, on every link that is full."""
+    load, most = dict.fromkeys(capacity, 0.0), dict.fromkeys(capacity, (0.0, 0.0))
+    for crowd, rate, level in zip(crowds, rates, levels, strict=True):
+        for link, weight in crowd:
+            load[link] += weight * rate
+            first, second = most[link]
+            if level > second:
+                most[link] = (level, first) if level > first else (first, level)
+    return {link: most[link] for link, total in load.items() if total >= capacity[link] * (1 - SLACK)}
