@@ -43,8 +43,8 @@ class LossScale(BaseModel):
         overflows = math.log(self.growth) / -math.log(self.backoff)
         if overflows > MOST_OVERFLOWS:
             raise ValueError(
-                f"backoff {self.backoff} undoes a growth of {self.growth} in {overflows:.3g} skipped steps, more"
-                f" than {MOST_OVERFLOWS}: no such run would train; lower backoff (frameworks have 0.5)"
+                f"backoff {self.backoff} undoes a growth of {self.growth} in {overflows:.3g} skipped steps,"
+                f" more than {MOST_OVERFLOWS}: no such run would train; lower backoff (frameworks have 0.5)"
             )
         return self
 

@@ -162,7 +162,7 @@ def _workspace(shard: Shard, software: Software) -> float:
 def _from_others(shard: Shard, software: Software) -> float:
     """What attention holds of other ranks; in forward, what the layer keeps behind it is not yet there."""
     forward, backward = received_bytes(shard, software)
-    wide = shard.tokens * shard.ffn
+    wide = float(shard.tokens * shard.ffn)
     if shard.experts:
         wide = shard.experts.rows(shard.norm_tokens) * shard.experts.ffn
     return max(backward, forward - wide * (shard.gate + 1) * shard.element_bytes)
