@@ -85,7 +85,7 @@ def _in_flight(plan: Plan, r: int) -> float:
     runs = [run for s in plan.held_stages(r) for run in plan.stages[s].runs]
     if not software.records_streams or plan.shard.tp == 1 or not costs.host_s or not runs:
         return 0.0
-    return in_flight_bytes(plan.blocks.layer(forward_block, runs[0]), costs.host_s)
+    return in_flight_bytes(plan.blocks.layer(forward_block, runs[0]), costs.host_s, costs.check_s("tp"))
 
 
 def gradient_bytes(plan: Plan) -> float:
