@@ -177,13 +177,11 @@ def custom_topology(fabric: Fabric, gpus: int) -> CustomTopology:
     """The graph that ``fabric`` names.
 
     Raises:
-        ValueError: the file cannot be read or is wrong, or it has fewer GPUs than the job.
+        ValueError: the file is wrong, or it has another number of GPUs.
+        OSError: it cannot be read.
     """
     assert fabric.file is not None  # the fabric refuses kind custom without a file
-    try:
-        edges = read_graph(fabric.file)
-    except OSError as error:
-        raise ValueError(f"cluster.fabric.file: {fabric.file!r}: {error.strerror or error}") from None
+    edges = read_graph(fabric.file)
     held = len({gpu_number(v) for edge in edges for v in (edge.source, edge.target)} - {None})
     if held < gpus:
         raise ValueError(f"{fabric.file}: the graph has {held} GPUs, fewer than the {gpus} of the job")
