@@ -127,7 +127,11 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
         built = cluster_of(cluster)
         unit = built.switches.nodes_per_unit if built.switches else 1
         gpus = cluster.gpus if plain else built.topology.gpus
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        message = f"{fabric.file}: cannot be read: {error.strerror or error}"
+        yield Finding(path=("cluster", "fabric", "file"), message=message)
+        return
+    except ValueError as error:
         yield Finding(path=("cluster", "fabric"), message=str(error))
         return
     if cluster.placement is None:
