@@ -6,16 +6,15 @@ what is recomputed comes on top. Routed experts work in whole rows, so uneven ro
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from pathlib import Path
 
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.step.layers.kinds import LayerKind, LayerRun
 from stepsim.sim.step.plan import Plan
 
 FLASH_BACKWARD = 2.5  # S again, dV, dP, dQ, dK for two products forward (arXiv:2205.14135, algorithm 4)
-
-COUNTS = (9, 4, 1, 2, 0, 8, 3, 5)
-"""Tokens of each expert in the file of counts that compositions draw (router_counts.json)."""
 
 MODULES = {
     "moe": {"router", "routed fc1", "routed fc2", "fc1 0", "fc1 1", "fc2"},
@@ -152,7 +151,7 @@ def expert_loads(run: Scenario) -> list[float]:
         if routing.kind == "zipf":
             shares = [(k + 1) ** -float(routing.exponent or 0.0) for k in range(moe.num_experts)]
         else:
-            shares = [float(count) for count in COUNTS]
+            shares = [float(count) for count in json.loads(Path(str(routing.file)).read_text())]
     mean, held = sum(shares) / len(shares), moe.num_experts // ep
     return [sum(shares[p * held : (p + 1) * held]) / held / mean for p in range(ep)]
 

@@ -23,6 +23,7 @@ GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB")
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
 SCHEDULES = (*names(), *MEMORY_LIMITED)
 COUNTS_FILE = Path(__file__).with_name("router_counts.json")
+IDLE_COUNTS_FILE = Path(__file__).with_name("router_counts_idle.json")  # the latter half gets no token
 
 
 @st.composite
@@ -154,9 +155,8 @@ def recomputations() -> st.SearchStrategy[dict[str, Any]]:
 
 def routings() -> st.SearchStrategy[Any]:
     """Even, by Zipf's law, or as counted in a run."""
-    return st.sampled_from(
-        ["balanced", {"kind": "zipf", "exponent": 0.5}, {"kind": "counts", "file": str(COUNTS_FILE)}]
-    )
+    files = [{"kind": "counts", "file": str(file)} for file in (COUNTS_FILE, IDLE_COUNTS_FILE)]
+    return st.sampled_from(["balanced", {"kind": "zipf", "exponent": 0.5}, *files])
 
 
 @st.composite

@@ -112,6 +112,12 @@ def test_shards_of_gradients_are_reduced_unchecked_and_whole_ones_are_not() -> N
         assert (max(with_checks) > max(plain)) == checked
 
 
+def test_checks_launch_nothing_and_leave_the_buffers_in_flight_alone() -> None:
+    fields = {"tp": 4, "sequence_parallel": True}
+    plain, checked = (simulate(scenario(**fields, software=s)).memory[0] for s in (UNCHECKED, CHECKED))
+    assert checked.peak_bytes == pytest.approx(plain.peak_bytes, rel=1e-12)
+
+
 # How a measurement shows it ------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -135,3 +136,24 @@ def test_the_command_says_it() -> None:
     assert "0.05 % of steps overflow" in told.output
     document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
     assert document["loss_scaling"]["skipped_share"] == pytest.approx(1 / 2001)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"backoff": 0.99999999999},
+            "backoff 0.99999999999 undoes a growth of 2.0 in 6.93e+10 skipped steps",
+        ),
+        ({"growth": 1e300, "backoff": 0.9}, "lower backoff"),
+        ({"initial": 1e300, "sustained": 1.0}, "1e+300 is too large"),
+        ({"sustained": 1e-300}, "1e-300 is too small"),
+    ],
+)
+def test_scales_that_no_run_has_are_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(said)):
+        scenario(precision="fp16", loss_scale={"kind": "megatron", **fields})
+
+
+def test_the_widest_scales_come_down() -> None:
+    assert first_skipped(LossScale(kind="torch", initial=1.5 * 2.0**127, sustained=2.0**-126)) == 254

@@ -69,5 +69,5 @@ def first_skipped(scale: LossScale) -> int | None:
     """Steps skipped before the initial scale has come down to the ``sustained`` one."""
     if scale.sustained is None:
         return None
-    over = math.log2(scale.start / scale.sustained)
+    over = math.log2(scale.start) - math.log2(scale.sustained)  # their quotient may overflow
     return scale.patience - 1 + math.ceil(over / -math.log2(scale.backoff) - 1e-9) if over > 0 else 0

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ..model.model import Count
 
 Factor = Annotated[float, Field(strict=True, gt=1, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, gt=0, lt=1)]
-Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Scale = Annotated[float, Field(ge=2.0**-126, lt=2.0**128)]
+"""Both frameworks hold the scale in FP32 (grad_scaler.py)."""
+
+MOST_OVERFLOWS = 1000
+"""In a row, before one growth is undone. Our own bound: a run that skips more than that trains nothing."""
 
 DEFAULTS = {"megatron": (2.0**32, 1000, 2), "torch": (2.0**16, 2000, 1)}
 """Initial scale, growth interval and hysteresis (sources: sim/report/loss_scaling.py)."""
@@ -32,6 +37,16 @@ class LossScale(BaseModel):
     growth: Factor = 2.0
     backoff: Share = 0.5
     sustained: Scale | None = None
+
+    @model_validator(mode="after")
+    def _comes_down(self) -> LossScale:
+        overflows = math.log(self.growth) / -math.log(self.backoff)
+        if overflows > MOST_OVERFLOWS:
+            raise ValueError(
+                f"backoff {self.backoff} undoes a growth of {self.growth} in {overflows:.3g} skipped steps,"
+                f" more than {MOST_OVERFLOWS}: no such run would train; lower backoff (frameworks have 0.5)"
+            )
+        return self
 
     @property
     def start(self) -> float:

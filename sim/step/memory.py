@@ -7,7 +7,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..report.result import ActionSpan, StageMemory
+from ..software.software import Software
 from .communicators import communicators
+from .layers.context import received_bytes
 from .layers.layer import forward_block
 from .layers.shard import Shard
 from .sharded import Sharding, sharding_of
@@ -59,7 +61,7 @@ def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Shard
         moving=tuple(peak.timeline),
         parameters=plan.held_parameters(r),
         layers_in_flight=_layers_in_flight(plan, actions),
-        communicators=communicators(plan),
+        communicators=communicators(plan, r),
     )
 
 
@@ -85,7 +87,7 @@ def _in_flight(plan: Plan, r: int) -> float:
     runs = [run for s in plan.held_stages(r) for run in plan.stages[s].runs]
     if not software.records_streams or plan.shard.tp == 1 or not costs.host_s or not runs:
         return 0.0
-    return in_flight_bytes(plan.blocks.layer(forward_block, runs[0]), costs.host_s)
+    return in_flight_bytes(plan.blocks.layer(forward_block, runs[0]), costs.host_s, costs.check_s("tp"))
 
 
 def gradient_bytes(plan: Plan) -> float:
@@ -100,8 +102,8 @@ def static_terms(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, flo
     return {
         **_state(plan, r, sharding),
         "flat buffers": _flat_buffers(plan, r),
-        "communication": sum(one.total for one in communicators(plan)),
-        "workspace": _workspace(plan.shard, unfused=plan.scenario.software.attention == "unfused"),
+        "communication": sum(one.total for one in communicators(plan, r)),
+        "workspace": _workspace(plan.shard, plan.scenario.software),
         "context": CONTEXT_BYTES,
     }
 
@@ -140,17 +142,27 @@ def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
     }
 
 
-def _workspace(shard: Shard, *, unfused: bool) -> float:
+def _workspace(shard: Shard, software: Software) -> float:
     """Gathered activations, the widest gradient of the layer at work, and the GEMM library's workspace.
 
     The widest of unfused attention are its scores: a buffer that the product is written to, which no
-    backward needs (Megatron-LM ``matmul_input_buffer``), and the gradient of that size.
+    backward needs (Megatron-LM ``matmul_input_buffer``), and the gradient of that size. Those of context
+    parallelism are what comes from other ranks.
     """
     gathered = 2 * shard.hidden_bytes if shard.sequence_parallel else shard.hidden_bytes
-    scores = shard.score_elements * shard.element_bytes if unfused else 0.0
+    scores = shard.score_elements * shard.element_bytes if software.attention == "unfused" else 0.0
     widest = float(shard.tokens * shard.ffn * shard.gate * shard.element_bytes)
     if shard.experts:
         rows = shard.experts.rows(shard.norm_tokens) * shard.element_bytes
         # an exchange's rows as they arrive and sorted; the gradient of all branches
         widest = max(widest, 2 * rows * shard.hidden, rows * (shard.hidden + shard.experts.ffn * shard.gate))
-    return gathered + max(widest, scores) + GEMM_WORKSPACE_BYTES
+    return gathered + max(widest, scores, _from_others(shard, software)) + GEMM_WORKSPACE_BYTES
+
+
+def _from_others(shard: Shard, software: Software) -> float:
+    """What attention holds of other ranks; in forward, what the layer keeps behind it is not yet there."""
+    forward, backward = received_bytes(shard, software)
+    wide = float(shard.tokens * shard.ffn)
+    if shard.experts:
+        wide = shard.experts.rows(shard.norm_tokens) * shard.experts.ffn
+    return max(backward, forward - wide * (shard.gate + 1) * shard.element_bytes)

@@ -19,13 +19,14 @@ from .sources import Source
 
 @dataclass(frozen=True)
 class Effect:
-    """Something that is wrong while steps go on: what the step model is asked about."""
+    """Something that is wrong while steps go on, ``times`` over: what the step model is asked about."""
 
     kind: str
     target: Target
     slow_factor: float | None = None
     bandwidth_factor: float | None = None
     latency_add: float = 0.0
+    times: int = 1
 
 
 StepTime = Callable[[frozenset[Effect]], float]

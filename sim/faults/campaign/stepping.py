@@ -6,12 +6,14 @@ Between them nothing is simulated.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from .fault import STOPS, Fault
+from .plan import Effect
 from .recovering_rules import silent_rollback
 from .state import State
 from .timeline import Due, Place, Stretch, Timeline
@@ -87,7 +89,7 @@ def _open(state: State, place: Place, pause_as: str) -> Stretch:
     plan, rules = state.plan, state.plan.recovering
     slowed = plan.step_s
     if state.effects:
-        slowed = plan.step_time(frozenset(effect for effect, _ in state.effects.values()))
+        slowed = plan.step_time(_at_once(state))
     replicas = plan.machine.replicas
     live = replicas - len(state.down_replicas)
     step, useful = slowed, plan.step_s
@@ -107,6 +109,14 @@ def _open(state: State, place: Place, pause_as: str) -> Stretch:
         slow_s=slowed - plan.step_s,
         due=_due(state),
         pause_as=pause_as,
+    )
+
+
+def _at_once(state: State) -> frozenset[Effect]:
+    """What is wrong now; the same twice over, such as two floods of a NIC, counts twice."""
+    counted = Counter(effect for effect, _ in state.effects.values())
+    return frozenset(
+        effect if times == 1 else replace(effect, times=times) for effect, times in counted.items()
     )
 
 

@@ -98,6 +98,6 @@ def _effect(source: Source, unit: int) -> Effect:
 
 
 def _one_per_stage(plan: Plan, source: Source) -> list[int]:
-    """A unit in the first, the middle and the last pipeline stage."""
+    """A unit in each pipeline stage, of few units all."""
     stages = plan.machine.stages
-    return sorted({stage * source.units // stages for stage in (0, (stages - 1) // 2, stages - 1)})
+    return sorted({stage * source.units // stages for stage in range(stages)})

@@ -5,10 +5,17 @@ and a weak link needs its ``slow_factor`` stated. With a model, what is slow, we
 the step engine, by the same words as ``stepsim run --fault`` (inside/trouble.py).
 
 Replicas are alike, so which of them has what makes no difference, and two with the same wrong are as slow as
-one. Two simplifications keep the number of replays small. Of replicas with different things wrong, the
-TOGETHER worst are replayed at once: the slowest replica does not decide alone, since stages of different
-replicas are late at different times. An effect alone in its replica counts as if it sat in the nearest of the
-first, the middle and the last pipeline stage.
+one. What is wrong in one replica is replayed where it is: a lone effect slows as in ``stepsim run``. Replicas
+with different things wrong are slower together than the worst of them, since stages of different replicas
+are late at different times. To keep replays few, they are replayed together with each in the nearest of a
+few stages (``stand_ins``), the TOGETHER worst of them. Against replays of all of them where they are, 2 to
+10 slow hosts of Llama 3.1 405B on 16,384 GPUs (1.027 on average) come out 0.0004 high on average and 0.0023
+off (root mean square of 18 draws).
+
+A fault never makes a run faster. A replay may say so: of Llama 3.1 405B on 16,384 GPUs a weak NIC in the
+first stage delays warm-up messages, which then share the NIC of the second stage less with the parameters
+that it waits for (an all-gather of 22.7 ms in place of 29.4 ms). That hangs on the order of a few transfers
+within milliseconds, which no run of weeks can count on: such a step counts as a healthy one.
 """
 
 from __future__ import annotations
@@ -84,11 +91,18 @@ class SimulatedStep:
     def __call__(self, effects: frozenset[Effect]) -> float:
         if not effects:
             return self.healthy_s
-        healthy = self._simulated(frozenset())
         alone = sorted(self.by_replica(effects), key=lambda one: (-self._simulated(one), sorted(one)))
-        worst = [self._simulated(one) for one in alone[:1]]
-        worst += [self._simulated(self._at_once(alone[:TOGETHER]))] if len(alone) > 1 else []
-        return self.healthy_s * max(worst, default=healthy) / healthy
+        if not alone:
+            return self.healthy_s
+        worst = max(self._simulated(alone[0]), self._together(alone))
+        return self.healthy_s * max(1.0, worst / self._simulated(frozenset()))
+
+    def _together(self, replicas: list[Trouble]) -> float:
+        """The step with several replicas struck, each in the nearest stage that stands for its own."""
+        moved = sorted(
+            {self._moved(one) for one in replicas}, key=lambda one: (-self._simulated(one), sorted(one))
+        )
+        return self._simulated(self._at_once(moved[:TOGETHER])) if len(moved) > 1 else 0.0
 
     def _at_once(self, replicas: list[Trouble]) -> Trouble:
         """What is wrong in several replicas, in the first, the second, ... of the job."""
@@ -105,13 +119,15 @@ class SimulatedStep:
         return max(1.0, self._simulated(wrong) / self._simulated(frozenset()))
 
     def by_replica(self, effects: frozenset[Effect]) -> set[Trouble]:
-        """What is wrong in each replica, as if it were the first, and between switches; none: nothing is."""
+        """What is wrong in each replica, as if it were the first, and between switches; none: nothing is.
+        Several on the same part multiply, as in a step.
+        """
         replicas: dict[int, dict[tuple[int, str], float]] = {}
         fabric: dict[int, float] = {}
         for effect in effects:
             wrong = self.wrong(effect)
             for link, share in wrong.fabric_share.items():
-                fabric[link] = min(share, fabric.get(link, share))
+                fabric[link] = fabric.get(link, 1.0) * share**effect.times
             for (rank, port), factor in (
                 *(((rank, ""), factor) for rank, factor in wrong.slow.items()),
                 *wrong.link_share.items(),
@@ -119,20 +135,21 @@ class SimulatedStep:
                 stage, replica, offset = self._place(rank)
                 own = replicas.setdefault(replica, {})
                 key = (stage * self._stage_size + offset, port)
-                worst = min if port else max
-                own[key] = worst(own.get(key, factor), factor)
+                own[key] = own.get(key, 1.0) * factor**effect.times
         between = frozenset((link, FABRIC, share) for link, share in fabric.items())
-        found = {self._moved(own) | between for own in replicas.values()}
+        found = {_flat(own) | between for own in replicas.values()}
         return found or ({between} if between else set())
 
-    def _moved(self, own: dict[tuple[int, str], float]) -> Trouble:
-        """A replica's trouble; where only one stage has any, in the nearest of those that are replayed."""
+    def _moved(self, trouble: Trouble) -> Trouble:
+        """A replica's trouble; where only one stage has any, in the nearest of those that stand for all."""
         size = self._stage_size
-        stages = {rank // size for rank, _ in own}
-        moved = self._nearest(stages.pop()) if len(stages) == 1 else None
+        stages = {place // size for place, port, _ in trouble if port != FABRIC}
+        if len(stages) != 1:
+            return trouble
+        stage = self._nearest(stages.pop())
         return frozenset(
-            (rank if moved is None else moved * size + rank % size, port, factor)
-            for (rank, port), factor in own.items()
+            (place if port == FABRIC else stage * size + place % size, port, factor)
+            for place, port, factor in trouble
         )
 
     @property
@@ -145,8 +162,7 @@ class SimulatedStep:
         return rank // size, rank % size // group, rank % group
 
     def _nearest(self, stage: int) -> int:
-        last = self.machine.stages - 1
-        return min((0, last // 2, last), key=lambda one: abs(one - stage))
+        return min(stand_ins(self.machine.stages), key=lambda one: abs(one - stage))
 
     def wrong(self, effect: Effect) -> Wrong:
         """What an effect does to ranks and links. NotSupported for what the step model does not know."""
@@ -213,3 +229,17 @@ class SimulatedStep:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lowered": None, "_job": None, "_wrong": {}}
+
+
+def stand_ins(stages: int) -> list[int]:
+    """The stages that stand for all where replicas meet: both ends, those beside them, and the middle.
+
+    >>> stand_ins(16), stand_ins(4), stand_ins(1)
+    ([0, 1, 7, 14, 15], [0, 1, 2, 3], [0])
+    """
+    last = stages - 1
+    return sorted({0, min(1, last), last // 2, max(0, last - 1), last})
+
+
+def _flat(wrong: dict[tuple[int, str], float]) -> Trouble:
+    return frozenset((rank, port, factor) for (rank, port), factor in wrong.items())

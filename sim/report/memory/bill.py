@@ -64,7 +64,7 @@ def bill(result: Result, stage: StageMemory) -> tuple[Line, ...]:
 WHAT = {
     "logits": "logits, probabilities and their gradient at the loss",
     "gathered": "parameters gathered from the shards for the layers at work",
-    "workspace": "gathered activations and the widest gradient of a layer, GEMM workspace",
+    "workspace": "gathered activations, a layer's widest gradient or keys of other ranks, GEMM workspace",
     "flat buffers": "buffers of reductions, gathers and the update that are in one piece",
     "communication": "buffers of NCCL's communicators, which are listed below",
     "context": "CUDA context and loaded kernels",

@@ -66,12 +66,20 @@ def context_backward(tape: Tape, shard: Shard, software: Software, attend: Atten
     _exchange_heads(tape, shard, shard.qkv_width, "QKV gradient all_to_all")
 
 
-def received_bytes(shard: Shard, software: Software) -> float:
-    """Bytes of other ranks' keys and values that are there during attention: two of a ring, or all."""
+def received_bytes(shard: Shard, software: Software) -> tuple[float, float]:
+    """Bytes that forward and backward hold during attention for keys and values of other ranks.
+
+    A ring receives into a new buffer at every step of forward (TransformerEngine's p2p_comm_buffers), and
+    into two of keys and values with their gradients in backward; the first of each is the rank's own, packed.
+    Gathered ones are there whole, in backward with their gradients. Heads exchanged for tokens are there
+    before and after, as is what backward makes of them.
+    """
     inside = _exchanged(shard)
+    whole = inside.cp * inside.kv_bytes
+    twice = float(shard.tokens * shard.qkv_width * shard.element_bytes) if shard.cp_a2a > 1 else 0.0
     if inside.cp == 1:
-        return 0.0
-    return inside.kv_bytes * (inside.cp if software.cp_comm == "all_gather" else 2)
+        return twice, twice
+    return twice + whole, twice + (2 * whole if software.cp_comm == "all_gather" else 4 * inside.kv_bytes)
 
 
 def _exchanged(shard: Shard) -> Shard:

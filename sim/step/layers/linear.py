@@ -65,7 +65,8 @@ def column_forward(
     """
     first, *others = linears
     kept_whole = not (shard.sequence_parallel and software.sp_regathers_input)
-    quantise(tape, shard.norm_tokens * shard.hidden if cast else 0, shard)
+    if cast:
+        quantise(tape, shard.norm_tokens * shard.hidden, shard)
     if not shard.sequence_parallel:
         tape.kernel(first.name, first.forward(shard))
     elif not software.tp_comm_overlap:
@@ -183,9 +184,12 @@ def _quantise_output_gradients(tape: Tape, linears: tuple[Linear, ...], shard: S
 
 
 def quantise(tape: Tape, elements: float, shard: Shard) -> None:
-    """From 16 bit to the recipe's type, in both layouts where only the original gives the second."""
+    """From 16 bit to the recipe's type, in both layouts where only the original gives the second.
+
+    Without elements too (experts that no token reached): blocks of ranks that meet have the same ops.
+    """
     recipe = shard.recipe
-    if recipe and elements:
+    if recipe:
         per_element = recipe.cast + (recipe.second if recipe.early else 0)
         tape.memory("quantise", elements * per_element, launches=recipe.launches)
 

@@ -20,11 +20,14 @@ QUEUE = 1024
 """Launches that may be pending."""
 
 
-def in_flight_bytes(forward: Block, host_s_per_launch: float) -> float:
+def in_flight_bytes(forward: Block, host_s_per_launch: float, check_s: float = 0.0) -> float:
     """Bytes of the TP collectives of ``forward`` blocks that fit into the queue of launches.
+
+    ``check_s`` is what a check of a collective takes of the host without launching anything.
 
     What an allocator has reserved is a high-water mark: it is enough that the queue fills once, behind the
     logits, a reduction or a late peer.
     """
-    moved = sum(op.work.transfer.bytes for op in forward.ops if isinstance(op.work, Collective))
-    return moved * QUEUE * host_s_per_launch / forward.host_s if forward.host_s else 0.0
+    moved = [op.work.transfer.bytes for op in forward.ops if isinstance(op.work, Collective)]
+    launching_s = forward.host_s - len(moved) * check_s
+    return sum(moved) * QUEUE * host_s_per_launch / launching_s if launching_s > 0 else 0.0
