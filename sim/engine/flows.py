@@ -13,8 +13,9 @@ from typing import Any
 
 from ..network.sharing import Demand, Link
 from .clock import Clock
-from .occupancy import Occupancy
-from .shares import Shares
+from .occupancy import Crowd, Occupancy
+from .repair import Repair
+from .shares import Share, Shares
 from .signal import Done
 from .slowed import Slowed
 
@@ -31,6 +32,7 @@ class Flow:
     rate: float = 0.0
     version: int = 0
     bound: Link | None = None  # what holds it below its ceiling
+    held: Link | None = None  # the same where several do, as of the latest solution
 
     @property
     def ends(self) -> float:
@@ -103,7 +105,7 @@ class Flows:
             return False
         number, self._count = self._count, self._count + 1
         begins = self._env.time + latency_s
-        self._flows[number] = Flow(demand, payload_bytes, done, value, begins, rate, 0, bound)
+        self._flows[number] = Flow(demand, payload_bytes, done, value, begins, rate, 0, bound, bound)
         for link, _ in demand.weights:
             alone[link] = number
         self._env.call(latency_s + payload_bytes / rate, self._end, (number, 0))
@@ -185,33 +187,63 @@ class Flows:
             self._joined(self._alone[link], self.begins)
 
     def _touch(self, number: int) -> None:
+        """It is new, or what held it may no longer do so: else its rate changes only with such a one's."""
         self._dirty[number] = None
         if not self._settling:
             self._settling = True
             self._env.call_after_all(self._settle)
 
     def _settle(self, _: object) -> None:
-        """New rates for every flow that hangs together with a changed one."""
+        """New rates for flows that hang together with a changed one."""
         self._settling = False
         seeds, self._dirty = self._dirty, {}
         seen: set[int] = set()
+        large: set[int] = set()
+        reached: list[int] = []
         for seed in seeds:
-            if seed not in seen and seed in self._flows:
-                component = self._at.component(seed, self._demands)
+            if seed in seen or seed not in self._flows:
+                continue
+            component = self._at.component(seed, self._demands, large)
+            if component is not None:
                 seen.update(component)
-                demands = [self._demands[number] for number in component]
-                shares = self._shares.shared(demands, component.values())
-                for number, (rate, bound) in zip(component, shares, strict=True):
-                    flow = self._flows[number]
-                    if rate != flow.rate:
-                        self._set_rate(number, flow, rate, bound)
+                self._solve(component)
+            else:
+                reached.append(seed)
+        if reached:
+            self._repair(reached)
+
+    def _solve(self, component: Mapping[int, Crowd]) -> None:
+        demands = [self._demands[number] for number in component]
+        for number, share in zip(component, self._shares.shared(demands, component.values()), strict=True):
+            self._has(number, share)
+
+    def _repair(self, reached: list[int]) -> None:
+        """Of many that hang together, those that the change reaches."""
+        found = Repair(self._flows, self._at, self._shares, self._capacity).found(reached)
+        if found is not None:
+            for number, share in found.items():
+                self._has(number, share)
+            return
+        seen: set[int] = set()
+        for seed in reached:
+            if seed not in seen:
+                component = self._at.component(seed, self._demands, set(), math.inf)
+                assert component is not None
+                seen.update(component)
+                self._solve(component)
+
+    def _has(self, number: int, share: Share) -> None:
+        flow, (rate, bound) = self._flows[number], share
+        flow.held = bound
+        if rate != flow.rate:
+            self._set_rate(number, flow, rate, bound)
 
     def _set_rate(self, number: int, flow: Flow, rate: float, bound: Link | None) -> None:
         if flow.bound is not None:
             self.slowed.add(flow.demand, flow.bound, self._env.time - flow.since, flow.rate)
         if rate < flow.rate and self.delayed is not None:
             self.delayed(flow.demand)
-        flow.bound = bound
+        flow.bound = flow.held = bound
         flow.left = max(0.0, flow.left - flow.rate * (self._env.time - flow.since))
         flow.since, flow.rate, flow.version = self._env.time, rate, flow.version + 1
         if self.watch is not None:
@@ -238,4 +270,5 @@ class Flows:
             return
         for link, _ in flow.demand.weights:
             for other in self._at.leave(link, number):
-                self._touch(other)
+                if self._flows[other].held == link:
+                    self._touch(other)

@@ -6,13 +6,16 @@ that rate slows none of them: flows that meet on such links alone have nothing t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .slowed import SLACK
 
 if TYPE_CHECKING:
     from ..network.sharing import Demand, Link
+
+MANY = 24
+"""Flows that hang together up to which all are solved anew and remembered; more are repaired (repair.py)."""
 
 Crowd = tuple[tuple["Link", float], ...]
 """Links of a flow that can be full, with its weights there."""
@@ -24,6 +27,7 @@ class Occupancy:
     def __init__(self, capacity: Mapping[Link, float]) -> None:
         self._capacity = capacity
         self._most: dict[Link, dict[int, float]] = {}  # bytes per second that each flow can put there
+        self._weights: dict[Link, dict[int, float]] = {}
         self._crowded: dict[Link, bool] = {}
 
     def __contains__(self, link: Link) -> bool:
@@ -38,6 +42,7 @@ class Occupancy:
         slowed = False
         for link, weight in demand.weights:
             self._most.setdefault(link, {})[number] = weight * solo
+            self._weights.setdefault(link, {})[number] = weight
             self._crowded.pop(link, None)
             slowed = slowed or self.crowded(link)
         return slowed
@@ -45,9 +50,9 @@ class Occupancy:
     def leave(self, link: Link, number: int) -> Collection[int]:
         """A flow is no longer there; those that it may have slowed."""
         crowded, most = self.crowded(link), self._most[link]
-        del most[number], self._crowded[link]
+        del most[number], self._weights[link][number], self._crowded[link]
         if not most:
-            del self._most[link]
+            del self._most[link], self._weights[link]
         return most.keys() if crowded else ()
 
     def crowded(self, link: Link) -> bool:
@@ -59,17 +64,33 @@ class Occupancy:
             self._crowded[link] = known
         return known
 
-    def component(self, seed: int, demands: Mapping[int, Demand]) -> dict[int, Crowd]:
-        """The flows whose rates hang together with that of ``seed``, in order of their numbers."""
+    def weights(self, link: Link) -> Iterable[tuple[int, float]]:
+        """Flows on ``link`` with their weights there."""
+        return self._weights[link].items()
+
+    def crowd(self, demand: Demand) -> Crowd:
+        """Of a flow that is here."""
+        return tuple(pair for pair in demand.weights if self.crowded(pair[0]))
+
+    def component(
+        self, seed: int, demands: Mapping[int, Demand], large: set[int], many: float = MANY
+    ) -> dict[int, Crowd] | None:
+        """The flows whose rates hang together with that of ``seed``, in order of their numbers.
+
+        None if they are many: then ``large`` knows some of them, which tells about others.
+        """
         found: dict[int, Crowd] = {}
         seen, reached, stack = {seed}, set(), [seed]
         while stack:
             number = stack.pop()
-            found[number] = crowd = tuple(pair for pair in demands[number].weights if self.crowded(pair[0]))
+            found[number] = crowd = self.crowd(demands[number])
             for link, _ in crowd:
                 if link not in reached:
                     reached.add(link)
-                    others = self._most[link].keys() - seen
+                    others = self._weights[link].keys() - seen
                     seen |= others
                     stack += others
+            if len(seen) > many or not large.isdisjoint(seen):
+                large |= seen
+                return None
         return {number: found[number] for number in sorted(found)}
