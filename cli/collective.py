@@ -26,7 +26,10 @@ def collective(
     cluster: Annotated[
         str | None,
         typer.Option(
-            "--cluster", metavar="SCENARIO", help="On the machine of a scenario, the first --gpus of it."
+            "--cluster",
+            metavar="SCENARIO",
+            help="On the machine of a scenario, the first --gpus of it. Where its fabric can be full, "
+            "alltoall takes at most 2,048 ranks.",
         ),
     ] = None,
     gpu: Annotated[
@@ -85,6 +88,10 @@ def collective(
     output_file("--svg", svg, (".svg",), [log] if log else [])
 
     from ..hardware.quantities import parse_quantity
+    from ..sim.network.place import SCHEDULED
+
+    kind = kind.replace("-", "_")
+    kind = {ours: kind for kind, ours in SCHEDULED.items()}.get(kind, kind)
 
     held = gpus_per_node or _host_of(gpu or GPU)
     payload = parse_quantity(int(size) if size.isdecimal() else size, "bytes")

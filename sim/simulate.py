@@ -6,8 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from .beside import beside
 from .engine.collection import collection_paused
 from .report.result import Result
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from .report.step_faults import StepFaults
     from .scenario.models import Scenario
     from .step.lower import Lowered
+
+
+MANY_EVENTS = 2_000
+"""Of a replay: from so many on, a child for another one costs less than the replay."""
 
 
 def simulate(
@@ -116,23 +122,28 @@ def _simulated(
     if not events:
         return read_result(lowered, ready, record, timing, clock[0])
     trouble = _trouble(lowered, events)
-    struck = fold_with(trouble)
-    timing["fold_s"] += lap()
-    say(f"replaying {len(struck.programs.classes)} classes of {scenario.cluster.gpus:,} ranks with faults")
-    with_faults = replay(struck.programs)
-    timing["replay_s"] += lap()
-    # A step that never ends has no end to come after; the healthy one has.
-    hangs = with_faults.makespan_s == math.inf
-    _check_begins(events, record.makespan_s if hangs else with_faults.makespan_s)
-    without_s = [record.step_s]
-    if len(events) > 1:
-        rest = [events[:i] + events[i + 1 :] for i in range(len(events))]
-        without_s = [replay(fold_with(_trouble(lowered, others)).programs).step_s for others in rest]
+
+    def without(i: int) -> float:
+        others = events[:i] + events[i + 1 :]
+        return replay(fold_with(_trouble(lowered, others)).programs).step_s if others else record.step_s
+
+    tasks = [partial(without, i) for i in range(len(events))]
+    with beside(tasks, worth_it=len(events) > 1 and record.events >= MANY_EVENTS) as numbers:
+        struck = fold_with(trouble)
+        timing["fold_s"] += lap()
+        say(
+            f"replaying {len(struck.programs.classes)} classes of {scenario.cluster.gpus:,} ranks with faults"
+        )
+        with_faults = replay(struck.programs)
+        # A step that never ends has no end to come after; the healthy one has.
+        hangs = with_faults.makespan_s == math.inf
+        _check_begins(events, record.makespan_s if hangs else with_faults.makespan_s)
+        without_s = numbers()
         timing["replay_s"] += lap()
     ran = (struck, with_faults) if with_faults.step_s < math.inf else (ready, record)
     result = read_result(lowered, *ran, timing, clock[0])
     found = _cost(lowered, events, trouble, (ready, record), (struck, with_faults))
-    return replace(result, faults=replace(found, without_s=tuple(without_s)))
+    return replace(result, faults=replace(found, without_s=without_s))
 
 
 def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:

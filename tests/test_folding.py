@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +12,12 @@ from hypothesis import strategies as st
 from small_scenarios import layouts, lowered, scenario
 
 from stepsim.sim.engine.accounting import action_spans
-from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
 from stepsim.sim.fold.refine import Edges, is_equitable, refine
 from stepsim.sim.program.check import program_problems
+from stepsim.sim.report.result import ActionSpan
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -75,16 +76,21 @@ def troubled(draw: st.DrawFn) -> tuple[Scenario, Trouble]:
     return run, Trouble(slow=slow, link_share=weak)
 
 
-def ends_by_rank(record: Record, classes: np.ndarray) -> list[dict[tuple[str, int, int], float]]:
-    """When every action of every rank ends: as that of its class does.
+Times = dict[tuple[str, int, int], tuple[float, float]]
 
-    Begins differ in what they mean: a memoised action begins when it is reached, one that is spelled
-    out when the host has issued its first kernel.
-    """
-    by_class: dict[int, dict[tuple[str, int, int], float]] = {}
-    for span in action_spans(record):
-        by_class.setdefault(span.rank, {})[span.kind, span.stage, span.microbatch] = span.end_s
+
+def spans_by_rank(spans: Iterable[ActionSpan], classes: np.ndarray) -> list[Times]:
+    """When every action of every rank begins and ends: as that of its class does."""
+    by_class: dict[int, Times] = {}
+    for span in spans:
+        by_class.setdefault(span.rank, {})[span.kind, span.stage, span.microbatch] = span.start_s, span.end_s
     return [by_class[int(number)] for number in classes]
+
+
+def same_times(ours: Times, theirs: Times) -> None:
+    assert ours.keys() == theirs.keys()
+    for action, times in ours.items():
+        assert times == pytest.approx(theirs[action], rel=1e-9, abs=1e-12), action
 
 
 @settings(max_examples=200)
@@ -97,8 +103,9 @@ def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
     folded = replay(programs_of_classes(step.programs, ranks, classes, trouble))
     whole = replay(programs_of_classes(step.programs, ranks, each, trouble))
     assert folded.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)
-    for ours, theirs in zip(ends_by_rank(folded, classes), ends_by_rank(whole, each), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+    by_class, by_rank = action_spans(folded), action_spans(whole)
+    for ours, theirs in zip(spans_by_rank(by_class, classes), spans_by_rank(by_rank, each), strict=True):
+        same_times(ours, theirs)
 
 
 @settings(max_examples=60)
@@ -157,17 +164,23 @@ def test_a_partition_that_is_too_coarse_would_show() -> None:
     ],
 )
 def test_every_rank_by_itself_gives_the_same_figures(fields: dict[str, object]) -> None:
-    """Step time, exposed communication and memory of ``--no-fold``, where kernels outlast their launches.
-
-    A bubble is a share of busy time, to which the host's pauses inside a memoised action count.
+    """Step time, bubble, exposed communication, spans and memory of ``--no-fold``, where kernels outlast
+    their launches.
     """
     sizes = {"hidden_size": 4096, "ffn_hidden_size": 16384, "num_attention_heads": 32, "seq_length": 2048}
     run = scenario(**{"pp": 4, "schedule": "1f1b", "gpu": "H100-SXM5-80GB", **sizes, **fields})
     one, all_ = simulate(run), simulate(run, fold=False)
     assert (len(one.ranks), len(all_.ranks)) == (4, run.world_size)
     assert one.step_time_s == pytest.approx(all_.step_time_s, rel=1e-9)
-    assert one.bubble_fraction == pytest.approx(all_.bubble_fraction, rel=1e-3)
-    assert one.exposed_communication_s == pytest.approx(dict(all_.exposed_communication_s), rel=1e-6)
+    assert one.bubble_fraction == pytest.approx(all_.bubble_fraction, rel=1e-9)
+    assert one.exposed_communication_s == pytest.approx(dict(all_.exposed_communication_s), rel=1e-9)
+    stages = np.array([rank.pp for rank in all_.ranks])
+    by_class, by_rank = (
+        spans_by_rank(one.actions, stages),
+        spans_by_rank(all_.actions, np.arange(len(stages))),
+    )
+    for ours, theirs in zip(by_class, by_rank, strict=True):
+        same_times(ours, theirs)
     assert [stage.terms for stage in one.memory] == [pytest.approx(stage.terms) for stage in all_.memory]
     with pytest.raises(ValueError, match="at most 4,096"):
         simulate(scenario(tp=4, pp=4, dp=512, schedule="1f1b"), fold=False)

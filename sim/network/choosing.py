@@ -10,7 +10,8 @@ docs/decisions/0004.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -84,9 +85,10 @@ def runs(
     if name in PLANNED and name not in {way.algorithm for way in ways}:
         ways = planned(name, kind, place)
         return [quickest(ways, size, name, protocol) for size in sizes]
+    if not _allowed(ways, name, protocol):
+        raise _none_allowed((*ways, *_planned_too(kind, place, ways)), name, protocol)
     if kind not in TUNED or place.cluster.gpu.architecture not in ARCHITECTURES:
         return [quickest(ways, size, name, protocol) for size in sizes]
-    quickest(ways, 1.0, name, protocol)
     algo = tuning.algo if name is None else _OF_NCCL[name].value
     asked = Tuning(algo=algo, proto=protocol or tuning.proto, version=tuning.version)
     return [run(kind, size, place, ways, asked) for size in sizes]
@@ -118,16 +120,32 @@ def quickest(
 ) -> Curve:
     """Of those with an algorithm and protocol. ValueError when the collective has none of these here."""
     ways = tuple(ways)
-    allowed = [
+    allowed = _allowed(ways, algorithm, protocol)
+    if not allowed:
+        raise _none_allowed(ways, algorithm, protocol)
+    return min(allowed, key=lambda way: way.solo_s(payload_bytes))
+
+
+def _allowed(ways: Iterable[Curve], algorithm: str | None, protocol: str | None) -> list[Curve]:
+    return [
         way
         for way in ways
         if algorithm in (None, way.algorithm)
         and (protocol is None or protocol.lower() == way.protocol.lower())
     ]
-    if not allowed:
-        wanted = " with ".join(filter(None, (algorithm, protocol)))
-        raise ValueError(f"no {wanted} for this collective and group; there are: {_listed(ways)}")
-    return min(allowed, key=lambda way: way.solo_s(payload_bytes))
+
+
+def _none_allowed(ways: Iterable[Curve], algorithm: str | None, protocol: str | None) -> ValueError:
+    wanted = " with ".join(filter(None, (algorithm, protocol)))
+    return ValueError(f"no {wanted} for this collective and group; there are: {_listed(ways)}")
+
+
+def _planned_too(kind: str, place: Place, ways: Iterable[Curve]) -> Iterator[Curve]:
+    """What the group can run besides ``ways``."""
+    known = {way.algorithm for way in ways}
+    for name in (name for name in PLANNED if name not in known):
+        with suppress(ValueError):
+            yield from planned(name, kind, place)
 
 
 def communicator(place: Place, version: Version | None = None) -> Communicator:
@@ -151,4 +169,8 @@ def _communicator(cluster: Cluster, ranks: int, nodes: int, version: Version) ->
 
 
 def _listed(ways: Iterable[Curve]) -> str:
-    return ", ".join(f"{way.algorithm} with {way.protocol}" for way in ways)
+    """Each algorithm with its protocols."""
+    protocols: dict[str, list[str]] = {}
+    for way in ways:
+        protocols.setdefault(way.algorithm, []).append(way.protocol)
+    return "; ".join(f"{algorithm} with {', '.join(names)}" for algorithm, names in protocols.items())
