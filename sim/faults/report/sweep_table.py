@@ -38,9 +38,14 @@ def best(points: Sequence[Point]) -> Point:
     return max(points, key=lambda point: point.ettr.mean)
 
 
+LONG = 14
+"""Characters of a word of a header that is broken further."""
+
+
 def _header(axis: Axis) -> str:
-    """A field's name, broken at its dots: terminals are narrow, and a name that is cut says nothing."""
-    return axis.field.replace(".", ".\n")
+    """A field's name, broken where it can be: terminals are narrow, and a name that is cut says nothing."""
+    parts = axis.field.split(".")
+    return ".\n".join(part if len(part) <= LONG else part.replace("_", "_\n") for part in parts)
 
 
 def print_sweep(axes: Sequence[Axis], points: Sequence[Point], console: Console) -> None:
