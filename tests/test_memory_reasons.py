@@ -152,4 +152,5 @@ def test_communicators_sum_to_their_term(run: Scenario) -> None:
         names = [one.name for one in stage.communicators]
         there = {"world": run.world_size > 1, "tp": par.tp > 1, "dp": par.dp > 1, "pp": par.pp > 1}
         there["dp"] |= run.schedule == "dualpipe"  # both copies of a stage reduce together
-        assert set(names) == {name for name, is_there in there.items() if is_there}
+        ends = {"embedding"} if run.model.tied_embeddings else set()  # which ranks: test_communicators_used
+        assert set(names) - ends == {name for name, is_there in there.items() if is_there}

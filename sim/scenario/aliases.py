@@ -107,18 +107,43 @@ def canonical(node: Node, block: str = "") -> tuple[Node, list[Problem]]:
 
 
 def _recompute(entries: dict[str, Node]) -> tuple[dict[str, Node], list[Problem]]:
-    """Recomputation in Megatron's several fields, as the one field that it is here."""
+    """Recomputation in Megatron's several fields, as the one field that it is here.
+
+    Where a document has no ``recompute`` they stay as they are: another one may have it (``with_recompute``).
+    """
     said = {field: entries[name] for name, field in RECOMPUTE.items() if name in entries}
     kind = entries.get("recompute")
-    if kind is None or kind.value not in ("full", "selective") or not said:
+    if kind is None or not said:
         return entries, []
     left = {name: entry for name, entry in entries.items() if name not in RECOMPUTE}
+    if isinstance(kind.value, dict):
+        return left | {"recompute": kind.with_entries({**kind.entries, **said})}, []
+    if kind.value not in ("full", "selective"):
+        return left, [_nothing_beside(said)]
     if kind.value == "full" and "method" not in said:
         message = "recompute_granularity full takes recompute_method, uniform or block, beside it"
         return left, [Problem(mark=kind.mark, path="training.recompute_method", message=message)]
     value = "modules" if kind.value == "selective" else "full"
     named = Node(value=value, mark=kind.mark, key_mark=kind.key_mark)
     return left | {"recompute": kind.with_entries({"kind": named, **said})}, []
+
+
+def _nothing_beside(said: dict[str, Node]) -> Problem:
+    """Megatron's names say more about a recompute_granularity that is not there."""
+    field, node = next(iter(said.items()))
+    name = next(name for name, known in RECOMPUTE.items() if known == field)
+    message = "nothing is recomputed; give recompute_granularity, full or selective, beside it"
+    return Problem(mark=node.key_mark or node.mark, path=f"training.{name}", message=message)
+
+
+def with_recompute(tree: Node) -> tuple[Node, list[Problem]]:
+    """A merged document, where one part may say ``recompute`` and another Megatron's names beside it."""
+    training = tree.entries.get("training")
+    if training is None or not any(name in training.entries for name in RECOMPUTE):
+        return tree, []
+    none = Node(value="none", mark=training.mark)
+    entries, problems = _recompute({"recompute": none, **training.entries})
+    return tree.with_entries({**tree.entries, "training": training.with_entries(entries)}), problems
 
 
 def _insert(entries: dict[str, Node], path: tuple[str, ...], node: Node, given_as: str) -> list[Problem]:

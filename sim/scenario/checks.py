@@ -17,6 +17,7 @@ from ...hardware.node import node_for
 from ...hardware.placement import gpus_of_ranks
 from .checks_faults import machine_of, targets_exist
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
+from .checks_recompute import recompute_fits
 from .finding import Finding, choices, divisors, neighbours
 from .machine import cluster_of, placement_of
 
@@ -47,7 +48,7 @@ def findings(
     if model and parallelism:
         wrong_sizes += tensor_parallel_divides(model, parallelism)
         found += [*experts_fit(model, parallelism), *layers_fit_stages(model, parallelism)]
-        found += recompute_fits(model, parallelism, training) if training else ()
+        found += recompute_fits(model, parallelism, training, schedule) if training else ()
         found += loss_scale_fits(training, schedule) if training else ()
         found += routing_fits(model, training) if training else ()
         found += heads_exchange(model, parallelism)
@@ -306,22 +307,6 @@ def routing_fits(model: Model, training: Training) -> Iterator[Finding]:
     if model.moe is None and not isinstance(training.routing, str):
         message = "the model is dense: there is no router; leave routing out, or give model.moe"
         yield Finding(path=("training", "routing"), message=message)
-
-
-def recompute_fits(model: Model, par: Parallelism, training: Training) -> Iterator[Finding]:
-    """A number of layers to recompute is at most what a stage holds; by a method, a virtual stage."""
-    recompute = training.recompute
-    if isinstance(recompute, str) or recompute.layers is None:
-        return
-    stages = par.pp * (par.vpp if recompute.method else 1)
-    path, held = ("training", "recompute", "layers"), -(-model.num_layers // stages)
-    if recompute.layers > held:
-        stage = "virtual stage" if recompute.method else "stage"
-        message = f"{recompute.layers} is more than the {held} layers of a {stage}; recompute: full takes all"
-        yield Finding(path=path, message=message)
-    if recompute.method == "uniform" and recompute.layers > 1 and model.mtp_layers:
-        message = f"{recompute.layers}: layers of multi-token prediction are recomputed one by one; set 1"
-        yield Finding(path=path, message=message)
 
 
 def loss_scale_fits(training: Training, schedule: str | None) -> Iterator[Finding]:

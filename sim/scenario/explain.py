@@ -35,6 +35,13 @@ _BOUNDS = {
 }
 
 
+_BLOCKS_TOO: dict[str | int, str] = {
+    "routing": "or a block, {kind: zipf, exponent: 0.5} or {kind: counts, file: counts.json}",
+    "recompute": "or a block of kind full, modules or operators, as in {kind: full, layers: 2}",
+}
+"""Fields that are a word or a block: what the block would be."""
+
+
 def field_path(error: ErrorDetails) -> FieldPath:
     """Where in the block: pydantic's location without the names of union branches (ours start with ``~``)."""
     return tuple(part for part in error["loc"] if not str(part).startswith("~"))
@@ -49,7 +56,8 @@ def explained(error: ErrorDetails, part: type[BaseModel], blocks: dict[str, set[
     if kind == "extra_forbidden":
         return unknown_key(str(path[-1]), sorted(_fields_beside(part, path)), blocks)
     if kind == "literal_error":
-        return _not_among(_last_word(path), value, str(context["expected"]))
+        message = _not_among(_last_word(path), value, str(context["expected"]))
+        return f"{message}; {_BLOCKS_TOO[path[-1]]}" if path[-1:] and path[-1] in _BLOCKS_TOO else message
     if kind == "value_error":
         message = str(context["error"])
         return f"{message}, not {value!r}" if message.endswith("is needed") else message

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import scenarios
 from ...hardware.catalogue import unknown_name
-from .aliases import canonical
+from .aliases import canonical, with_recompute
 from .errors import Mark, Problem, ScenarioError
 from .tree import Node, from_plain, merged
 from .yaml_source import read_tree
@@ -172,4 +172,7 @@ def _override_tree(override: str) -> Node:
 def _build(tree: Node, name: str) -> Scenario:
     from .build import build
 
-    return build(tree, name)
+    whole, problems = with_recompute(tree)
+    if problems:
+        raise ScenarioError(problems)
+    return build(whole, name)

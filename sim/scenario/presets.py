@@ -26,7 +26,14 @@ def model_fields(node: Node) -> dict[str, Any]:
         return changes  # type: ignore[no-any-return]
     preset = changes.pop("preset")
     fields = config_fields(_beside(node, preset)) if _is_path(preset) else catalogue_fields(str(preset))
-    return {**fields, **changes}
+    return {**fields, **{key: _changed(fields.get(key), change) for key, change in changes.items()}}
+
+
+def _changed(before: Any, change: Any) -> Any:
+    """A field of a preset as changed: of a block (moe, mla) what it names; null takes one back."""
+    if not isinstance(before, dict) or not isinstance(change, dict):
+        return change
+    return {key: value for key, value in {**before, **change}.items() if value is not None}
 
 
 def software_fields(node: Node) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The communicators that a rank belongs to, and the buffers that NCCL has for each.
 
-Which groups there are follows from the layout; a framework makes one communicator for each that it uses.
+Which groups there are follows from the layout; a framework connects a communicator for each that it uses, and
+the world's as it starts. The list is held to what programs call (tests/test_communicators_used.py).
 """
 
 from __future__ import annotations
@@ -18,48 +19,56 @@ from ..network.nccl.buffers import (
 from ..network.nccl.constants import ARCHITECTURES
 from ..network.nccl.paths import communicator_on
 from ..network.nccl.versions import USUAL
+from .reductions import shares_table
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-MESSAGES = ("pp", "ep")
-"""Groups whose ranks send to and receive from one another: an all-to-all is that too."""
 
-
-def communicators(plan: Plan) -> tuple[CommunicatorBuffers, ...]:
-    """Of every group of a rank with more than one member; the world's for what goes over all ranks."""
+def communicators(plan: Plan, r: int) -> tuple[CommunicatorBuffers, ...]:
+    """Of every group that pipeline rank ``r`` communicates over; the world's for what goes over all ranks."""
     cluster = plan.cluster
     known = cluster.gpu.architecture in ARCHITECTURES
     usual = USUAL.get(cluster.gpu.architecture, RUNTIME_CONNECT)
     version = plan.scenario.software.nccl.version or usual
-    found = []
-    for name, seat in _seats(plan):
+    messages, found = _messages(plan), []
+    for name, seat in _seats(plan, r):
         even = seat.per_domain * seat.domains  # NCCL's tables know as many ranks on every node
         comm = (
             communicator_on(cluster, ranks=even, domains=seat.domains, version=version)
             if known and even > 1
             else None
         )
-        if name in MESSAGES:
+        if name in messages:
             found.append(message_buffers(name, seat.ranks, comm))
         else:
             found.append(collective_buffers(name, seat.ranks, comm, trees=version < RUNTIME_CONNECT))
     return tuple(found)
 
 
-def _seats(plan: Plan) -> Iterator[tuple[str, Seat]]:
+def _messages(plan: Plan) -> set[str]:
+    """Groups whose ranks send to and receive from one another: a ring and an all-to-all are that too."""
+    gathers = plan.scenario.software.cp_comm == "all_gather"
+    heads_only = plan.shard.cp_a2a == plan.shard.cp
+    return {"pp", "ep", "cp.heads"} | (set() if gathers and not heads_only else {"cp", "cp.ring"})
+
+
+def _seats(plan: Plan, r: int) -> Iterator[tuple[str, Seat]]:
     groups, pp = plan.groups, plan.shape.ranks
     near = groups.world.domains == 1
-    named = {
-        "world": groups.world,
-        "tp": groups.tp,
-        "cp": groups.cp,
+    named = {"world": groups.world, "tp": groups.tp}
+    if plan.shard.cp_a2a in (1, plan.shard.cp):
+        named["cp"] = groups.cp
+    else:
+        named |= {"cp.heads": groups.cp_heads, "cp.ring": groups.cp_ring}
+    named |= {
         "dp": groups.shards,
         "replicas": groups.replicas,
         "pp": Seat(ranks=pp, domains=1 if near else pp),
-        "ep": groups.ep,
-        "etp": groups.etp,
     }
-    if plan.shard.experts and groups.ep.ranks > 1:
+    if any(run.kind.experts for s in plan.held_stages(r) for run in plan.stages[s].runs):
+        named |= {"ep": groups.ep, "etp": groups.etp}
         named |= {"edp": groups.expert_shards, "expert replicas": groups.expert_replicas}
+    if shares_table(plan, r):
+        named["embedding"] = groups.embedding
     yield from ((name, seat) for name, seat in named.items() if seat.ranks > 1)

@@ -61,7 +61,7 @@ def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Shard
         moving=tuple(peak.timeline),
         parameters=plan.held_parameters(r),
         layers_in_flight=_layers_in_flight(plan, actions),
-        communicators=communicators(plan),
+        communicators=communicators(plan, r),
     )
 
 
@@ -102,7 +102,7 @@ def static_terms(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, flo
     return {
         **_state(plan, r, sharding),
         "flat buffers": _flat_buffers(plan, r),
-        "communication": sum(one.total for one in communicators(plan)),
+        "communication": sum(one.total for one in communicators(plan, r)),
         "workspace": _workspace(plan.shard, plan.scenario.software),
         "context": CONTEXT_BYTES,
     }

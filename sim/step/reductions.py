@@ -70,11 +70,15 @@ def _reductions(
     )
 
 
+def shares_table(plan: Plan, index: int) -> bool:
+    """Whether the other end holds a table too: tied to the head's, or used by multi-token prediction."""
+    model, ends = plan.scenario.model, (plan.rank_of(0), plan.rank_of(plan.shape.stages - 1))
+    return bool(model.tied_embeddings or model.mtp_layers) and not plan.ends_meet and index in ends
+
+
 def reduce_shared_table(plan: Plan, index: int, script: Script) -> None:
-    """A table that both ends hold: tied to the head's, or used by multi-token prediction."""
-    ends = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
-    model = plan.scenario.model
-    if not (model.tied_embeddings or model.mtp_layers) or plan.ends_meet or index not in ends:
+    """The gradient of a table that both ends hold."""
+    if not shares_table(plan, index):
         return
     size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
     transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
