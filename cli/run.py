@@ -11,9 +11,15 @@ from .output import clear_status, output_file, status_line, wrote
 from .views import JsonOption, SpansOption, TimelineOption, TraceOption, ViewFiles, show_result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..sim.faults.spec.faults import Event
     from ..sim.report.result import Result
 
 DOES_NOT_FIT = 1
+
+QUIET_GPUS = 4096
+"""With jitter, a class for each rank of a host: up to so many GPUs a step takes seconds."""
 
 
 def run(
@@ -81,6 +87,7 @@ def run(
         if events and value:
             raise ValueError(f"{option} knows the healthy step alone, and there are faults; leave one out")
     events = (*events, *beginning(loaded.faults))
+    _tell_jitter(events, loaded.cluster.gpus)
     result = simulate(loaded, fold=fold, max_classes=max_classes, faults=events, progress=status_line())
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
@@ -99,6 +106,15 @@ def run(
         wrote("program", save_program)
     if not result.fits:
         raise typer.Exit(DOES_NOT_FIT)
+
+
+def _tell_jitter(events: Iterable[str | Event], gpus: int) -> None:
+    """That a large job with jitter takes long."""
+    kinds = {event.strip().partition(" ")[0] if isinstance(event, str) else event.kind for event in events}
+    if "host_jitter" in kinds and gpus > QUIET_GPUS:
+        typer.echo(
+            f"host_jitter: every host of {gpus:,} GPUs is replayed by itself, which takes long", err=True
+        )
 
 
 def loaded_topology(result: Result) -> str:

@@ -39,6 +39,7 @@ class Tier:
     is durable.
 
     ``group``: peer memory's hosts per group; 0 elsewhere. ``save_s`` is a whole save with nothing else to do.
+    ``slow_factor`` is how many times as long steps take while a copy is written; the stall has it already.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Tier:
     save_s: float
     group: int = 0
     across: bool = True
+    slow_factor: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

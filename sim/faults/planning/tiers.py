@@ -139,7 +139,15 @@ def _storage(spec: StorageTier, sizes: Sizes, step_s: float, beside_writes: Besi
         else:
             stall = persist - tau  # the next snapshot waits for a free buffer
             lag = persist if spec.on_overlap == "block" else 2 * persist
-    return Tier(name="storage", every=every, stall_s=stall, lag_s=lag, load_s=load, save_s=save)
+    return Tier(
+        name="storage",
+        every=every,
+        stall_s=stall,
+        lag_s=lag,
+        load_s=load,
+        save_s=save,
+        slow_factor=slowed,
+    )
 
 
 def _slowed(spec: StorageTier, sizes: Sizes, persist: float, beside_writes: Beside) -> float:

@@ -31,10 +31,13 @@ def read_trace(path: str | Path, step_s: float) -> tuple[Event, ...]:
     """The events of a file, in its order, which must be that of time.
 
     Raises:
-        ValueError: a line that does not fit, with its number; times out of order.
-        OSError: the file cannot be read.
+        ValueError: a file that cannot be read; a line that does not fit, with its number; times out of order.
     """
-    text = Path(path).read_text(encoding="utf-8")
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+        raise ValueError(f"faults.events: trace: {path}: {why}") from None
     rows = _greyhound(text, str(path), step_s) if ";" in text.split("\n", 1)[0] else _csv(text, str(path))
     events: list[Event] = []
     last = -math.inf

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..campaign.plan import Plan
 from ..planning.blocks import Blocks
 from ..planning.build_plan import DEFAULT_HORIZON_S
 from ..study.optimum import Optimum
 from ..study.study import Study
 from ..study.variants import Worth
+from .words import lasting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,13 @@ def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
             "steps keep their pace while a copy is being written: storage has a network of its own",
             "checkpoint.storage.persist_slow_factor",
         )
+    if storage and storage.persist_slow_factor == "from_bytes" and plan.storage:
+        yield (
+            f"steps take {plan.storage.slow_factor:.4f} times as long while a copy is being written",
+            "checkpoint.storage.persist_slow_factor: from_bytes",
+        )
+    yield from _rounded(answers)
+    yield from _never(plan)
     if rules.warm is None:
         yield "there is always a warm spare host", "recovery.spares"
     else:
@@ -84,3 +93,35 @@ def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
         yield "work in flight at the horizon counts", "fixed"
     for name in faults.presets:
         yield f"rates of the preset {name}", "sim/faults/presets"
+
+
+ROUNDED = 0.05
+"""Share of an interval by which rounding to whole steps may move it without a word."""
+
+
+def _rounded(answers: Answers) -> Iterator[tuple[str, str]]:
+    """Intervals given as time that whole steps cannot keep."""
+    step_s = answers.study.plan.step_s
+    for name, tier in answers.blocks.checkpoint:
+        wanted_s = tier.every.seconds if tier else None
+        if wanted_s is None:
+            continue
+        steps = tier.every.in_steps(step_s)
+        if abs(steps * step_s / wanted_s - 1) > ROUNDED:
+            many = "step" if steps == 1 else f"{steps} steps"
+            yield (
+                f"a checkpoint every {wanted_s:.4g} s is one every {many}, {steps * step_s:.4g} s",
+                f"checkpoint.{name}.every",
+            )
+
+
+def _never(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Faults at known times that no run lives to see."""
+    for event in plan.events:
+        at_s = event.at_s or (event.at_step or 0) * plan.step_s
+        if at_s >= plan.horizon_s or (event.at_step or 0) >= plan.goal_steps:
+            when = f"at step {event.at_step:,}" if event.at_step is not None else f"at {lasting(at_s)}"
+            yield (
+                f"{event.kind.name} {event.target} {when} comes after the end of the run: it never strikes",
+                "faults.events",
+            )

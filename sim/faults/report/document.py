@@ -64,6 +64,7 @@ def answers_document(answers: Answers) -> dict[str, Any]:
                 "stall_s": tier.stall_s,
                 "durable_after_s": tier.lag_s,
                 "load_s": tier.load_s,
+                "slow_factor": tier.slow_factor,
             }
             for tier in plan.tiers
         ],
@@ -73,9 +74,10 @@ def answers_document(answers: Answers) -> dict[str, Any]:
     }
 
 
-def estimate(value: Estimate) -> dict[str, float]:
-    """A mean with its interval."""
-    return {"mean": value.mean, "low": value.low, "high": value.high}
+def estimate(value: Estimate) -> dict[str, float | None]:
+    """A mean with its interval, null of a single replication."""
+    low, high = (value.low, value.high) if value.bounded else (None, None)
+    return {"mean": value.mean, "low": low, "high": high}
 
 
 def known(value: float) -> float | None:

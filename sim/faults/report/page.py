@@ -80,7 +80,7 @@ def _sections(answers: Answers, title: str) -> Iterator[str]:
     if answers.worths:
         yield (
             "<h2>What to fix first</h2><p class=sub>The same failures again with one thing done better; "
-            "bars are 95 % intervals of the difference.</p>"
+            "bars are 95 % intervals of the difference. Grey: a bound, which no fix reaches.</p>"
         )
         yield _plot(plots.worth_plot(answers.worths, "mitigation"))
         yield (

@@ -32,6 +32,7 @@ COLOURS = {
     "degraded": "#eeb15c",
     "maintenance": GREY,
 }
+COLOUR_OF = {"mitigation": GREEN, "fault": AMBER, "bound": GREY}
 
 
 def _figure(height: int, **layout: Any) -> Any:
@@ -75,14 +76,15 @@ def worth_plot(worths: Sequence[Worth], about: str) -> Any:
     """Bars of gain in points of ETTR with intervals, best on top."""
     import plotly.graph_objects as go
 
-    shown = [one for one in worths if one.about == about][:12][::-1]
+    bounds = [one for one in worths if one.about == "bound" and about == "mitigation"]
+    shown = [*[one for one in worths if one.about == about][:12], *bounds][::-1]
     figure = _figure(70 + 34 * len(shown), xaxis_title="points of ETTR gained")
     figure.add_trace(
         go.Bar(
             x=[one.gain.mean * 100 for one in shown],
             y=[one.name.removeprefix("no ") if about == "fault" else one.name for one in shown],
             orientation="h",
-            marker_color=GREEN if about == "mitigation" else AMBER,
+            marker_color=[COLOUR_OF[one.about] for one in shown],
             error_x={
                 "type": "data",
                 "array": [one.gain.half_width * 100 for one in shown],

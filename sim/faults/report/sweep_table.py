@@ -38,6 +38,16 @@ def best(points: Sequence[Point]) -> Point:
     return max(points, key=lambda point: point.ettr.mean)
 
 
+LONG = 14
+"""Characters of a word of a header that is broken further."""
+
+
+def _header(axis: Axis) -> str:
+    """A field's name, broken where it can be: terminals are narrow, and a name that is cut says nothing."""
+    parts = axis.field.split(".")
+    return ".\n".join(part if len(part) <= LONG else part.replace("_", "_\n") for part in parts)
+
+
 def print_sweep(axes: Sequence[Axis], points: Sequence[Point], console: Console) -> None:
     """One field: a line per value. Two: a grid of ETTR. More: a line per point."""
     from rich.table import Table
@@ -46,7 +56,7 @@ def print_sweep(axes: Sequence[Axis], points: Sequence[Point], console: Console)
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     if len(axes) == 2:
         first, second = axes
-        table.add_column(f"{first.field} \\ {second.field}")
+        table.add_column(f"{_header(first)} \\\n{_header(second)}", overflow="fold")
         for value in second.values:
             table.add_column(value, justify="right", no_wrap=True)
         found = {point.values: point for point in points}
@@ -59,7 +69,7 @@ def print_sweep(axes: Sequence[Axis], points: Sequence[Point], console: Console)
             table.add_row(a, *cells)
     else:
         for axis in axes:
-            table.add_column(axis.field, no_wrap=True)
+            table.add_column(_header(axis), overflow="fold")
         for name in ("ETTR", "checkpoint", "recompute", "waiting", "wall clock"):
             table.add_column(name, justify="right", no_wrap=True)
         for point in points:

@@ -55,6 +55,8 @@ def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
     study, plan = answers.study, answers.study.plan
     ettr = study.ettr
     runs = f"{percent(study.confidence, 0)} interval, {len(study.outcomes)} replications"
+    if not ettr.bounded:
+        runs = "of one replication: no interval"
     yield "ETTR", interval(ettr), runs
     if not math.isnan(answers.tokens_per_s):
         yield "goodput", f"{large(answers.tokens_per_s)} tokens/s", "of steps that count, over the wall clock"
@@ -90,7 +92,12 @@ def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
 
 def interval(value: Estimate) -> str:
     """``91.2 % +- 0.1``."""
-    return f"{value.mean * 100:.2f} % +- {value.half_width * 100:.2f}"
+    return f"{value.mean * 100:.2f} % {half(value, 100)}"
+
+
+def half(value: Estimate, scale: float = 1.0, digits: int = 2) -> str:
+    """``+- 0.10``; ``+- -`` where nobody knows."""
+    return f"+- {value.half_width * scale:.{digits}f}" if value.bounded else "+- -"
 
 
 def _section(console: Console, title: str) -> None:
@@ -127,7 +134,7 @@ def _waterfall(answers: Answers) -> Table:
         table.add_row(
             f"  {name}",
             percent(share, 2),
-            f"+- {study.share(name).half_width * 100:.2f}",
+            half(study.share(name), 100),
             f"{share * hours:,.1f} h",
             bar(min(length, BAR), False),
             MEANING[name],
@@ -143,8 +150,7 @@ def _failures(answers: Answers) -> Table:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     for name, number in answers.study.counts("failures").items():
-        half = answers.study.count(name).half_width
-        table.add_row(f"  {name}", f"{number:,.1f}", f"+- {half:.1f}")
+        table.add_row(f"  {name}", f"{number:,.1f}", half(answers.study.count(name), digits=1))
     if not answers.study.counts("failures"):
         table.add_row("  nothing", "")
     return table
@@ -162,7 +168,7 @@ def _worths(answers: Answers) -> Table:
         table.add_row(
             f"  {one.name}",
             f"{gain.mean * 100:+.2f}",
-            f"{gain.low * 100:+.2f} to {gain.high * 100:+.2f}",
+            f"{gain.low * 100:+.2f} to {gain.high * 100:+.2f}" if gain.bounded else "-",
             f"{one.hours:+,.1f}",
         )
     return table

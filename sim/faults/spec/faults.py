@@ -32,6 +32,9 @@ from .targets import Target, parse_target
 MAGNITUDES = ("slow_factor", "bandwidth_factor", "latency_add", "notice", "cv")
 """How strong a fault is: keys that some kinds take."""
 
+MOST_CV = 0.3
+"""Of jitter: three deviations below the mean are the factor at which it is cut (inside/trouble.py)."""
+
 
 class Magnitude(Part):
     """How strong a fault is."""
@@ -54,6 +57,11 @@ def check_magnitudes(kind: Kind, given: Magnitude, where: str) -> None:
         over = kind.effect in ("crash", "hang") and kind.damage == "none"
         known = ", ".join((*kind.keys, *(() if over else ("duration",)))) or "at alone"
         raise ValueError(f"{where}{kind.name} takes no {wrong[0]}; it takes {known}")
+    if given.cv is not None and given.cv > MOST_CV:
+        raise ValueError(
+            f"{where}cv: {given.cv:g} is more than {MOST_CV}: kernels of some hosts would take no time; "
+            "jitter is a few hundredths, and a host that is slower by more is a gpu_throttle"
+        )
 
 
 def check_duration(kind: Kind, duration: Lasting | None) -> None:

@@ -113,6 +113,10 @@ class Gaps(Part):
 
 
 def _gaps(value: Any) -> Any:
+    names = [value] if isinstance(value, str) else list(value) if isinstance(value, dict) else []
+    for name in names:
+        if name not in Gaps.model_fields:
+            raise ValueError(f"no law is called {name!r}; known: {', '.join(Gaps.model_fields)}")
     return {value: {}} if isinstance(value, str) else value
 
 

@@ -209,6 +209,10 @@ class Recovery(Part):
     )
 
 
+MOST_SLOWED = 10.0
+"""By writes beside steps. So slow would be a step that only communicates, with a tenth of its NIC left."""
+
+
 class StorageTier(Part):
     """Checkpoints on shared storage.
 
@@ -260,6 +264,12 @@ class StorageTier(Part):
         wrong = sorted(spare & {key for key in self.model_fields_set if getattr(self, key) is not None})
         if wrong:
             raise ValueError(f"{wrong[0]} is for the other mode; this one is {self.mode}")
+        factor = self.persist_slow_factor
+        if isinstance(factor, float) and factor > MOST_SLOWED:
+            raise ValueError(
+                f"persist_slow_factor: {factor:g} is more than {MOST_SLOWED:g}: steps all but stand still "
+                "while a copy is written; that is mode blocking"
+            )
         return self
 
 

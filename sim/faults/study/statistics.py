@@ -15,11 +15,12 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its confidence interval."""
+    """A mean and its confidence interval; of a single value nobody knows it (``bounded`` is false)."""
 
     mean: float
     low: float
     high: float
+    bounded: bool = True
 
     @property
     def half_width(self) -> float:
@@ -51,7 +52,7 @@ def mean_of(values: Sequence[float], confidence: float) -> Estimate:
     count = len(values)
     mean = math.fsum(values) / count
     if count < 2:
-        return Estimate(mean, mean, mean)
+        return Estimate(mean, mean, mean, bounded=False)
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
     half = t_quantile(confidence, count - 1) * math.sqrt(variance / count)
     return Estimate(mean, mean - half, mean + half)
@@ -64,7 +65,7 @@ def ratio_of(parts: Sequence[float], wholes: Sequence[float], confidence: float)
         return Estimate(1.0, 1.0, 1.0)
     ratio = math.fsum(parts) / total
     if len(parts) < 2:
-        return Estimate(ratio, ratio, ratio)
+        return Estimate(ratio, ratio, ratio, bounded=False)
     count = len(parts)
     spread = math.fsum((part - ratio * whole) ** 2 for part, whole in zip(parts, wholes, strict=True))
     half = t_quantile(confidence, count - 1) * math.sqrt(spread / (count - 1) / count) / (total / count)
@@ -87,7 +88,8 @@ def ratio_difference(
     ]
     around = mean_of(each, confidence)
     difference = ratio_b - ratio_a
-    return Estimate(difference, difference - around.half_width, difference + around.half_width)
+    half = around.half_width
+    return Estimate(difference, difference - half, difference + half, around.bounded)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

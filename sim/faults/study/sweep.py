@@ -83,7 +83,7 @@ def _between(low: str, high: str, points: int | None) -> list[str]:
     try:
         a, b, unit = float(low), float(high), False
     except ValueError:
-        a, b, unit = parse_quantity(low, "seconds"), parse_quantity(high, "seconds"), True
+        a, b, unit = *_seconds(low, high), True
     _ascending(a, b)
     count = points or POINTS
     if a > 0:
@@ -91,6 +91,16 @@ def _between(low: str, high: str, points: int | None) -> list[str]:
     else:
         values = [a + (b - a) * i / (count - 1) for i in range(count)]
     return [_duration(value) if unit else f"{value:.6g}" for value in values]
+
+
+def _seconds(low: str, high: str) -> tuple[float, float]:
+    try:
+        return parse_quantity(low, "seconds"), parse_quantity(high, "seconds")
+    except ValueError:
+        raise ValueError(
+            f"a range has numbers or durations at its ends, not {low!r} and {high!r}; other fields take "
+            "values one by one, as in recovery.policy=restart,hot_spare"
+        ) from None
 
 
 def _ascending(low: float, high: float) -> None:

@@ -25,7 +25,7 @@ REPLICATIONS = 32
 
 @dataclass(frozen=True)
 class Variant:
-    """``about``: fault (switched off) or mitigation (done better)."""
+    """``about``: fault (switched off), mitigation (done better) or bound (what no mitigation can beat)."""
 
     name: str
     about: str
@@ -54,7 +54,7 @@ def mitigation_variants(study: Study) -> Iterator[Variant]:
     rules, notice, storage = plan.recovering, plan.notice, plan.storage
     names = set(study.counts("failures"))
     effects = {get_kind(name).effect for name in names}
-    yield Variant("every fault noticed at once", "mitigation", replace(plan, notice=_at_once(plan)))
+    yield Variant("if every fault were noticed at once", "bound", replace(plan, notice=_at_once(plan)))
     if "hang" in effects and notice.fixed is None and notice.watchdog_s > 60:
         yield _of(plan, "watchdog of 60 s", notice=replace(notice, watchdog_s=60.0))
     if notice.diagnosis.mean > 0:
@@ -162,7 +162,7 @@ def parts_of(done: Sequence[Outcome]) -> tuple[list[float], list[float]]:
 
 
 def all_worths(study: Study, progress: Progress | None = None) -> list[Worth]:
-    """Every kind of fault and every mitigation, each by what it gains."""
+    """Every kind of fault and every mitigation, each by what it gains; bounds come last."""
     faults = fault_variants(study.plan, list(study.counts("failures")))
     variants = [*faults, *mitigation_variants(study)]
     if progress:
@@ -170,4 +170,4 @@ def all_worths(study: Study, progress: Progress | None = None) -> list[Worth]:
     count = min(REPLICATIONS, len(study.outcomes))
     done = many([variant.plan for variant in variants], count)
     found = [worth(study, variant, after) for variant, after in zip(variants, done, strict=True)]
-    return sorted(found, key=lambda one: -one.gain.mean)
+    return sorted(found, key=lambda one: (one.about == "bound", -one.gain.mean))
