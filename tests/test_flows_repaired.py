@@ -1,0 +1,54 @@
+"""Solving only what a change reaches gives every flow the end that solving all gives."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepsim.sim.engine import flows as engine_flows
+from stepsim.sim.engine.clock import Clock
+from stepsim.sim.engine.flows import Flows
+from stepsim.sim.engine.signal import Signal
+from stepsim.sim.network.sharing import Demand
+
+Start = tuple[float, float, Demand]
+
+
+@st.composite
+def starts(draw: st.DrawFn) -> tuple[list[Start], dict[str, float]]:
+    """(time, bytes, demand) of flows over a few links."""
+    capacity = {f"link {i}": float(draw(st.integers(1, 20))) for i in range(draw(st.integers(1, 6)))}
+    found = []
+    for _ in range(draw(st.integers(1, 25))):
+        used = draw(st.lists(st.sampled_from(sorted(capacity)), unique=True, min_size=1, max_size=3))
+        pairs = tuple((link, draw(st.sampled_from([0.5, 1.0, 1.5]))) for link in used)
+        demand = Demand(draw(st.sampled_from([1.0, 3.0, 7.0, math.inf])), pairs)
+        found.append((float(draw(st.integers(0, 9))), float(draw(st.integers(1, 60))), demand))
+    return found, capacity
+
+
+def ends(begun: list[Start], capacity: dict[str, float]) -> list[float]:
+    env, found = Clock(), [math.nan] * len(begun)
+    flows = Flows(env, dict(capacity))
+    for i, (at, size, demand) in enumerate(begun):
+        done = Signal()
+        done.then(lambda i=i: found.__setitem__(i, env.time))
+        env.call(at, lambda _, s=size, d=demand, o=done: flows.start(s, d, o))
+    env.run_to_end()
+    return found
+
+
+@settings(deadline=None)
+@given(starts())
+def test_repaired_flows_end_when_all_solved_anew_do(case: tuple[list[Start], dict[str, float]]) -> None:
+    found = []
+    for many in (1, math.inf):
+        with pytest.MonkeyPatch.context() as patch:
+            component = engine_flows.Occupancy.component
+            patch.setattr(component, "__defaults__", (many,))
+            found.append(ends(*case))
+    assert not any(map(math.isnan, found[0]))
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
