@@ -80,6 +80,7 @@ class SimulatedStep:
         self._lowered: Any = None
         self._job: Any = None
         self._wrong: dict[Effect, Wrong] = {}
+        self._last: tuple[frozenset[Effect], float] | None = None  # stretch after stretch asks for the same
 
     @property
     def healthy_s(self) -> float:
@@ -91,6 +92,11 @@ class SimulatedStep:
     def __call__(self, effects: frozenset[Effect]) -> float:
         if not effects:
             return self.healthy_s
+        if self._last is None or self._last[0] != effects:
+            self._last = effects, self._under(effects)
+        return self._last[1]
+
+    def _under(self, effects: frozenset[Effect]) -> float:
         alone = sorted(self.by_replica(effects), key=lambda one: (-self._simulated(one), sorted(one)))
         if not alone:
             return self.healthy_s
@@ -141,14 +147,14 @@ class SimulatedStep:
         return found or ({between} if between else set())
 
     def _moved(self, trouble: Trouble) -> Trouble:
-        """A replica's trouble; where only one stage has any, in the nearest of those that stand for all."""
+        """A replica's trouble, each stage's in the nearest of those that stand for all, unless they meet."""
         size = self._stage_size
         stages = {place // size for place, port, _ in trouble if port != FABRIC}
-        if len(stages) != 1:
+        to = {stage: self._nearest(stage) for stage in stages}
+        if len(set(to.values())) < len(to):
             return trouble
-        stage = self._nearest(stages.pop())
         return frozenset(
-            (place if port == FABRIC else stage * size + place % size, port, factor)
+            (place if port == FABRIC else to[place // size] * size + place % size, port, factor)
             for place, port, factor in trouble
         )
 
