@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import layouts, lowered, scenario
-from test_folding import LINKS, ends_by_rank
+from test_folding import LINKS, same_times, spans_by_rank
 
-from stepsim.sim.engine.accounting import iter_spans
+from stepsim.sim.engine.accounting import action_spans, iter_spans
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.fabric import fabric_of
@@ -76,8 +76,9 @@ def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
     few = replay(programs_of_classes(step.programs, ranks, classes, trouble, fabric))
     whole = replay(programs_of_classes(step.programs, ranks, each, trouble, fabric))
     assert few.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)
-    for ours, theirs in zip(ends_by_rank(few, classes), ends_by_rank(whole, each), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+    by_class, by_rank = spans_by_rank(action_spans(few), classes), spans_by_rank(action_spans(whole), each)
+    for mine, its in zip(by_class, by_rank, strict=True):
+        same_times(mine, its)
     ours, theirs = spans_by_class(few), spans_by_class(whole)
     for number, own in zip(classes.tolist(), theirs, strict=True):
         assert ours[number][0] == own[0]
