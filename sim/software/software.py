@@ -134,6 +134,9 @@ class Software(BaseModel):
     collective_checks: bool = (
         False  # TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective
     )
+    launch_blocking: bool = (
+        False  # CUDA_LAUNCH_BLOCKING=1: the host waits for each kernel of a layer before it issues the next
+    )
     head_beside_loss: bool = (
         False  # stage_split flops_balanced: the head is on the last stage, where the loss is
     )
