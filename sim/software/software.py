@@ -73,6 +73,9 @@ class Software(BaseModel):
     )  # 16-bit buffers for reductions and gathers, beside parameters and gradients, at most all of these
     bf16_flat_buffer_elements: float = Field(default=0.0, ge=0)  # the same under bf16, where that is another
     fp32_update_gradients: bool = False  # 16-bit gradients are copied to FP32 for the update
+    casts_fresh_gradients: bool = (
+        False  # to the type of the main gradient, by a kernel of their own, before they are added to it
+    )
     reduce_grad_bytes: Literal[0, 2, 4] = (
         0  # bytes per element on the wire, where gradients are cast to reduce them
     )
@@ -85,6 +88,7 @@ class Software(BaseModel):
     )
     overlap_grad_reduce: bool = True
     zero1_reduce_scatters: bool = True  # ZeRO-1 reduces by reduce-scatter; false: a plain all-reduce
+    bf16_zero1_reduce_scatters: bool = True  # the same under bf16, where both must hold
     overlap_param_gather: bool = False
     align_grad_reduce: bool = (
         False  # pipeline ranks start a chunk's reduction in the same slot (Megatron core)
@@ -178,6 +182,10 @@ class Software(BaseModel):
     def gradient_bytes(self, precision: str) -> int:
         """Bytes per element of the gradient that is accumulated and reduced under 16-bit ``precision``."""
         return (precision == "bf16" and self.bf16_main_grad_bytes) or self.main_grad_bytes
+
+    def reduce_scatters(self, precision: str) -> bool:
+        """Whether ZeRO-1 under ``precision`` reduces by reduce-scatter."""
+        return self.zero1_reduce_scatters and (precision != "bf16" or self.bf16_zero1_reduce_scatters)
 
     def flat_buffers(self, precision: str) -> float:
         """Elements of the flat buffers under ``precision``."""
