@@ -51,19 +51,27 @@ def norm_backward(tape: Tape, shard: Shard, software: Software) -> None:
     tape.memory("residual gradient add", 3 * shard.norm_bytes)  # read both, write one
 
 
-def rope(tape: Tape, shard: Shard, software: Software) -> None:
-    """Rotary embedding of Q and K (the same traffic backward)."""
+def rope(tape: Tape, shard: Shard, software: Software, *, backward: bool = False) -> None:
+    """Rotary embedding of Q and K, or its gradient."""
     if not shard.rope:
         return
     if shard.latent:
         _latent_rope(tape, shard, software)
         return
+    name = "rope backward" if backward else "rope"
     size = shard.tokens * (shard.heads + shard.kv_heads) * shard.head_dim * shard.element_bytes
     if software.fused_rope or software.torch_compile:
-        tape.memory("rope", 2.0 * size)  # read, write
+        tape.memory(name, 2.0 * size)  # read, write
+    elif software.complex_rope:
+        # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
+        tape.memory(name, (2 + 16 / shard.element_bytes) * size, launches=6)
+    elif backward:
+        # two multiplications; negation of a half; both halves put into zeros (w, r w of a half); two
+        # additions of what comes together: 2 + 2 + 1 + 4 + 6 passes
+        tape.memory(name, 15.0 * size, launches=18)
     else:
-        # rotate_half (negate, concatenate), two multiplications, one addition: 2 + 2 + 2 + 2 + 3 passes
-        tape.memory("rope", 11.0 * size, launches=10)
+        # rotate_half (negate a half, concatenate), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
+        tape.memory(name, 10.0 * size, launches=10)
 
 
 def _latent_rope(tape: Tape, shard: Shard, software: Software) -> None:
