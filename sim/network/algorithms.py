@@ -77,6 +77,7 @@ def _ring(kind: str, place: Place) -> Way:
         binding="nic" if outside < inside else place.inside,
         steps=loads.steps,
         network_steps=loads.network_steps,
+        paced_s=loads.steps * place.pace_s,
     )
 
 
