@@ -12,7 +12,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ....kernels.kernel import MemoryBound
@@ -33,7 +33,8 @@ class Gradients:
     ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
     all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances). ``check_s`` is what a
     check of an all_reduce adds for the host; the coalesced reduce_scatters of ZeRO-1 pass unchecked.
-    all_reduce of equal shards over ``replicas`` (Megatron's --num-distributed-optimizer-instances).
+    ``uncut``: buckets close with the parameter that fills them (torch's DDP); of a layer of so many elements,
+    those of its parameters, in the order of their gradients.
     """
 
     communicator: str
@@ -46,6 +47,7 @@ class Gradients:
     shards: int = 1
     over_replicas: Callable[[float], Transfer] | None = None
     check_s: float = 0.0
+    uncut: Mapping[float, tuple[float, ...]] | None = None
     replicas: str = ""
     offload: Offload | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
@@ -53,6 +55,12 @@ class Gradients:
 
     def add(self, script: Script, elements: float) -> None:
         """Gradients of ``elements`` parameters have become ready: reduce every full bucket."""
+        if self.uncut is not None:
+            for parameter in self.uncut.get(elements, (elements,)):
+                self.ready += parameter
+                if self.ready >= self.bucket_elements:
+                    self.flush(script)
+            return
         self.ready += elements
         while self.ready >= self.bucket_elements:
             self._reduce(script, self.bucket_elements)
