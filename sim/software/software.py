@@ -129,6 +129,7 @@ class Software(BaseModel):
     launches_per_collective: float = Field(
         default=4.0, ge=0
     )  # host cost of a collective call, in kernel launches
+    step_barrier: bool = False  # all ranks meet in a barrier before a step's time is taken
     collective_checks: bool = (
         False  # TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective
     )

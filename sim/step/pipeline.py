@@ -33,6 +33,7 @@ from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .returned import Returned
 from .sharded import Sharding, sharding_of
 from .state.parameters import NO_ELEMENTS, Elements
+from .updates.meetings import update_checks_s, write_barrier
 from .updates.optimizer import OptimizerShare, write_optimizer
 from .zero.rule import sharding_rule
 
@@ -284,6 +285,8 @@ class _StepWriter:
             script.wait(*self._returned().at_once())
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
+        if plan.scenario.software.step_barrier and not plan.skips:
+            write_barrier(plan, script)
 
     def _returned(self) -> Returned:
         return Returned(
@@ -316,6 +319,7 @@ class _StepWriter:
             offload=self.gradients.offload,
             sent=self.reduces,
             skips=plan.skips,
+            check_s=update_checks_s(plan, self.index),
         )
 
     def _share(self, held: float, updated: float) -> OptimizerShare:

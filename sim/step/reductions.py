@@ -95,7 +95,7 @@ def reduce_shared_table(plan: Plan, index: int, script: Script) -> None:
     size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
     transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
     work = Collective("all_reduce", "embedding", transfer)
-    host_s = plan.costs.host_collective_s
+    host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups.embedding)
     script.wait(script.beside("embedding gradient all_reduce", "world", "pp", work, host_s=host_s))
 
 

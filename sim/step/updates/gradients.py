@@ -32,7 +32,7 @@ class Gradients:
     ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction. Where the
     ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
     all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances). ``check_s`` is what a
-    check of an all_reduce adds for the host; the coalesced reduce_scatters of ZeRO-1 pass unchecked.
+    check adds for the host; the reduce_scatters of ZeRO-1 pass unchecked (decision 11).
     ``uncut``: buckets close with the parameter that fills them (torch's DDP); of a layer of so many elements,
     those of its parameters, in the order of their gradients.
     """
@@ -109,5 +109,10 @@ class Gradients:
         """All-gather updated parameters; returns the op to wait for."""
         work = Collective("all_gather", self.communicator, self.transfer("all_gather", size_bytes))
         return script.beside(
-            "parameter all_gather", "dp", "dp", work, after=after, host_s=self.costs.host_collective_s
+            "parameter all_gather",
+            "dp",
+            "dp",
+            work,
+            after=after,
+            host_s=self.costs.host_collective_s + self.check_s,
         )
