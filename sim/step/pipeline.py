@@ -25,6 +25,7 @@ from ..program.script import Script
 from ..scenario.refusal import NotSupported
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies
+from .meetings import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received
 from .messages import Messages
 from .paired import Paired, pair_blocks
@@ -33,7 +34,6 @@ from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .returned import Returned
 from .sharded import Sharding, sharding_of
 from .state.parameters import NO_ELEMENTS, Elements
-from .updates.meetings import update_checks_s, write_barrier
 from .updates.optimizer import OptimizerShare, write_optimizer
 from .zero.rule import sharding_rule
 

@@ -50,7 +50,7 @@ def write_optimizer(
 
     Without it each rank updates by itself and the norm is checked later (post-validation), or never.
     ``offload``: the CPU updates; ``sent``: it has the gradients already. A step that ``skips`` ends with the
-    check for infinities, which reduces one number over all ranks as the norm does. ``check_s`` is for how long
+    check for infinities, which reduces one number over all ranks as the norm does. For ``check_s`` the
     checks of what the norm takes hold the host.
     """
     grad = shard.grad_bytes

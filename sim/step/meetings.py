@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...program.program import Collective
-from ...program.script import Script
+from ..program.program import Collective
+from ..program.script import Script
 
 if TYPE_CHECKING:
-    from ..plan import Plan
+    from .plan import Plan
 
 
 def update_checks_s(plan: Plan, index: int) -> float:
