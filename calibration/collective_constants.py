@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..hardware.collectives import CollectiveConstants, constants_from_document
 from .collective_fit import Estimate
+from .constants_read import remembered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -121,14 +122,21 @@ def fit_constants(
     begun = centre if start is None else np.log([start[p.path] for p in PARAMETERS])
     measured = np.log([s for one in observed for s in one.seconds])
 
+    begun = np.clip(begun, low + 1e-6, high - 1e-6)
+    log_predicted = remembered(
+        [partial(predict, one.case) for one in observed],
+        _PATHS,
+        lambda values: constants_of(dict(zip(_PATHS, values, strict=True)), document),
+        np.exp(begun).tolist(),
+    )
+
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        constants = constants_of(dict(zip(_PATHS, np.exp(x).tolist(), strict=True)), document)
-        seconds = [s for one in observed for s in predict(one.case, constants)]
-        return np.concatenate([(np.log(seconds) - measured) / _TOLERANCE, (x - centre) / _LOOSENESS])
+        log_seconds = log_predicted(np.exp(x).tolist())
+        return np.concatenate([(log_seconds - measured) / _TOLERANCE, (x - centre) / _LOOSENESS])
 
     result = least_squares(
         residuals,
-        np.clip(begun, low + 1e-6, high - 1e-6),
+        begun,
         bounds=(low, high),
         loss="soft_l1",
         diff_step=1e-4,
@@ -175,7 +183,7 @@ def fits_without(
 
 def constants_of(values: Mapping[str, float], document: Mapping[str, Any]) -> CollectiveConstants:
     """The constants of ``document`` with ``values`` in place of its own."""
-    changed = deepcopy(dict(document))
+    changed = _copied(document)
     for path, value in values.items():
         *outer, name = path.split(".")
         place = changed
@@ -183,6 +191,11 @@ def constants_of(values: Mapping[str, float], document: Mapping[str, Any]) -> Co
             place = place[key]
         place[name] = value
     return constants_from_document(changed)
+
+
+def _copied(document: Mapping[str, Any]) -> dict[str, Any]:
+    """With mappings of its own; many times as quick as ``deepcopy``."""
+    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in document.items()}
 
 
 def edited_text(text: str, values: Mapping[str, float]) -> str:
