@@ -11,7 +11,7 @@ and .74), never from a fit, so that a fit without a log knows nothing of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -171,14 +171,20 @@ def constant_intervals(
 
 
 def fits_without(
-    observed: Sequence[Observed[Case]], predict: Predict[Case], document: Mapping[str, Any], *, jobs: int = 1
+    observed: Sequence[Observed[Case]],
+    predict: Predict[Case],
+    document: Mapping[str, Any],
+    *,
+    names: Iterable[str] | None = None,
+    jobs: int = 1,
 ) -> dict[str, dict[str, float]]:
-    """For the name of each one observed, the constants fitted on all others."""
+    """For each of ``names``, the constants fitted on all but the one so called; default: all observed."""
     from joblib import Parallel, delayed
 
-    rest = [[other for other in observed if other.name != one.name] for one in observed]
+    names = [one.name for one in observed] if names is None else list(names)
+    rest = [[other for other in observed if other.name != name] for name in names]
     fits = Parallel(n_jobs=jobs)(delayed(fit_constants)(others, predict, document) for others in rest)
-    return {one.name: fit for one, fit in zip(observed, fits, strict=True)}
+    return dict(zip(names, fits, strict=True))
 
 
 def constants_of(values: Mapping[str, float], document: Mapping[str, Any]) -> CollectiveConstants:

@@ -78,5 +78,6 @@ class _Watched:
         path = f"{self._path}{name}"
         if isinstance(value, Mapping) or is_dataclass(value):
             return _Watched(value, f"{path}.", self._read)
+        assert not callable(value), f"{path}: what a method reads goes unwatched"
         self._read.add(path)
         return value

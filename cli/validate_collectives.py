@@ -42,7 +42,7 @@ def _without_each(
     cases: Sequence[CollectiveCase], unstated: Sequence[str], jobs: int
 ) -> tuple[CollectiveRow, ...]:
     """Rows of each case by a fit on all others; no fit learns from those with unstated settings."""
-    from ..calibration.collective_constants import constants_of, fit_constants, fits_without
+    from ..calibration.collective_constants import constants_of, fits_without
     from ..hardware.collectives import collectives_document
     from ..sim.validation.collectives import compare, predicted_s
 
@@ -51,8 +51,6 @@ def _without_each(
     if show := status_line():
         show(f"fitting {len(cases)} times, each without one log")
     document, learnt = collectives_document(), observed(cases, unstated)
-    fits = fits_without(learnt, predicted_s, document, jobs=jobs)
-    if unstated:
-        everything = fit_constants(learnt, predicted_s, document)
-        fits |= dict.fromkeys(unstated, everything)
+    names = [case.log for case in cases]
+    fits = fits_without(learnt, predicted_s, document, names=names, jobs=jobs)
     return compare(cases, lambda case: constants_of(fits[case.log], document))
