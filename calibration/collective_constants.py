@@ -178,13 +178,27 @@ def fits_without(
     names: Iterable[str] | None = None,
     jobs: int = 1,
 ) -> dict[str, dict[str, float]]:
-    """For each of ``names``, the constants fitted on all but the one so called; default: all observed."""
+    """For each of ``names``, the constants fitted on all but the one so called; default: all observed.
+
+    ``jobs`` processes share the names.
+    """
     from joblib import Parallel, delayed
 
     names = [one.name for one in observed] if names is None else list(names)
-    rest = [[other for other in observed if other.name != name] for name in names]
-    fits = Parallel(n_jobs=jobs)(delayed(fit_constants)(others, predict, document) for others in rest)
-    return dict(zip(names, fits, strict=True))
+
+    def fits_of(share: Sequence[str]) -> list[dict[str, float]]:
+        rests = ([other for other in observed if other.name != name] for name in share)
+        return [fit_constants(rest, predict, document) for rest in rests]
+
+    # One task a process: cases sent anew with every fit would be others to what caches know them by.
+    shares = [names[first::jobs] for first in range(min(jobs, len(names)))]
+    done = Parallel(n_jobs=jobs)(delayed(fits_of)(share) for share in shares)
+    fits = {
+        name: fit
+        for share, found in zip(shares, done, strict=True)
+        for name, fit in zip(share, found, strict=True)
+    }
+    return {name: fits[name] for name in names}
 
 
 def constants_of(values: Mapping[str, float], document: Mapping[str, Any]) -> CollectiveConstants:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .collective_logs import observed, read_cases
+from .collective_logs import keep_blas_to_one_thread, observed, read_cases
 from .output import clear_status, console, echo_json, status_line, wrote
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ def validate_logs(
     files: Sequence[Path], *, leave_out: bool, jobs: int, as_json: bool, markdown: Path | None
 ) -> None:
     """Print rows and summary of all logs; the page has both ways of predicting where both were asked for."""
+    keep_blas_to_one_thread()
     from ..sim.validation.collective_grids import collectives_markdown, log_grid
     from ..sim.validation.collectives import collectives_document, compare
     from ..sim.validation.tables import print_grid
