@@ -5,6 +5,9 @@ bucket rules apply: buckets fill in the order in which gradients become ready du
 microbatch's backward, and each is reduced as soon as it is full. Pipeline ranks that Megatron
 aligns reduce a whole chunk at once, in the same slot on every rank.
 
+A matrix of billions of parameters fills hundreds of buckets in one instant. Their reductions follow one
+another on one stream, so that all of them are one op of several calls, but where each has another behind it.
+
 References:
     Megatron-LM distributed_data_parallel.py, schedules.py (grad_sync_func, align_grad_reduce).
     Rajbhandari et al. 2019, arXiv:1910.02054 (ZeRO).
@@ -13,7 +16,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ....kernels.kernel import MemoryBound
 from ...network.transfer import Transfer
@@ -52,6 +55,7 @@ class Gradients:
     offload: Offload | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
+    known: dict[tuple[float, int], Collective] = field(default_factory=dict)
 
     def add(self, script: Script, elements: float) -> None:
         """Gradients of ``elements`` parameters have become ready: reduce every full bucket."""
@@ -62,8 +66,12 @@ class Gradients:
                     self.flush(script)
             return
         self.ready += elements
-        while self.ready >= self.bucket_elements:
-            self._reduce(script, self.bucket_elements)
+        full = int(self.ready // self.bucket_elements)
+        if self.over_replicas or self.offload:
+            for _ in range(full):
+                self._reduce(script, self.bucket_elements)
+        elif full:
+            self._reduce(script, self.bucket_elements, calls=full)
 
     def fills(self, elements: float) -> bool:
         """Whether ``add`` of so many would reduce something."""
@@ -74,11 +82,12 @@ class Gradients:
         if self.ready > 0:
             self._reduce(script, self.ready)
 
-    def _reduce(self, script: Script, elements: float) -> None:
+    def _reduce(self, script: Script, elements: float, *, calls: int = 1) -> None:
+        """Reduce ``elements``, so many ``calls``."""
         kind = "reduce_scatter" if self.sharded else "all_reduce"
-        work = Collective(kind, self.communicator, self.transfer(kind, elements * self.wire_bytes))
         host_s = self.costs.host_collective_s + (0.0 if self.sharded else self.check_s)
-        index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=host_s)
+        work = self._calls(kind, elements, calls)
+        index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
         if self.over_replicas:
             own = elements * self.wire_bytes / self.shards
             late = Collective("all_reduce", self.replicas, self.over_replicas(own))
@@ -92,7 +101,17 @@ class Gradients:
                 leave.name, leave.stream, leave.category, leave.work, after=(index,), host_s=leave.host_s
             )
         self.reductions.append(index)
-        self.ready -= elements
+        self.ready -= calls * elements
+
+    def _calls(self, kind: str, elements: float, calls: int) -> Collective:
+        """So many reductions of ``elements`` each; the same object for the same question."""
+        key = elements, calls
+        if key not in self.known:
+            one = self.transfer(kind, elements * self.wire_bytes)
+            if calls > 1:
+                one = replace(one, latency_s=calls * one.latency_s, bytes=calls * one.bytes)
+            self.known[key] = Collective(kind, self.communicator, one, calls)
+        return self.known[key]
 
     def finish(self, script: Script, held: float) -> None:
         """Wait for every reduction, then scale the sum to a mean."""
