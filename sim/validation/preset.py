@@ -57,6 +57,7 @@ RULES = (
 CHECKED = {"nanotron-2024": "nanotron-2025"}
 """The preset of runs that show, in what they measured of their own network, that collectives were checked."""
 
+
 def known_site(preset: str, interconnect: str, gpus: int) -> str:
     """The preset that the hardware makes of ``preset``: what one site's runs had and others' had not.
 

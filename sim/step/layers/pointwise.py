@@ -70,7 +70,7 @@ def rope(tape: Tape, shard: Shard, software: Software, *, backward: bool = False
         # additions of what comes together: 2 + 2 + 1 + 4 + 6 passes
         tape.memory(name, 15.0 * size, launches=18)
     else:
-        # rotate_half (negate a half, concatenate), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
+        # rotate_half (negate a half, join), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
         tape.memory(name, 10.0 * size, launches=10)
 
 

@@ -113,7 +113,7 @@ class Tape:
         stream = axis.partition(".")[0]  # cp.ring and cp.heads are groups of the same stream
         self.ops.append(Op(name, stream, stream, work, deps, host_s=host_s))
         index = len(self.ops) - 1
-        if wait:
+        if wait or self.costs.blocks:
             self.join(index)
         return index
 
