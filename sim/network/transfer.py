@@ -50,12 +50,15 @@ def link_names(name: str) -> tuple[str, ...]:
 
 
 def in_turn(transfers: Sequence[Transfer]) -> Transfer:
-    """Several, one after the other in one kernel: their latencies and their times; the links of the largest."""
+    """Several in one kernel, one after the other: their latencies and times, the links of the largest."""
     if len(transfers) == 1:
         return transfers[0]
     size, latency_s = sum(one.bytes for one in transfers), sum(one.latency_s for one in transfers)
     moving_s = sum(one.solo_s for one in transfers) - latency_s
     largest = max(transfers, key=lambda one: one.bytes)
     return replace(
-        largest, latency_s=latency_s, bytes=size, ceiling_bytes_per_s=size / moving_s if moving_s else math.inf
+        largest,
+        latency_s=latency_s,
+        bytes=size,
+        ceiling_bytes_per_s=size / moving_s if moving_s else math.inf,
     )
