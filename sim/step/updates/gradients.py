@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ....kernels.kernel import MemoryBound
-from ...network.transfer import Transfer
+from ...network.transfer import Transfer, in_turn
 from ...program.program import Collective, Compute
 from ...program.script import Script
 from ..layers.tape import Costs
@@ -36,8 +36,9 @@ class Gradients:
     ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
     all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances). ``check_s`` is what a
     check adds for the host; the reduce_scatters of ZeRO-1 pass unchecked (decision 11).
-    ``uncut``: buckets close with the parameter that fills them (torch's DDP); of a layer of so many elements,
-    those of its parameters, in the order of their gradients.
+    ``uncut``: buckets close with the parameter that fills them (torch's DDP), and an all_reduce of one is a
+    group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced); of a layer of so
+    many elements, those of its parameters, in the order of their gradients.
     """
 
     communicator: str
@@ -55,13 +56,15 @@ class Gradients:
     offload: Offload | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
-    known: dict[tuple[float, int], Collective] = field(default_factory=dict)
+    parts: list[float] = field(default_factory=list)  # parameters of which these elements are, where uncut
+    known: dict[tuple[float, int, tuple[float, ...]], Collective] = field(default_factory=dict)
 
     def add(self, script: Script, elements: float) -> None:
         """Gradients of ``elements`` parameters have become ready: reduce every full bucket."""
         if self.uncut is not None:
             for parameter in self.uncut.get(elements, (elements,)):
                 self.ready += parameter
+                self.parts.append(parameter)
                 if self.ready >= self.bucket_elements:
                     self.flush(script)
             return
@@ -105,9 +108,11 @@ class Gradients:
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
         """So many reductions of ``elements`` each; the same object for the same question."""
-        key = elements, calls
+        parts = tuple(self.parts) if not self.sharded and sum(self.parts) == elements else ()
+        self.parts.clear()
+        key = elements, calls, parts
         if key not in self.known:
-            one = self.transfer(kind, elements * self.wire_bytes)
+            one = in_turn([self.transfer(kind, each * self.wire_bytes) for each in parts or (elements,)])
             if calls > 1:
                 one = replace(one, latency_s=calls * one.latency_s, bytes=calls * one.bytes)
             self.known[key] = Collective(kind, self.communicator, one, calls)
