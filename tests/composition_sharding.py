@@ -61,7 +61,7 @@ def _moved(
         found[copies if rule and apart else whole] = reduced * 2 * (n - 1) / n
         return found
     group = part if apart and (c > 1 or rule) else whole
-    if c > 1 or rule or run.software.zero1_reduce_scatters:
+    if c > 1 or rule or run.software.reduce_scatters(run.training.precision):
         found[group] = reduced * (s - 1) / s
         found[copies] = reduced / s * 2 * (c - 1) / c
     else:
