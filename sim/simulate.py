@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .fold.ranks import Trouble
     from .fold.whole import Folded
     from .report.loss_scaling import LossScaling
-    from .report.result import ActionSpan, StageMemory
+    from .report.result import StageMemory
     from .report.step_faults import StepFaults
     from .scenario.models import Scenario
     from .step.lower import Lowered
@@ -229,12 +229,24 @@ def _watchdog_s(scenario: Scenario) -> float:
     return (scenario.detection or Detection()).watchdog.timeout
 
 
-def stage_memory(lowered: Lowered, ready: Folded, actions: Iterable[ActionSpan]) -> tuple[StageMemory, ...]:
-    """Memory of each pipeline rank, of the class that stands for it in ``actions``."""
+def stage_memory(
+    lowered: Lowered, ready: Folded, record: Record, leads_s: Mapping[int, float] | None = None
+) -> tuple[StageMemory, ...]:
+    """Memory of each pipeline rank, of the class that stands for it. ``leads_s`` of hosts: else as recorded."""
+    from .engine.accounting import action_spans
     from .step.memory import memory_of
 
     shown = {first: pp for pp, first in ready.first_of_stage.items()}
-    return memory_of(lowered.plan, [replace(a, rank=shown[a.rank]) for a in actions if a.rank in shown])
+    actions = action_spans(record, ready.first_of_stage.values())
+    own = [replace(a, rank=shown[a.rank]) for a in actions if a.rank in shown]
+    return memory_of(lowered.plan, own, leads_s or host_leads_s(ready, record))
+
+
+def host_leads_s(ready: Folded, record: Record) -> dict[int, float]:
+    """How far the host of each pipeline rank was ahead of its GPU, in seconds of its work."""
+    from .engine.host_lead import host_lead_s
+
+    return {pp: host_lead_s(record, first) for pp, first in ready.first_of_stage.items()}
 
 
 def build_cluster(scenario: Scenario) -> Cluster:
@@ -249,7 +261,6 @@ def read_result(
 ) -> Result:
     """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
     from .assumptions import assumptions
-    from .engine.accounting import action_spans
     from .fold.loads import link_loads
     from .interval import step_interval
     from .read_record import read_record
@@ -263,7 +274,7 @@ def read_result(
     )
     result = replace(
         result,
-        memory=stage_memory(lowered, ready, action_spans(record, ready.first_of_stage.values())),
+        memory=stage_memory(lowered, ready, record),
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         loads_source=lambda: link_loads(lowered, result.step_time_s),
     )

@@ -129,7 +129,7 @@ class Layout:
 def layout_of(program: Program, *, host: bool) -> Layout:
     """The layout of a program; ``host`` says whether ops wait for it."""
     streams: dict[str | int, list[int]] = {}
-    issue = _issue_times(program.ops)
+    issue = issue_times(program.ops)
     lacks: dict[int, int] = {}
     followers: dict[int, list[int]] = {}
     for i, op in enumerate(program.ops):
@@ -207,14 +207,15 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
         scope.left[i] = run.left(i, since - base)
 
 
-def _issue_times(ops: Sequence[Op]) -> list[tuple[int, float]]:
+def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, float]]:
     """For each op, the last op before it that the host waits for (-1: none) and the host time since then.
 
-    A segment counts as issued when its first op is, and several calls when the first of them is.
+    A segment counts as issued when its first op is, and several calls when the first of them is; or, of both,
+    the ``last``.
     """
     times, sync, offset = [], -1, 0.0
     for i, op in enumerate(ops):
-        times.append((sync, offset + _first_s(op)))
+        times.append((sync, offset + (op.host_s if last else _first_s(op))))
         offset += op.host_s
         if op.host_sync:
             sync, offset = i, 0.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -28,16 +29,26 @@ GEMM_WORKSPACE_BYTES = 64e6
 """cuBLAS workspace: 32 MiB a handle on Hopper by default, twice (PyTorch CUBLAS_WORKSPACE_CONFIG)."""
 
 
-def memory_of(plan: Plan, actions: Sequence[ActionSpan]) -> tuple[StageMemory, ...]:
-    """The bill of every pipeline rank, with its peak and when it is reached."""
+def memory_of(
+    plan: Plan, actions: Sequence[ActionSpan], host_leads_s: Mapping[int, float]
+) -> tuple[StageMemory, ...]:
+    """The bill of every pipeline rank, with its peak and when it is reached.
+
+    ``host_leads_s``: how far each rank's host was ahead of its GPU (engine/host_lead.py).
+    """
     by_rank: dict[int, list[ActionSpan]] = {}
     for span in actions:
         by_rank.setdefault(span.rank, []).append(span)
     sharding = sharding_of(plan, sharding_rule(plan.scenario))
-    return tuple(_stage_memory(plan, r, by_rank.get(r, []), sharding) for r in range(plan.shape.ranks))
+    return tuple(
+        _stage_memory(plan, r, by_rank.get(r, []), sharding, host_leads_s.get(r, math.inf))
+        for r in range(plan.shape.ranks)
+    )
 
 
-def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Sharding | None) -> StageMemory:
+def _stage_memory(
+    plan: Plan, r: int, actions: list[ActionSpan], sharding: Sharding | None, host_lead_s: float
+) -> StageMemory:
     software = plan.scenario.software
     sizes = activation_bytes(plan.shard, software, offloaded=plan.scenario.training.activation_offload)
     static = static_terms(plan, r, sharding)
@@ -48,7 +59,7 @@ def _stage_memory(plan: Plan, r: int, actions: list[ActionSpan], sharding: Shard
         terms[name] = terms.get(name, 0.0) + size
     outside = terms["context"] + terms["communication"]  # not from the framework's allocator
     terms["allocator"] = (sum(terms.values()) - outside) * software.allocator_overhead
-    terms["in flight"] = _in_flight(plan, r)
+    terms["in flight"] = _in_flight(plan, r, host_lead_s)
     return StageMemory(
         pp=r,
         terms=terms,
@@ -81,13 +92,14 @@ def _layers_in_flight(plan: Plan, actions: Sequence[ActionSpan]) -> int:
     return max(accumulate(layers for _, layers in sorted(changes)), default=0)
 
 
-def _in_flight(plan: Plan, r: int) -> float:
+def _in_flight(plan: Plan, r: int, host_lead_s: float) -> float:
     """Buffers of tensor-parallel collectives that the host has issued ahead of the GPU."""
     software, costs = plan.scenario.software, plan.costs
     runs = [run for s in plan.held_stages(r) for run in plan.stages[s].runs]
     if not software.records_streams or plan.shard.tp == 1 or not costs.host_s or not runs:
         return 0.0
-    return in_flight_bytes(plan.blocks.layer(forward_block, runs[0]), costs.host_s, costs.check_s("tp"))
+    forward = plan.blocks.layer(forward_block, runs[0])
+    return in_flight_bytes(forward, costs.host_s, costs.check_s("tp"), host_lead_s)
 
 
 def gradient_bytes(plan: Plan) -> float:

@@ -2,7 +2,7 @@
 
 Leaves out what only reports read: idle times and links of every rank, assumptions, spans. Long steps are
 shortened (steady.py): times and the critical path go on as they do from one group of microbatches to the
-next; memory does not grow any more.
+next, and so do leads of hosts; else memory does not grow any more.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
         return Brief(
             step_time_s=seconds,
             interval=step_interval(seconds, segments, found.longer.lowered.plan),
-            memory=_memory(found.longer),
+            memory=_memory(found),
         )
 
 
@@ -88,11 +88,13 @@ def _path(of: _Replayed) -> dict[str, float]:
     return {segment.name: segment.seconds for segment in path_of(of.record)}
 
 
-def _memory(of: _Replayed) -> tuple[StageMemory, ...]:
-    from ..engine.accounting import action_spans
-    from ..simulate import stage_memory
+def _memory(found: Extended[_Replayed]) -> tuple[StageMemory, ...]:
+    """As it is in the longer step; leads of hosts go on to grow where they do so from one to the other."""
+    from ..simulate import host_leads_s, stage_memory
 
-    return stage_memory(of.lowered, of.ready, action_spans(of.record, of.ready.first_of_stage.values()))
+    last, before = (host_leads_s(one.ready, one.record) for one in (found.longer, found.shorter))
+    leads_s = {pp: max(lead_s, found.of(before[pp], lead_s)) for pp, lead_s in last.items()}
+    return stage_memory(found.longer.lowered, found.longer.ready, found.longer.record, leads_s)
 
 
 def _run(scenario: Scenario, profile: GpuProfile | None) -> _Replayed:

@@ -5,6 +5,10 @@ the point where it was freed (Tensor.record_stream). A host that runs ahead of t
 meanwhile: one for each collective between where the GPU is and where the host is, and that is as far as
 CUDA's queue of launches. That is 65 buffers for nanotron; published runs of it show 50 to 70.
 
+Hosts that compare notes before every collective (network/checks.py) are slower than most of their GPUs. They
+are ahead only as far as their stage waits for others: published runs that were checked show 2 to 9 buffers in
+two stages, and 50 in four.
+
 Sources:
     torch: c10/cuda/CUDACachingAllocator.cpp (insert_events, process_events); ProcessGroupNCCL.cpp records
         the NCCL stream on the tensors of every collective.
@@ -14,20 +18,28 @@ Sources:
 
 from __future__ import annotations
 
+import math
+
 from ...program.program import Block, Collective
 
 QUEUE = 1024
 """Launches that may be pending."""
 
 
-def in_flight_bytes(forward: Block, host_s_per_launch: float, check_s: float = 0.0) -> float:
+def in_flight_bytes(
+    forward: Block, host_s_per_launch: float, check_s: float = 0.0, lead_s: float = math.inf
+) -> float:
     """Bytes of the TP collectives of ``forward`` blocks that fit into the queue of launches.
 
-    ``check_s`` is what a check of a collective takes of the host without launching anything.
+    ``check_s`` is what a check of a collective takes of the host without launching anything; with one,
+    the host was ``lead_s`` of its work ahead at most.
 
     What an allocator has reserved is a high-water mark: it is enough that the queue fills once, behind the
-    logits, a reduction or a late peer.
+    logits, a reduction or a late peer. Behind a late peer it does not fill where hosts wait for their peers.
     """
     moved = [op.work.transfer.bytes for op in forward.ops if isinstance(op.work, Collective)]
     launching_s = forward.host_s - len(moved) * check_s
-    return sum(moved) * QUEUE * host_s_per_launch / launching_s if launching_s > 0 else 0.0
+    if launching_s <= 0:
+        return 0.0
+    blocks = QUEUE * host_s_per_launch / launching_s
+    return sum(moved) * (min(blocks, lead_s / forward.host_s) if check_s else blocks)

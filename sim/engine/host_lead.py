@@ -1,0 +1,35 @@
+"""How far a host was ahead of its GPU: what it had issued of its blocks that had not run yet.
+
+A host issues one op after the other, and waits where an op makes it wait. Its work and the GPU's are laid
+side by side on one axis, the host's time for issuing blocks; inside a segment both are taken to go evenly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..program.program import Segment
+from .scope import issue_times
+
+if TYPE_CHECKING:
+    from .record import Record
+
+
+def host_lead_s(record: Record, r: int) -> float:
+    """The most that the host of class ``r`` was ahead of its compute stream, in seconds of its work.
+
+    Looked at whenever a segment has been issued: until then a lead grows.
+    """
+    import numpy as np
+
+    ops, start, end = record.programs.classes[r].ops, record.start[r], record.end[r]
+    segments = [i for i, op in enumerate(ops) if isinstance(op.work, Segment)]
+    if not segments:
+        return 0.0
+    issued = [(end[sync] if sync >= 0 else 0.0) + offset for sync, offset in issue_times(ops, last=True)]
+    work_s = np.concatenate([[0.0], np.cumsum([ops[i].host_s for i in segments])])
+    times = np.array([(start[i], end[i]) for i in segments]).ravel()
+    done_s = np.interp(
+        [issued[i] for i in segments], times, np.column_stack([work_s[:-1], work_s[1:]]).ravel()
+    )
+    return float(np.max(work_s[1:] - done_s))
