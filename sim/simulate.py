@@ -232,7 +232,7 @@ def _watchdog_s(scenario: Scenario) -> float:
 def stage_memory(
     lowered: Lowered, ready: Folded, record: Record, leads_s: Mapping[int, float] | None = None
 ) -> tuple[StageMemory, ...]:
-    """Memory of each pipeline rank, of the class that stands for it. ``leads_s`` of hosts: else as recorded."""
+    """Memory of each pipeline rank, of its class; ``leads_s`` of hosts where not as recorded."""
     from .engine.accounting import action_spans
     from .step.memory import memory_of
 
