@@ -104,7 +104,9 @@ def _with_sweep(profile: GpuProfile, plan: Plan, measurements: Sequence[Measurem
         fraction = fit_fraction(profile, dtype, sweep, gpu)
         fitted = with_fraction(profile, dtype, fraction, Provenance(source=source))
         return with_fraction(profile, dtype, fraction, provenance(source, sweep, gpu, fitted))
-    profile, sustained = fit_shape(profile, dtype, sweep, gpu, two_states=plan.two_states)
+    profile, sustained = fit_shape(
+        profile, dtype, sweep, gpu, two_states=plan.two_states, overlapped=plan.overlapped
+    )
     profile = _with_rates(profile, plan, measurements)
     best = math_fraction(profile.gemm, dtype, gpu)
     clock = sustained / best

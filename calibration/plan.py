@@ -40,6 +40,7 @@ class Plan:
     ``sweep_dtype``: dtype of this GPU's own sweep. Without ``shape_from`` the sweep gives the shape
     constants; with it they are the mean of those GPUs' and the sweep gives the rate alone.
     ``two_states``: part of the sweep's short kernels ran before the power limit acted.
+    ``overlapped``: outputs leave tensor memory while the next tile is computed.
     ``best``: dtype -> GPU whose best measured shape sets the rate. ``power``: factor on all rates
     of a part whose power limit lowers its clock. ``attention``: implementation -> donor, or None
     for a fit on this GPU's points.
@@ -51,6 +52,7 @@ class Plan:
     sweep_dtype: str | None = None
     sweep_note: str = ""
     two_states: bool = False
+    overlapped: bool = False
     best: tuple[tuple[str, str], ...] = ()
     power: float = 1.0
     power_note: str = ""
@@ -152,6 +154,7 @@ PLANS = (
         memory=_BLACKWELL,
         sweep_dtype="bf16",
         two_states=True,
+        overlapped=True,
         sweep_note=(
             "50 of the points, none longer than 0.85 ms, ran 1.15-1.5x faster than the curve, shapes alike: "
             "bursts before the power limit acts; measured_boost lies between both states"
