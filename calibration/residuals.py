@@ -36,8 +36,8 @@ ATTENTION_BOOST = 0.5
 """How far the power limit slows attention, by how far it slows products.
 
 The exponentials leave tensor cores idle, which saves power. One shape of heads ran 1.20 (forward) and 1.15
-(backward) times faster at 32k tokens, before the limit, than at 131k, under it (points 0870, 0868, 0902, 0900);
-products 1.38 times (``STATES_APART``).
+(backward) times faster at 32k tokens, before the limit, than at 131k, under it (points 0870, 0868, 0902,
+0900); products 1.38 times (``STATES_APART``).
 """
 
 STATES_APART = 0.16

@@ -7,7 +7,9 @@ A tile of the output is computed by one SM; tiles run in waves over all SMs. Thr
 small or odd shapes from the best rate (NVIDIA, Matrix Multiplication Background User's Guide,
 sections 2.3, 3.1, 3.2): edges of tiles beyond the matrix are computed and thrown away, the last
 wave is partly filled, and small tiles run at a lower rate. Filling and draining a tile's pipeline
-costs a fixed time, so shallow K is slow; part of the output's store is not hidden behind math,
+costs a fixed time, so shallow K is slow. Blackwell's SMs bring one tile's outputs out of tensor memory while
+they compute the next, which takes no longer than the longer of both (CUTLASS, Blackwell persistent kernels:
+two accumulator stages). Part of the output's store is not hidden behind math,
 so FP32 accumulation (written and read at four bytes) is slower than a 16-bit output.
 The library's choice of tile and of a K split is taken to be the fastest of the candidates.
 
@@ -46,6 +48,9 @@ _BLEND = 3.0
 # common/include/transformer_engine/multi_streams.h: num_streams).
 # A product beside others is not split over K: a split is for SMs that would idle, and the others fill them
 # (B200's grouped products: median error 7.8 % without splits, 8.4 % with them).
+# The host issues one kernel while others run, and neither hides the other wholly: power means of 1.5 to 2 fit
+# B200's 84 points alike (median error 7.7 to 7.9 %; 8.3 % were they added); A100's three, not fitted, go from
+# 23 to 7 %. 2 is taken.
 _STREAMS = 4
 
 # Where no rate was measured for a dtype, the fraction of peak of the one that it runs like.
@@ -66,9 +71,9 @@ def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
 def _side_by_side(profile: GpuProfile) -> GpuProfile:
     """``profile`` as a kernel finds it whose SMs others share.
 
-    Tiles of the next kernel go where the last wave of one leaves SMs free, or brings its outputs out: B200's
-    weight gradients of 128 to 154 tokens an expert take 3.9 us a tile, with 2.8 us at HBM (points 0789, 0792
-    of SimuMax), within 5 to 25 % of what is left without either; with both they would take 1.6 to 1.8 times that.
+    Tiles of the next kernel go where the last wave of one leaves SMs free or brings its outputs out. B200's
+    weight gradients of 128 to 154 tokens an expert (SimuMax, points 0783, 0789 and 0792) are priced 3 to 18 %
+    too long so, and 43 to 69 % were each kernel alone on its SMs.
     """
     return replace(profile, gemm=replace(profile.gemm, wave_quantisation=0.0, epilogue_s=0.0))
 
