@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .collective_logs import observed, read_cases, sweep_of
+from .collective_logs import keep_blas_to_one_thread, observed, read_cases, sweep_of
 from .output import clear_status, console, echo_json, status_line, wrote
 from .views import JsonOption
 
@@ -80,6 +80,7 @@ def collectives(
             "LOGs are fitted, not measured: leave out --spawn, --backend, --kind, --largest, --scenario"
         )
 
+    keep_blas_to_one_thread()
     from ..calibration.collective_constants import (
         constant_intervals,
         constants_of,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .collective_logs import observed, read_cases
+from .collective_logs import keep_blas_to_one_thread, observed, read_cases
 from .output import clear_status, console, echo_json, status_line, wrote
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ def validate_logs(
     files: Sequence[Path], *, leave_out: bool, jobs: int, as_json: bool, markdown: Path | None
 ) -> None:
     """Print rows and summary of all logs; the page has both ways of predicting where both were asked for."""
+    keep_blas_to_one_thread()
     from ..sim.validation.collective_grids import collectives_markdown, log_grid
     from ..sim.validation.collectives import collectives_document, compare
     from ..sim.validation.tables import print_grid
@@ -42,7 +43,7 @@ def _without_each(
     cases: Sequence[CollectiveCase], unstated: Sequence[str], jobs: int
 ) -> tuple[CollectiveRow, ...]:
     """Rows of each case by a fit on all others; no fit learns from those with unstated settings."""
-    from ..calibration.collective_constants import constants_of, fit_constants, fits_without
+    from ..calibration.collective_constants import constants_of, fits_without
     from ..hardware.collectives import collectives_document
     from ..sim.validation.collectives import compare, predicted_s
 
@@ -51,8 +52,6 @@ def _without_each(
     if show := status_line():
         show(f"fitting {len(cases)} times, each without one log")
     document, learnt = collectives_document(), observed(cases, unstated)
-    fits = fits_without(learnt, predicted_s, document, jobs=jobs)
-    if unstated:
-        everything = fit_constants(learnt, predicted_s, document)
-        fits |= dict.fromkeys(unstated, everything)
+    names = [case.log for case in cases]
+    fits = fits_without(learnt, predicted_s, document, names=names, jobs=jobs)
     return compare(cases, lambda case: constants_of(fits[case.log], document))

@@ -26,7 +26,9 @@ class Interconnect:
     ``efficiency`` is the share of it that large messages reach. ``latency_s`` is one way, NIC to
     NIC through one switch; each further switch adds ``switch_latency_s``. ``switch_ports`` counts
     the ports of one switch at the line rate. ``message_chunk_bytes`` is how NCCL cuts a message between
-    hosts (NCCL_P2P_NET_CHUNKSIZE; a provider's plugin may set it).
+    hosts (NCCL_P2P_NET_CHUNKSIZE; a provider's plugin may set it). ``ring_step_s`` is what each step of a
+    ring between hosts takes at least, however little it carries; ``nccl_latency_s`` the latency that the
+    plugin tells NCCL, which chooses algorithms by it.
 
     Kind ``none`` has no links: the job stays inside one NVLink domain. Kind ``unknown`` has no
     figures, so a cluster of several hosts refuses it.
@@ -42,6 +44,8 @@ class Interconnect:
     switch_ports: int
     sources: Mapping[str, str] = field(hash=False)
     message_chunk_bytes: float = NCCL_MESSAGE_CHUNK_BYTES
+    ring_step_s: float = 0.0
+    nccl_latency_s: float = 0.0
 
     @property
     def connects_hosts(self) -> bool:

@@ -192,7 +192,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
         "optimizer_post_validation": pick(False, False, True),
         "exchange_sms": pick(0, 0, 20),
         "fp8_wgrad_rate": pick(1.0, 0.8),
-        "reduce_call_elements": pick(0.0, 1e5),
+        "uncut_parameters": pick(False, True),
         "collective_checks": pick(False, False, True),
         "persistent_elements": 0.0,  # DeepSpeed's small parameters have a test of their own
     }

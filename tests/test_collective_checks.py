@@ -99,17 +99,60 @@ def test_a_host_that_is_ahead_hides_its_checks() -> None:
     assert 1 <= slower["large"] < 1.05
 
 
-def test_shards_of_gradients_are_reduced_unchecked_and_whole_ones_are_not() -> None:
-    for zero, checked in ((0, True), (1, False)):
-        plain, with_checks = (
-            {
-                s
-                for (group, s), _ in calls(scenario(dp=8, zero=zero, software=software)).items()
-                if group == "dp"
-            }
-            for software in (UNCHECKED, CHECKED)
-        )
-        assert (max(with_checks) > max(plain)) == checked
+def hosts_of(run: Scenario) -> dict[str, set[float]]:
+    """What calls beside the layers cost the host, by name, on every class of ranks."""
+    found: dict[str, set[float]] = {}
+    for program in lowered(run).programs.classes:
+        for op in program.ops:
+            if isinstance(op.work, Collective):
+                found.setdefault(op.name, set()).add(op.host_s)
+    return found
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_what_is_checked_at_the_end_of_a_step(zero: int) -> None:
+    """Whole gradients, gathered parameters, norm with loss, and the barrier; not the shards of gradients."""
+    fields = {"dp": 8, "zero": zero}
+    plain, checked = (hosts_of(scenario(**fields, software=one)) for one in (UNCHECKED, CHECKED))
+    added = {name: min(checked[name]) - min(plain[name]) for name in checked}
+    group_s = 8 * CHECK_S_PER_RANK[False]
+    reduced = "gradient reduce_scatter" if zero else "gradient all_reduce"
+    assert added[reduced] == pytest.approx(0.0 if zero else group_s)
+    assert added["gradient norm all_reduce"] == pytest.approx(group_s)  # of the loss: one rank has the model
+    assert added["barrier"] == pytest.approx(group_s)
+    if zero:
+        assert added["parameter all_gather"] == pytest.approx(group_s)
+
+
+def bucket_elements(run: Scenario) -> list[float]:
+    """Of each reduction of gradients of the first rank, the elements, in order."""
+    return [
+        op.work.transfer.bytes / 4
+        for op in lowered(run).programs.classes[0].ops
+        if isinstance(op.work, Collective) and op.name in ("gradient all_reduce", "gradient reduce_scatter")
+    ]
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize(("hidden", "each"), [(4096, 4), (2048, 3)])
+def test_buckets_close_with_the_parameter_that_fills_them(zero: int, hidden: int, each: int) -> None:
+    """25 MiB of 16 bits are 13.1 M: of 4096 each matrix fills a bucket, of 2048 each of the MLP, and the rest
+    of a layer together."""
+    run = scenario(dp=8, zero=zero, hidden_size=hidden, ffn_hidden_size=4 * hidden, num_attention_heads=16,
+                   software=UNCHECKED)  # fmt: skip
+    found = bucket_elements(run)
+    h2, head = hidden * hidden, 512 * hidden + 2 * hidden  # a head, with its norm, does not fill a bucket
+    layers = found[1:-1]
+    assert found[0] == 4 * h2 + head
+    if each == 4:
+        assert layers[:2] == [4 * h2, h2]
+        assert layers[2] == pytest.approx(3 * h2, rel=0.01)
+        assert layers[3:7] == [4 * h2, *layers[:3]]
+    else:
+        assert layers[0] == 4 * h2
+        assert layers[1] == pytest.approx((1 + 3) * h2, rel=0.01)
+        assert layers[2:5] == [4 * h2, *layers[:2]]
+    assert sum(found) == pytest.approx(12 * h2 * run.model.num_layers, rel=0.05)
 
 
 def test_checks_launch_nothing_and_leave_the_buffers_in_flight_alone() -> None:

@@ -135,7 +135,9 @@ def test_interconnect_agrees_with_its_name(name: str) -> None:
     assert net.host_bytes_per_s == pytest.approx(gigabits / 8 * 1e9 * net.efficiency)
     assert 0 < net.switch_latency_s < net.latency_s
     cut = {"message_chunk"} if net.message_chunk_bytes != NCCL_MESSAGE_CHUNK_BYTES else set()
-    assert set(net.sources) == {"rate", "latency", "efficiency", "switch"} | cut
+    paced = {"ring_step"} if net.ring_step_s else set()
+    told = {"nccl_latency"} if net.nccl_latency_s else set()
+    assert set(net.sources) == {"rate", "latency", "efficiency", "switch"} | cut | paced | told
 
 
 @pytest.mark.parametrize(

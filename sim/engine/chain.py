@@ -6,6 +6,7 @@ and a SimPy process for each stream would wake up for every one of these: two th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -97,7 +98,8 @@ class Chain:
         self.rank.hold(work.transfer.sms, 1)
         left = None if left is WAITS else left
         self.goes_on = left is not None
-        self.awaited = (self.meetings.reach(work, place, scope.tag, left),)
+        issued = scope.all_issued(i) if work.calls > 1 else -math.inf
+        self.awaited = (self.meetings.reach(work, place, scope.tag, left, issued),)
 
     def _end(self, i: int) -> None:
         scope = self.scope

@@ -37,10 +37,31 @@ Source = tuple[int, int]
 
 @dataclass(slots=True)
 class Meeting:
-    """A collective that gathers its members; ``done`` tells when it began, and its Source."""
+    """A collective that gathers its members; ``done`` tells when it began, and its Source.
+
+    ``issued``: when the last of its calls is, on the last of the members.
+    """
 
     done: Signal = field(default_factory=Signal)
     arrived: int = 0
+    issued: float = -math.inf
+
+
+@dataclass(slots=True)
+class NotBefore:
+    """Makes ``done`` happen when it happens itself, at ``time`` at the earliest."""
+
+    env: Clock
+    done: Done
+    time: float
+
+    def happen(self, value: Any = None) -> None:
+        """Now, or when it is time."""
+        wait_s = self.time - self.env.time
+        if wait_s > 0:
+            self.env.call(wait_s, self.done.happen, value)
+        else:
+            self.done.happen(value)
 
 
 @dataclass
@@ -62,19 +83,25 @@ class Meetings:
     _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand]] = field(default_factory=dict)
 
     def reach(
-        self, work: Collective, place: Source, tag: tuple[int, ...] | None, left: Left | None
+        self,
+        work: Collective,
+        place: Source,
+        tag: tuple[int, ...] | None,
+        left: Left | None,
+        issued: float = -math.inf,
     ) -> Signal:
         """Class and op at ``place`` reach a collective; its end.
 
         Calls of blocks meet by their ``tag`` and op, which are the same on all classes, those of programs
-        (None) by their number. ``left`` where it has begun before, which all members tell alike.
+        (None) by their number. ``left`` where it has begun before, which all members tell alike. ``issued``
+        is when the host has issued the last of its calls.
         """
         r, i = place
         communicator = self.programs.joins(r, work.communicator)
         if communicator is None:  # of the class's own ranks, which are equal and never wait for one another
             done = Signal()
             own = self.programs.binding(r).communicators.get(work.communicator, work.communicator)
-            self.launch(done, work.transfer, ((r, r),), place, own, left)
+            self.launch(self._issued(done, work, issued), work.transfer, ((r, r),), place, own, left)
             return done
         if tag is None:
             number = self._calls[r, communicator] = self._calls.get((r, communicator), -1) + 1
@@ -84,12 +111,16 @@ class Meetings:
         members = self.programs.communicators[communicator]
         meeting = self._meeting(key)
         meeting.arrived += 1
+        meeting.issued = max(meeting.issued, issued)
         if meeting.arrived == len(members):
             del self._open[key]
-            self.launch(
-                meeting.done, work.transfer, tuple((m, m) for m in members), place, communicator, left
-            )
+            told = self._issued(meeting.done, work, meeting.issued)
+            self.launch(told, work.transfer, tuple((m, m) for m in members), place, communicator, left)
         return meeting.done
+
+    def _issued(self, done: Signal, work: Collective, issued: float) -> Done:
+        """``done``, which does not happen before the last of its calls has had its time."""
+        return NotBefore(self.env, done, issued + work.last_s) if work.calls > 1 else done
 
     def post(self, part: Part, place: Source, at: float) -> Signal:
         """One end of a message is posted at a time, which may be yet to come; its end."""

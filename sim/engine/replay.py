@@ -213,7 +213,8 @@ class _Replay:
         rank.hold(transfer.sms, 1)
         if left is WAITS:
             left = None
-        done = self.meetings.reach(work, (r, i), scope.tag, left)
+        issued = scope.all_issued(i) if work.calls > 1 else -math.inf
+        done = self.meetings.reach(work, (r, i), scope.tag, left, issued)
         if not done.happened:
             yield done.event(self.env)
         rank.hold(-transfer.sms, -1)

@@ -78,6 +78,13 @@ class Scope:
         assert base is not None
         return base + offset
 
+    def all_issued(self, i: int) -> float:
+        """When the host has issued the last of the calls of op ``i``, which has been issued; else -inf."""
+        if self.issued_at is None:
+            return -math.inf
+        op = self.ops[i]
+        return self.issued(i) + op.host_s - _first_s(op)
+
     def begun(self, i: int, value: tuple[float, tuple[int, int]]) -> None:
         """Op ``i``, messages, began in earnest with the last of them: when, and by whose arrival."""
         began, (r, k) = value
@@ -203,16 +210,22 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
 def _issue_times(ops: Sequence[Op]) -> list[tuple[int, float]]:
     """For each op, the last op before it that the host waits for (-1: none) and the host time since then.
 
-    A segment counts as issued when its first op is.
+    A segment counts as issued when its first op is, and several calls when the first of them is.
     """
     times, sync, offset = [], -1, 0.0
     for i, op in enumerate(ops):
-        first = op.work.row[0].first_s if isinstance(op.work, Segment) and op.work.row else op.host_s
-        times.append((sync, offset + first))
+        times.append((sync, offset + _first_s(op)))
         offset += op.host_s
         if op.host_sync:
             sync, offset = i, 0.0
     return times
+
+
+def _first_s(op: Op) -> float:
+    """What issuing costs the host until something of the op can begin."""
+    if isinstance(op.work, Segment) and op.work.row:
+        return op.work.row[0].first_s
+    return op.host_s / op.work.calls if isinstance(op.work, Collective) else op.host_s
 
 
 def _neighbours(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:

@@ -20,6 +20,7 @@ References:
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...hardware.collectives import CollectiveConstants
@@ -48,17 +49,36 @@ def curves(
 
 def logged(kind: str, place: Place) -> tuple[Curve, ...]:
     """The same, on a place. ValueError for a kind that is no collective."""
+    return tuple(curve for name in logged_names(kind, place) for curve in logged_curves(name, kind, place))
+
+
+def logged_names(kind: str, place: Place) -> tuple[str, ...]:
+    """Those of ALGORITHMS that do ``kind`` here. ValueError for a kind that is no collective."""
     if kind not in (*RINGS, *ROUNDS):
         known = ", ".join(dict.fromkeys((*RINGS, *ROUNDS)))
         raise ValueError(f"no collective {kind!r}; known: {known}")
     if kind not in RINGS:
-        return (_pairs(place),)
-    found = with_protocols(_ring(kind, place), place)
-    if kind == "all_reduce":
-        found += with_protocols(_tree(place), place, simple=place.constants.tree.pipelining)
-    if kind == "all_reduce" and _switch_reduces(place):
-        found += (_nvls_tree(place) if place.on_network else _nvls(place),)
-    return found
+        return ("pairs",)
+    if kind != "all_reduce":
+        return ("ring",)
+    if not _switch_reduces(place):
+        return ("ring", "tree")
+    return ("ring", "tree", "nvls_tree" if place.on_network else "nvls")
+
+
+def logged_curves(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
+    """One of ``logged_names`` with each of its protocols."""
+    match algorithm:
+        case "ring":
+            return with_protocols(_ring(kind, place), place)
+        case "tree":
+            return with_protocols(_tree(place), place, simple=place.constants.tree.pipelining)
+        case "nvls":
+            return (_nvls(place),)
+        case "nvls_tree":
+            return (_nvls_tree(place),)
+        case _:
+            return (_pairs(place),)
 
 
 def _ring(kind: str, place: Place) -> Way:
@@ -77,6 +97,7 @@ def _ring(kind: str, place: Place) -> Way:
         binding="nic" if outside < inside else place.inside,
         steps=loads.steps,
         network_steps=loads.network_steps,
+        paced_s=loads.steps * place.pace_s,
     )
 
 
@@ -85,7 +106,7 @@ def _tree(place: Place) -> Way:
     group, loads = place.group, place.loads("tree", "all_reduce")
     up_s = (group.local - 1) * place.arch.step_s + math.log2(group.nodes) * place.hop_s
     chain = place.chain * place.constants.tree.efficiency / 2 if group.local > 1 else math.inf
-    inside = min(chain, _tree_channels(place)) if place.on_network else chain
+    inside = min(chain, _tree_channels(place.seat, place.cluster)) if place.on_network else chain
     outside = over(place.edge / group.local, loads.network)
     return Way(
         algorithm="tree",
@@ -99,13 +120,13 @@ def _tree(place: Place) -> Way:
     )
 
 
-def _tree_channels(place: Place) -> float:
+@lru_cache(maxsize=256)
+def _tree_channels(seat: Seat, cluster: Cluster) -> float:
     """Payload rate of what the thread blocks of all channels reduce and copy, as NCCL 2.28 states it.
 
     24 GB/s a channel on three Blackwell nodes and more, where 2.27 still believed in 72: 20 racks of
     GB200 with 16 channels are measured at 203 GB/s (2 x 203 / 16 = 25).
     """
-    seat, cluster = place.seat, place.cluster
     if cluster.gpu.architecture not in TREE_KNOWN:
         return math.inf
     ranks = seat.per_domain * seat.domains

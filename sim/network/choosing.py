@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...schedules.transfers.collective import Collective
-from .algorithms import ALGORITHMS, logged
+from .algorithms import ALGORITHMS, logged, logged_curves, logged_names
 from .curve import Curve
 from .nccl.choice import table
 from .nccl.constants import ARCHITECTURES, NcclAlgorithm, NcclProtocol
@@ -87,11 +87,47 @@ def runs(
         return [quickest(ways, size, name, protocol) for size in sizes]
     if not _allowed(ways, name, protocol):
         raise _none_allowed((*ways, *_planned_too(kind, place, ways)), name, protocol)
-    if kind not in TUNED or place.cluster.gpu.architecture not in ARCHITECTURES:
+    if not _nccl_chooses(kind, place):
         return [quickest(ways, size, name, protocol) for size in sizes]
     algo = tuning.algo if name is None else _OF_NCCL[name].value
     asked = Tuning(algo=algo, proto=protocol or tuning.proto, version=tuning.version)
     return [run(kind, size, place, ways, asked) for size in sizes]
+
+
+def chosen(
+    kind: str,
+    sizes: Sequence[float],
+    place: Place,
+    *,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    tuning: Tuning = UNTUNED,
+) -> tuple[tuple[str, str], ...] | None:
+    """Algorithm and protocol of each curve that ``runs`` gives; None where the quickest of several runs.
+
+    NCCL's choice looks at none of our constants: it is the same whatever those of ``place`` are.
+    """
+    names, name = logged_names(kind, place), None if algorithm is None else named(algorithm)
+    beyond = name in PLANNED and name not in names
+    if beyond or not (_nccl_chooses(kind, place) or names == ("pairs",)):
+        return None
+    found = runs(kind, sizes, place, algorithm=algorithm, protocol=protocol, tuning=tuning)
+    return tuple((curve.algorithm, curve.protocol) for curve in found)
+
+
+def priced(names: Iterable[tuple[str, str]], kind: str, place: Place) -> list[Curve]:
+    """The curves that ``chosen`` named, without those that it passed over."""
+    names, there = tuple(names), logged_names(kind, place)
+    curves = {
+        (curve.algorithm, curve.protocol): curve
+        for algorithm in dict.fromkeys(algorithm for algorithm, _ in names)
+        for curve in (logged_curves if algorithm in there else planned)(algorithm, kind, place)
+    }
+    return [curves[one] for one in names]
+
+
+def _nccl_chooses(kind: str, place: Place) -> bool:
+    return kind in TUNED and place.cluster.gpu.architecture in ARCHITECTURES
 
 
 def run(kind: str, size: float, place: Place, ways: Sequence[Curve], tuning: Tuning = UNTUNED) -> Curve:
@@ -99,7 +135,7 @@ def run(kind: str, size: float, place: Place, ways: Sequence[Curve], tuning: Tun
 
     ValueError where NCCL_ALGO and NCCL_PROTO leave nothing.
     """
-    if kind not in TUNED or place.cluster.gpu.architecture not in ARCHITECTURES:
+    if not _nccl_chooses(kind, place):
         return quickest(ways, size)
     comm = communicator(place, tuning.version)
     for algorithm, protocol in ranked(kind, size, comm, tuning.algo, tuning.proto):

@@ -194,8 +194,21 @@ def _measured_ratio(
     if not value or reference.ranks < 2:
         return 1.0
     ideal = collective_transfer(kind, REFERENCE_BYTES, reference, cluster)
-    mean_s = mean_call_s(ideal.solo_s, check_s(reference) if checked else 0.0)
+    if checked:
+        mean_s = mean_call_s(ideal.solo_s, check_s(reference))
+    else:
+        mean_s = ideal.solo_s + _copies_s(kind, cluster, measured)
     return min(1.0, value / (REFERENCE_BYTES * payload_factor(kind, reference.ranks) / mean_s))
+
+
+def _copies_s(kind: str, cluster: Cluster, measured: MeasuredNetwork) -> float:
+    """Seconds that the list interface's copies of the reference payload took, as inside a host, where the
+    links' part is known; they do not depend on the number of ranks. None in an all_reduce."""
+    value, ranks = float(getattr(measured, f"{kind}_intra_bytes_per_s") or 0.0), cluster.nvlink_domain
+    if kind == "all_reduce" or not value or ranks < 2:
+        return 0.0
+    ideal = collective_transfer(kind, REFERENCE_BYTES, Seat(ranks=ranks, domains=1), cluster)
+    return max(0.0, REFERENCE_BYTES * payload_factor(kind, ranks) / value - ideal.solo_s)
 
 
 def shows_checks(measured: MeasuredNetwork, cluster: Cluster) -> bool:

@@ -1,7 +1,8 @@
 """Time over payload of one algorithm with one protocol: ``a + 2 c sqrt(a m) + m``.
 
 ``m`` is the time that the payload moves: a pipeline of latency ``a``, whose best chunk size gives c = 1.
-Does not know where latencies and rates come from.
+Where every step of a ring has to wait for the network, however little it carries, those waits and ``m`` are
+the least. Does not know where latencies and rates come from.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class Curve:
 
     ``nvlink`` and ``nic`` are bytes per payload byte through a GPU's NVLink and its share of the
     NICs; ``binding`` is the link that bounds the rate. ``steps`` latencies pass one after another,
-    ``network_steps`` of them between nodes.
+    ``network_steps`` of them between nodes. ``paced_s`` is what all steps take at least, beside the bytes.
     """
 
     algorithm: str
@@ -29,11 +30,13 @@ class Curve:
     binding: str
     steps: int = 1
     network_steps: int = 0
+    paced_s: float = 0.0
 
     def transfer_s(self, payload_bytes: float) -> float:
         """Time after the latency."""
         moving_s = payload_bytes * self.seconds_per_byte
-        return moving_s + 2 * self.pipelining * math.sqrt(self.latency_s * moving_s)
+        pipelined_s = moving_s + 2 * self.pipelining * math.sqrt(self.latency_s * moving_s)
+        return max(pipelined_s, self.paced_s - self.latency_s + moving_s)
 
     def solo_s(self, payload_bytes: float) -> float:
         return self.latency_s + self.transfer_s(payload_bytes)
@@ -51,6 +54,7 @@ class Way:
     binding: str
     steps: int
     network_steps: int
+    paced_s: float = 0.0
 
     def curve(self, protocol: str, latency_s: float, rate: float, pipelining: float) -> Curve:
         """With a protocol's latency, rate and pipelining."""
@@ -65,4 +69,5 @@ class Way:
             binding=self.binding,
             steps=self.steps,
             network_steps=self.network_steps,
+            paced_s=0.0 if protocol == "LL" else self.paced_s,
         )

@@ -27,7 +27,8 @@ class Place:
 
     Rates in bytes per second: of a GPU's NVLink, of a chain and a ring through a host's GPUs, of a
     GPU's NICs alone and under messages to many peers, and of a domain's edge as far as rings and trees
-    use it. ``hop_s`` is one step between nodes with LL, ``crossing_s`` the network's part of it.
+    use it. ``hop_s`` is one step between nodes with LL, ``crossing_s`` the network's part of it;
+    ``pace_s`` is what a step of a ring that leaves the host takes at least.
     """
 
     seat: Seat
@@ -43,6 +44,7 @@ class Place:
     edge: float
     hop_s: float
     crossing_s: float
+    pace_s: float
     inside: str
 
     @property
@@ -116,6 +118,7 @@ def place_of(seat: Seat, cluster: Cluster, constants: CollectiveConstants, ratio
         edge=min(seat.per_domain, constants.network_gpus) * nic * share if away else math.inf,
         hop_s=fabric.hop_s + crossing_s if fabric else 0.0,
         crossing_s=crossing_s,
+        pace_s=cluster.interconnect.ring_step_s if away else 0.0,
         inside=inside,
     )
 

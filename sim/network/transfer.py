@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 LINKS = ("nvlink.out", "nvlink.in", "nic.out", "nic.in")
 """Links of one GPU, as local names; the engine keeps a set of them for each class of ranks."""
@@ -45,3 +47,18 @@ class Transfer:
 def link_names(name: str) -> tuple[str, ...]:
     """``nvlink.out`` is itself; ``nvlink`` is a message: out of the sender, into the receiver."""
     return (name,) if name.endswith((".out", ".in")) else (f"{name}.out", f"{name}.in")
+
+
+def in_turn(transfers: Sequence[Transfer]) -> Transfer:
+    """Several in one kernel, one after the other: their latencies and times, the links of the largest."""
+    if len(transfers) == 1:
+        return transfers[0]
+    size, latency_s = sum(one.bytes for one in transfers), sum(one.latency_s for one in transfers)
+    moving_s = sum(one.solo_s for one in transfers) - latency_s
+    largest = max(transfers, key=lambda one: one.bytes)
+    return replace(
+        largest,
+        latency_s=latency_s,
+        bytes=size,
+        ceiling_bytes_per_s=size / moving_s if moving_s else math.inf,
+    )

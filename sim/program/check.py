@@ -116,7 +116,9 @@ def _work_problems(programs: Programs, r: int, op: Op, right: set[object]) -> It
             if kernel not in right:
                 right.add(kernel)
                 yield from _kernel_problems(kernel)
-        case Collective(_, _, transfer):
+        case Collective(_, _, transfer, calls):
+            if calls < 1:
+                yield f"calls: expected 1 or more, got {calls}"
             yield from _transfer_problems(transfer, links, (".out", ".in"), right)
         case Exchange(parts):
             for part in parts:
@@ -154,6 +156,8 @@ def _block_problems(programs: Programs, r: int, block: Block, right: set[object]
             yield f"{where}: stream: in a block, kernels and they alone are on the compute stream"
         if op.host_sync:
             yield f"{where}: host_sync: the host cannot wait inside a block"
+        if isinstance(op.work, Collective) and op.work.calls > 1:
+            yield f"{where}: calls: in a block, each call is an op of its own"
         for problem in _work_problems(programs, r, op, right):
             yield f"{where}: {problem}"
 

@@ -20,8 +20,9 @@
 
 An op has a name, a ``stream`` (default compute), a ``category`` (default: the stream's name), an
 ``action`` (2F0), ``host_s`` and ``host_sync``; ``after`` counts back from the op: -1 is the one before
-it. It does one thing: ``kernel``; ``collective`` with ``communicator`` and ``transfer``; ``messages``, a
-list of ``{"send": tag, "to": class, "transfer": name}`` and ``{"receive": tag, "from": class, ...}``; or
+it. It does one thing: ``kernel``; ``collective`` with ``communicator``, ``transfer`` and ``calls`` (default
+1: how many equal ones in a row the transfer is of); ``messages``, a list of
+``{"send": tag, "to": class, "transfer": name}`` and ``{"receive": tag, "from": class, ...}``; or
 ``blocks``, a list of [block, times]. Seconds, bytes and FLOPs are plain numbers; what is 0, empty or
 false may be left out.
 

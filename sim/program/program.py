@@ -36,11 +36,21 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective of ``communicator``: starts when every member has arrived, ends for all at once."""
+    """A collective of ``communicator``: starts when every member has arrived, ends for all at once.
+
+    It may stand for several equal ``calls`` in a row: ``transfer`` is that of all of them, and so is what
+    issuing costs the host. It is issued when the first is, and the last takes its time once it is issued.
+    """
 
     kind: str
     communicator: str
     transfer: Transfer
+    calls: int = 1
+
+    @property
+    def last_s(self) -> float:
+        """Duration of the last of its calls on an idle network."""
+        return self.transfer.solo_s / self.calls
 
 
 @dataclass(frozen=True, slots=True)

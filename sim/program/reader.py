@@ -40,7 +40,7 @@ TABLES = ("kernels", "transfers", "blocks", "classes")
 OP = ("name", "stream", "category", "after", "action", "host_s", "host_sync")
 WORK = {
     "kernel": ("kernel",),
-    "collective": ("collective", "communicator", "transfer"),
+    "collective": ("collective", "communicator", "transfer", "calls"),
     "messages": ("messages",),
     "blocks": ("blocks",),
 }
@@ -61,7 +61,7 @@ class Reader:
     kernels: dict[str, Compute] = field(default_factory=dict)
     transfers: dict[str, Transfer] = field(default_factory=dict)
     blocks: dict[str, Block] = field(default_factory=dict)
-    collectives: dict[tuple[str, str, str], Collective] = field(default_factory=dict)
+    collectives: dict[tuple[str, str, str, int], Collective] = field(default_factory=dict)
     segments: dict[tuple[tuple[str, int], ...], Segment] = field(default_factory=dict)
 
     def read(self, document: object) -> tuple[Programs, tuple[RankClass, ...], dict[str, Any] | None]:
@@ -158,9 +158,11 @@ class Reader:
             return Exchange(tuple(self._part(entry.where, part) for part in entry.items("messages")))
         if kind == "blocks":
             return self._segment(entry)
-        key = entry.text("collective"), entry.text("communicator"), entry.text("transfer")
+        names = entry.text("collective"), entry.text("communicator"), entry.text("transfer")
+        key = *names, entry.whole("calls", 1, least=1)
         if key not in self.collectives:
-            self.collectives[key] = Collective(*key[:2], _named(self.transfers, entry, "transfer"))
+            transfer = _named(self.transfers, entry, "transfer")
+            self.collectives[key] = Collective(*key[:2], transfer, key[3])
         return self.collectives[key]
 
     def _part(self, where: str, value: object) -> Part:

@@ -121,9 +121,10 @@ class _Writer:
         match op.work:
             case Compute():
                 return {"kernel": self.kernels.of(op.name, op.work)}
-            case Collective(kind, communicator, transfer):
+            case Collective(kind, communicator, transfer, calls):
                 name = self.transfers.of(f"{communicator} {kind}", transfer)
-                return {"collective": kind, "communicator": communicator, "transfer": name}
+                found = {"collective": kind, "communicator": communicator, "transfer": name}
+                return found | ({"calls": calls} if calls > 1 else {})
             case Exchange(parts):
                 return {"messages": [self._part(part) for part in parts]}
             case Segment(blocks):

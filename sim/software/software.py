@@ -93,9 +93,7 @@ class Software(BaseModel):
     bucket_elements_per_replica: float = Field(
         default=0.0, ge=0
     )  # where buckets grow with the data-parallel group: this many elements for each of its ranks
-    reduce_call_elements: float = Field(
-        default=0.0, ge=0
-    )  # one coalesced call reduces so many, or the largest parameter; 0: each bucket is a call of its own
+    uncut_parameters: bool = False  # a bucket closes with the parameter that fills it; false: cuts it in two
     tp_comm_overlap: bool = False  # TP collectives split and overlapped with their own GEMMs
     tp_overlap_style: TpOverlap = "userbuffers"  # how, where tp_comm_overlap is on
     sp_regathers_input: bool = (
@@ -131,6 +129,7 @@ class Software(BaseModel):
     launches_per_collective: float = Field(
         default=4.0, ge=0
     )  # host cost of a collective call, in kernel launches
+    step_barrier: bool = False  # all ranks meet in a barrier before a step's time is taken
     collective_checks: bool = (
         False  # TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective
     )

@@ -26,6 +26,7 @@ class Groups:
     is the lowest global rank of each pipeline rank. Where every stage is there twice (``two_way``), both
     copies belong to one data-parallel group. ``shards`` and ``replicas`` are the parts of it that hold one
     copy of the sharded state, and equal shards of it (hybrid sharding); all of it, and one rank, by default.
+    ``model`` holds one copy of the model (tp and pp).
     Experts have groups of their own: ``ep`` exchanges tokens, ``etp`` shares experts, ``edp`` holds the
     same ones, in ``expert_shards`` and ``expert_replicas``. ``gpu`` is where each rank runs.
     """
@@ -43,6 +44,7 @@ class Groups:
     expert_shards: Seat
     expert_replicas: Seat
     world: Seat
+    model: Seat
     embedding: Seat
     reach: tuple[Reach, ...]
     first_rank: tuple[int, ...]
@@ -88,6 +90,7 @@ def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False)
         expert_shards=seat(edp[:expert_shards], cluster),
         expert_replicas=seat(edp[::expert_shards], cluster),
         world=seat(at.ravel(), cluster),
+        model=seat(at[:, 0, 0, :].ravel(), cluster),
         embedding=seat(at[[0, pp - 1], 0, 0, 0], cluster) if pp > 1 else Seat(ranks=1, domains=1),
         reach=tuple(reach(firsts[r], firsts[(r + 1) % pp], cluster) for r in range(pp)),
         first_rank=tuple(grid[:, 0, 0, 0].tolist()),

@@ -25,6 +25,7 @@ from ..program.script import Script
 from ..scenario.refusal import NotSupported
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies
+from .meetings import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received
 from .messages import Messages
 from .paired import Paired, pair_blocks
@@ -284,6 +285,8 @@ class _StepWriter:
             script.wait(*self._returned().at_once())
         fixed = plan.scenario.software.step_fixed_s
         script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
+        if plan.scenario.software.step_barrier and not plan.skips:
+            write_barrier(plan, script)
 
     def _returned(self) -> Returned:
         return Returned(
@@ -316,6 +319,7 @@ class _StepWriter:
             offload=self.gradients.offload,
             sent=self.reduces,
             skips=plan.skips,
+            check_s=update_checks_s(plan, self.index),
         )
 
     def _share(self, held: float, updated: float) -> OptimizerShare:

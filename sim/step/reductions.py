@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...hardware.host_memory import host_memory_of
@@ -21,16 +22,27 @@ def gradients_of(plan: Plan, index: int) -> Gradients:
     """The reductions of pipeline rank ``index``: over a group that shards, and over its replicas."""
     groups = plan.groups
     whole = plan.dp_communicator(index), groups.dp
-    return _reductions(plan, whole, (SHARDS, groups.shards), (REPLICAS, groups.replicas))
+    reductions = _reductions(plan, whole, (SHARDS, groups.shards), (REPLICAS, groups.replicas))
+    if plan.scenario.software.uncut_parameters:
+        reductions.uncut = _uncut(plan, index)
+    return reductions
 
 
-def _calls(plan: Plan, bucket_elements: float) -> float:
-    """Host calls for each bucket: fewer than one where a call reduces several."""
-    software, shard = plan.scenario.software, plan.shard
-    if not software.reduce_call_elements:
-        return 1.0
-    largest = shard.hidden * shard.ffn * (1 if software.split_gate else shard.gate)
-    return min(1.0, bucket_elements / max(software.reduce_call_elements, largest))
+def _uncut(plan: Plan, index: int) -> Mapping[float, tuple[float, ...]]:
+    """Of each kind of dense layer, by its elements, those of its parameters as backward comes by them.
+
+    Norms and biases go with the first of attention; what is no dense layer is one parameter.
+    """
+    shard, found = plan.shard, {}
+    for stage in plan.held_stages(index):
+        for kind, (_, elements) in plan.parameters[stage].layers.items():
+            if kind.experts or kind.prediction or shard.latent:
+                continue
+            narrow, wide = float(shard.hidden * shard.ffn), float(shard.hidden * shard.heads * shard.head_dim)
+            into = (narrow,) * shard.gate if plan.scenario.software.split_gate else (shard.gate * narrow,)
+            rest = elements.shared - narrow - sum(into) - wide
+            found[elements.shared] = (narrow, *into, wide, rest)
+    return found
 
 
 def expert_gradients_of(plan: Plan, index: int) -> Gradients:
@@ -64,7 +76,7 @@ def _reductions(
         costs=plan.costs,
         shards=shards[1].ranks if sharded else 1,
         over_replicas=over_replicas if hybrid else None,
-        check_s=_calls(plan, bucket) * plan.communication.check_s(group),
+        check_s=plan.communication.check_s(group),
         replicas=replicas[0],
         offload=offload_of(plan),
     )
@@ -83,7 +95,7 @@ def reduce_shared_table(plan: Plan, index: int, script: Script) -> None:
     size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
     transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
     work = Collective("all_reduce", "embedding", transfer)
-    host_s = plan.costs.host_collective_s
+    host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups.embedding)
     script.wait(script.beside("embedding gradient all_reduce", "world", "pp", work, host_s=host_s))
 
 

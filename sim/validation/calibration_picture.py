@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
 from ..report.figures import seconds
 from ..report.timeline import palette
-from ..report.timeline.svg import FONT, element, group, line, rect, text
+from ..report.timeline.svg import document, element, group, line, paper, rect, text
 from .panel import Panel
 
 WIDTH, HEIGHT = 1000.0, 460.0
@@ -51,10 +50,10 @@ def calibration_svg(title: str, kernels: KernelPoints, curves: Sequence[CurvePoi
     if not sides:
         raise ValueError("a picture of a fit needs measured points; give their files with --points")
     width = (WIDTH - LEFT - RIGHT - GAP * (len(sides) - 1)) / len(sides)
-    parts = [text(RIGHT, 30, title, font_size=18, font_weight="bold", fill=palette.INK)]
+    parts = [paper(WIDTH, HEIGHT), text(RIGHT, 30, title, font_size=18, font_weight="bold", fill=palette.INK)]
     for place, side in enumerate(sides):
         parts += side(LEFT + place * (width + GAP), width)
-    return _page(title, parts)
+    return document(title, parts, WIDTH, HEIGHT)
 
 
 def _kernels(left: float, width: float, kernels: KernelPoints) -> Iterator[str]:
@@ -141,21 +140,3 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     """The decades around ``values``."""
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return 10.0**low, 10.0 ** max(high, low + 1)
-
-
-def _page(title: str, parts: Sequence[str]) -> str:
-    body = "\n".join([element("title", escape(title)), rect(0, 0, WIDTH, HEIGHT, fill="#ffffff"), *parts])
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        + element(
-            "svg",
-            f"\n{body}\n",
-            xmlns="http://www.w3.org/2000/svg",
-            width=WIDTH,
-            height=HEIGHT,
-            viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}",
-            role="img",
-            font_family=FONT,
-        )
-        + "\n"
-    )

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from xml.sax.saxutils import escape
 
 from ..network.seat import payload_factor
 from ..report.collective import CollectiveCost
 from ..report.figures import seconds
 from ..report.timeline import palette
-from ..report.timeline.svg import FONT, element, group, line, rect, text
+from ..report.timeline.svg import document, element, group, line, paper, text
 from .panel import Panel
 
 WIDTH, HEIGHT = 1000.0, 460.0
@@ -45,7 +44,7 @@ def collective_svg(
         times.append(list(measured_s))
     width = (WIDTH - LEFT - GAP - RIGHT) / 2
     span = min(sizes), max(sizes)
-    parts = [*_header(first, log)]
+    parts = [paper(WIDTH, HEIGHT), *_header(first, log)]
     for left, title, series, label in (
         (LEFT, "bus bandwidth, GB/s", buses, _plain),
         (LEFT + width + GAP, "time", times, seconds),
@@ -54,7 +53,7 @@ def collective_svg(
             top=TOP, height=HEIGHT - TOP - BOTTOM, left=left, width=width, x=span, y=_decades(series)
         )
         parts += [*_axes(panel, title, label), *_series(panel, sizes, series)]
-    return _page(first, parts)
+    return document(f"{first.kind} of {first.ranks} GPUs over size", parts, WIDTH, HEIGHT)
 
 
 def _header(first: CollectiveCost, log: str | None) -> Iterator[str]:
@@ -128,22 +127,3 @@ def _plain(value: float) -> str:
 def _size(size: int) -> str:
     unit, name = next((unit, name) for unit, name in _SIZES if size >= unit)
     return f"{size // unit} {name}"
-
-
-def _page(first: CollectiveCost, parts: Sequence[str]) -> str:
-    title = element("title", escape(f"{first.kind} of {first.ranks} GPUs over size"))
-    body = "\n".join([title, rect(0, 0, WIDTH, HEIGHT, fill="#ffffff"), *parts])
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        + element(
-            "svg",
-            f"\n{body}\n",
-            xmlns="http://www.w3.org/2000/svg",
-            width=WIDTH,
-            height=HEIGHT,
-            viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}",
-            role="img",
-            font_family=FONT,
-        )
-        + "\n"
-    )

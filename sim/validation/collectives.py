@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any
 
 from ...hardware.cluster import Cluster
 from ...hardware.collectives import CollectiveConstants, collective_constants
-from ..network.choosing import runs
+from ..network.choosing import chosen, priced, runs
 from ..network.collectives import collective_curve
+from ..network.curve import Curve
 from ..network.nccl.tuning import UNTUNED, Tuning
-from ..network.place import place_of
+from ..network.place import Place, place_of
 from ..network.seat import Seat
 from .summary import quantile
 
@@ -40,6 +42,18 @@ class CollectiveCase:
     protocol: str | None = None
     tuning: Tuning = UNTUNED
     machine: Cluster | None = None
+
+    @cached_property
+    def chosen(self) -> tuple[tuple[str, str], ...] | None:
+        """Algorithm and protocol that run at every point, whatever the constants; None where these decide."""
+        return chosen(
+            self.kind,
+            [size for size, _ in self.points],
+            place_of(self.seat, self.cluster, collective_constants()),
+            algorithm=self.algorithm,
+            protocol=self.protocol,
+            tuning=self.tuning,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +88,15 @@ def predicted_s(case: CollectiveCase, constants: CollectiveConstants) -> list[fl
         return [
             collective_curve(case.kind, size, case.seat, case.cluster).solo_s(size) for size, _ in case.points
         ]
-    place = place_of(case.seat, case.cluster, constants)
-    found = runs(
-        case.kind,
-        [size for size, _ in case.points],
-        place,
-        algorithm=case.algorithm,
-        protocol=case.protocol,
-        tuning=case.tuning,
-    )
+    found = _running(case, place_of(case.seat, case.cluster, constants))
     return [curve.solo_s(size) for curve, (size, _) in zip(found, case.points, strict=True)]
+
+
+def _running(case: CollectiveCase, place: Place) -> list[Curve]:
+    if case.chosen is not None:
+        return priced(case.chosen, case.kind, place)
+    sizes = [size for size, _ in case.points]
+    return runs(case.kind, sizes, place, algorithm=case.algorithm, protocol=case.protocol, tuning=case.tuning)
 
 
 def compare(

@@ -146,11 +146,10 @@ def _chunks(costs: Sequence[float], jobs: int) -> list[list[int]]:
 
 
 def _cost(task: _Task) -> float:
-    """About how long a prediction takes, in no unit: actions, and the gradient buckets of one rank."""
-    layout, model = task.case.layout, task.case.model
+    """About how long a prediction takes, in no unit: its actions."""
+    layout = task.case.layout
     actions = layout.global_batch / (layout.dp * layout.micro_batch) * layout.pp * layout.vpp
-    buckets = model.num_layers * model.hidden_size * model.ffn_hidden_size / (layout.tp * 1e7)
-    return 30.0 + min(actions, 2_000.0) + buckets
+    return 30.0 + min(actions, 2_000.0)
 
 
 def _predict(task: _Task) -> Prediction:

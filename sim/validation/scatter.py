@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from ..report.timeline import palette
-from ..report.timeline.svg import FONT, element, group, line, rect, text
+from ..report.timeline.svg import document, element, group, line, paper, rect, text
 from .panel import part
 from .run import Report, Row
 
@@ -55,7 +55,8 @@ def scatter_svg(report: Report) -> str:
             left=LEFT + across * (PANEL + GAP_X), top=TOP + down * (PANEL + GAP_Y), span=_span(rows)
         )
         parts += [*_axes(panel, source, rows), *_dots(panel, rows)]
-    return _page(parts, width, height)
+    title = "Predicted over measured step time, by source"
+    return document(title, (paper(width, height), *parts), width, height)
 
 
 def _header() -> Iterator[str]:
@@ -123,22 +124,3 @@ def _span(rows: Sequence[Row]) -> tuple[float, float]:
     low, high = min(times) / 1.4, max(times) * 1.4
     middle = math.sqrt(low * high)
     return min(low, middle / 10**0.5), max(high, middle * 10**0.5)
-
-
-def _page(parts: Sequence[str], width: float, height: float) -> str:
-    title = element("title", "Predicted over measured step time, by source")
-    body = "\n".join([title, rect(0, 0, width, height, fill="#ffffff"), *parts])
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        + element(
-            "svg",
-            f"\n{body}\n",
-            xmlns="http://www.w3.org/2000/svg",
-            width=width,
-            height=height,
-            viewBox=f"0 0 {width:g} {height:g}",
-            role="img",
-            font_family=FONT,
-        )
-        + "\n"
-    )

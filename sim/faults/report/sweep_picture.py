@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape
 
 from ...report.timeline import palette
-from ...report.timeline.svg import FONT, element, group, line, rect, text
+from ...report.timeline.svg import document, element, group, line, paper, rect, text
 from ..study.sweep import Axis, Point
 from .sweep_table import best
 
@@ -24,7 +24,7 @@ def sweep_svg(axes: Sequence[Axis], points: Sequence[Point], title: str) -> str:
         raise ValueError(f"--svg draws sweeps over one field or two, not {len(axes)}")
     body = _curve(axes[0], points) if len(axes) == 1 else _map(axes[0], axes[1], points)
     head = (
-        rect(0, 0, WIDTH, HEIGHT, fill="#ffffff"),
+        paper(WIDTH, HEIGHT),
         text(24, 30, f"ETTR of {title}", font_size=18, font_weight="bold", fill=palette.INK),
         text(
             24,
@@ -34,11 +34,7 @@ def sweep_svg(axes: Sequence[Axis], points: Sequence[Point], title: str) -> str:
             fill=palette.FAINT_INK,
         ),
     )
-    inside = "\n".join((element("title", escape(f"ETTR of {title}")), *head, *body))
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + element(
-        "svg", f"\n{inside}\n", xmlns="http://www.w3.org/2000/svg", width=WIDTH, height=HEIGHT,
-        viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", role="img", font_family=FONT,
-    ) + "\n"  # fmt: skip
+    return document(f"ETTR of {title}", (*head, *body), WIDTH, HEIGHT)
 
 
 def _curve(axis: Axis, points: Sequence[Point]) -> Iterator[str]:

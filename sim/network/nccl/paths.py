@@ -125,6 +125,7 @@ def communicator_on(
         nics_per_node=nics,
         cpu=cpu,
         sharp=sharp,
+        network_latency_s=network.nccl_latency_s if between else 0.0,
         version=version,
     )
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
-from xml.sax.saxutils import escape
 
 from .boxes import Track
 from .panel import Panel
-from .svg import FONT, element, rect
+from .svg import document, element, paper
 
 WIDTH = 1200.0
 LEFT = 70.0
@@ -56,21 +54,5 @@ def zoomed(rows: Sequence[Track], main: Panel) -> Panel | None:
 
 def page(title: str, parts: Iterable[str], height: float, patterns: str = "") -> str:
     """The document: ``title`` for whoever hears it read, ``parts`` on white ground under ``patterns``."""
-    heading = element("title", escape(title))
     hatches = element("defs", patterns) if patterns else ""
-    paper = rect(0, 0, WIDTH, height, fill="#ffffff")
-    body = "\n".join(chain(filter(None, (heading, hatches, paper)), parts))
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        + element(
-            "svg",
-            f"\n{body}\n",
-            xmlns="http://www.w3.org/2000/svg",
-            width=WIDTH,
-            height=height,
-            viewBox=f"0 0 {WIDTH:g} {height:g}",
-            role="img",
-            font_family=FONT,
-        )
-        + "\n"
-    )
+    return document(title, (hatches, paper(WIDTH, height), *parts), WIDTH, height)

@@ -38,6 +38,11 @@ def rect(
     return element("rect", content, x=x, y=y, width=width, height=height, **attributes)
 
 
+def paper(width: float, height: float) -> str:
+    """White ground."""
+    return rect(0, 0, width, height, fill="#ffffff")
+
+
 def line(x1: float, y1: float, x2: float, y2: float, /, **attributes: float | str) -> str:
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, **attributes)
 
@@ -50,6 +55,22 @@ def group(parts: Iterable[str], /, **attributes: float | str) -> str:
     """The parts under shared attributes, one a line; nothing when there are none."""
     inside = "\n".join(parts)
     return element("g", f"\n{inside}\n", **attributes) if inside else ""
+
+
+def document(title: str, parts: Iterable[str], width: float, height: float) -> str:
+    """A whole file: ``title`` for whoever hears it read, ``parts`` in pixels; empty ones are left out."""
+    body = "\n".join(filter(None, (element("title", escape(title)), *parts)))
+    root = element(
+        "svg",
+        f"\n{body}\n",
+        xmlns="http://www.w3.org/2000/svg",
+        width=width,
+        height=height,
+        viewBox=f"0 0 {width:g} {height:g}",
+        role="img",
+        font_family=FONT,
+    )
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{root}\n'
 
 
 def boxes_path(boxes: Iterable[tuple[float, float, float, float]], /, **attributes: float | str) -> str:

@@ -5,6 +5,9 @@ bucket rules apply: buckets fill in the order in which gradients become ready du
 microbatch's backward, and each is reduced as soon as it is full. Pipeline ranks that Megatron
 aligns reduce a whole chunk at once, in the same slot on every rank.
 
+A matrix of billions of parameters fills hundreds of buckets in one instant. Their reductions follow one
+another on one stream, so that all of them are one op of several calls, but where each has another behind it.
+
 References:
     Megatron-LM distributed_data_parallel.py, schedules.py (grad_sync_func, align_grad_reduce).
     Rajbhandari et al. 2019, arXiv:1910.02054 (ZeRO).
@@ -12,11 +15,11 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from ....kernels.kernel import MemoryBound
-from ...network.transfer import Transfer
+from ...network.transfer import Transfer, in_turn
 from ...program.program import Collective, Compute
 from ...program.script import Script
 from ..layers.tape import Costs
@@ -32,8 +35,10 @@ class Gradients:
     ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction. Where the
     ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
     all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances). ``check_s`` is what a
-    check of an all_reduce adds for the host; the coalesced reduce_scatters of ZeRO-1 pass unchecked.
-    all_reduce of equal shards over ``replicas`` (Megatron's --num-distributed-optimizer-instances).
+    check adds for the host; the reduce_scatters of ZeRO-1 pass unchecked (decision 11).
+    ``uncut``: buckets close with the parameter that fills them (torch's DDP), and an all_reduce of one is a
+    group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced); of a layer of so
+    many elements, those of its parameters, in the order of their gradients.
     """
 
     communicator: str
@@ -46,16 +51,30 @@ class Gradients:
     shards: int = 1
     over_replicas: Callable[[float], Transfer] | None = None
     check_s: float = 0.0
+    uncut: Mapping[float, tuple[float, ...]] | None = None
     replicas: str = ""
     offload: Offload | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
+    parts: list[float] = field(default_factory=list)  # parameters of which these elements are, where uncut
+    known: dict[tuple[float, int, tuple[float, ...]], Collective] = field(default_factory=dict)
 
     def add(self, script: Script, elements: float) -> None:
         """Gradients of ``elements`` parameters have become ready: reduce every full bucket."""
+        if self.uncut is not None:
+            for parameter in self.uncut.get(elements, (elements,)):
+                self.ready += parameter
+                self.parts.append(parameter)
+                if self.ready >= self.bucket_elements:
+                    self.flush(script)
+            return
         self.ready += elements
-        while self.ready >= self.bucket_elements:
-            self._reduce(script, self.bucket_elements)
+        full = int(self.ready // self.bucket_elements)
+        if self.over_replicas or self.offload:
+            for _ in range(full):
+                self._reduce(script, self.bucket_elements)
+        elif full:
+            self._reduce(script, self.bucket_elements, calls=full)
 
     def fills(self, elements: float) -> bool:
         """Whether ``add`` of so many would reduce something."""
@@ -66,11 +85,12 @@ class Gradients:
         if self.ready > 0:
             self._reduce(script, self.ready)
 
-    def _reduce(self, script: Script, elements: float) -> None:
+    def _reduce(self, script: Script, elements: float, *, calls: int = 1) -> None:
+        """Reduce ``elements``, so many ``calls``."""
         kind = "reduce_scatter" if self.sharded else "all_reduce"
-        work = Collective(kind, self.communicator, self.transfer(kind, elements * self.wire_bytes))
         host_s = self.costs.host_collective_s + (0.0 if self.sharded else self.check_s)
-        index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=host_s)
+        work = self._calls(kind, elements, calls)
+        index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
         if self.over_replicas:
             own = elements * self.wire_bytes / self.shards
             late = Collective("all_reduce", self.replicas, self.over_replicas(own))
@@ -84,7 +104,19 @@ class Gradients:
                 leave.name, leave.stream, leave.category, leave.work, after=(index,), host_s=leave.host_s
             )
         self.reductions.append(index)
-        self.ready -= elements
+        self.ready -= calls * elements
+
+    def _calls(self, kind: str, elements: float, calls: int) -> Collective:
+        """So many reductions of ``elements`` each; the same object for the same question."""
+        parts = tuple(self.parts) if not self.sharded and sum(self.parts) == elements else ()
+        self.parts.clear()
+        key = elements, calls, parts
+        if key not in self.known:
+            one = in_turn([self.transfer(kind, each * self.wire_bytes) for each in parts or (elements,)])
+            if calls > 1:
+                one = replace(one, latency_s=calls * one.latency_s, bytes=calls * one.bytes)
+            self.known[key] = Collective(kind, self.communicator, one, calls)
+        return self.known[key]
 
     def finish(self, script: Script, held: float) -> None:
         """Wait for every reduction, then scale the sum to a mean."""
@@ -101,5 +133,10 @@ class Gradients:
         """All-gather updated parameters; returns the op to wait for."""
         work = Collective("all_gather", self.communicator, self.transfer("all_gather", size_bytes))
         return script.beside(
-            "parameter all_gather", "dp", "dp", work, after=after, host_s=self.costs.host_collective_s
+            "parameter all_gather",
+            "dp",
+            "dp",
+            work,
+            after=after,
+            host_s=self.costs.host_collective_s + self.check_s,
         )

@@ -44,22 +44,24 @@ def write_optimizer(
     offload: Offload | None = None,
     sent: bool = False,
     skips: bool = False,
+    check_s: float = 0.0,
 ) -> None:
     """Gradient norm, then the update. ``norm`` reduces it over all ranks: there the pipeline meets.
 
     Without it each rank updates by itself and the norm is checked later (post-validation), or never.
     ``offload``: the CPU updates; ``sent``: it has the gradients already. A step that ``skips`` ends with the
-    check for infinities, which reduces one number over all ranks as the norm does.
+    check for infinities, which reduces one number over all ranks as the norm does. For ``check_s`` the
+    checks of what the norm takes hold the host.
     """
     grad = shard.grad_bytes
     if shard.dtype == "fp16":
         # Unscaling to FP32 main gradients with the check for infinities (read, write).
         _kernels(script, [("unscale gradients", share.updated * (grad + 4), 2)], costs)
     if skips:
-        _meet(script, "overflow check all_reduce", norm, costs)
+        _meet(script, "overflow check all_reduce", norm, costs, check_s)
         return
     _kernels(script, [("gradient norm", share.updated * (4 if grad == 4 else grad), 2)], costs)
-    _meet(script, "gradient norm all_reduce", norm, costs)
+    _meet(script, "gradient norm all_reduce", norm, costs, check_s)
     if offload:
         write_offloaded(script, offload, share.updated, sent=sent)
         return
@@ -78,12 +80,12 @@ def write_optimizer(
     _kernels(script, after, costs)
 
 
-def _meet(script: Script, name: str, reduces: Transfer | None, costs: Costs) -> None:
+def _meet(script: Script, name: str, reduces: Transfer | None, costs: Costs, check_s: float) -> None:
     """Reduce a number over all ranks, for which the host waits."""
     if reduces is None:
         return
     work = Collective("all_reduce", "world", reduces)
-    host_s = costs.host_collective_s
+    host_s = costs.host_collective_s + check_s
     script.wait(script.beside(name, "world", "optimizer", work, host_s=host_s, host_sync=True))
 
 
