@@ -136,8 +136,10 @@ def mean_shape(curves: Sequence[GemmCurve]) -> GemmCurve:
 
 
 def with_wide_tiles(curve: GemmCurve) -> GemmCurve:
-    """``curve`` with tiles of 128 x 192 too, as fast between 128 x 128 and 256 x 128 as the FLOPs per byte that
-    they load (64, 77, 85)."""
+    """``curve`` with tiles of 128 x 192 too.
+
+    Their rate lies between those of 128 x 128 and 256 x 128 as do the FLOPs per byte loaded (64, 77, 85).
+    """
     square = next(tile.efficiency for tile in curve.tiles if tile.m == tile.n == 128)
     wide = square + (1.0 - square) * (76.8 - 64.0) / (85.3 - 64.0)
     tiles = (Tile(m=128, n=192, efficiency=wide), Tile(m=192, n=128, efficiency=wide))
