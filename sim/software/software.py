@@ -44,6 +44,7 @@ class Software(BaseModel):
     fused_activation: bool = True  # bias+GELU or SwiGLU in one kernel each way
     fused_softmax: bool = True  # scale+mask+softmax of unfused attention in one kernel
     fused_rope: bool = True
+    complex_rope: bool = False  # not fused, it is a product of complex numbers; false: rotate_half
     qkv_copies: int = Field(
         default=0, ge=0
     )  # reads and writes of Q, K, V per direction that only change layout
@@ -73,6 +74,9 @@ class Software(BaseModel):
     )  # 16-bit buffers for reductions and gathers, beside parameters and gradients, at most all of these
     bf16_flat_buffer_elements: float = Field(default=0.0, ge=0)  # the same under bf16, where that is another
     fp32_update_gradients: bool = False  # 16-bit gradients are copied to FP32 for the update
+    casts_fresh_gradients: bool = (
+        False  # to the type of the main gradient, by a kernel of their own, before they are added to it
+    )
     reduce_grad_bytes: Literal[0, 2, 4] = (
         0  # bytes per element on the wire, where gradients are cast to reduce them
     )
@@ -85,6 +89,7 @@ class Software(BaseModel):
     )
     overlap_grad_reduce: bool = True
     zero1_reduce_scatters: bool = True  # ZeRO-1 reduces by reduce-scatter; false: a plain all-reduce
+    bf16_zero1_reduce_scatters: bool = True  # the same under bf16, where both must hold
     overlap_param_gather: bool = False
     align_grad_reduce: bool = (
         False  # pipeline ranks start a chunk's reduction in the same slot (Megatron core)
@@ -133,6 +138,9 @@ class Software(BaseModel):
     collective_checks: bool = (
         False  # TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective
     )
+    launch_blocking: bool = (
+        False  # CUDA_LAUNCH_BLOCKING=1: the host waits for each kernel of a layer before it issues the next
+    )
     head_beside_loss: bool = (
         False  # stage_split flops_balanced: the head is on the last stage, where the loss is
     )
@@ -174,6 +182,10 @@ class Software(BaseModel):
     def gradient_bytes(self, precision: str) -> int:
         """Bytes per element of the gradient that is accumulated and reduced under 16-bit ``precision``."""
         return (precision == "bf16" and self.bf16_main_grad_bytes) or self.main_grad_bytes
+
+    def reduce_scatters(self, precision: str) -> bool:
+        """Whether ZeRO-1 under ``precision`` reduces by reduce-scatter."""
+        return self.zero1_reduce_scatters and (precision != "bf16" or self.bf16_zero1_reduce_scatters)
 
     def flat_buffers(self, precision: str) -> float:
         """Elements of the flat buffers under ``precision``."""

@@ -164,6 +164,7 @@ def _costs(
         host_collective_s=software.launches_per_collective * host_s,
         check_s=lambda axis: communication.check_s(groups.along(axis)),
         sms=cluster.gpu.sms,
+        blocks=software.launch_blocking,
     )
 
 

@@ -72,7 +72,7 @@ def _reductions(
         element_bytes=plan.shard.grad_bytes,
         wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
         bucket_elements=bucket,
-        sharded=hybrid or (sharded and software.zero1_reduce_scatters),
+        sharded=hybrid or (sharded and software.reduce_scatters(plan.scenario.training.precision)),
         costs=plan.costs,
         shards=shards[1].ranks if sharded else 1,
         over_replicas=over_replicas if hybrid else None,

@@ -28,6 +28,7 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     model, par, training = scenario.model, scenario.parallelism, scenario.training
     _refuse_layers(scenario)
     _refuse_recomputation(scenario)
+    _refuse_launches(scenario)
     heads = model.num_attention_heads // par.tp
     if par.cp_a2a is None and scenario.software.cp_comm == "a2a" and heads % par.cp:
         raise NotSupported(
@@ -109,6 +110,16 @@ def _refuse_shards(scenario: Scenario) -> None:
             f"{par.fsdp_shard_size} leaves {copies} copies of the state, but {same} ranks hold the same"
             f" experts (tp * cp * dp / (ep * etp)), which is not a multiple of {copies}",
         )
+
+
+def _refuse_launches(scenario: Scenario) -> None:
+    """Nothing runs beside a kernel whose launch blocks."""
+    software = scenario.software
+    if not software.launch_blocking:
+        return
+    for name in ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "cuda_graphs"):
+        if getattr(software, name):
+            raise NotSupported(f"software.{name}", "no launch may block then; set launch_blocking to false")
 
 
 def _refuse_layers(scenario: Scenario) -> None:

@@ -1,7 +1,7 @@
 """Which software a case ran, as the simulator's presets know it.
 
-Decided by the case's ``software`` block alone: never by its id, source, family or outcome
-(tests/test_validation_preset.py permutes those). The table below is the whole rule.
+Decided by the case's ``software`` and ``hardware`` blocks alone: never by its id, source, family or outcome
+(tests/test_validation_preset.py permutes those). The table below is the whole rule, but for ``known_site``.
 """
 
 from __future__ import annotations
@@ -56,6 +56,16 @@ RULES = (
 
 CHECKED = {"nanotron-2024": "nanotron-2025"}
 """The preset of runs that show, in what they measured of their own network, that collectives were checked."""
+
+
+def known_site(preset: str, interconnect: str, gpus: int) -> str:
+    """The preset that the hardware makes of ``preset``: what one site's runs had and others' had not.
+
+    Omni-Path means Jean Zay, where Megatron-DeepSpeed hung on 320 GPUs and more unless every launch blocked.
+    """
+    jean_zay = interconnect.startswith("omnipath") and gpus >= 320
+    return "bigscience-2022" if preset == "megatron-deepspeed-2022" and jean_zay else preset
+
 
 UNFUSED = {
     "fused_norm": False,

@@ -14,7 +14,7 @@ from ..scenario.machine import cluster_of
 from ..scenario.models import ClusterSpec
 from .case import Case, CaseModel, CaseNetwork
 from .model_facts import known_facts
-from .preset import CHECKED, MODEL_FACTS, preset_of, software_document, stage_split
+from .preset import CHECKED, MODEL_FACTS, known_site, preset_of, software_document, stage_split
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
@@ -41,6 +41,7 @@ def scenario_document(case: Case) -> dict[str, Any]:
     stages = layout.pp * layout.vpp
     cluster: dict[str, Any] = asdict(case.hardware)
     software = software_document(case.software, case.hardware.gpu)
+    software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
     if case.measured_network:
         cluster["measured_network"] = measured_network_document(case.measured_network)
         spec = ClusterSpec.model_validate(cluster)

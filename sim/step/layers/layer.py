@@ -141,7 +141,7 @@ def attention_part_backward(
     if "core_attn" in recompute:
         attention_forward(tape, shard, software)
     attention_backward(tape, shard, software)
-    rope(tape, shard, software)
+    rope(tape, shard, software, backward=True)
     rearrange(tape, shard, software)
     if "layernorm" in recompute:
         norm(tape, shard, software)

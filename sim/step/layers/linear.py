@@ -254,7 +254,18 @@ def _weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -
     accumulate_gradient(tape, linear.inputs * linear.outputs, shard, software)
 
 
-def accumulate_gradient(tape: Tape, parameters: float, shard: Shard, software: Software) -> None:
-    """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one."""
-    if shard.accumulates and not software.fused_wgrad_accumulation:
-        tape.memory("accumulate gradient", parameters * (shard.element_bytes + 2 * shard.grad_bytes))
+def accumulate_gradient(
+    tape: Tape, parameters: float, shard: Shard, software: Software, *, fused: bool | None = None
+) -> None:
+    """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one.
+
+    Cast first, it is written and read once more, in the main gradient's type. ``fused``: whether the GEMM
+    did, where that is not what the software does for a layer's matrices.
+    """
+    if fused is None:
+        fused = software.fused_wgrad_accumulation
+    if shard.accumulates and not fused:
+        casts = software.casts_fresh_gradients and shard.grad_bytes != shard.element_bytes
+        passes = 4 if casts else 2
+        traffic = parameters * (shard.element_bytes + passes * shard.grad_bytes)
+        tape.memory("accumulate gradient", traffic, launches=2 if casts else 1)

@@ -35,7 +35,7 @@ def norm(tape: Tape, shard: Shard, software: Software, *, into_product: bool = F
         # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
         # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).
         elements = shard.norm_tokens * shard.hidden
-        tape.memory("norm", elements * (4 * shard.element_bytes + 28), launches=6)
+        tape.memory("norm", elements * (4 * shard.element_bytes + 28), launches=8)
 
 
 def norm_backward(tape: Tape, shard: Shard, software: Software) -> None:
@@ -43,24 +43,35 @@ def norm_backward(tape: Tape, shard: Shard, software: Software) -> None:
     if software.fused_norm or software.torch_compile:
         tape.memory("norm backward", 3 * shard.norm_bytes)  # read dY and X, write dX
     else:
+        # What autograd makes of that chain: weight gradient (r e r e w e, r e), times weight (r e w e), cast
+        # up (r e w 4), times rsqrt (r 4 w 4), by rsqrt (r 4 r 4 w 4, r 4), mean (w 4), square (r 4 w 4, r 4
+        # w 4, r 4 r 4 w 4), sum of both ways (r 4 r 4 w 4), cast back (r 4 w e); rsqrt itself is small.
         elements = shard.norm_tokens * shard.hidden
-        tape.memory("norm backward", elements * (6 * shard.element_bytes + 52), launches=10)
+        tape.memory("norm backward", elements * (8 * shard.element_bytes + 76), launches=16)
     tape.memory("residual gradient add", 3 * shard.norm_bytes)  # read both, write one
 
 
-def rope(tape: Tape, shard: Shard, software: Software) -> None:
-    """Rotary embedding of Q and K (the same traffic backward)."""
+def rope(tape: Tape, shard: Shard, software: Software, *, backward: bool = False) -> None:
+    """Rotary embedding of Q and K, or its gradient."""
     if not shard.rope:
         return
     if shard.latent:
         _latent_rope(tape, shard, software)
         return
+    name = "rope backward" if backward else "rope"
     size = shard.tokens * (shard.heads + shard.kv_heads) * shard.head_dim * shard.element_bytes
     if software.fused_rope or software.torch_compile:
-        tape.memory("rope", 2.0 * size)  # read, write
+        tape.memory(name, 2.0 * size)  # read, write
+    elif software.complex_rope:
+        # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
+        tape.memory(name, (2 + 16 / shard.element_bytes) * size, launches=6)
+    elif backward:
+        # two multiplications; negation of a half; both halves put into zeros (w, r w of a half); two
+        # additions of what comes together: 2 + 2 + 1 + 4 + 6 passes
+        tape.memory(name, 15.0 * size, launches=18)
     else:
-        # rotate_half (negate, concatenate), two multiplications, one addition: 2 + 2 + 2 + 2 + 3 passes
-        tape.memory("rope", 11.0 * size, launches=10)
+        # rotate_half (negate a half, join), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
+        tape.memory(name, 10.0 * size, launches=10)
 
 
 def _latent_rope(tape: Tape, shard: Shard, software: Software) -> None:

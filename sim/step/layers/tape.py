@@ -24,7 +24,8 @@ class Costs:
     ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...);
     ``host_s`` per kernel launch, ``host_collective_s`` per collective call; ``check_s(axis)`` is what a
     check of the call adds, of the group along an axis. ``left`` is the share of the SMs that kernels have at
-    most, where exchanges have the others to themselves.
+    most, where exchanges have the others to themselves. Where every launch ``blocks``, the host issues a
+    kernel when the one before it is done, and the GPU stands still meanwhile.
     """
 
     seconds: Callable[[Kernel], float]
@@ -34,6 +35,7 @@ class Costs:
     check_s: Callable[[str], float] = lambda axis: 0.0
     sms: int = 0
     left: float = 1.0
+    blocks: bool = False
 
     def beside_exchanges(self, sms: int) -> Costs:
         """The same where exchanges have ``sms`` SMs to themselves, at work or not."""
@@ -62,8 +64,11 @@ class Tape:
         seconds = self.costs.seconds(kernel) / rate
         if not isinstance(kernel, MemoryBound):
             seconds /= self.costs.left
+        host_s = count * self.costs.host_s
+        if self.costs.blocks:
+            seconds, host_s = seconds + host_s, 0.0
         work = Compute(seconds, KIND[type(kernel)], kernel.flops, kernel.hbm_bytes)
-        self.ops.append(Op(name, "compute", "compute", work, self.wait, host_s=count * self.costs.host_s))
+        self.ops.append(Op(name, "compute", "compute", work, self.wait, host_s=host_s))
         self.wait = ()
         return len(self.ops) - 1
 
@@ -99,13 +104,16 @@ class Tape:
         names. With ``wait`` the next kernel awaits it; without, the caller joins it later.
         """
         start = self.last_kernel() if after is None else after
-        work = Collective(kind, axis, self.costs.transfer(axis, kind, payload_bytes))
+        transfer = self.costs.transfer(axis, kind, payload_bytes)
+        host_s = self.costs.host_collective_s + self.costs.check_s(axis)
+        if self.costs.blocks:
+            transfer, host_s = replace(transfer, latency_s=transfer.latency_s + host_s), 0.0
+        work = Collective(kind, axis, transfer)
         deps = tuple(sorted({*self.wait, *(() if start < 0 else (start,))}))
         stream = axis.partition(".")[0]  # cp.ring and cp.heads are groups of the same stream
-        host_s = self.costs.host_collective_s + self.costs.check_s(axis)
         self.ops.append(Op(name, stream, stream, work, deps, host_s=host_s))
         index = len(self.ops) - 1
-        if wait:
+        if wait or self.costs.blocks:
             self.join(index)
         return index
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from ...program.program import Block
 from ...software.software import Software
-from ..layers.linear import Linear, column_backward, column_forward, column_input_grad, column_weight_grad
+from ..layers.linear import (
+    Linear,
+    accumulate_gradient,
+    column_backward,
+    column_forward,
+    column_input_grad,
+    column_weight_grad,
+)
 from ..layers.pointwise import norm, norm_backward
 from ..layers.shard import Shard
 from ..layers.tape import Costs, Tape
@@ -38,8 +45,7 @@ def embedding_backward(shard: Shard, software: Software, costs: Costs) -> Block:
     # torch's embedding_dense_backward fills the whole table with zeros, then adds the tokens' rows.
     tape.memory("embedding gradient", table * shard.element_bytes + 3 * shard.hidden_bytes, launches=4)
     # It is no GEMM: its gradient is always added by a kernel of its own.
-    if shard.accumulates:
-        tape.memory("accumulate gradient", table * (shard.element_bytes + 2 * shard.grad_bytes))
+    accumulate_gradient(tape, table, shard, software, fused=False)
     return tape.block("embedding backward")
 
 

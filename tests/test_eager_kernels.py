@@ -1,0 +1,79 @@
+"""Traffic of chains of small kernels: eager RMSNorm, rotary embedding, casts of fresh gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_scenarios import lowered, scenario
+
+from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.program.program import Collective, Compute
+from stepsim.sim.software import get_software
+from stepsim.sim.software.software import Software
+from stepsim.sim.step.layers.linear import accumulate_gradient
+from stepsim.sim.step.layers.pointwise import norm, norm_backward, rope
+from stepsim.sim.step.layers.shard import shard_of
+from stepsim.sim.step.layers.tape import Costs, Tape
+
+COSTS = Costs(
+    seconds=lambda kernel: 1.0,
+    transfer=lambda axis, kind, size: Transfer(latency_s=0.0, bytes=size, ceiling_bytes_per_s=1.0),
+    host_s=1.0,
+    host_collective_s=1.0,
+)
+LLAMA = scenario(mlp="swiglu", software="aleph-alpha-2023")
+SHARD = shard_of(LLAMA)
+
+
+def written(write: Any, software: Software, **options: Any) -> tuple[float, float]:
+    """Bytes and launches of the first op that ``write`` appends."""
+    tape = Tape(COSTS)
+    write(tape, SHARD, software, **options)
+    work = tape.ops[0].work
+    assert isinstance(work, Compute)
+    return work.bytes, tape.ops[0].host_s
+
+
+def preset(name: str = "aleph-alpha-2023", **fields: Any) -> Software:
+    return get_software(name).model_copy(update=fields)
+
+
+def test_eager_rmsnorm_moves_every_intermediate_of_the_chain_and_of_its_gradient() -> None:
+    elements = SHARD.norm_tokens * SHARD.hidden
+    assert written(norm, preset(fused_norm=False))[0] == 36 * elements
+    assert written(norm_backward, preset(fused_norm=False))[0] == 92 * elements
+    assert written(norm_backward, preset(fused_norm=True))[0] == 6 * elements
+
+
+def test_rotate_half_costs_half_as_much_again_backward() -> None:
+    size = SHARD.tokens * (SHARD.heads + SHARD.kv_heads) * SHARD.head_dim * SHARD.element_bytes
+    assert written(rope, preset())[0] == 10 * size
+    assert written(rope, preset(), backward=True)[0] == 15 * size
+
+
+def test_products_of_complex_numbers_cost_the_same_both_ways() -> None:
+    ways = [written(rope, preset("torchtitan-2024"), backward=way) for way in (False, True)]
+    assert ways[0] == ways[1]
+    assert ways[0][0] == written(rope, preset())[0]  # 20 bytes an element, as rotate_half forward
+
+
+@pytest.mark.parametrize(("precision", "per_parameter", "launches"), [("bf16", 18, 2), ("fp16", 6, 1)])
+def test_a_fresh_gradient_is_cast_where_its_type_is_another(
+    precision: str, per_parameter: int, launches: int
+) -> None:
+    software = get_software("megatron-deepspeed-2022")
+    tape = Tape(COSTS)
+    shard = shard_of(scenario(precision=precision, software="megatron-deepspeed-2022"))
+    accumulate_gradient(tape, 100.0, shard, software)
+    (op,) = tape.ops
+    assert isinstance(op.work, Compute)
+    assert (op.work.bytes, op.host_s) == (100 * per_parameter, launches)
+
+
+@pytest.mark.parametrize(("precision", "kind"), [("bf16", "all_reduce"), ("fp16", "reduce_scatter")])
+def test_deepspeeds_bf16_optimizer_all_reduces_what_it_shards(precision: str, kind: str) -> None:
+    given = scenario(dp=2, zero=1, precision=precision, software="megatron-deepspeed-2022")
+    program = lowered(given).programs.classes[0]
+    reduced = [op.work for op in program.ops if op.name.startswith("gradient ") and op.stream == "dp"]
+    assert {work.kind for work in reduced if isinstance(work, Collective)} == {kind}

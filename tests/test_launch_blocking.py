@@ -1,0 +1,99 @@
+"""Launches that block (CUDA_LAUNCH_BLOCKING=1): the GPU waits for the host before each kernel of a layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_scenarios import changed, scenario
+
+from stepsim.kernels.kernel import Gemm
+from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.program.program import Collective, Compute
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.simulate import simulate
+from stepsim.sim.software import get_software
+from stepsim.sim.step.layers.tape import Costs, Tape
+from stepsim.sim.validation.preset import known_site
+
+COSTS = Costs(
+    seconds=lambda kernel: 1.0,
+    transfer=lambda axis, kind, size: Transfer(latency_s=0.5, bytes=size, ceiling_bytes_per_s=1.0),
+    host_s=0.25,
+    host_collective_s=0.75,
+)
+
+
+def run_with(host_s: float, *, blocks: bool, tp: int = 2) -> Scenario:
+    fields = {"host_s_per_kernel": host_s, "launch_blocking": blocks}
+    preset = {"preset": "megatron-deepspeed-2022"}
+    return scenario(tp=tp, pp=2, schedule="1f1b", precision="fp16", software=preset | fields)
+
+
+def test_a_blocked_kernel_ends_what_its_launches_cost_later() -> None:
+    tape = Tape(replace(COSTS, blocks=True))
+    tape.memory("three", 8.0, launches=3)
+    tape.kernel("product", Gemm(m=1, n=1, k=1))
+    assert [op.work.seconds for op in tape.ops if isinstance(op.work, Compute)] == [1.75, 1.25]
+    assert {op.host_s for op in tape.ops} == {0.0}
+
+
+def test_a_blocked_collective_begins_later_and_nothing_runs_beside_it() -> None:
+    tape = Tape(replace(COSTS, blocks=True))
+    index = tape.tp("reduce", "all_reduce", 4.0, wait=False)
+    work = tape.ops[index].work
+    assert isinstance(work, Collective)
+    assert work.transfer.latency_s == 1.25
+    after = tape.memory("next", 8.0)
+    assert tape.ops[after].after == (index,)
+
+
+@given(st.integers(0, 100))
+def test_a_blocked_step_grows_with_the_host(microseconds: int) -> None:
+    slower, blocked = (
+        simulate(run_with(host * 1e-6, blocks=True)).step_time_s for host in (microseconds + 1, microseconds)
+    )
+    assert slower > blocked
+
+
+def test_a_host_that_costs_nothing_blocks_nothing() -> None:
+    free, blocked = (simulate(run_with(0.0, blocks=blocks)).step_time_s for blocks in (False, True))
+    assert blocked == pytest.approx(free, rel=1e-12)
+
+
+def test_a_step_of_one_rank_grows_by_every_launch_of_its_layers() -> None:
+    """Where the host was hidden before, what a microsecond adds is the number of launches."""
+    one, two = (
+        scenario(software={"preset": "bigscience-2022", "host_s_per_kernel": host_s}, precision="fp16")
+        for host_s in (1.0, 2.0)
+    )
+    launches = simulate(two).step_time_s - simulate(one).step_time_s
+    layers, microbatches = 8, 4
+    assert 25 < launches / (layers * microbatches) < 100
+
+
+@pytest.mark.parametrize("overlap", ["overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap"])
+def test_what_would_run_beside_a_blocked_kernel_is_refused(overlap: str) -> None:
+    given = changed(run_with(1e-5, blocks=True), software=run_with(1e-5, blocks=True).software.model_dump())
+    software = given.software.model_copy(update={overlap: True})
+    with pytest.raises(NotSupported, match=rf"software\.{overlap}"):
+        simulate(given.model_copy(update={"software": software}))
+
+
+@pytest.mark.parametrize(
+    ("preset", "interconnect", "gpus", "expected"),
+    [
+        ("megatron-deepspeed-2022", "omnipath-100-x4", 384, "bigscience-2022"),
+        ("megatron-deepspeed-2022", "omnipath-100-x4", 160, "megatron-deepspeed-2022"),
+        ("megatron-deepspeed-2022", "ib-hdr200-x4", 512, "megatron-deepspeed-2022"),
+        ("megatron-2021", "omnipath-100-x4", 384, "megatron-2021"),
+    ],
+)
+def test_jean_zay_is_known_by_its_network_and_size(
+    preset: str, interconnect: str, gpus: int, expected: str
+) -> None:
+    assert known_site(preset, interconnect, gpus) == expected
+    assert get_software("bigscience-2022").launch_blocking
