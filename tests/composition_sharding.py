@@ -61,7 +61,7 @@ def _moved(
         found[copies if rule and apart else whole] = reduced * 2 * (n - 1) / n
         return found
     group = part if apart and (c > 1 or rule) else whole
-    if c > 1 or rule or run.software.zero1_reduce_scatters:
+    if c > 1 or rule or run.software.reduce_scatters(run.training.precision):
         found[group] = reduced * (s - 1) / s
         found[copies] = reduced / s * 2 * (c - 1) / c
     else:
@@ -94,14 +94,15 @@ def _gathered(run: Scenario, plan: Plan, stages: list[int]) -> tuple[float, floa
 
 
 def _rest(run: Scenario, plan: Plan, r: int) -> Counter[str]:
-    """The table that both ends hold, and the norm of all gradients."""
+    """The table that both ends hold, the norm of all gradients, and a barrier."""
     found: Counter[str] = Counter()
     model, shard = run.model, plan.shard
     ends = {plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)}
     if (model.tied_embeddings or model.mtp_layers) and not plan.ends_meet and r in ends:
         found["embedding"] = float(shard.vocabulary * shard.hidden * shard.grad_bytes)  # 2 (n-1)/n of two
-    if plan.ends == "together":
-        found["world"] = 8.0 * 2 * (run.world_size - 1) / run.world_size
+    numbers = 8.0 * (plan.ends == "together") + 4.0 * (run.software.step_barrier and not plan.skips)
+    if numbers:
+        found["world"] = numbers * 2 * (run.world_size - 1) / run.world_size
     return found
 
 

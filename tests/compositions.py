@@ -193,7 +193,9 @@ def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
         "exchange_sms": pick(0, 0, 20),
         "fp8_wgrad_rate": pick(1.0, 0.8),
         "uncut_parameters": pick(False, True),
+        "reduce_scatter_blocks": pick(False, True),
         "collective_checks": pick(False, False, True),
+        "step_barrier": pick(False, False, True),
         "persistent_elements": 0.0,  # DeepSpeed's small parameters have a test of their own
     }
 

@@ -155,6 +155,26 @@ def test_buckets_close_with_the_parameter_that_fills_them(zero: int, hidden: int
     assert sum(found) == pytest.approx(12 * h2 * run.model.num_layers, rel=0.05)
 
 
+def test_shards_of_gradients_hold_up_the_backward_where_their_copies_wait() -> None:
+    """As in nanotron: then nothing of their time is hidden. Whole gradients are, either way."""
+    fields = {"dp": 8, "hidden_size": 2048, "num_attention_heads": 16, "ffn_hidden_size": 8192}
+    blocks = {"preset": "nanotron-2024", "host_s_per_kernel": 0.0}
+    for zero, hidden in ((0, True), (1, False)):
+        free, held = (
+            simulate(scenario(**fields, zero=zero, software=blocks | {"reduce_scatter_blocks": flag}))
+            for flag in (False, True)
+        )
+        assert (held.step_time_s == free.step_time_s) == hidden
+        reduced = sum(
+            span.end_s - span.start_s
+            for span in held.iter_spans()
+            if span.rank == 0 and span.name == "gradient reduce_scatter"
+        )
+        if zero:
+            assert held.step_time_s > free.step_time_s
+            assert held.exposed_communication_s["dp"] >= reduced * (1 - 1e-9)
+
+
 def test_checks_launch_nothing_and_leave_the_buffers_in_flight_alone() -> None:
     fields = {"tp": 4, "sequence_parallel": True}
     plain, checked = (simulate(scenario(**fields, software=s)).memory[0] for s in (UNCHECKED, CHECKED))

@@ -97,7 +97,7 @@ def test_gradients_are_reduced_once_and_parameters_come_back_once(run: Scenario)
         expected: dict[str, float] = {}
         if run.parallelism.dp > 1 or run.schedule == "dualpipe":  # which has every stage twice
             sharded = run.parallelism.zero == 1
-            scatters = sharded and software.zero1_reduce_scatters
+            scatters = sharded and software.reduce_scatters(run.training.precision)
             expected["reduce_scatter" if scatters else "all_reduce"] = held * wire
             if sharded:
                 expected["all_gather"] = held * ELEMENT_BYTES[run.training.precision]

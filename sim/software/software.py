@@ -98,6 +98,7 @@ class Software(BaseModel):
     bucket_elements_per_replica: float = Field(
         default=0.0, ge=0
     )  # where buckets grow with the data-parallel group: this many elements for each of its ranks
+    reduce_scatter_blocks: bool = False  # what is scattered is copied, by a kernel in the one hardware queue
     uncut_parameters: bool = False  # a bucket closes with the parameter that fills it; false: cuts it in two
     tp_comm_overlap: bool = False  # TP collectives split and overlapped with their own GEMMs
     tp_overlap_style: TpOverlap = "userbuffers"  # how, where tp_comm_overlap is on

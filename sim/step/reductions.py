@@ -77,6 +77,7 @@ def _reductions(
         shards=shards[1].ranks if sharded else 1,
         over_replicas=over_replicas if hybrid else None,
         check_s=plan.communication.check_s(group),
+        scatter_blocks=software.reduce_scatter_blocks,
         replicas=replicas[0],
         offload=offload_of(plan),
     )

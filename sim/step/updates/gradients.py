@@ -38,7 +38,8 @@ class Gradients:
     check adds for the host; the reduce_scatters of ZeRO-1 pass unchecked (decision 11).
     ``uncut``: buckets close with the parameter that fills them (torch's DDP), and an all_reduce of one is a
     group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced); of a layer of so
-    many elements, those of its parameters, in the order of their gradients.
+    many elements, those of its parameters, in the order of their gradients. ``scatter_blocks``: a kernel that
+    waits for a reduce_scatter holds up all that is launched after it.
     """
 
     communicator: str
@@ -52,6 +53,7 @@ class Gradients:
     over_replicas: Callable[[float], Transfer] | None = None
     check_s: float = 0.0
     uncut: Mapping[float, tuple[float, ...]] | None = None
+    scatter_blocks: bool = False
     replicas: str = ""
     offload: Offload | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
@@ -104,6 +106,8 @@ class Gradients:
                 leave.name, leave.stream, leave.category, leave.work, after=(index,), host_s=leave.host_s
             )
         self.reductions.append(index)
+        if self.sharded and self.scatter_blocks:
+            script.wait(index)
         self.ready -= calls * elements
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
