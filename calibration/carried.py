@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..hardware.gpus import get_gpu
 from ..hardware.profile import AttentionCurve, GpuProfile, Provenance, Rate, load_profile
 from .attention_fit import fit_attention
-from .gemm_fit import fraction_of_best, mean_shape, with_fraction
+from .gemm_fit import fraction_of_best, mean_shape, with_fraction, with_wide_tiles
 from .measurements import Measurement, is_gemm
 from .plan import PLANS
 
@@ -49,6 +49,8 @@ def _gemm(profile: GpuProfile, known: Sequence[Measurement]) -> GpuProfile:
     relatives = [load_profile(name) for name in RELATIVES.get(profile.gpu, ())]
     plan = next(plan for plan in PLANS if plan.gpu == profile.gpu)
     shape = mean_shape([load_profile(name).gemm for name in plan.shape_from] or [relatives[0].gemm])
+    if plan.wide_tiles:
+        shape = with_wide_tiles(shape)
     carried = replace(
         profile, gemm=shape, measured_clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0
     )

@@ -28,7 +28,7 @@ from ..hardware.profile import (
 from ..kernels.gemm import math_fraction
 from ..kernels.kernel import Attention
 from .attention_fit import fit_attention, scaled
-from .gemm_fit import fit_fraction, fit_shape, fraction_of_best, mean_shape, with_fraction
+from .gemm_fit import fit_fraction, fit_shape, fraction_of_best, mean_shape, with_fraction, with_wide_tiles
 from .measurements import Measurement, is_gemm, read_measurements
 from .plan import PLANS, Donor, Memory, Plan
 from .profile_file import write_profile
@@ -84,7 +84,8 @@ def _gemm_profile(plan: Plan, done: dict[str, GpuProfile], measurements: Sequenc
             points=0,
             note="shape of " + ("the mean of " if len(donors) > 1 else "") + " and ".join(plan.shape_from),
         )
-        profile = replace(profile, gemm=replace(mean_shape(donors), provenance=record))
+        shape = with_wide_tiles(mean_shape(donors)) if plan.wide_tiles else mean_shape(donors)
+        profile = replace(profile, gemm=replace(shape, provenance=record))
     rated = _with_sweep if plan.sweep_dtype else _with_rates
     return rated(profile, plan, measurements)
 
@@ -104,7 +105,9 @@ def _with_sweep(profile: GpuProfile, plan: Plan, measurements: Sequence[Measurem
         fraction = fit_fraction(profile, dtype, sweep, gpu)
         fitted = with_fraction(profile, dtype, fraction, Provenance(source=source))
         return with_fraction(profile, dtype, fraction, provenance(source, sweep, gpu, fitted))
-    profile, sustained = fit_shape(profile, dtype, sweep, gpu, two_states=plan.two_states)
+    profile, sustained = fit_shape(
+        profile, dtype, sweep, gpu, two_states=plan.two_states, overlapped=plan.overlapped
+    )
     profile = _with_rates(profile, plan, measurements)
     best = math_fraction(profile.gemm, dtype, gpu)
     clock = sustained / best

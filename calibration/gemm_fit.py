@@ -16,7 +16,7 @@ from ..hardware.gpu import Gpu
 from ..hardware.profile import GemmCurve, GpuProfile, Provenance, Rate, Tile
 from ..kernels.kernel import Gemm
 from .measurements import Measurement
-from .residuals import Parameter, before_power_limit, fit, predicted_seconds
+from .residuals import Parameter, before_power_limit, fit, predicted_seconds, state_weight
 
 # Bounds from physics. A smaller tile does fewer FLOPs per byte that it loads (256x128: 85, 128x128:
 # 64, 256x64: 51, 128x64: 43, 64x64: 32), so tiles are ordered; no rate exceeds peak.
@@ -28,6 +28,7 @@ _TILES = (
 )
 _FRACTION = Parameter(name="fraction", start=0.7, low=0.2, high=1.0)
 _OVERHEAD = Parameter(name="tile_overhead_s", start=1.5e-6, low=0.2e-6, high=5e-6)
+_EPILOGUE = Parameter(name="epilogue_s", start=2.5e-6, low=0.1e-6, high=8e-6)
 _CALL = Parameter(name="call_s", start=3e-6, low=0.0, high=2e-5)
 _BOOST = Parameter(name="boost", start=0.3, low=0.0, high=0.6)
 _STORE = Parameter(name="store_exposed", start=0.4, low=0.0, high=1.0)
@@ -43,23 +44,36 @@ def fit_shape(
     gpu: Gpu,
     *,
     two_states: bool = False,
+    overlapped: bool = False,
 ) -> tuple[GpuProfile, float]:
     """``profile`` with its GEMM shape constants fitted, and the fraction of peak that the sweep sustains.
 
-    ``two_states``: the sweep's short kernels ran now before, now under the power limit, shapes alike. The
-    shape is then that of the sustained state, which most points are in, and the boost lies between both.
+    ``two_states``: the sweep's short kernels ran now before, now under the power limit, shapes alike. Shape
+    and mean boost are then found together, a point weighing by how sure its state is: else short points,
+    1.4 times apart in time, would hide the steps of wave counts that long ones show. The boost that is kept
+    lies between both states.
+
+    ``overlapped``: outputs leave tensor memory while the next tile is computed, in a time to be fitted.
 
     The wave quantisation is started from both ends, since the staircase of tile counts has local
     optima; the better end wins.
     """
     best: tuple[float, GpuProfile, float] | None = None
+    weights = [state_weight(item.seconds) if two_states else 1.0 for item in measurements]
+    if two_states:
+        profile = replace(profile, measured_call_s=min(item.seconds for item in measurements))
     for quantisation in (0.15, 0.8):
         waves = Parameter(name="wave_quantisation", start=quantisation, low=0.0, high=1.0)
         parameters = [_FRACTION, _OVERHEAD, _STORE, waves, *_TILES]
-        constants = fit(parameters, lambda found: _with_shape(profile, dtype, found), measurements, gpu)
+        parameters += [_BOOST] * two_states + [_EPILOGUE] * overlapped
+
+        def build(found: dict[str, float]) -> GpuProfile:
+            return _with_shape(profile, dtype, found)
+
+        constants = fit(parameters, build, measurements, gpu, weights=weights)
         fitted = _with_shape(profile, dtype, constants)
         errors = (abs(predicted_seconds(item, gpu, fitted) / item.seconds - 1) for item in measurements)
-        cost = sum(min(error, _OUTLIER) for error in errors)
+        cost = sum(w * min(error, _OUTLIER) for w, error in zip(weights, errors, strict=True))
         if best is None or cost < best[0]:
             best = (cost, fitted, constants["fraction"])
     assert best is not None
@@ -116,8 +130,20 @@ def mean_shape(curves: Sequence[GemmCurve]) -> GemmCurve:
         tiles=tuple(tiles),
         tile_overhead_s=fmean(curve.tile_overhead_s for curve in curves),
         store_exposed=fmean(curve.store_exposed for curve in curves),
+        epilogue_s=min(curve.epilogue_s for curve in curves),  # 0 where outputs stay in registers
         wave_quantisation=fmean(curve.wave_quantisation for curve in curves),
     )
+
+
+def with_wide_tiles(curve: GemmCurve) -> GemmCurve:
+    """``curve`` with tiles of 128 x 192 too.
+
+    Their rate lies between those of 128 x 128 and 256 x 128 as do the FLOPs per byte loaded (64, 77, 85).
+    """
+    square = next(tile.efficiency for tile in curve.tiles if tile.m == tile.n == 128)
+    wide = square + (1.0 - square) * (76.8 - 64.0) / (85.3 - 64.0)
+    tiles = (Tile(m=128, n=192, efficiency=wide), Tile(m=192, n=128, efficiency=wide))
+    return replace(curve, tiles=(*curve.tiles[:2], *tiles, *curve.tiles[2:]))
 
 
 def with_fraction(profile: GpuProfile, dtype: str, fraction: float, source: Provenance) -> GpuProfile:
@@ -145,8 +171,10 @@ def _with_shape(profile: GpuProfile, dtype: str, constants: dict[str, float]) ->
         tile_overhead_s=constants["tile_overhead_s"],
         store_exposed=constants["store_exposed"],
         wave_quantisation=constants["wave_quantisation"],
+        epilogue_s=constants.get("epilogue_s", profile.gemm.epilogue_s),
     )
-    return with_fraction(replace(profile, gemm=gemm), dtype, constants["fraction"], _FITTING)
+    shaped = replace(profile, gemm=gemm, measured_boost=constants.get("boost", 0.0))
+    return with_fraction(shaped, dtype, constants["fraction"], _FITTING)
 
 
 def _tiles(constants: dict[str, float]) -> tuple[Tile, ...]:

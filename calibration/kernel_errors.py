@@ -172,7 +172,7 @@ def fitted_on(profile: GpuProfile, operation: str, points: Sequence[Measurement]
     (dtype,) = dtypes  # of a sweep; a second one would need a curve of its own
     plan = next(plan for plan in PLANS if plan.gpu == profile.gpu)
     start = replace(profile, clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0)
-    fitted, _ = fit_shape(start, dtype, points, gpu, two_states=plan.two_states)
+    fitted, _ = fit_shape(start, dtype, points, gpu, two_states=plan.two_states, overlapped=plan.overlapped)
     record = provenance("the other families", points, gpu, fitted)
     return replace(fitted, gemm=replace(fitted.gemm, provenance=record))
 

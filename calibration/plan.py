@@ -40,6 +40,8 @@ class Plan:
     ``sweep_dtype``: dtype of this GPU's own sweep. Without ``shape_from`` the sweep gives the shape
     constants; with it they are the mean of those GPUs' and the sweep gives the rate alone.
     ``two_states``: part of the sweep's short kernels ran before the power limit acted.
+    ``overlapped``: outputs leave tensor memory while the next tile is computed.
+    ``wide_tiles``: its libraries have tiles of 128 x 192 too (cuBLAS's nvjet kernels name them).
     ``best``: dtype -> GPU whose best measured shape sets the rate. ``power``: factor on all rates
     of a part whose power limit lowers its clock. ``attention``: implementation -> donor, or None
     for a fit on this GPU's points.
@@ -51,6 +53,8 @@ class Plan:
     sweep_dtype: str | None = None
     sweep_note: str = ""
     two_states: bool = False
+    overlapped: bool = False
+    wide_tiles: bool = False
     best: tuple[tuple[str, str], ...] = ()
     power: float = 1.0
     power_note: str = ""
@@ -152,6 +156,7 @@ PLANS = (
         memory=_BLACKWELL,
         sweep_dtype="bf16",
         two_states=True,
+        overlapped=True,
         sweep_note=(
             "50 of the points, none longer than 0.85 ms, ran 1.15-1.5x faster than the curve, shapes alike: "
             "bursts before the power limit acts; measured_boost lies between both states"
@@ -163,6 +168,7 @@ PLANS = (
         gpu="H800-SXM5-80GB",
         memory=_HOPPER,
         shape_from=_HOPPER_SHAPE,
+        wide_tiles=True,
         sweep_dtype="fp8",
         best=(("bf16", "H100-SXM5-80GB"),),
         attention=_hopper_attention(1.0, "same chip"),
@@ -171,6 +177,7 @@ PLANS = (
         gpu="H100-SXM5-80GB",
         memory=_HOPPER,
         shape_from=_HOPPER_SHAPE,
+        wide_tiles=True,
         best=(("bf16", "H100-SXM5-80GB"), ("fp8", "H100-SXM5-80GB")),
         attention=(
             ("fa2", None),
@@ -183,6 +190,7 @@ PLANS = (
         gpu="H200-SXM-141GB",
         memory=_HOPPER,
         shape_from=_HOPPER_SHAPE,
+        wide_tiles=True,
         best=(("bf16", "H100-SXM5-80GB"), ("fp8", "H100-SXM5-80GB")),
         attention=_hopper_attention(1.0, "same chip"),
     ),
@@ -190,6 +198,7 @@ PLANS = (
         gpu="H100-SXM-HBM2e-96GB-500W",
         memory=_HOPPER,
         shape_from=_HOPPER_SHAPE,
+        wide_tiles=True,
         best=(("bf16", "H100-SXM5-80GB"), ("fp8", "H100-SXM5-80GB")),
         power=_CAPPED_CLOCK,
         power_note=_CAPPED_NOTE,
@@ -199,6 +208,7 @@ PLANS = (
         gpu="H100-PCIe-80GB",
         memory=_HOPPER,
         shape_from=_HOPPER_SHAPE,
+        wide_tiles=True,
         best=(("bf16", "H100-SXM5-80GB"), ("fp8", "H100-SXM5-80GB")),
         power=_PCIE_CLOCK,
         power_note=_PCIE_NOTE,

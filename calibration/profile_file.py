@@ -66,6 +66,7 @@ def profile_document(profile: GpuProfile) -> dict[str, Any]:
             "tile_overhead_s": gemm.tile_overhead_s,
             "store_exposed": gemm.store_exposed,
             "wave_quantisation": gemm.wave_quantisation,
+            **({"epilogue_s": gemm.epilogue_s} if gemm.epilogue_s else {}),
             "provenance": _provenance(gemm.provenance),
         },
         "attention": {curve.implementation: _attention(curve) for curve in profile.attention},

@@ -58,8 +58,10 @@ class GemmCurve:
     ``tile_overhead_s`` is spent once per tile and wave (pipeline fill and drain);
     ``store_exposed`` is the share of the output's HBM time that math does not hide;
     ``wave_quantisation`` says what a partly filled wave costs: its share (0) or a whole wave (1).
-    ``call_s`` is what each kernel of a grouped product costs besides, where every group is a GEMM of its
-    own, issued on four streams (fitted on B200's 84 grouped GEMMs of SimuMax: median error 7 %).
+    ``epilogue_s`` is the time in which an SM brings a 256 x 128 tile of the output out of tensor memory while
+    it computes the next, the least that such a tile takes (0: outputs stay in registers; Blackwell's do not).
+    ``call_s`` is what the host takes to issue each kernel of a grouped product, where every group is a GEMM
+    of its own, on four streams (fitted on B200's 84 grouped GEMMs of SimuMax: median error 7 %).
     """
 
     rates: tuple[Rate, ...]
@@ -68,7 +70,8 @@ class GemmCurve:
     store_exposed: float
     wave_quantisation: float
     provenance: Provenance
-    call_s: float = 3.0e-6
+    epilogue_s: float = 0.0
+    call_s: float = 7.35e-6
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,9 @@ A tile of the output is computed by one SM; tiles run in waves over all SMs. Thr
 small or odd shapes from the best rate (NVIDIA, Matrix Multiplication Background User's Guide,
 sections 2.3, 3.1, 3.2): edges of tiles beyond the matrix are computed and thrown away, the last
 wave is partly filled, and small tiles run at a lower rate. Filling and draining a tile's pipeline
-costs a fixed time, so shallow K is slow; part of the output's store is not hidden behind math,
+costs a fixed time, so shallow K is slow. Blackwell's SMs bring one tile's outputs out of tensor memory while
+they compute the next, which takes no longer than the longer of both (CUTLASS, Blackwell persistent kernels:
+two accumulator stages). Part of the output's store is not hidden behind math,
 so FP32 accumulation (written and read at four bytes) is slower than a 16-bit output.
 The library's choice of tile and of a K split is taken to be the fastest of the candidates.
 
@@ -31,6 +33,9 @@ _SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 # Splitting K pays while tiles leave SMs idle; beyond this many waves libraries do not offer it.
 _SPLIT_WAVES = 4
 
+# Elements of the tile of which a profile's epilogue is the time.
+_EPILOGUE_TILE = 256 * 128
+
 # Math rate where a row starts off the 16-byte boundary that vector loads need, by the boundary in
 # bytes. That smaller is slower: NVIDIA's guide, section 2.2; the values are unverified.
 _MISALIGNED = {8: 0.75, 4: 0.55, 2: 0.4, 1: 0.3}
@@ -43,6 +48,9 @@ _BLEND = 3.0
 # common/include/transformer_engine/multi_streams.h: num_streams).
 # A product beside others is not split over K: a split is for SMs that would idle, and the others fill them
 # (B200's grouped products: median error 7.8 % without splits, 8.4 % with them).
+# The host issues one kernel while others run, and neither hides the other wholly: power means of 1.5 to 2 fit
+# B200's 84 points alike (median error 7.7 to 7.9 %; 8.3 % were they added); A100's three, not fitted, go from
+# 23 to 7 %. 2 is taken.
 _STREAMS = 4
 
 # Where no rate was measured for a dtype, the fraction of peak of the one that it runs like.
@@ -55,8 +63,19 @@ def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
         side_by_side = min(_STREAMS, gemm.calls)
         together = replace(gemm, batch=gemm.batch * side_by_side // gemm.calls, calls=1)
         rounds = gemm.batch / together.batch
-        return rounds * _kernel_seconds(together, gpu, profile, (1,)) + gemm.calls * profile.gemm.call_s
+        running_s = rounds * _kernel_seconds(together, gpu, _side_by_side(profile), (1,))
+        return math.hypot(running_s, gemm.calls * profile.gemm.call_s)
     return _kernel_seconds(gemm, gpu, profile, _SPLITS)
+
+
+def _side_by_side(profile: GpuProfile) -> GpuProfile:
+    """``profile`` as a kernel finds it whose SMs others share.
+
+    Tiles of the next kernel go where the last wave of one leaves SMs free or brings its outputs out. B200's
+    weight gradients of 128 to 154 tokens an expert (SimuMax, points 0783, 0789 and 0792) are priced 3 to 18 %
+    too long so, and 43 to 69 % were each kernel alone on its SMs.
+    """
+    return replace(profile, gemm=replace(profile.gemm, wave_quantisation=0.0, epilogue_s=0.0))
 
 
 def _kernel_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:
@@ -92,7 +111,8 @@ def _math_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, 
         k_s = 2.0 * tile.m * tile.n / (flops_per_s_per_sm * tile.efficiency)
         for split in splits if tiles < _SPLIT_WAVES * gpu.sms else (1,):
             waves = filled_waves(tiles * split / gpu.sms, curve.wave_quantisation)
-            seconds = waves * (math.ceil(gemm.k / split) * k_s + curve.tile_overhead_s)
+            tile_s = max(math.ceil(gemm.k / split) * k_s, curve.epilogue_s * tile.m * tile.n / _EPILOGUE_TILE)
+            seconds = waves * (tile_s + curve.tile_overhead_s)
             if split > 1:
                 seconds += split * partial_s
             best_s = min(best_s, seconds)

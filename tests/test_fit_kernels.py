@@ -24,13 +24,13 @@ BOUNDS = {
     ("A100-PCIe-80GB", "gemm bf16"): (0.02, 0.07),
     ("A100-PCIe-80GB", "attention fa2"): (0.03, 0.07),
     ("A100-SXM4-80GB", "attention fa2"): (0.015, 0.03),
-    ("B200-SXM-180GB", "gemm bf16"): (0.078, 0.215),
-    ("B200-SXM-180GB", "grouped gemm bf16"): (0.08, 0.19),
-    ("B200-SXM-180GB", "attention cudnn"): (0.04, 0.14),
+    ("B200-SXM-180GB", "gemm bf16"): (0.065, 0.195),
+    ("B200-SXM-180GB", "grouped gemm bf16"): (0.075, 0.185),
+    ("B200-SXM-180GB", "attention cudnn"): (0.03, 0.137),
     ("H100-SXM5-80GB", "attention fa2"): (0.02, 0.04),
     ("H100-SXM5-80GB", "attention fa3"): (0.03, 0.09),
     ("H100-SXM5-80GB", "attention cudnn"): (0.025, 0.055),
-    ("H800-SXM5-80GB", "gemm fp8"): (0.08, 0.22),
+    ("H800-SXM5-80GB", "gemm fp8"): (0.085, 0.195),
 }
 
 

@@ -86,6 +86,7 @@ def _gemm(curve: GemmCurve, dtypes: Iterable[str], fitted: FittedKernels) -> dic
             "tile_overhead": seconds_text(curve.tile_overhead_s),
             "store_exposed": curve.store_exposed,
             "wave_quantisation": curve.wave_quantisation,
+            **({"epilogue": seconds_text(curve.epilogue_s)} if curve.epilogue_s else {}),
         }
     block["intervals"] = _intervals(fitted.intervals.get("gemm", {}))
     return block | {"provenance": _provenance(curve.provenance)}

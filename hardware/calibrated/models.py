@@ -115,6 +115,7 @@ class GemmBlock(_Block):
     tile_overhead: Seconds | None = None
     store_exposed: Part | None = None
     wave_quantisation: Part | None = None
+    epilogue: Seconds | None = None
     intervals: Intervals = {}
     provenance: ProvenanceBlock
 

@@ -173,6 +173,7 @@ def _gemm(curve: GemmCurve, block: models.GemmBlock | None) -> GemmCurve:
         "tile_overhead_s": block.tile_overhead,
         "store_exposed": block.store_exposed,
         "wave_quantisation": block.wave_quantisation,
+        "epilogue_s": block.epilogue,
     }
     given = {name: value for name, value in stated.items() if value is not None}
     tiles = tuple(Tile(m=m, n=n, efficiency=e) for m, n, e in block.tiles) if block.tiles else curve.tiles
