@@ -26,6 +26,7 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import build_cluster, simulate
+from stepsim.sim.software.software import Software
 from stepsim.sim.step.lower import Lowered, lower
 from stepsim.sim.step.memory import gradient_bytes
 from stepsim.sim.step.zero.rule import sharding_rule
@@ -83,12 +84,15 @@ def composed(document: dict[str, Any]) -> tuple[Scenario, Lowered] | Refused:
 
 
 def names_its_fields(refused: Refused, document: dict[str, Any]) -> None:
-    """Each is a field of the document, leaf and all."""
+    """Each is a field of the document, leaf and all, or of the preset that it takes."""
     assert refused.paths
     for path in refused.paths:
         inside: Any = document
         for name in path.split("."):
             if not isinstance(inside, dict):  # training.recompute.modules of a recompute by its name
+                break
+            if name not in inside and "preset" in inside:
+                assert name in Software.model_fields, refused.text
                 break
             assert name in inside, refused.text
             inside = inside[name]

@@ -53,6 +53,7 @@ def assert_same_times(programs: Programs) -> None:
 
 
 OVERLAPS = {
+    "launch_blocking": False,
     "overlap_grad_reduce": True,
     "overlap_param_gather": True,
     "align_grad_reduce": False,

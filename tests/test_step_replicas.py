@@ -40,7 +40,8 @@ def test_replicas_with_different_things_wrong_are_as_in_a_step(wrong: dict[int, 
     lines = [f"{one.kind} {one.target} slow_factor={one.slow_factor}" for one in effects]
     found = STEP(frozenset(effects))
     assert found == max(found, *(STEP(frozenset([one])) for one in effects))
-    exact = simulate(RUN, faults=lines).step_time_s
+    # One that is late can make room for another on a shared link: a set counts as the worst of it at least.
+    exact = max(simulate(RUN, faults=told).step_time_s for told in (lines, *([line] for line in lines)))
     assert abs(found - exact) <= 1e-9 * exact
 
 
