@@ -62,6 +62,14 @@ def with_constants(scenario: Scenario, constants: Constants) -> tuple[Scenario, 
     return changed, tried(scenario.cluster.gpu, trial)
 
 
+def are_shipped(scenario: Scenario, constants: Constants) -> bool:
+    """Whether a step is predicted with ``constants`` as it is without them."""
+    from ...hardware.profile import load_profile
+
+    changed, profile = with_constants(scenario, constants)
+    return changed == scenario and (profile is None or profile == load_profile(scenario.cluster.gpu))
+
+
 def write_halves(path: Path, halves: Halves) -> None:
     """As JSON, the same bytes for the same halves."""
     path.write_text(json.dumps(asdict(halves), indent=1, sort_keys=True) + "\n", encoding="utf-8")

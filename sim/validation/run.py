@@ -13,11 +13,11 @@ from pathlib import Path
 from ..engine.collection import collection_paused
 from .case import Case, read_cases
 from .constants import Constants
-from .halves import Halves, left_out
+from .halves import Halves, are_shipped, left_out
 from .predict import Prediction, predict
 from .preset import reports_first_rank
 from .regime import regime_of
-from .to_scenario import scenario_document
+from .to_scenario import scenario_document, to_scenario
 
 CHUNKS_PER_JOB = 60
 """Parts of the work for each process, of about equal cost: small, so that none waits for the last ones."""
@@ -84,19 +84,24 @@ def validate(
     for number, (_, case) in enumerate(sources):
         alike.setdefault(configuration(case), []).append(number)
     tasks = [_Task(sources[numbers[0]][1]) for numbers in alike.values()]
-    unseen = [case for _, case in sources if halves and _is_judged(case)]
-    again = [_Task(case, left_out(halves, case.family)) for case in unseen if halves]
-    members = [*alike.values(), *([] for _ in again)]
+    members = list(alike.values())
+    again = _with_left_out(sources, halves)
     found: dict[int, Prediction] = {}
-    held_out: dict[str, float] = {}
-    for place, prediction in _predictions([*tasks, *again], jobs):
+    unseen: dict[int, Prediction] = {}
+    for place, prediction in _predictions([*tasks, *again.values()], jobs):
         if place >= len(tasks):
-            if prediction.step_time_s is not None:
-                held_out[unseen[place - len(tasks)].id] = prediction.step_time_s
+            unseen[list(again)[place - len(tasks)]] = prediction
             continue
         found |= dict.fromkeys(members[place], prediction)
         if progress:
             progress(len(found), len(sources))
+    held_out = {
+        case.id: step_s
+        for number, (_, case) in enumerate(sources)
+        if halves
+        and _is_judged(case)
+        and (step_s := unseen.get(number, found[number]).step_time_s) is not None
+    }
     rows = (
         Row(source=source, regime=regime_of(case), case=case, prediction=found[number])
         for number, (source, case) in enumerate(sources)
@@ -112,6 +117,23 @@ def configuration(case: Case) -> str:
     except ValueError:
         return case.id  # refused, each with its own reason
     return repr((scenario, case.measured.memory_kind, case.measured.memory_bytes is None, first_rank))
+
+
+def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -> dict[int, _Task]:
+    """By number, judged cases that constants without their family predict otherwise than the shipped ones."""
+    if halves is None:
+        return {}
+    judged = [(number, case) for number, (_, case) in enumerate(sources) if _is_judged(case)]
+    tasks = {number: _Task(case, left_out(halves, case.family)) for number, case in judged}
+    return {number: task for number, task in tasks.items() if not _as_shipped(task)}
+
+
+def _as_shipped(task: _Task) -> bool:
+    try:
+        scenario = to_scenario(task.case)
+    except ValueError:  # refused with any constants
+        return True
+    return task.constants is None or are_shipped(scenario, task.constants)
 
 
 def _is_judged(case: Case) -> bool:
