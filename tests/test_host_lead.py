@@ -70,6 +70,7 @@ def test_hosts_that_are_not_checked_fill_the_queue() -> None:
 
 @given(lead_layers=st.floats(0.0, 200.0))
 def test_hosts_that_are_checked_hold_what_they_are_ahead(lead_layers: float) -> None:
+    """And what the block at hand moves."""
     block = forward(5e-3)
     held = in_flight_bytes(block, 1e-3, 5e-3, lead_layers * block.host_s)
-    assert held == pytest.approx(2e6 * min(QUEUE / 20, lead_layers))
+    assert held == pytest.approx(2e6 * min(QUEUE / 20, max(1.0, lead_layers)))

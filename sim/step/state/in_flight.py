@@ -32,7 +32,8 @@ def in_flight_bytes(
     """Bytes of the TP collectives of ``forward`` blocks that fit into the queue of launches.
 
     ``check_s`` is what a check of a collective takes of the host without launching anything; with one,
-    the host was ``lead_s`` of its work ahead at most.
+    the host was ``lead_s`` of its work ahead at most, and holds what the block at hand moves in any case: a
+    buffer can be had again only when the host asks after its stream has passed.
 
     What an allocator has reserved is a high-water mark: it is enough that the queue fills once, behind the
     logits, a reduction or a late peer. Behind a late peer it does not fill where hosts wait for their peers.
@@ -42,4 +43,4 @@ def in_flight_bytes(
     if launching_s <= 0:
         return 0.0
     blocks = QUEUE * host_s_per_launch / launching_s
-    return sum(moved) * (min(blocks, lead_s / forward.host_s) if check_s else blocks)
+    return sum(moved) * (min(blocks, max(1.0, lead_s / forward.host_s)) if check_s else blocks)
