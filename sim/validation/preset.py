@@ -1,7 +1,8 @@
 """Which software a case ran, as the simulator's presets know it.
 
-Decided by the case's ``software`` and ``hardware`` blocks alone: never by its id, source, family or outcome
-(tests/test_validation_preset.py permutes those). The table below is the whole rule, but for ``known_site``.
+Decided by the case's ``software`` and ``hardware`` blocks, and by what the job measured of its network before
+the step (``CHECKED``): never by its id, source, family or outcome (tests/test_validation_preset.py permutes
+those). The table below is the whole rule, but for these two and ``known_site``.
 """
 
 from __future__ import annotations

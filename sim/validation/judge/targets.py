@@ -81,7 +81,9 @@ def _sources(report: Report) -> Iterator[Target]:
     high = [row for row in report.rows if row.case.trust == "high" and row.error is not None]
     found: dict[str, Errors] = {}
     for source in sorted({row.source for row in high}):
-        errors = errors_of((row.case.family, row.error or 0.0) for row in high if row.source == source)
+        own = [row for row in high if row.source == source]
+        shipped = errors_of((row.case.family, row.error or 0.0) for row in own)
+        errors = held_out_errors(report, ("high",), source) or shipped
         if errors and errors.cases >= SOURCE_ROWS:
             found[source] = errors
     what = f"worst median of a source with {SOURCE_ROWS} rows of high trust or more"
