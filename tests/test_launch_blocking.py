@@ -83,6 +83,26 @@ def test_what_would_run_beside_a_blocked_kernel_is_refused(overlap: str) -> None
         simulate(given.model_copy(update={"software": software}))
 
 
+@pytest.mark.parametrize(("zero", "messages"), [(3, "blocking"), (0, "async")])
+def test_shards_and_messages_beside_a_blocked_kernel_are_refused(zero: int, messages: str) -> None:
+    software = {"preset": "megatron-deepspeed-2022", "launch_blocking": True, "point_to_point": messages}
+    given = scenario(
+        pp=1 if zero else 2, dp=2, zero=zero, schedule="none" if zero else "1f1b", software=software
+    )
+    with pytest.raises(NotSupported, match=r"parallelism\.zero" if zero else r"software\.point_to_point"):
+        simulate(given)
+
+
+def test_a_barrier_has_no_place_where_ranks_go_on_one_by_one() -> None:
+    software = {
+        "preset": "megatron-zero-bubble-2023",
+        "optimizer_post_validation": True,
+        "step_barrier": True,
+    }
+    with pytest.raises(NotSupported, match=r"software\.step_barrier"):
+        simulate(scenario(pp=2, schedule="zb-h1", microbatches=4, software=software))
+
+
 @pytest.mark.parametrize(
     ("preset", "interconnect", "gpus", "expected"),
     [

@@ -128,3 +128,10 @@ def test_a_number_of_calls_is_whole_and_one_or_more(calls: object, tmp_path: Pat
     document["classes"][0]["ops"][-1]["calls"] = calls
     with pytest.raises(ValueError, match="calls"):
         read_program(written(document, tmp_path))
+
+
+def test_members_agree_on_the_number_of_calls(tmp_path: Path) -> None:
+    document = two_stages()
+    document["classes"][0]["ops"][-1]["calls"] = 2
+    problems = program_problems(read_program(written(document, tmp_path)).programs)
+    assert any("in 2 calls" in problem and "communicator 'world', call 0" in problem for problem in problems)

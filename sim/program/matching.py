@@ -148,7 +148,7 @@ def _call_problems(
         mine, other = programs.classes[a[0]].ops[i].work, programs.classes[b[0]].ops[j].work
         assert isinstance(mine, Collective)
         assert isinstance(other, Collective)
-        if (mine.kind, mine.transfer) != (other.kind, other.transfer):
+        if (mine.kind, mine.transfer, mine.calls) != (other.kind, other.transfer, other.calls):
             yield (
                 f"communicator {name!r}, call {number}: {place_name(programs, (a[0], i))} is {_call(mine)}, "
                 f"but {place_name(programs, (b[0], j))} is {_call(other)}"
@@ -165,7 +165,10 @@ def _call_problems(
 
 def _call(work: Collective) -> str:
     t = work.transfer
-    return f"{work.kind} of {t.bytes:,.0f} bytes ({t.latency_s:g} s, {t.ceiling_bytes_per_s:g} bytes/s)"
+    calls = f" in {work.calls} calls" if work.calls > 1 else ""
+    return (
+        f"{work.kind} of {t.bytes:,.0f} bytes{calls} ({t.latency_s:g} s, {t.ceiling_bytes_per_s:g} bytes/s)"
+    )
 
 
 def _message_problems(programs: Programs, message: Message, ends: Ends) -> Iterator[str]:

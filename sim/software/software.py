@@ -44,7 +44,7 @@ class Software(BaseModel):
     fused_activation: bool = True  # bias+GELU or SwiGLU in one kernel each way
     fused_softmax: bool = True  # scale+mask+softmax of unfused attention in one kernel
     fused_rope: bool = True
-    complex_rope: bool = False  # not fused, it is a product of complex numbers; false: rotate_half
+    complex_rope: bool = False  # not fused, it is a product of complex numbers; false, or latent: rotate_half
     qkv_copies: int = Field(
         default=0, ge=0
     )  # reads and writes of Q, K, V per direction that only change layout

@@ -29,6 +29,7 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     _refuse_layers(scenario)
     _refuse_recomputation(scenario)
     _refuse_launches(scenario)
+    _refuse_barrier(scenario)
     heads = model.num_attention_heads // par.tp
     if par.cp_a2a is None and scenario.software.cp_comm == "a2a" and heads % par.cp:
         raise NotSupported(
@@ -112,6 +113,9 @@ def _refuse_shards(scenario: Scenario) -> None:
         )
 
 
+BLOCKS = "set software.launch_blocking to false, since nothing does where launches block"
+
+
 def _refuse_launches(scenario: Scenario) -> None:
     """Nothing runs beside a kernel whose launch blocks."""
     software = scenario.software
@@ -120,6 +124,24 @@ def _refuse_launches(scenario: Scenario) -> None:
     for name in ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "cuda_graphs"):
         if getattr(software, name):
             raise NotSupported(f"software.{name}", "no launch may block then; set launch_blocking to false")
+    if scenario.parallelism.zero > 1:
+        zero = scenario.parallelism.zero
+        raise NotSupported(
+            "parallelism.zero", f"ZeRO-{zero} moves parameters or gradients beside kernels; {BLOCKS}"
+        )
+    if scenario.parallelism.pp > 1 and software.point_to_point != "blocking":
+        raise NotSupported(
+            "software.point_to_point", f"{software.point_to_point} runs beside kernels; {BLOCKS}"
+        )
+
+
+def _refuse_barrier(scenario: Scenario) -> None:
+    """A barrier at the end of a step, and steps that have no common end."""
+    if scenario.software.step_barrier and scenario.software.optimizer_post_validation:
+        raise NotSupported(
+            "software.step_barrier",
+            "under optimizer_post_validation ranks go on one by one to the next step; set one to false",
+        )
 
 
 def _refuse_layers(scenario: Scenario) -> None:

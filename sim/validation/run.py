@@ -131,7 +131,7 @@ def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -
 def _as_shipped(task: _Task) -> bool:
     try:
         scenario = to_scenario(task.case)
-    except ValueError:  # refused with any constants
+    except Exception:  # refused, or broken, with any constants: its own prediction says so
         return True
     return task.constants is None or are_shipped(scenario, task.constants)
 

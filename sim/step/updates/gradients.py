@@ -64,7 +64,7 @@ class Gradients:
     def add(self, script: Script, elements: float) -> None:
         """Gradients of ``elements`` parameters have become ready: reduce every full bucket."""
         if self.uncut is not None:
-            for parameter in self.uncut.get(elements, (elements,)):
+            for parameter in filter(None, self.uncut.get(elements, (elements,))):
                 self.ready += parameter
                 self.parts.append(parameter)
                 if self.ready >= self.bucket_elements:
