@@ -237,9 +237,8 @@ def stage_memory(
     from .step.memory import memory_of
 
     shown = {first: pp for pp, first in ready.first_of_stage.items()}
-    actions = action_spans(record, ready.first_of_stage.values())
-    own = [replace(a, rank=shown[a.rank]) for a in actions if a.rank in shown]
-    return memory_of(lowered.plan, own, leads_s or host_leads_s(ready, record))
+    actions = action_spans(record, shown)
+    return memory_of(lowered.plan, actions, leads_s or host_leads_s(ready, record))
 
 
 def host_leads_s(ready: Folded, record: Record) -> dict[int, float]:

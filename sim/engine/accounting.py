@@ -7,7 +7,7 @@ or to other ranks that were late (bubble).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import overload
@@ -128,10 +128,13 @@ def _idle(record: Record, r: int, op: Op, i: int, free: float, start: float, tim
         time.add("host", start - cursor)
 
 
-def action_spans(record: Record, shown: Collection[int] | None = None) -> tuple[ActionSpan, ...]:
-    """Pipeline actions of classes (None: of all), in order of their start."""
+def action_spans(record: Record, shown: Mapping[int, int] | None = None) -> tuple[ActionSpan, ...]:
+    """Pipeline actions of classes, in order of their start: of those in ``shown`` with the rank that each is
+    to have; None: of all, each with its own number."""
     found = []
-    for r in range(len(record.programs.classes)) if shown is None else sorted(shown):
+    if shown is None:
+        shown = {r: r for r in range(len(record.programs.classes))}
+    for r in sorted(shown):
         starts, begins, ends = record.start[r], record.begin[r], record.end[r]
         spans: dict[str, tuple[float, float]] = {}
         for i, op in enumerate(record.programs.classes[r].ops):
@@ -143,7 +146,7 @@ def action_spans(record: Record, shown: Collection[int] | None = None) -> tuple[
             spans[op.action] = (min(first, known[0]), max(end, known[1])) if known else (first, end)
         for name, (first, last) in spans.items():
             for kind, stage, microbatch in _actions(name):
-                found.append(ActionSpan(r, kind, stage, microbatch, first, last))
+                found.append(ActionSpan(shown[r], kind, stage, microbatch, first, last))
     return tuple(sorted(found, key=lambda a: (a.start_s, a.rank, a.stage)))
 
 

@@ -52,7 +52,7 @@ class BlockRun:
                     found.setdefault(link, []).append((begin + op.work.transfer.latency_s, end))
         return found
 
-    @property
+    @cached_property
     def lead_s(self) -> float:
         """How far ahead a host must be that no op waits for it, if none does in this run."""
         reached = (start - self.first for start in self.start)

@@ -72,7 +72,7 @@ class Flows:
         number = self._alone.get(link)
         if number is not None and self._flows[number].since <= self._env.time:
             return True
-        return link in self._at
+        return link in self._at.most
 
     def until(self, link: Link) -> float:
         """When the last of the flows on ``link`` ends, unless another delays it; -inf where there is none."""
@@ -83,7 +83,7 @@ class Flows:
 
     def end_of(self, payload_bytes: float, demand: Demand) -> float:
         """When a flow that begins now ends, if it has its links to itself until then; else infinite."""
-        if any(self.on(link) for link, _ in demand.weights):
+        if any(map(self.on, demand.links)):
             return math.inf
         rate = self._shares.solo(demand)[0]
         return self._env.time + payload_bytes / rate if rate else math.inf
@@ -94,11 +94,11 @@ class Flows:
         """
         if self.watch is not None:
             return False
-        alone, at, stopped = self._alone, self._at, self._stopped
-        for link, _ in demand.weights:
+        alone, at, stopped, links = self._alone, self._at.most, self._stopped, demand.links
+        for link in links:
             if link in alone or link in at:
                 return False
-        if stopped and any(link in stopped for link, _ in demand.weights):
+        if stopped and not stopped.isdisjoint(links):
             return True  # it never ends
         rate, bound = self._shares.solo(demand)
         if not rate:
@@ -106,14 +106,14 @@ class Flows:
         number, self._count = self._count, self._count + 1
         begins = self._env.time + latency_s
         self._flows[number] = Flow(demand, payload_bytes, done, value, begins, rate, 0, bound, bound)
-        for link, _ in demand.weights:
+        for link in links:
             alone[link] = number
         self._env.call(latency_s + payload_bytes / rate, self._end, (number, 0))
         return True
 
     def idle(self, r: int, names: Iterable[str]) -> bool:
         """Whether no flow is on links of rank ``r``, or is known to come."""
-        alone, at = self._alone, self._at
+        alone, at = self._alone, self._at.most
         for name in names:
             link = r, name
             if link in alone or link in at:
@@ -146,7 +146,7 @@ class Flows:
         if payload_bytes <= 0:
             done.happen(value)
             return
-        if self._stopped and any(link in self._stopped for link, _ in demand.weights):
+        if self._stopped and not self._stopped.isdisjoint(demand.links):
             return
         number, self._count = self._count, self._count + 1
         self._flows[number] = flow = Flow(demand, payload_bytes, done, value, self._env.time)
@@ -265,7 +265,7 @@ class Flows:
     def _leave(self, number: int, flow: Flow) -> None:
         """Its links are for others now."""
         if self._demands.pop(number, None) is None:
-            for link, _ in flow.demand.weights:
+            for link in flow.demand.links:
                 del self._alone[link]
             return
         for link, _ in flow.demand.weights:

@@ -81,7 +81,7 @@ class Gathering:
     def arrive(self, r: int, here: Here, env: Clock, runs: Runs) -> None:
         """A member comes to run its segment as a whole; the last one sets all in motion."""
         self.here[r] = here
-        here.end = env.event()
+        here.end = simpy.Event(env)
         if len(self.here) < len(self.group.members):
             return
         self._plan(runs)

@@ -190,9 +190,12 @@ class Meetings:
         if places is None:  # a rank's own links; segments that cross the fabric never run as a whole
             own = [link for link, _ in demand.weights if isinstance(link, tuple)]
             places = self._places[id(demand)] = [(self.ranks[r], name) for r, name in own]
-        return [
-            place for place in places if place[0].closed is not None and place[1] in place[0].closed_links
-        ]
+        found = []
+        for place in places:
+            rank, name = place
+            if rank.closed is not None and name in rank.closed_links:
+                found.append(place)
+        return found
 
     def _meeting(self, key: tuple[Any, ...]) -> Meeting:
         if key not in self._open:

@@ -26,22 +26,20 @@ class Occupancy:
 
     def __init__(self, capacity: Mapping[Link, float]) -> None:
         self._capacity = capacity
-        self._most: dict[Link, dict[int, float]] = {}  # bytes per second that each flow can put there
+        self.most: dict[Link, dict[int, float]] = {}
+        """By link that has any, bytes per second that each of its flows can put there."""
         self._weights: dict[Link, dict[int, float]] = {}
         self._crowded: dict[Link, bool] = {}
 
-    def __contains__(self, link: Link) -> bool:
-        return link in self._most
-
     def on(self, link: Link) -> Collection[int]:
         """Flows on ``link``."""
-        return self._most.get(link, {}).keys()
+        return self.most.get(link, {}).keys()
 
     def put(self, number: int, demand: Demand, solo: float) -> bool:
         """A flow begins, or has another rate ``solo`` by itself now; whether others may slow it."""
         slowed = False
         for link, weight in demand.weights:
-            self._most.setdefault(link, {})[number] = weight * solo
+            self.most.setdefault(link, {})[number] = weight * solo
             self._weights.setdefault(link, {})[number] = weight
             self._crowded.pop(link, None)
             slowed = slowed or self.crowded(link)
@@ -49,17 +47,17 @@ class Occupancy:
 
     def leave(self, link: Link, number: int) -> Collection[int]:
         """A flow is no longer there; those that it may have slowed."""
-        crowded, most = self.crowded(link), self._most[link]
+        crowded, most = self.crowded(link), self.most[link]
         del most[number], self._weights[link][number], self._crowded[link]
         if not most:
-            del self._most[link], self._weights[link]
+            del self.most[link], self._weights[link]
         return most.keys() if crowded else ()
 
     def crowded(self, link: Link) -> bool:
         """Whether several flows are on ``link`` that it may not hold at their fastest."""
         known = self._crowded.get(link)
         if known is None:
-            most = self._most[link].values()
+            most = self.most[link].values()
             known = len(most) > 1 and sum(most) >= self._capacity[link] * (1 - SLACK)
             self._crowded[link] = known
         return known

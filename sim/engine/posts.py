@@ -90,7 +90,10 @@ class Posts:
         self.scope.ends(i, now)
 
     def _issued(self, i: int, at: float) -> float:
-        return at if self.scope.issued_at is None else max(at, self.scope.issued(i))
+        if self.scope.issued_at is None:
+            return at
+        issued = self.scope.issued(i)
+        return max(at, issued)
 
     def _reached(self, i: int, at: float) -> float:
         scope = self.scope

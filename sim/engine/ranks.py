@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import simpy
 
 from ..program.program import Compute, Programs
+from .kernels import Kernel
 from .signal import Signal
 
 Uses = Callable[[str, float, float], bool]
@@ -17,7 +18,7 @@ Uses = Callable[[str, float, float], bool]
 
 @dataclass(slots=True)
 class Rank:
-    """``running`` are processes of kernels. ``closed`` is the process of a segment that runs as a whole,
+    """``running`` are its kernels. ``closed`` is the process of a segment that runs as a whole,
     which uses ``closed_links``; ``closed_uses`` says whether it uses one between two times.
 
     ``slow`` and ``peers`` are its binding: how slow its kernels are, and what its program's names of classes
@@ -34,7 +35,7 @@ class Rank:
     peers: Mapping[int, int] = field(default_factory=dict)
     held_sms: int = 0
     moving: int = 0
-    running: dict[simpy.Process, None] = field(default_factory=dict)
+    running: dict[Kernel, None] = field(default_factory=dict)
     closed: simpy.Process | None = None
     closed_links: AbstractSet[str] = frozenset()
     closed_uses: Uses | None = None
@@ -64,9 +65,9 @@ class Rank:
 
     def tell_kernels(self) -> None:
         """Those in progress look at their speed again."""
-        for process in list(self.running):
-            del self.running[process]
-            process.interrupt()
+        if self.running:
+            for kernel in tuple(self.running):
+                kernel.look()
 
     def uses(self, link: str, since: float, until: float) -> bool:
         """Whether the segment that runs as a whole uses ``link`` between two times, as far as is known."""

@@ -21,6 +21,7 @@ from .clock import Call, Clock
 from .collection import collection_paused
 from .flows import Flows
 from .groups import Groups
+from .kernels import Kernel
 from .meetings import Meetings
 from .posts import Posts
 from .ranks import ranks_of
@@ -151,7 +152,7 @@ class _Replay:
         assert process is not None
         rank = self.ranks[scope.r]
         if late_s > 0:
-            yield env.timeout(late_s)
+            yield simpy.Timeout(env, late_s)
         for i in indices:
             op, left = ops[i], None
             if scope.left and i in scope.left:
@@ -165,7 +166,7 @@ class _Replay:
                     if sync >= 0 and end[sync] < 0:
                         yield scope.ended(sync).event(env)
                     if not isinstance(op.work, Segment) and scope.issued(i) > env.time:
-                        yield env.timeout(scope.issued(i) - env.time)
+                        yield simpy.Timeout(env, scope.issued(i) - env.time)
                 if i in scope.behind:
                     passed = self.segments.behind(scope, scope.behind[i], op.stream)
                     if passed is not None:
@@ -177,7 +178,7 @@ class _Replay:
             if isinstance(work, Segment):
                 yield from self.segments.run(process, scope, i, work)
             elif isinstance(work, Compute):
-                yield from self._compute(process, scope, i, work, left)
+                yield self._compute(scope, i, work, left)
             elif isinstance(work, Collective):
                 yield from self._collective(scope, i, work, left)
             else:
@@ -186,27 +187,11 @@ class _Replay:
 
     # Kinds of work ---------------------------------------------------------------------------
 
-    def _compute(
-        self, process: simpy.Process, scope: Scope, i: int, work: Compute, begun: Left | None
-    ) -> Process:
-        env, rank = self.env, self.ranks[scope.r]
-        slow = rank.slow
-        left = work.seconds * slow if begun is None else max(0.0, begun[1])
-        while True:
-            rate, since = rank.speed(work), env.time
-            if self.rates is not None:
-                self.rates[scope.r][i].append((since, rate))
-            rank.running[process] = None
-            try:
-                yield env.timeout(left / rate)
-                del rank.running[process]
-                return
-            except simpy.Interrupt:
-                left = max(0.0, left - rate * (env.time - since))
-                if rank.stopped:
-                    yield env.event()  # for ever
-                if rank.slow != slow:
-                    left, slow = left * rank.slow / slow, rank.slow
+    def _compute(self, scope: Scope, i: int, work: Compute, begun: Left | None) -> simpy.Event:
+        rank = self.ranks[scope.r]
+        left = work.seconds * rank.slow if begun is None else max(0.0, begun[1])
+        rates = self.rates[scope.r][i] if self.rates is not None else None
+        return Kernel(self.env, rank, work, left, rates).ended
 
     def _collective(self, scope: Scope, i: int, work: Collective, left: Left | None) -> Process:
         rank, r, transfer = self.ranks[scope.r], scope.r, work.transfer

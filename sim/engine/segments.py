@@ -65,7 +65,7 @@ class Segments:
                 gathering = alone = alone or self._alone(scope.r, segment)
             whole = gathering.joins(number) and self._beginning(scope, i, segment, number, lead_s, gathering)
             if lead_s < 0 and not whole:
-                yield self.env.timeout(-lead_s)
+                yield simpy.Timeout(self.env, -lead_s)
                 lead_s = 0.0
                 whole = gathering.joins(number) and self._beginning(
                     scope, i, segment, number, lead_s, gathering

@@ -40,7 +40,7 @@ class Signal:
     def event(self, env: simpy.Environment) -> simpy.Event:
         """What a process that waits for it yields, before it has happened."""
         if self._event is None:
-            self._event = env.event()
+            self._event = simpy.Event(env)
         return self._event
 
     def happen(self, value: Any = None) -> None:

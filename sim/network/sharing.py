@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,13 +28,16 @@ class Demand:
     """One activity: its ceiling in payload bytes per second, and its weight on each link.
 
     ``heaviest`` is the bytes per payload byte that fairness counts: by default the largest weight.
+    ``links`` are those of ``weights``.
     """
 
     ceiling: float
     weights: tuple[tuple[Link, float], ...]
     heaviest: float = 0.0
+    links: tuple[Link, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "links", tuple([link for link, _ in self.weights]))
         if not self.heaviest:
             object.__setattr__(self, "heaviest", max((w for _, w in self.weights), default=1.0))
 

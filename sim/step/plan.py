@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import actions_of
@@ -63,9 +64,17 @@ class Plan:
         blocks = Blocks(shard=shard, software=self.blocks.software, costs=self.blocks.costs)
         return replace(self, shard=shard, blocks=blocks)
 
-    def held_stages(self, index: int) -> list[int]:
+    def held_stages(self, index: int) -> tuple[int, ...]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""
-        return list(dict.fromkeys(action.stage for action in actions_of(self.orders[index])))
+        return self._held[index]
+
+    @cached_property
+    def _held(self) -> list[tuple[int, ...]]:
+        return [tuple(dict.fromkeys(a.stage for a in actions_of(order))) for order in self.orders]
+
+    @cached_property
+    def _splits_backward(self) -> bool:
+        return splits_backward(self.orders)
 
     def held_parameters(self, index: int) -> float:
         """Parameters that a rank of that pipeline rank holds."""
@@ -98,7 +107,7 @@ class Plan:
         """How the next step follows this one."""
         if self.schedule.weight_versions:  # no flush: a microbatch finds the weights of its own start
             return "streaming"
-        skewed = self.scenario.software.optimizer_post_validation and splits_backward(self.orders)
+        skewed = self.scenario.software.optimizer_post_validation and self._splits_backward
         return "skewed" if skewed else "together"
 
     @property
@@ -109,7 +118,7 @@ class Plan:
             own = overlaps(self.schedule.orders(self.shape))
             return software.overlapped_point_to_point if own else "async"
         several = self.shape.chunks > 1 and self.schedule.name != "interleaved"
-        if several or splits_backward(self.orders):
+        if several or self._splits_backward:
             return software.split_point_to_point
         return software.point_to_point
 
