@@ -130,11 +130,16 @@ def _mean(share: Iterable[float], values: Iterable[float]) -> float:
     return sum(part * value for part, value in zip(share, values, strict=True))
 
 
-def path_of(record: Record) -> tuple[PathSegment, ...]:
-    """The critical path; its sum is the step time, also where the next step begins before this one ends."""
+def path_of(record: Record, between: tuple[float, float] | None = None) -> tuple[PathSegment, ...]:
+    """The critical path; its sum is the step time, also where the next step begins before this one ends.
+
+    ``between`` two times of the step: what lies there.
+    """
     from .engine.critical_path import critical_path
 
-    path = [PathSegment(name=name, seconds=seconds) for name, seconds in critical_path(record).items()]
-    if record.programs.ends != "together":
+    path = [
+        PathSegment(name=name, seconds=seconds) for name, seconds in critical_path(record, between).items()
+    ]
+    if record.programs.ends != "together" and between is None:
         path.append(PathSegment(name="shared with the next step", seconds=record.step_s - record.makespan_s))
     return tuple(path)

@@ -6,6 +6,8 @@ path's parts is the step time.
 
 from __future__ import annotations
 
+import math
+
 from ..program.program import Compute, Op, Segment
 from .accounting import segment_parts
 from .record import Record
@@ -19,8 +21,15 @@ NAMES = {
 }
 
 
-def critical_path(record: Record) -> dict[str, float]:
-    """Seconds of the step by what the critical path was doing, largest first."""
+def critical_path(record: Record, between: tuple[float, float] | None = None) -> dict[str, float]:
+    """Seconds of the step, or ``between`` two times of it, by what the critical path was doing, largest
+    first.
+    """
+    since, until = between or (0.0, math.inf)
+
+    def inside(first: float, last: float) -> float:
+        return max(0.0, min(last, until) - max(first, since))
+
     parts: dict[str, float] = {}
     lasts = [max(ends, default=0.0) for ends in record.end]
     now = max(lasts)
@@ -33,18 +42,18 @@ def critical_path(record: Record) -> dict[str, float]:
         start, begin, _ = record.times(r, i)
         op = record.programs.classes[r].ops[i]
         source = record.released(r, i)
-        _attribute(record, (r, i), op, now - begin, parts)
+        _attribute(record, (r, i), op, inside(begin, now), parts)
         if source is not None and source != at and record.times(*source)[0] > start:
             at, begin = source, record.times(*source)[0]
         now = begin
         at_next = _released_by(record, at, predecessors)
         if at_next is None:
-            _add(parts, "host", now)
+            _add(parts, "host", inside(0.0, now))
             break
-        gap = now - record.times(*at_next)[2]
-        if gap > 0:
-            _add(parts, "host", gap)
-            now -= gap
+        ended = record.times(*at_next)[2]
+        if ended < now:
+            _add(parts, "host", inside(ended, now))
+            now = ended
         at = at_next
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ..engine.record import Record
     from ..fold.whole import Folded
-    from ..report.result import Interval, StageMemory
+    from ..report.result import Interval, PathSegment, StageMemory
     from ..scenario.models import Scenario
     from ..step.lower import Lowered
 
@@ -42,10 +42,6 @@ class _Replayed:
     ready: Folded
     record: Record
 
-    @property
-    def seconds(self) -> float:
-        return self.record.step_s
-
 
 def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
     """Predict one training step without faults, with ``profile`` in place of the shipped one where given.
@@ -53,20 +49,13 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
     Raises as ``simulate`` does.
     """
     from ..interval import step_interval
-    from ..report.result import PathSegment
 
     with collection_paused():
         found = _extended(scenario, profile)
-        longer = _path(found.longer)
-        shorter = _path(found.shorter) if found.more else longer
-        seconds = found.of(found.shorter.seconds, found.longer.seconds)
-        segments = [
-            PathSegment(name=name, seconds=found.of(shorter.get(name, 0.0), longer.get(name, 0.0)))
-            for name in (*longer, *(shorter.keys() - longer.keys()))
-        ]
+        seconds = _seconds(found)
         return Brief(
             step_time_s=seconds,
-            interval=step_interval(seconds, segments, found.longer.lowered.plan),
+            interval=step_interval(seconds, _path(found), found.run.lowered.plan),
             memory=_memory(found),
         )
 
@@ -74,27 +63,42 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
 def step_seconds(scenario: Scenario, profile: GpuProfile) -> float:
     """The step time alone."""
     with collection_paused():
-        found = _extended(scenario, profile)
-        return found.of(found.shorter.seconds, found.longer.seconds)
+        return _seconds(_extended(scenario, profile))
 
 
 def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[_Replayed]:
-    return extended(scenario, lambda one: _run(one, profile), lambda one: one.seconds)
+    return extended(scenario, lambda one: _run(one, profile), lambda one: one.record)
 
 
-def _path(of: _Replayed) -> dict[str, float]:
+def _seconds(found: Extended[_Replayed]) -> float:
+    step_s = found.run.record.step_s
+    return step_s + found.more * found.period.seconds if found.period else step_s
+
+
+def _path(found: Extended[_Replayed]) -> list[PathSegment]:
+    """The critical path; in each group that is left out it is as in one in the midst of the step."""
     from ..read_record import path_of
+    from ..report.result import PathSegment
 
-    return {segment.name: segment.seconds for segment in path_of(of.record)}
+    record, period = found.run.record, found.period
+    parts = {segment.name: segment.seconds for segment in path_of(record)}
+    if period:
+        between = period.since_s, period.since_s + period.seconds
+        for segment in path_of(record, between):
+            parts[segment.name] = parts.get(segment.name, 0.0) + found.more * segment.seconds
+    return [PathSegment(name=name, seconds=seconds) for name, seconds in parts.items()]
 
 
 def _memory(found: Extended[_Replayed]) -> tuple[StageMemory, ...]:
-    """As it is in the longer step; leads of hosts go on to grow where they do so from one to the other."""
+    """As it is in the short step; hosts go on to get ahead in the groups that are left out."""
     from ..simulate import host_leads_s, stage_memory
 
-    last, before = (host_leads_s(one.ready, one.record) for one in (found.longer, found.shorter))
-    leads_s = {pp: max(lead_s, found.of(before[pp], lead_s)) for pp, lead_s in last.items()}
-    return stage_memory(found.longer.lowered, found.longer.ready, found.longer.record, leads_s)
+    one, period = found.run, found.period
+    leads_s = host_leads_s(one.ready, one.record)
+    if period:
+        for pp, r in one.ready.first_of_stage.items():
+            leads_s[pp] += found.more * period.leads_s[r]
+    return stage_memory(one.lowered, one.ready, one.record, leads_s)
 
 
 def _run(scenario: Scenario, profile: GpuProfile | None) -> _Replayed:
