@@ -40,6 +40,8 @@ TWO_WAY = table(
 """DualPipe's order on two ranks: pairs, split backwards, and stages that are on both ranks."""
 
 TWO_WAY_SHAPE = Shape(ranks=2, microbatches=4)
+TWO_RANKS = Shape(ranks=2, microbatches=2)
+V_SHAPED = Shape(ranks=2, microbatches=1, chunks=2)
 
 
 @st.composite

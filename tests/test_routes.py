@@ -100,7 +100,7 @@ def test_a_hashed_way_is_one_of_the_spread_ways(topology: RegularTopology, data:
 @FEW
 @given(topologies(kinds=("rail-optimized", "fat-tree")), st.data())
 def test_routes_are_those_of_the_cluster(topology: RegularTopology, data: st.DataObject) -> None:
-    """``Cluster.route`` is the older closed form, held to its own graph in test_hardware."""
+    """``Cluster.route`` is the older closed form, held to its own graph in test_cluster_graph."""
     cluster = as_cluster(topology, pxn=False)
     a, b = (data.draw(st.integers(0, cluster.gpus - 1)) for _ in "ab")
     route, links = cluster.route(a, b), topology_of(cluster)

@@ -1,4 +1,4 @@
-"""What people write about faults: lines, targets, traces, blocks; and what they are told when it is wrong."""
+"""A campaign's blocks: what is refused and where, the plans that follow, their schema, and documents."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 from faults_campaigns import document, plan_of
-from hypothesis import given
-from hypothesis import strategies as st
 
-from stepsim.sim.faults.kinds import get_kind, kind_names
-from stepsim.sim.faults.kinds.kind import ANYWHERE
-from stepsim.sim.faults.planning.traces import read_trace
-from stepsim.sim.faults.presets import get_preset, preset_names
-from stepsim.sim.faults.spec.faults import MAGNITUDES, parse_fault
-from stepsim.sim.faults.spec.targets import Target, parse_target
-from stepsim.sim.faults.study.sweep import parse_axis
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import (
     campaign_from_document,
@@ -26,78 +17,6 @@ from stepsim.sim.scenario.load import (
     scenario_names,
 )
 from stepsim.sim.scenario.schema import json_schema
-
-# Kinds ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", kind_names())
-def test_every_kind_is_whole(name: str) -> None:
-    kind = get_kind(name)
-    assert kind.name == name
-    assert kind.title
-    assert kind.source
-    assert kind.scopes
-    assert set(kind.scopes) <= set(ANYWHERE)
-    assert set(kind.keys) <= set(MAGNITUDES)
-    assert kind.detectors
-    scope = kind.scopes[0]
-    target = scope if scope in ("job", "storage") else f"{scope}/0"
-    lasts = kind.effect not in ("crash", "hang") or kind.damage != "none"
-    fault = parse_fault(f"{name} {target} at=1h" + " duration=10s" * lasts)
-    assert fault.where == Target(scope, None if scope in ("job", "storage") else 0)
-    assert fault.at == 3600.0
-
-
-def test_the_kinds_are_those_of_the_reference() -> None:
-    assert set(kind_names()) == {
-        "gpu_fatal", "gpu_transient", "gpu_throttle", "sdc", "node_down", "nic_down", "link_degraded",
-        "link_flap",
-        "leaf_switch_down", "rack_power", "storage_outage", "storage_slow", "hang", "software_crash",
-        "planned_maintenance", "preemption",
-    } | {"spine_switch_down", "host_jitter"}  # fmt: skip
-
-
-# Lines and targets ------------------------------------------------------------------------------------------
-
-
-def test_a_line_is_an_event() -> None:
-    fault = parse_fault("gpu_throttle gpu/37 slow_factor=1.3 at=2s duration=40min")
-    assert (fault.kind, fault.slow_factor, fault.at) == ("gpu_throttle", 1.3, 2.0)
-    assert fault.where == Target("gpu", 37)
-    assert fault.duration is not None
-    assert fault.duration.constant == 2400.0
-    assert parse_fault("link_degraded rail/3@node/12 bandwidth_factor=0.5").where.inside == Target("node", 12)
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("", "a fault is kind target"),
-        ("gpu_throtle gpu/1", "Did you mean gpu_throttle"),
-        ("gpu_throttle gpu/1 slow=2", "no key is called 'slow'"),
-        ("gpu_throttle gpu/1 slow_factor=0.5", "slow_factor"),
-        ("gpu_throttle gpu/1 gpu/2", "two targets"),
-        ("gpu_throttle", "needs a target, such as node/0"),
-        ("gpu_fatal leaf/1", "strikes gpu or node or rank, not leaf"),
-        ("gpu_fatal gpu/1 slow_factor=2", "takes no slow_factor"),
-        ("gpu_fatal gpu", "write gpu/0 for the first"),
-        ("gpu_fatal gpux/3", "no scope is called 'gpux'"),
-        ("gpu_fatal gpu/3@leaf/2", "gpu lies inside node, not inside leaf"),
-        ("gpu_fatal gpu/3 at=3", "3 has no unit"),
-        ("gpu_fatal gpu/3 at=-3s", "out of range"),
-        ("software_crash job duration=3s", "takes no duration"),
-    ],
-)
-def test_a_wrong_line_says_why(line: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        parse_fault(line)
-
-
-@given(st.sampled_from(ANYWHERE), st.integers(0, 99_999))
-def test_targets_write_themselves_back(scope: str, index: int) -> None:
-    text = scope if scope in ("job", "storage") else f"{scope}/{index}"
-    assert str(parse_target(text)) == text
-
 
 # Blocks -----------------------------------------------------------------------------------------------------
 
@@ -276,68 +195,7 @@ def test_the_schema_documents_every_key() -> None:
         assert [key for key, field in fields.items() if not field.get("description")] == [], name
 
 
-# Presets ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_every_preset_is_whole(name: str) -> None:
-    found = get_preset(name)
-    assert found
-    assert all(process.source for process in found)
-    assert len({process.title for process in found}) == len(found)
-
-
-def test_llama3_s_counts() -> None:
-    """419 unexpected and 47 planned interruptions in 54 days on 16,384 GPUs."""
-    doc = document(cluster={"gpus": 16384, "gpus_per_node": 8}, faults={"presets": ["llama3-2024"]})
-    rates = {source.name: source.rate_per_s * 54 * 86400 for source in plan_of(doc).sources}
-    planned = rates.pop("planned_stop")
-    assert planned == pytest.approx(47, rel=1e-4)
-    assert sum(rates.values()) == pytest.approx(419, rel=1e-4)
-    assert rates["faulty_gpu"] == pytest.approx(148, rel=1e-4)
-
-
-# Traces -----------------------------------------------------------------------------------------------------
-
-
-def test_greyhound_s_format(tmp_path: Path) -> None:
-    path = tmp_path / "greyhound.trace"
-    path.write_text("10;70;[0,3];2.5\ncomm;20;40;[1,2]\n")
-    events = read_trace(path, step_s=10.0)
-    assert [(event.kind, event.target, event.at) for event in events] == [
-        ("gpu_throttle", "rank/0", 10.0),
-        ("gpu_throttle", "rank/3", 10.0),
-        ("link_degraded", "nic/1", 20.0),
-        ("link_degraded", "nic/2", 20.0),
-    ]
-    assert events[0].slow_factor == 1.25
-    assert events[0].duration is not None
-    assert events[0].duration.constant == 60.0
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            "time,kind,target\n10,gpu_fatal,gpu/1\n5,gpu_fatal,gpu/1\n",
-            r":3: 5 s comes after 10 s; a trace is in the order",
-        ),
-        ("time,kind\n10,gpu_fatal\n", "no column target"),
-        ("time,kind,target\n10,gpu_fatl,gpu/1\n", r":2: .*Did you mean gpu_fatal"),
-        ("time,kind,target\n-1,gpu_fatal,gpu/1\n", r":2: time: -1"),
-        ("time,kind,target\nsoon,gpu_fatal,gpu/1\n", r":2: time: 'soon'"),
-        ("time,kind,target,duration,magnitude\n1,hang,job,,3\n", "hang takes no magnitude"),
-        ("time,kind,target\n", "holds no faults"),
-        ("10;70;[0,3]\n", "write start;end;"),
-        ("70;10;[0,3];1\n", "before it starts"),
-        ("10;70;everyone;1\n", "is no list of ranks"),
-    ],
-)
-def test_a_wrong_trace_says_where(text: str, told: str, tmp_path: Path) -> None:
-    path = tmp_path / "wrong.csv"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=told):
-        read_trace(path, step_s=10.0)
+# Documents --------------------------------------------------------------------------------------------------
 
 
 def test_a_trace_lies_beside_the_file_that_names_it(tmp_path: Path) -> None:
@@ -347,44 +205,11 @@ def test_a_trace_lies_beside_the_file_that_names_it(tmp_path: Path) -> None:
     assert len(plan_from(load_campaign(path)).events) == 1
 
 
-# Sweeps -----------------------------------------------------------------------------------------------------
-
-
-def test_ranges() -> None:
-    assert parse_axis("recovery.spares.warm=0..16").values == (
-        "0",
-        "2",
-        "4",
-        "6",
-        "8",
-        "10",
-        "12",
-        "14",
-        "16",
-    )
-    assert parse_axis("recovery.spares.warm=0..2").values == ("0", "1", "2")
-    every = parse_axis("checkpoint.storage.every=5min..2h")
-    assert every.field == "checkpoint.storage.every"
-    assert (every.values[0], every.values[-1], len(every.values)) == ("5 min", "2 h", 7)
-    assert parse_axis("x=1..100/3").values == ("1", "50", "100")
-    assert parse_axis("x=a,b").values == ("a", "b")
-    assert parse_axis("faults.scale=0.5..2/3").values == ("0.5", "1", "2")
-
-
-@pytest.mark.parametrize("text", ["x", "x=", "=3", "x=2h..5min", "x=3..3", "x=1..9/1", "x=5min..3"])
-def test_wrong_ranges(text: str) -> None:
-    with pytest.raises(ValueError, match="--sweep"):
-        parse_axis(text)
-
-
 def test_bare_documents_may_name_their_hardware() -> None:
     loaded = campaign_from_document(
         document(cluster={"gpu": "H100-SXM5-80GB", "gpus": 64, "interconnect": "ib-ndr400-x8"}), "mine"
     )
     assert loaded.cluster.gpus == 64
-
-
-# Documents --------------------------------------------------------------------------------------------------
 
 
 def test_the_examples_of_the_page_are_documents(root: Path, tmp_path: Path) -> None:
@@ -398,8 +223,3 @@ def test_the_examples_of_the_page_are_documents(root: Path, tmp_path: Path) -> N
     loaded = load_campaign(path)
     assert loaded.faults is not None
     assert len(loaded.faults.processes) == 4
-
-
-def test_the_page_names_every_kind(root: Path) -> None:
-    text = (root / "docs" / "faults.md").read_text()
-    assert [name for name in kind_names() if f"`{name}`" not in text] == []
