@@ -56,10 +56,18 @@ def _shortened(run: Scenario) -> Extended[Record]:
         },
         {"microbatches": 1200, "software": "torchtitan-2024", "dp": 4, "zero": 3},
         {"pp": 2, "schedule": "1f1b", "microbatches": 600, "software": "llama3-meta-2024", "cp": 2, "tp": 2},
+        {  # hosts get further ahead all the while, and buffers of collectives pile up
+            "pp": 2,
+            "tp": 4,
+            "schedule": "1f1b",
+            "microbatches": 240,
+            "software": "nanotron-2025",
+            "interconnect": "efa-3200",
+        },
     ],
 )
 def test_a_long_step_is_a_short_one_that_goes_on(fields: dict[str, Any]) -> None:
-    run = scenario(**BASE, **GPU_BOUND, **fields)
+    run = scenario(**BASE | GPU_BOUND | fields)
     assert _shortened(run).more > 0
     whole, brief = simulate(run), brief_step(run)
     assert brief.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
@@ -110,7 +118,7 @@ def test_an_op_that_ends_later_than_its_like_is_not_steady() -> None:
     record, pp = _short(4, software="megatron-core-2025", **GPU_BOUND)
     assert period_of(record, pp, 1, 1e-9) is not None
     ops = record.programs.classes[2].ops
-    i = next(i for i, op in enumerate(ops) if op.action == f"2F{2 * pp}")
+    i = next(i for i, op in enumerate(ops) if op.action == f"2B{3 * pp - 1}")
     record.end[2] = _later(record.end[2], i, 1e-6)
     assert period_of(record, pp, 1, 1e-9) is None
 
@@ -127,6 +135,17 @@ def test_a_host_that_falls_back_is_not_steady() -> None:
     record.programs = replace(
         record.programs, classes=(record.programs.classes[0], slow, *record.programs.classes[2:])
     )
+    assert period_of(record, pp, 1, 1e-9) is None
+
+
+def test_a_host_that_is_not_later_by_the_same_is_not_steady() -> None:
+    """However far it is ahead: what it does in one group it does not do in the other."""
+    record, pp = _short(4, software="megatron-core-2025", **GPU_BOUND)
+    one = record.programs.classes[1]
+    last = next(i for i, op in enumerate(one.ops) if op.action == f"1B{3 * pp - 2}")
+    ops = tuple(replace(op, host_s=op.host_s + 1e-6 * (i == last)) for i, op in enumerate(one.ops))
+    others = record.programs.classes
+    record.programs = replace(record.programs, classes=(others[0], replace(one, ops=ops), *others[2:]))
     assert period_of(record, pp, 1, 1e-9) is None
 
 

@@ -43,7 +43,7 @@ class Kernel:
         """What is beside it, or how slow its rank is, has changed."""
         env, rank = self._env, self._rank
         rate = rank.speed(self._work)
-        if rate == self._rate and rank.slow == self._slow and not rank.stopped:
+        if rate == self._rate and rank.slow == self._slow:
             return
         self._number += 1  # the end that was to come does not
         self._left = max(0.0, self._left - self._rate * (env.time - self._since))
