@@ -272,9 +272,9 @@ def _facts(torch: Any, session: Session) -> dict[str, str]:
 
 def _gpu(device: str) -> str:
     """The catalogue's name of a GPU; empty where it has none."""
-    from .measure.device import catalogue_name
+    from .gpu_named import gpu_named
 
-    return catalogue_name(device)
+    return gpu_named(device) or ""
 
 
 def _processor() -> str:

@@ -15,7 +15,8 @@ from small_experts import with_experts
 from stepsim.calibration.kernel_errors import repeats
 from stepsim.calibration.measure import device as device_module
 from stepsim.calibration.measure import session
-from stepsim.calibration.measure.device import Device, catalogue_name
+from stepsim.calibration.gpu_named import gpu_named
+from stepsim.calibration.measure.device import Device
 from stepsim.calibration.measure.kernel_csv import read_rows
 from stepsim.calibration.measurements import Measurement, read_points
 from stepsim.calibration.readers.tables import read_table
@@ -109,18 +110,30 @@ def test_kernels_of_a_layer_are_priced_by_the_scenarios_own_profile(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "gpu"),
+    ("name", "memory_gib", "gpu"),
     [
-        ("NVIDIA H200", "H200-SXM-141GB"),
-        ("NVIDIA H200 NVL", ""),
-        ("NVIDIA GH200 480GB", ""),
-        ("NVIDIA H100 NVL", ""),
-        ("NVIDIA GB200", "GB200-NVL72"),
-        ("NVIDIA A100-PCIE-40GB", ""),
+        ("NVIDIA H200", None, "H200-SXM-141GB"),
+        ("NVIDIA H200 NVL", None, None),
+        ("NVIDIA GH200 480GB", None, None),
+        ("GH200-96GB", None, None),
+        ("NVIDIA H100 NVL", None, None),
+        ("NVIDIA H100 80GB HBM3", 79.18, "H100-SXM5-80GB"),
+        ("NVIDIA H100 80GB HBM3", 9.5, None),  # a part of one
+        ("NVIDIA GB200", None, "GB200-NVL72"),
+        ("NVIDIA A100-PCIE-40GB", None, None),
+        ("NVIDIA A100-PG509-200", 39.39, "A100-SXM4-40GB"),
+        ("NVIDIA A100-PG509-200", None, "A100-SXM4-40GB"),
+        ("NVIDIA A100-SXM-64GB", None, None),
+        ("NVIDIA A100", 39.4, "A100-SXM4-40GB"),
+        ("NVIDIA A100", 79.2, "A100-SXM4-80GB"),
+        ("NVIDIA A1000", None, None),
+        ("AMD Instinct MI300X", 191.98, "MI300X"),
     ],
 )
-def test_another_board_of_a_chip_is_not_taken_for_it(name: str, gpu: str) -> None:
-    assert catalogue_name(name) == gpu
+def test_another_board_of_a_chip_is_not_taken_for_it(
+    name: str, memory_gib: float | None, gpu: str | None
+) -> None:
+    assert gpu_named(name, memory_gib and memory_gib * 2**30) == gpu
 
 
 class _NoBaseInCommon(Exception):

@@ -19,7 +19,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ...kernels.kernel import Kernel
-from ..nccl_system import gpu_named
+from ..gpu_named import gpu_named
 from .measured import Measured
 from .traced import facts_of, is_collective, kernel_of, measurements_of
 
