@@ -25,13 +25,17 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuEvent:
-    """A kernel: when it ran, on which device (process and device of the trace), with which arguments."""
+    """A kernel: when it ran, on which device (process and device of the trace), with which arguments.
+
+    ``launched_by`` is the External id of its operator, ``launched_s`` when the host launched it.
+    """
 
     place: str
     name: str
     span: Span
     device: tuple[object, object]
     args: Mapping[str, Any]
+    launched_by: int | None = None
     launched_s: float | None = None
 
 
@@ -104,6 +108,7 @@ def _kernel(place: str, one: Mapping[str, Any], launches: Mapping[int, float]) -
         span=_span(place, one),
         device=(str(one.get("pid")), device),
         args=args,
+        launched_by=_identity(place, "External id", args),
         launched_s=None if correlation is None else launches.get(correlation),
     )
 

@@ -56,9 +56,10 @@ def read_trace(path: Path, gpu: str | None = None) -> Measured:
     passed: Counter[str] = Counter()
     compute = [one for one in events.kernels if not is_collective(one.name)]
     sent = [one for one in events.kernels if is_collective(one.name)]
+    found: list[tuple[Kernel, float]] = []
+    collectives: list[MeasuredCollective] = []
     if "stepsim" in document:
         passed[_PREDICTED] = len(events.kernels)
-        found, collectives = [], []
     else:
         found = _kernels(compute, events, passed)
         groups = groups_of(path, document, name, len(devices))
@@ -131,13 +132,13 @@ def _kernels(
     """Operators that a curve prices, each with the seconds of all its kernels."""
     seconds: dict[int, float] = {}
     for one in kernels:
-        launched_by = events.external_id(one)
+        launched_by = one.launched_by
         if launched_by is None or launched_by not in events.operators:
             passed[_NO_SHAPES] += 1
             continue
         begin, end = one.span
         seconds[launched_by] = seconds.get(launched_by, 0.0) + end - begin
-    found = []
+    found: list[tuple[Kernel, float]] = []
     for identity, total_s in seconds.items():
         kernel = _priced(events.operators[identity])
         if kernel is None:

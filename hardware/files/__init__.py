@@ -7,11 +7,12 @@ for others). Knows files, YAML, JSON, gzip, SQLite and XML as such; does not kno
 from __future__ import annotations
 
 from .database import open_database
-from .errors import FileError, YamlError, size_text
+from .errors import FileError, OverwriteError, YamlError, size_text
 from .json_text import TRACES, JsonLimits, load_json
 from .packed import unpacked
 from .reading import decoded, read_bytes, read_text, require_file
 from .scope import note_output, one_command
+from .several import Refusal, read_each, refusals_text
 from .writing import append_text, make_folder_of, write_bytes, write_text, written
 from .xml_text import check_xml
 from .yaml_text import TABLES, YamlLimits, compose_yaml, load_yaml, plain, scalar_value
@@ -21,6 +22,8 @@ __all__ = [
     "TRACES",
     "FileError",
     "JsonLimits",
+    "OverwriteError",
+    "Refusal",
     "YamlError",
     "YamlLimits",
     "append_text",
@@ -35,7 +38,9 @@ __all__ = [
     "open_database",
     "plain",
     "read_bytes",
+    "read_each",
     "read_text",
+    "refusals_text",
     "require_file",
     "scalar_value",
     "size_text",

@@ -32,6 +32,17 @@ class YamlError(FileError):
         return _yaml_again, (self.file, self.reason, self.line, self.column)
 
 
+class OverwriteError(FileError):
+    """A file that the command both reads and writes: a mistake of the whole command, not of one file."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _overwrite_again, (self.file, self.reason, self.line, self.column)
+
+
+def _overwrite_again(file: str, reason: str, line: int, column: int) -> OverwriteError:
+    return OverwriteError(file, reason, line=line, column=column)
+
+
 def _again(file: str, reason: str, line: int, column: int) -> FileError:
     return FileError(file, reason, line=line, column=column)
 

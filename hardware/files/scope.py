@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import FileError
+from .errors import FileError, OverwriteError
 
 Identity = tuple[int, int]
 
@@ -51,7 +51,7 @@ def note_read(path: str | Path, status: os.stat_result) -> None:
         return
     identity = status.st_dev, status.st_ino
     if (purpose := scope.outputs.get(identity)) is not None:
-        raise FileError(path, f"the command reads this file, so {purpose} cannot go there; choose another")
+        raise OverwriteError(path, f"the command reads this file, so {purpose} cannot go there; choose another")
     scope.read.setdefault(identity, str(path))
 
 
