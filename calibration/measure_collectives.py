@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .measure.kernel_csv import csv_text
+from .foreign.csv_table import read_table_of
 from .measure_work import KINDS, Work, work
 
 COLUMNS = (
@@ -272,7 +272,7 @@ def _facts(torch: Any, session: Session) -> dict[str, str]:
 
 def _gpu(device: str) -> str:
     """The catalogue's name of a GPU; empty where it has none."""
-    from .gpu_named import gpu_named
+    from .foreign.gpu_named import gpu_named
 
     return gpu_named(device) or ""
 
@@ -290,11 +290,11 @@ def _keys(path: Path) -> set[tuple[str, ...]]:
     """Rows that ``path`` holds, by what they measured. ValueError for a file of other columns."""
     if not path.exists() or path.stat().st_size == 0:
         return set()
-    with csv_text(path) as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError(f"{path}: is not a table of stepsim calibrate collectives; choose another --out")
-        return {(line["kind"], line["ranks"], line["hosts"], line["axis"], line["bytes"]) for line in reader}
+    table = read_table_of(path)
+    if table.columns != COLUMNS:
+        raise ValueError(f"{path}: is not a table of stepsim calibrate collectives; choose another --out")
+    names = ("kind", "ranks", "hosts", "axis", "bytes")
+    return {tuple(line[name] for name in names) for _, line in table.lines}
 
 
 def _append(path: Path, row: Mapping[str, object]) -> None:

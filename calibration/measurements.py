@@ -1,12 +1,12 @@
 """Measured kernels read from a file: which kernels ran, on which GPU, for how long.
 
-Knows how each point of such a file (``kind: kernels``; one point is one kernel shape with its TFLOP/s) maps to
-the kernels that kernels/ can price. Fits nothing; what may stand in a point is in point_fields.py.
+Knows how each point of such a file (``kind: kernels``; one point is one kernel shape with its TFLOP/s)
+maps to the kernels that kernels/ can price. Fits nothing; what may stand in a point is in point_fields.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from ..hardware.files import TABLES, load_yaml, read_text
 from ..hardware.gpus import get_gpu, gpu_names
 from ..kernels.kernel import Attention, Direction, Gemm, Implementation, Kernel
-from .foreign import LARGEST_SECONDS, shown
+from .foreign.values import LARGEST_SECONDS, shown
 from .point_fields import AttentionPoint, GemmPoint, GroupedGemmPoint, Point, read_point
 
 _IMPLEMENTATIONS: dict[str, Implementation] = {
@@ -88,7 +88,7 @@ def read_points(paths: Iterable[Path]) -> tuple[tuple[Measurement, ...], dict[st
 
 
 def missing_math(gpu: str, kernels: Iterable[Kernel]) -> str | None:
-    """Why a GPU of the catalogue cannot have run ``kernels``: it lacks their data type. None where it could."""
+    """Why a GPU of the catalogue cannot have run ``kernels``: it lacks their data type; None where it has."""
     if gpu not in gpu_names():
         return None
     peaks = get_gpu(gpu).peak_flops
@@ -174,7 +174,9 @@ def _attention(point: AttentionPoint) -> tuple[Kernel, ...]:
     if implementation is None and point.impl.startswith("Transformer Engine"):
         if point.gpu not in _TRANSFORMER_ENGINE:
             known = ", ".join(_TRANSFORMER_ENGINE)
-            raise ValueError(f"impl: which kernel Transformer Engine takes is known on {known}, not {point.gpu}")
+            raise ValueError(
+                f"impl: which kernel Transformer Engine takes is known on {known}, not {point.gpu}"
+            )
         implementation = _TRANSFORMER_ENGINE[point.gpu]
     if implementation is None:
         return ()

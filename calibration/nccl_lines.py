@@ -1,8 +1,8 @@
 """Lines of a terminal as nccl-tests printed them: without what launchers and NCCL itself put among them.
 
-Knows prefixes of mpirun, srun, pdsh, docker and kubectl, and NCCL's own output (``NCCL_DEBUG=INFO``), which may
-stand in the middle of a row: the tool prints a row in three pieces, before, between and after its two halves,
-and NCCL connects and logs meanwhile. Does not know what a row means.
+Knows prefixes of mpirun, srun, pdsh, docker and kubectl, and NCCL's own output (``NCCL_DEBUG=INFO``), which
+may stand in the middle of a row: the tool prints a row in three pieces, before, between and after its two
+halves, and NCCL connects and logs meanwhile. Does not know what a row means.
 
 Source: NVIDIA/nccl-tests src/common.cu (pieces of a row); NVIDIA/nccl src/debug.cc (host:pid:tid [device]).
 """
@@ -22,7 +22,8 @@ _PREFIX = re.compile(
     r"|[\w.-]+ +\| )"  # docker compose
 )
 _OWN = re.compile(
-    r"(?:\[\d+\] |\[\d+,\d+\]<std(?:out|err)>:)?[A-Za-z][\w.-]*:\d+:\d+ \[\d+\] (?:\S+ \S+ )?NCCL (?:INFO|WARN|TRACE)\b"
+    r"(?:\[\d+\] |\[\d+,\d+\]<std(?:out|err)>:)?"
+    r"[A-Za-z][\w.-]*:\d+:\d+ \[\d+\] (?:\S+ \S+ )?NCCL (?:INFO|WARN|TRACE)\b"
 )
 _ROW = re.compile(r"\d+\s+\d+\s+[a-z][a-z0-9_]*(?:\s|$)")
 _FIGURE = re.compile(r"N/A|[-+]?[\d.]+(?:[eE][-+]?\d+)?")

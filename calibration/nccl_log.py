@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..hardware.files import read_bytes
-from .foreign import LARGEST_BYTES, LARGEST_SECONDS, written_number, written_whole
+from .foreign.values import LARGEST_BYTES, LARGEST_SECONDS, written_number, written_whole
 from .nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_of
 from .nccl_lines import whole_lines, without_prefix
 
@@ -55,7 +55,8 @@ class LogRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """What one log says. ``log`` is the stem of its ``file``. ``gpu``, ``nccl``, ``kind`` and the counts are as printed or stated.
+    """What one log says. ``log`` is the stem of its ``file``. ``gpu``, ``nccl``, ``kind`` and the counts are
+    as printed or stated.
 
     ``stated`` holds the header lines ``## key: value``. ``skipped`` counts rows of no bytes, which
     the tool prints for sizes smaller than the ranks can share.
@@ -207,7 +208,7 @@ def _hosts(
 
 
 def _row(line: _Line, where: str) -> LogRow | None:
-    """A row as numbers, checked: bytes over time is the bandwidth that stands beside them. None for no bytes."""
+    """A row as numbers, checked: bytes over time is the bandwidth beside them. None for a row of no bytes."""
     size = written_whole(f"{where}: size", line.fields["size"], high=LARGEST_BYTES)
     if not size:
         return None

@@ -1,6 +1,7 @@
 """The catalogue's names for what a log says in words about its GPU and its network.
 
-Knows how clouds call networks, and which settings a user forced. Does not guess: a log that names neither is refused.
+Knows how clouds call networks, and which settings a user forced. Does not guess: a log that names neither is
+refused.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .gpu_named import gpu_named
+from .foreign.gpu_named import gpu_named
 from .nccl_log import Measurements
 
 _NETWORKS = (

@@ -1,7 +1,7 @@
-"""The fields of a file of measured kernels (``kind: kernels``): what may stand in it, of which type and range.
+"""The fields of a file of measured kernels (``kind: kernels``): what may stand there, its type and range.
 
-Knows every field; does not know which kernel a point becomes. A point may carry the fields of other operations
-as null.
+Knows every field; does not know which kernel a point becomes. A point may carry the fields of other
+operations as null.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..hardware.catalogue import unknown_name
-from .foreign import LARGEST_SECONDS, LARGEST_SIZE, shown
+from .foreign.values import LARGEST_SECONDS, LARGEST_SIZE, shown
 
 LARGEST_HEAD = 4096
 """Of one attention head. Fused kernels take 256 at most; unfused ones have been measured with more."""
@@ -27,7 +27,7 @@ class _Block(BaseModel):
 
 
 class _Point(_Block):
-    """What every point has. ``assumed`` and ``notes`` are for people; ``time_us`` repeats what tflops says."""
+    """What every point has. ``assumed`` and ``notes`` are for people; ``time_us`` repeats ``tflops``."""
 
     id: Name
     source: Name
@@ -118,7 +118,7 @@ _POINT: TypeAdapter[Point] = TypeAdapter(Annotated[Point, Field(discriminator="o
 
 
 def read_point(document: Any) -> Point:
-    """The point in ``document``. ValueError naming the first field that is wrong, its value and what is right."""
+    """The point in ``document``. ValueError naming the first field that is wrong and its value."""
     try:
         return _POINT.validate_python(document)
     except ValidationError as failure:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from stepsim.calibration.gpu_named import _NAMES, gpu_named
+from stepsim.calibration.foreign.gpu_named import _NAMES, gpu_named
 from stepsim.calibration.measure.kernel_csv import (
     COLUMNS,
     append_row,

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_experts import with_experts
 
+from stepsim.calibration.foreign.gpu_named import gpu_named
 from stepsim.calibration.kernel_errors import repeats
 from stepsim.calibration.measure import device as device_module
 from stepsim.calibration.measure import session
-from stepsim.calibration.gpu_named import gpu_named
 from stepsim.calibration.measure.device import Device
 from stepsim.calibration.measure.kernel_csv import read_rows
 from stepsim.calibration.measurements import Measurement, read_points

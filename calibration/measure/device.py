@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from ...hardware.gpus import get_gpu
-from ..gpu_named import gpu_named
+from ..foreign.gpu_named import gpu_named
 from .nvml import Nvml, Reading
 from .operands import load_torch, reason_of
 
@@ -60,10 +60,11 @@ def find_device(kind: str | None = None, gpu: str | None = None) -> Device:
             **versions,
         )
     name, properties = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0)
+    memory_bytes = float(getattr(properties, "total_memory", 0))
     return Device(
         kind="cuda",
         name=name,
-        gpu=get_gpu(gpu).name if gpu else gpu_named(name, float(getattr(properties, "total_memory", 0))) or "",
+        gpu=get_gpu(gpu).name if gpu else gpu_named(name, memory_bytes) or "",
         driver=_nvml().driver,
         sram_bytes=float(getattr(properties, "shared_memory_per_block_optin", _LEAST_SRAM_BYTES)),
         fp8=torch.cuda.get_device_capability() >= (8, 9),

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..foreign import LARGEST_SECONDS, number, shown, text, whole
+from ..foreign.values import LARGEST_SECONDS, number, shown, text, whole
 
 _MICRO = 1e-6
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
@@ -41,7 +41,7 @@ class GpuEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """An operator on the host, by which kernels were launched. Its arguments are checked where they are used."""
+    """An operator on the host, which launched kernels. Its arguments are checked where they are used."""
 
     place: str
     name: str
@@ -117,7 +117,9 @@ def _add_operator(found: Events, place: str, one: Mapping[str, Any]) -> None:
     """The outermost operator of each External id, which stands last: a linear layer holds its product."""
     args = _args(place, one)
     if (identity := _identity(place, "External id", args)) is not None:
-        found.operators[identity] = Operator(place=place, name=text(f"{place}: name", one.get("name")), args=args)
+        found.operators[identity] = Operator(
+            place=place, name=text(f"{place}: name", one.get("name")), args=args
+        )
 
 
 def _add_step(steps: dict[tuple[object, str], Span], one: Mapping[str, Any], span: Span) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...hardware.gpus import get_gpu
-from ..foreign import shown, whole
+from ..foreign.values import shown, whole
 from .measured import domains_of
 
 _HOST = 8  # GPUs of a host, where the trace lists that of its own process alone
@@ -30,7 +30,7 @@ class Groups:
     named: Mapping[str, tuple[int, ...]]
 
     def domains(self, place: str, args: Mapping[str, Any], ranks: int) -> int | None:
-        """NVLink domains under a group of ``ranks``; None where its hosts are unknown or hold unequal shares."""
+        """NVLink domains under a group of ``ranks``; None where its hosts are unknown, or not equal parts."""
         members = _listed(args.get("Process Group Ranks"))
         if not members:
             members = self.named.get(str(args.get("Process Group Name")), ())

@@ -17,8 +17,8 @@ from typing import Any
 
 from ...hardware.files import TRACES, load_json, read_bytes, unpacked
 from ...kernels.kernel import Kernel
-from ..foreign import LARGEST_BYTES, number, shown, text, whole
-from ..gpu_named import gpu_named
+from ..foreign.gpu_named import gpu_named
+from ..foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .events import Events, GpuEvent, Operator, events_of
 from .groups import Groups, groups_of
 from .measured import Measured, MeasuredCollective
@@ -108,15 +108,18 @@ def _devices(path: Path, document: Mapping[str, Any]) -> list[tuple[object, str,
 def _gpu(
     path: Path, devices: list[tuple[object, str, float]], events: Events, stated: str | None
 ) -> tuple[str, str]:
-    """The catalogue's name of the traced GPU, by deviceProperties or as stated, which must agree; and what the
-    trace calls it. A host may hold several kinds: that of the kernels counts."""
+    """The catalogue's name of the traced GPU, by deviceProperties or as stated, which must agree; and what
+    the trace calls it. A host may hold several kinds: that of the kernels counts.
+    """
     used = {one.device[1] for one in events.kernels}
     kinds = {(name, memory) for number_, name, memory in devices if number_ in used} or {
         (name, memory) for _, name, memory in devices[:1]
     }
     named = {gpu_named(name, memory) for name, memory in kinds}
     if len(named) > 1:
-        raise ValueError(f"{path}: has kernels of {', '.join(sorted(n for n, _ in kinds))}; trace one at a time")
+        raise ValueError(
+            f"{path}: has kernels of {', '.join(sorted(n for n, _ in kinds))}; trace one at a time"
+        )
     device = next((name for name, _ in kinds), "")
     found = next(iter(named), None)
     if found and stated and found != stated:
@@ -126,9 +129,7 @@ def _gpu(
     raise ValueError(f"{path}: no GPU of the catalogue in deviceProperties ({device!r}); give --gpu")
 
 
-def _kernels(
-    kernels: Iterable[GpuEvent], events: Events, passed: Counter[str]
-) -> list[tuple[Kernel, float]]:
+def _kernels(kernels: Iterable[GpuEvent], events: Events, passed: Counter[str]) -> list[tuple[Kernel, float]]:
     """Operators that a curve prices, each with the seconds of all its kernels."""
     seconds: dict[int, float] = {}
     for one in kernels:
@@ -200,7 +201,10 @@ def _facts(events: Events, compute: list[GpuEvent], sent: list[GpuEvent]) -> dic
         compute, sent = ([one for one in some if events.in_a_step(one)] for some in (compute, sent))
     devices = {one.device for one in (*compute, *sent)}
     pairs = [
-        ([one.span for one in compute if one.device == device], [one.span for one in sent if one.device == device])
+        (
+            [one.span for one in compute if one.device == device],
+            [one.span for one in sent if one.device == device],
+        )
         for device in devices
     ]
     return facts_of(pairs, [end - begin for begin, end in events.steps.values()], events.step_count)

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from ...hardware.files import open_database
 from ...kernels.kernel import Kernel
-from ..foreign import LARGEST_BYTES, number, shown, text, whole
-from ..gpu_named import gpu_named
+from ..foreign.gpu_named import gpu_named
+from ..foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .measured import Measured
 from .traced import Span, facts_of, is_collective, kernel_of, measurements_of, shapes_of
 
@@ -39,8 +39,8 @@ Launch = tuple[int, int]  # thread, nanoseconds
 def read_nsys(path: Path, gpu: str | None = None) -> Measured:
     """Kernels by shape where NVTX ranges give it, and overlap.
 
-    Raises ValueError naming the file, and table and row of what is wrong: no SQLite, no kernels, an unknown GPU
-    or another one than ``gpu``.
+    Raises ValueError naming the file, and table and row of what is wrong: no SQLite, no kernels, an unknown
+    GPU or another one than ``gpu``.
     """
     with open_database(path) as base:
         return _read(path, base, gpu)
@@ -88,7 +88,7 @@ def _columns(base: sqlite3.Connection) -> dict[str, set[str]]:
 def _gpu(
     path: Path, base: sqlite3.Connection, columns: dict[str, set[str]], stated: str | None
 ) -> tuple[str, str]:
-    """The catalogue's name of the GPU, by the report or as stated, which must agree; and the report's name."""
+    """The catalogue's name of the GPU, by the report or as stated, which must agree; and its name there."""
     device, memory = "", 0.0
     if "TARGET_INFO_GPU" in columns:
         size = "totalMemory" if "totalMemory" in columns["TARGET_INFO_GPU"] else "NULL"

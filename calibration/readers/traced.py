@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from ...kernels.kernel import Attention, Gemm, Implementation, Kernel
-from ..foreign import shown, whole
+from ..foreign.values import shown, whole
 from ..measurements import Measurement
 from .tables import shape_family
 
@@ -121,7 +121,7 @@ def collective_of(name: str) -> str | None:
 
 
 def is_collective(kernel_name: str) -> bool:
-    """Whether a kernel is one of NCCL's: all of them move data between ranks, ``Generic`` ones of any kind."""
+    """Whether a kernel is one of NCCL's: all move data between ranks, ``Generic`` ones for any collective."""
     return _NCCL_KERNEL.match(kernel_name) is not None
 
 
@@ -149,7 +149,8 @@ def facts_of(
 ) -> dict[str, str]:
     """Step time and overlap as text: what a trace tells people besides its kernels.
 
-    ``devices`` are the spans of compute and of communication of each; with ``steps`` of them, both are a step's.
+    ``devices`` are the spans of compute and of communication of each, within ``steps`` steps if there are
+    some.
     """
     total_s = beside_s = 0.0
     count = 0

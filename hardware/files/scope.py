@@ -51,7 +51,9 @@ def note_read(path: str | Path, status: os.stat_result) -> None:
         return
     identity = status.st_dev, status.st_ino
     if (purpose := scope.outputs.get(identity)) is not None:
-        raise OverwriteError(path, f"the command reads this file, so {purpose} cannot go there; choose another")
+        raise OverwriteError(
+            path, f"the command reads this file, so {purpose} cannot go there; choose another"
+        )
     scope.read.setdefault(identity, str(path))
 
 

@@ -65,10 +65,7 @@ def text(where: str, value: Any) -> str:
 
 def written_number(where: str, word: str | None, *, low: float = 0.0, high: float = math.inf) -> float:
     """The number that ``word``, a cell of a table or a word of a log, spells."""
-    try:
-        value = float(word or "")
-    except ValueError:
-        value = math.nan
+    value = _float(word)
     if not (math.isfinite(value) and low <= value <= high):
         raise ValueError(f"{where}: {shown(word)} where a number must stand{_range(low, high)}")
     return value
@@ -80,13 +77,36 @@ def written_whole(where: str, word: str | None, *, low: int = 0, high: int = LAR
     >>> written_whole("m", "4096"), written_whole("bytes", "1e9")
     (4096, 1000000000)
     """
-    if word and word.isascii() and word.isdigit() and len(word) < 20:
-        value: float = int(word)
-    else:
-        value = written_number(where, word, low=-math.inf)
+    try:
+        value = int(word or "") if len(word or "") < 20 else math.nan  # int keeps every digit
+    except ValueError:
+        value = _float(word)
     if not (low <= value <= high and value == int(value)):
         raise ValueError(f"{where}: {shown(word)} is no whole number of at least {low}{_most(high)}")
     return int(value)
+
+
+def written_seconds(where: str, word: str | None) -> float:
+    """The duration of a kernel or collective in a cell ``seconds``: above a picosecond, below eleven days."""
+    try:
+        return written_number(where, word, low=1e-12, high=LARGEST_SECONDS)
+    except ValueError:
+        raise ValueError(f"{where}: seconds: {shown(word)} is no duration of a kernel in seconds") from None
+
+
+def written_flag(where: str, word: str | None) -> bool:
+    """Yes or no as tables write it; an empty cell is no."""
+    plain = (word or "").strip().lower()
+    if plain not in ("", "0", "false", "no", "1", "true", "yes"):
+        raise ValueError(f"{where}: {shown(word)} where 0 or 1 must stand")
+    return plain in ("1", "true", "yes")
+
+
+def _float(word: str | None) -> float:
+    try:
+        return float(word or "")
+    except ValueError:
+        return math.nan
 
 
 def _range(low: float, high: float) -> str:

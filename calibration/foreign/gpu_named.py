@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from ..hardware.gpus import get_gpu, gpu_names
+from ...hardware.gpus import get_gpu, gpu_names
 
-# The first that fits counts; None: a board of that chip which the catalogue lacks. Sources: what nvidia-smi and
-# torch.cuda.get_device_name print (NVIDIA's driver), headers of published logs.
+# The first that fits counts; None: a board of that chip which the catalogue lacks. Sources: what nvidia-smi
+# and torch.cuda.get_device_name print (NVIDIA's driver), headers of published logs.
 _NAMES: tuple[tuple[str, str | None], ...] = (
     (r"GB300", "GB300-NVL72"),
     (r"GB200", "GB200-NVL72"),
@@ -40,8 +40,8 @@ _CAPACITY = 0.06
 def gpu_named(text: str, memory_bytes: float | None = None) -> str | None:
     """The catalogue's key of what is called ``text``; None where the catalogue has no such board.
 
-    ``memory_bytes``, where the file states it, must be that of the board: it chooses among boards of one name,
-    and refuses one that no other names.
+    ``memory_bytes``, where the file states it, must be that of the board: it chooses among boards of one
+    name, and part of a board, or one of other memory, has none.
 
     >>> gpu_named("NVIDIA H100 80GB HBM3"), gpu_named("NVIDIA GeForce RTX 4090")
     ('H100-SXM5-80GB', None)
