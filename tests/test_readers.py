@@ -33,7 +33,7 @@ def written(folder: Path, text: str, name: str = "a.csv") -> Path:
 
 
 def read(path: Path, gpu: str | None = None) -> Measured:
-    return read_measured([path], gpu)[0]
+    return read_measured([path], gpu)[0][0]
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_gpus_are_not_mixed(tmp_path: Path) -> None:
     one = written(tmp_path, KERNELS)
     other = written(tmp_path, KERNELS.replace(GPU, "A100-SXM4-80GB"), "b.csv")
     with pytest.raises(ValueError, match="several GPUs") as refusal:
-        one_gpu(read_measured([one, other]))
+        one_gpu(read_measured([one, other])[0])
     assert "a.csv" in str(refusal.value)
     assert "b.csv" in str(refusal.value)
 
@@ -154,7 +154,7 @@ def test_logs_of_nccl_tests_and_their_mistakes(tmp_path: Path, shared: Path) -> 
         read(written(tmp_path, "hello\n", "hello.txt"))
     with pytest.raises(ValueError, match="is empty"):
         read(written(tmp_path, "", "nothing.txt"))
-    with pytest.raises(ValueError, match="there is no file"):
+    with pytest.raises(ValueError, match="there is no such file"):
         read(tmp_path / "absent.txt")
 
 

@@ -9,18 +9,18 @@ Format" (Google), complete events.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..foreign.values import LARGEST_SECONDS, number, shown, text, whole
+from .traced import Span, merged
 
 _MICRO = 1e-6
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _STEP = "ProfilerStep#"
 _LATEST_US = 1e18  # thirty thousand years after the epoch
-
-Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +62,17 @@ class Events:
         """Steps that were profiled, however many processes the trace holds."""
         return len({name for _, name in self.steps})
 
-    def in_a_step(self, kernel: GpuEvent) -> bool:
-        """Whether a step launched the kernel; without launches in the trace, whether one was under way."""
-        at = kernel.span[0] if kernel.launched_s is None else kernel.launched_s
-        return any(begin <= at <= end for begin, end in self.steps.values())
+    def launched_in_steps(self) -> list[GpuEvent]:
+        """The kernels that a step launched; those of unknown launch that began while one was under way."""
+        spans = merged(self.steps.values())
+        begins = [begin for begin, _ in spans]
+
+        def inside(kernel: GpuEvent) -> bool:
+            at = kernel.span[0] if kernel.launched_s is None else kernel.launched_s
+            place = bisect_right(begins, at) - 1
+            return place >= 0 and at <= spans[place][1]
+
+        return list(filter(inside, self.kernels))
 
 
 def events_of(file: str, entries: Sequence[Any]) -> Events:

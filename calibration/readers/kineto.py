@@ -24,6 +24,7 @@ from .groups import Groups, groups_of
 from .measured import Measured, MeasuredCollective
 from .traced import (
     DTYPES,
+    Span,
     collective_of,
     facts_of,
     is_collective,
@@ -70,7 +71,7 @@ def read_trace(path: Path, gpu: str | None = None) -> Measured:
         kernels=measurements_of(found, name, path.name),
         collectives=_quickest(collectives),
         passed_over=dict(passed),
-        facts=_facts(events, compute, sent) | ({"device": device} if device else {}),
+        facts=_facts(events) | ({"device": device} if device else {}),
     )
 
 
@@ -80,7 +81,7 @@ def _document(path: Path) -> dict[str, Any]:
     if path.name.lower().endswith(".gz"):
         content = unpacked(content, path)
     document = load_json(content, path, TRACES)
-    if isinstance(document, list):
+    if isinstance(document, list) and all(isinstance(one, dict) and "ph" in one for one in document[:1]):
         return {"traceEvents": document}
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise ValueError(f"{path}: not a trace of torch's profiler: it has no list traceEvents")
@@ -120,7 +121,7 @@ def _gpu(
         raise ValueError(
             f"{path}: has kernels of {', '.join(sorted(n for n, _ in kinds))}; trace one at a time"
         )
-    device = next((name for name, _ in kinds), "")
+    device = min((name for name, _ in kinds), default="")
     found = next(iter(named), None)
     if found and stated and found != stated:
         raise ValueError(f"{path}: is of {device} ({found}), not of {stated} as --gpu says")
@@ -195,16 +196,11 @@ def _quickest(found: Iterable[MeasuredCollective]) -> tuple[MeasuredCollective, 
     return tuple(best.values())
 
 
-def _facts(events: Events, compute: list[GpuEvent], sent: list[GpuEvent]) -> dict[str, str]:
+def _facts(events: Events) -> dict[str, str]:
     """Of the kernels that the steps launched, where the trace has steps; of each device by itself."""
-    if events.steps:
-        compute, sent = ([one for one in some if events.in_a_step(one)] for some in (compute, sent))
-    devices = {one.device for one in (*compute, *sent)}
-    pairs = [
-        (
-            [one.span for one in compute if one.device == device],
-            [one.span for one in sent if one.device == device],
-        )
-        for device in devices
-    ]
-    return facts_of(pairs, [end - begin for begin, end in events.steps.values()], events.step_count)
+    devices: dict[object, tuple[list[Span], list[Span]]] = {}
+    for one in events.launched_in_steps() if events.steps else events.kernels:
+        devices.setdefault(one.device, ([], []))[is_collective(one.name)].append(one.span)
+    return facts_of(
+        devices.values(), [end - begin for begin, end in events.steps.values()], events.step_count
+    )
