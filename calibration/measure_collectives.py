@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..hardware.files import append_row
 from .measure.kernel_csv import csv_text
 from .measure_work import KINDS, Work, work
 
@@ -227,7 +228,7 @@ class _Bench:
             "calls": calls,
             "correct": 1,
         }
-        _append(self.session.out, row | self.facts)
+        append_row(self.session.out, COLUMNS, row | self.facts)
 
     def calls(self, work: Work) -> int:
         """Calls that make a sample long enough, the same on every rank."""
@@ -295,15 +296,6 @@ def _keys(path: Path) -> set[tuple[str, ...]]:
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise ValueError(f"{path}: is not a table of stepsim calibrate collectives; choose another --out")
         return {(line["kind"], line["ranks"], line["hosts"], line["axis"], line["bytes"]) for line in reader}
-
-
-def _append(path: Path, row: Mapping[str, object]) -> None:
-    new = not path.exists() or path.stat().st_size == 0
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

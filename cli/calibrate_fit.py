@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, status_line, wrote
+from .output import clear_status, console, echo_json, output_file, save_text, say, status_line, wrote
 from .views import JsonOption
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def fit(
     clear_status()
     if not curves and (kernels is None or not kernels.fitted):
         raise ValueError(f"too little for a fit: {'; '.join([*notes, *(kernels.notes if kernels else ())])}")
-    out.write_text(profile_text(name, _made(measured), kernels, curves), encoding="utf-8")
+    save_text(out, profile_text(name, _made(measured), kernels, curves))
     read_profile_file(out)  # what is written can be read
     _show(name, measured, kernels, curves, notes, as_json)
     wrote("profile", out)
@@ -117,9 +117,9 @@ def _show(
         return
     print_grid(_grid(gpu, parts), console())
     for note in notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     for reason, count in passed.items():
-        typer.echo(f"passed over: {count} x {reason}")
+        say(f"passed over: {count} x {reason}")
 
 
 def _kernel_parts(kernels: FittedKernels | None) -> list[dict[str, Any]]:
