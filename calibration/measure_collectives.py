@@ -13,7 +13,6 @@ Sources: NVIDIA/nccl-tests doc/PERFORMANCE.md (sizes; sendrecv: each to the next
 
 from __future__ import annotations
 
-import csv
 import os
 import platform
 import time
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..hardware.files import append_row
 from .foreign.csv_table import read_table_of
 from .measure_work import KINDS, Work, work
 
@@ -227,7 +227,7 @@ class _Bench:
             "calls": calls,
             "correct": 1,
         }
-        _append(self.session.out, row | self.facts)
+        append_row(self.session.out, COLUMNS, row | self.facts)
 
     def calls(self, work: Work) -> int:
         """Calls that make a sample long enough, the same on every rank."""
@@ -295,15 +295,6 @@ def _keys(path: Path) -> set[tuple[str, ...]]:
         raise ValueError(f"{path}: is not a table of stepsim calibrate collectives; choose another --out")
     names = ("kind", "ranks", "hosts", "axis", "bytes")
     return {tuple(line[name] for name in names) for _, line in table.lines}
-
-
-def _append(path: Path, row: Mapping[str, object]) -> None:
-    new = not path.exists() or path.stat().st_size == 0
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

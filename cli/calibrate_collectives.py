@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .collective_logs import keep_blas_to_one_thread, observed, read_cases, sweep_of
-from .output import clear_status, console, echo_json, status_line, wrote
+from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
 
@@ -91,6 +91,7 @@ def collectives(
     )
     from ..calibration.collective_fit import fit_curve, pooled
     from ..hardware.collectives import collectives_document
+    from ..hardware.files import read_text
     from ..sim.validation.collectives import compare, predicted_s
 
     logs = read_cases(files, gpu, interconnect)
@@ -107,7 +108,7 @@ def collectives(
     rows = compare([one.case for one in learnt], lambda _: constants_of(best, document))
     clear_status()
     if write:
-        FILE.write_text(edited_text(FILE.read_text(encoding="utf-8"), best), encoding="utf-8")
+        save_text(FILE, edited_text(read_text(FILE), best), edits=True)
         wrote("constants", FILE)
     if as_json:
         echo_json(_document(curves, intervals, rows) | {"refused": refused_document(logs.refused)})

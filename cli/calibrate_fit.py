@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, status_line, wrote
+from .output import clear_status, console, echo_json, output_file, save_text, say, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
 
@@ -83,13 +83,13 @@ def fit(
     clear_status()
     if not curves and (kernels is None or not kernels.fitted):
         raise ValueError(f"too little for a fit: {'; '.join([*notes, *(kernels.notes if kernels else ())])}")
-    out.write_text(profile_text(name, _made(measured), kernels, curves), encoding="utf-8")
+    save_text(out, profile_text(name, _made(measured), kernels, curves))
     read_profile_file(out)  # what is written can be read
     poor = _show(name, measured, kernels, curves, notes, refused, as_json)
     wrote("profile", out)
     if poor:
         for part in poor:
-            typer.echo(f"poor fit: {part}", err=True)
+            say(f"poor fit: {part}", err=True)
         typer.echo(
             "more than a tenth of these measurements is further than half from what the profile says: look "
             "for a group, shape or clock that differs among them before you use it",
@@ -141,9 +141,9 @@ def _show(
     if refused:
         print_grid(refused_files(refused), console())
     for note in notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     for reason, count in passed.items():
-        typer.echo(f"passed over: {count} x {reason}")
+        say(f"passed over: {count} x {reason}")
     return poor
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import console, echo_json, output_file, wrote
+from .output import console, echo_json, output_file, save_text, say, wrote
 from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
 
@@ -64,7 +64,7 @@ def report(
         raise ValueError(f"{profile}: is of processes without a GPU; no scenario runs there")
     residuals = list(_residuals(profile, gpu, measured))
     if svg:
-        svg.write_text(_picture(profile, gpu, measured), encoding="utf-8")
+        save_text(svg, _picture(profile, gpu, measured))
     found = _coverage(profile, scenario) if scenario else ()
     outside = [one for one in found if one.outside]
     commands = _commands(outside, scenario or "")
@@ -247,4 +247,4 @@ def _print(
         names = ("operation", "shape", "why it is outside", "alone")
         print_grid(Grid(title=title, columns=names, rows=tuple(dict.fromkeys(lines)), labels=3), console())
     for command in commands:
-        typer.echo(f"  {command}")
+        say(f"  {command}")

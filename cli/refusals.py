@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
+from .output import say
 
 if TYPE_CHECKING:
     from ..hardware.files import Refusal
@@ -20,7 +20,7 @@ def tell_refused(refused: Sequence[Refusal]) -> None:
     from ..hardware.files import refusals_text
 
     if refused:
-        typer.echo(f"not used:\n{refusals_text(refused)}", err=True)
+        say(f"not used:\n{refusals_text(refused)}", err=True)
 
 
 def refused_document(refused: Sequence[Refusal]) -> list[dict[str, str]]:

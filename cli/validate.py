@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, there, wrote
+from .output import clear_status, console, echo_json, output_file, save_text, there, wrote
 from .refusals import refused_files, tell_refused
 from .views import JsonOption
 
@@ -91,14 +91,15 @@ def validate(
     report = predict_all(files, jobs=jobs, halves=halves, progress=_show_progress)
     tell_refused(report.refused)
     if markdown:
+        from ..hardware.files import read_text
         from ..sim.validation.judge.accuracy_page import accuracy_markdown
 
-        pages = [page.read_text(encoding="utf-8") for page in append]
-        markdown.write_text("\n".join((accuracy_markdown(report, picture=svg), *pages)), encoding="utf-8")
+        pages = [read_text(page) for page in append]
+        save_text(markdown, "\n".join((accuracy_markdown(report, picture=svg), *pages)))
     if svg:
         from ..sim.validation.scatter import scatter_svg
 
-        svg.write_text(scatter_svg(report), encoding="utf-8")
+        save_text(svg, scatter_svg(report))
     clear_status()
     if as_json:
         echo_json(report_document(report))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .collective_logs import keep_blas_to_one_thread, observed, read_cases
-from .output import clear_status, console, echo_json, status_line, wrote
+from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def validate_logs(
     clear_status()
     rows = shipped if held_out is None else held_out
     if markdown:
-        markdown.write_text(collectives_markdown(shipped, held_out, unstated), encoding="utf-8")
+        save_text(markdown, collectives_markdown(shipped, held_out, unstated))
     if as_json:
         echo_json(collectives_document(rows) | {"refused": refused_document(logs.refused)})
     else:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .output import clear_status, console, echo_json, status_line, wrote
+from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def validate_kernels(files: Sequence[Path], *, leave_out: bool, as_json: bool, m
     summary = kernel_summary(rows)
     grid = kernel_grid(summary, leave_out)
     if markdown:
-        markdown.write_text(_page(grid, skipped), encoding="utf-8")
+        save_text(markdown, _page(grid, skipped))
     if as_json:
         echo_json(_document(rows, summary, skipped) | {"refused": refused_document(refused)})
     else:

@@ -43,7 +43,7 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     kinds = {
-        tmp_path / "missing": "no such file",
+        tmp_path / "missing": "no file",
         tmp_path: "folder",
         tmp_path / "pipe": "pipe",
         Path("/dev/null"): "device",

@@ -27,13 +27,13 @@ Booleans are 0 and 1. Knows files; measures and fits nothing.
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from ...hardware import files
 from ...kernels.kernel import Attention, Gemm, Kernel, MemoryBound
 from ..foreign.csv_table import Line, read_table_of
 from ..foreign.values import written_number, written_seconds
@@ -132,12 +132,7 @@ def append_row(path: Path, row: Mapping[str, object]) -> None:
     unknown = set(row) - set(COLUMNS)
     if unknown:
         raise ValueError(f"{path}: no such columns: {', '.join(sorted(unknown))}")
-    new = not path.exists() or path.stat().st_size == 0
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerow({name: _text(value) for name, value in row.items()})
+    files.append_row(path, COLUMNS, {name: _text(value) for name, value in row.items()})
 
 
 def _text(value: object) -> object:

@@ -6,6 +6,7 @@ for others). Knows files, YAML, JSON, gzip, SQLite and XML as such; does not kno
 
 from __future__ import annotations
 
+from .csv_rows import append_row
 from .database import open_database
 from .errors import FileError, OverwriteError, YamlError, size_text
 from .json_text import TRACES, JsonLimits, load_json
@@ -26,6 +27,7 @@ __all__ = [
     "Refusal",
     "YamlError",
     "YamlLimits",
+    "append_row",
     "append_text",
     "check_xml",
     "compose_yaml",

@@ -96,5 +96,5 @@ def _refuse_kind(path: str | Path, status: os.stat_result) -> None:
 
 def _unreadable(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "there is no such file"
+        return "there is no file of this name"
     return f"cannot be read: {reason_of(error)}"

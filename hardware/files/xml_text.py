@@ -47,9 +47,9 @@ def check_xml(content: bytes, file: str | Path) -> None:
     try:
         parser.Parse(content, True)
     except expat.ExpatError as error:
-        reason = f"not XML: {expat.ErrorString(error.code)}"
+        reason = f"not valid XML: {expat.ErrorString(error.code)}"
         raise FileError(file, reason, line=error.lineno, column=error.offset + 1) from None
     except (ValueError, LookupError) as error:  # an encoding that Python does not have
         if isinstance(error, FileError):
             raise
-        raise FileError(file, f"not XML: {error}") from None
+        raise FileError(file, f"not valid XML: {error}") from None

@@ -45,11 +45,12 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True, kw_only=True)
 class YamlLimits:
-    """Most bytes, levels and nodes (keys, values and blocks, those of aliases counted where they stand)."""
+    """Most bytes, levels, keys of one block, and nodes: keys, values and blocks, aliases counted in full."""
 
     bytes: int = 4 * 2**20
     depth: int = 64
-    nodes: int = 200_000
+    keys: int = 10_000
+    nodes: int = 100_000
 
 
 TABLES = YamlLimits(bytes=64 * 2**20, nodes=1_000_000)
@@ -275,6 +276,8 @@ class _Composer:
         else:
             block.node.value.append((block.key, node))
             block.key = None
+            if len(block.node.value) > self.limits.keys:
+                raise self._error(event, f"this block has more than {self.limits.keys:,} keys")
 
     def _count(self, event: Any, size: int) -> None:
         self.nodes += size

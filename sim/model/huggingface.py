@@ -11,13 +11,15 @@ References:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...hardware.catalogue import unknown_name
+from ...hardware.files import JsonLimits, load_json, read_bytes
 from .model import Model
+
+_LIMITS = JsonLimits(bytes=4 * 2**20, entries=100_000)
 
 Fields = dict[str, Any]
 
@@ -99,12 +101,7 @@ def import_model(path: Path) -> Model:
 def config_fields(path: Path) -> Fields:
     """The fields of ``Model`` that a config.json gives. Errors as above."""
     file = path / "config.json" if path.is_dir() else path
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {str(file)!r}") from None
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from None
+    config = load_json(read_bytes(file, limit=_LIMITS.bytes), file, _LIMITS)
     family = config.get("model_type") if isinstance(config, dict) else None
     if family not in _FAMILIES:
         raise unknown_name("supported Hugging Face model_type", str(family), _FAMILIES)

@@ -92,6 +92,9 @@ _UNCHECKED: Final = {
 }
 """Optional fields that no check between blocks reads."""
 
+_EXPLAINED: Final = 100
+"""Mistakes of a block that are explained in our words."""
+
 _FIELDS: Final = {block: set(part.model_fields) for block, part in _BLOCKS.items()}
 
 
@@ -272,11 +275,13 @@ class _Builder:
             errors = failure.errors(include_url=False)
         prefix = (block,) if block else ()
         rest = fields
-        for error in errors:
+        for number, error in enumerate(errors):
             inner, unknown = field_path(error), error["type"] == "extra_forbidden"
             path = (*prefix, *inner)
             key_mark = nearest(self.tree, path).key_mark if unknown else None
-            self._add(path, explained(error, part, _FIELDS), key_mark)
+            # Explaining looks for near names, which takes a millisecond; more than these are never shown.
+            told = explained(error, part, _FIELDS) if number < _EXPLAINED else error["msg"]
+            self._add(path, told, key_mark)
             if rest is not None:
                 spare = unknown or inner[:1] in _UNCHECKED
                 rest = _without(rest, inner if unknown else inner[:1]) if spare else None

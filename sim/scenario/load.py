@@ -6,6 +6,7 @@ Does not know the fields.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ... import scenarios
 from ...hardware.catalogue import unknown_name
+from ...hardware.files import FileError, read_text, require_file
+from ...hardware.shown import clipped
 from .aliases import canonical, with_recompute
 from .errors import Mark, Problem, ScenarioError
 from .tree import Node, from_plain, merged
-from .yaml_source import read_tree
+from .yaml_source import LIMITS, read_tree
 
 if TYPE_CHECKING:
     from ..faults.spec.bare import Bare
@@ -25,6 +28,12 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".yaml", ".yml")
 _COMMAND_LINE = "--set"
+
+_DEEPEST_CHAIN = 32
+"""Documents that extend one another. People use three; a thousand would only be a thousand files to open."""
+
+_DEEPEST_FIELD = 16
+"""Names in ``a.b.c=value``; fields of a scenario have up to five."""
 
 _OF_ONE_DOCUMENT = ("extends", "name", "title", "published")
 """Keys that describe the very document they stand in, so no other document inherits them."""
@@ -98,23 +107,27 @@ def _shipped_folder() -> Path:
 def _find(source: str | Path, asked_at: Mark, folder: Path) -> Path:
     """The file that ``source`` means: a path from ``folder``, else a shipped name."""
     path = folder / source
-    if path.is_file():
+    try:
+        require_file(path)
         return path
+    except FileError as error:
+        why = error
     if str(source) in scenario_names():
         return _shipped_folder() / f"{source}.yaml"
-    if path.suffix in _SUFFIXES or len(Path(source).parts) > 1:
-        message = f"there is no file {str(path)!r}"
+    if path.suffix in _SUFFIXES or len(Path(source).parts) > 1 or os.path.lexists(path):
+        missing = not os.path.lexists(path)
+        message = f"there is no file {clipped(str(path))!r}" if missing else clipped(str(why))
     else:
-        message = str(unknown_name("shipped scenario", str(source), scenario_names()))
+        message = str(unknown_name("shipped scenario", clipped(str(source)), scenario_names()))
     raise ScenarioError([Problem(mark=asked_at, path="", message=message, value=str(source))])
 
 
 def _read(path: Path) -> Node:
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        message = "this file is not UTF-8 text"
-        raise ScenarioError([Problem(mark=Mark(file=str(path)), path="", message=message)]) from None
+        text = read_text(path, limit=LIMITS.bytes)
+    except FileError as error:
+        mark = Mark(file=str(path), line=error.line, column=error.column)
+        raise ScenarioError([Problem(mark=mark, path="", message=error.reason)]) from None
     return _canonical(read_tree(text, str(path)))
 
 
@@ -138,6 +151,9 @@ def _with_base(tree: Node, seen: tuple[Path, ...]) -> Node:
     if path.resolve() in seen:
         message = f"{path} extends itself, directly or through others"
         raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
+    if len(seen) >= _DEEPEST_CHAIN:
+        message = f"more than {_DEEPEST_CHAIN} documents extend one another"
+        raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
     base = _with_base(_read(path), (*seen, path.resolve()))
     inherited = {key: entry for key, entry in base.entries.items() if key not in _OF_ONE_DOCUMENT}
     return merged(base.with_entries(inherited), tree)
@@ -160,6 +176,9 @@ def _override_tree(override: str) -> Node:
     mark = Mark(file=_COMMAND_LINE, column=1, source_line=override)
     if not equals or not all(keys):
         message = "write a change as field=value, as in parallelism.tp=4"
+        raise ScenarioError([Problem(mark=mark, path="", message=message, value=override)])
+    if len(keys) > _DEEPEST_FIELD:
+        message = f"{len(keys):,} names in a row; a field has at most {_DEEPEST_FIELD}"
         raise ScenarioError([Problem(mark=mark, path="", message=message, value=override)])
     # Blanks in place of the field keep the columns of the value right.
     node = read_tree(" " * (len(field) + 1) + text, _COMMAND_LINE, shown=override)
