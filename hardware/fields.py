@@ -39,9 +39,11 @@ LEAST_CHANCE = 1e-12
 """A chance below it is none: no job has as many trials, and a law of so rare events has no finite mean."""
 
 
-def number(**bounds: float) -> Any:
-    """Annotation of a float field: a finite number within ``bounds`` (gt, ge, lt, le), no text, no bool."""
-    return Field(strict=True, allow_inf_nan=False, **bounds)
+def number(
+    *, gt: float | None = None, ge: float | None = None, lt: float | None = None, le: float | None = None
+) -> Any:
+    """Annotation of a float field: a finite number within bounds, no text and no bool."""
+    return Field(strict=True, allow_inf_nan=False, gt=gt, ge=ge, lt=lt, le=le)
 
 
 def _whole(value: Any) -> Any:
@@ -52,6 +54,16 @@ def _whole(value: Any) -> Any:
     if abs(value) > LARGEST:
         raise ValueError("a whole number up to 1e12 is needed")
     return int(value)
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a whole number is needed")
+    return value
+
+
+NO_BOOL = BeforeValidator(_no_bool)
+"""Annotation of a choice of numbers, among which True would pass for 1."""
 
 
 def whole(low: int, high: int = LARGEST) -> tuple[Any, Any]:

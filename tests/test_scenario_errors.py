@@ -78,9 +78,9 @@ BROKEN = {
     "more tp than query groups": ("  tp: 4", "  tp: 16", "4:7", ["num_query_groups 8", "1, 2, 4 or 8"]),
     "no such GPU": (
         "gpu: H100-SXM5-80GB",
-        "gpu: H100-SXM7",
+        "gpu: H10-SXM5-80GB",
         "2:16",
-        ["cluster.gpu", "'H100-SXM7'", "Did you mean H100-SXM5-80GB?", "A100-SXM4-80GB"],
+        ["cluster.gpu", "'H10-SXM5-80GB'", "Did you mean H100-SXM5-80GB?", "A100-SXM4-80GB"],
     ),
     "no such interconnect": ("ib-ndr400-x8", "infiniband", "2:56", ["cluster.interconnect", "roce-400-x8"]),
     "no such model": ("llama3-8b", "llama3-80b", "1:8", ["model", "Did you mean llama3-8b?", "gpt3-175b"]),

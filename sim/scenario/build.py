@@ -117,7 +117,7 @@ def build_bare(tree: Node, name: str) -> Bare:
     return _Builder(tree).bare(name)
 
 
-def checked(scenario: Scenario) -> Scenario:
+def checked(scenario: object) -> Scenario:
     """``scenario``, or an equal one: the same if it is as it was checked; else it is checked now.
 
     Raises:

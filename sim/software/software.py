@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from ...hardware.fields import PositiveShare, number, whole
+from ...hardware.fields import NO_BOOL, PositiveShare, number, whole
 from ..network.nccl.choice import check_variable
 from ..network.nccl.tuning import Tuning
 from ..network.nccl.versions import parse_version
@@ -76,10 +76,14 @@ class Software(BaseModel):
     exchange_sms: Annotated[int, *whole(0, 99)] = (
         0  # SMs that exchanges of experts have to themselves beside other layers (partitioned, not shared)
     )
-    moment_bytes: Literal[2, 4] = 4  # bytes of each of the optimizer's two moments
+    moment_bytes: Annotated[Literal[2, 4], NO_BOOL] = 4  # bytes of each of the optimizer's two moments
     logits_fp32: bool = True  # logits are cast to FP32 before the loss
-    main_grad_bytes: Literal[2, 4] = 4  # bytes per element of the gradient that is accumulated and reduced
-    bf16_main_grad_bytes: Literal[0, 2, 4] = 0  # the same under bf16, where that is another
+    main_grad_bytes: Annotated[Literal[2, 4], NO_BOOL] = (
+        4  # bytes per element of the gradient that is accumulated and reduced
+    )
+    bf16_main_grad_bytes: Annotated[Literal[0, 2, 4], NO_BOOL] = (
+        0  # the same under bf16, where that is another
+    )
     # 16-bit buffers for reductions and gathers, beside parameters and gradients, at most all of these
     flat_buffer_elements: Elements = 0.0
     bf16_flat_buffer_elements: Elements = 0.0  # the same under bf16, where that is another
@@ -87,7 +91,7 @@ class Software(BaseModel):
     casts_fresh_gradients: bool = (
         False  # to the type of the main gradient, by a kernel of their own, before they are added to it
     )
-    reduce_grad_bytes: Literal[0, 2, 4] = (
+    reduce_grad_bytes: Annotated[Literal[0, 2, 4], NO_BOOL] = (
         0  # bytes per element on the wire, where gradients are cast to reduce them
     )
     separate_grad_copy: bool = False  # 16-bit gradients are kept beside the FP32 ones (the 20N bill)
@@ -162,7 +166,9 @@ class Software(BaseModel):
     prefetch_elements: Elements = 0.0  # layers up to so many parameters are gathered as one
     max_live_elements: Limit = math.inf  # no prefetch beyond so many gathered parameters
     persistent_elements: Elements = 0.0  # smaller parameters are never sharded
-    gather_bytes: Literal[0, 1, 2, 4] = 0  # bytes per gathered parameter; 0: those of the matrix products
+    gather_bytes: Annotated[Literal[0, 1, 2, 4], NO_BOOL] = (
+        0  # bytes per gathered parameter; 0: those of the matrix products
+    )
     extra_launches_per_layer: Launches = 0  # small kernels per layer and direction that move little
     nccl_algo: str | None = None  # NCCL_ALGO: algorithms that NCCL may choose, such as "allreduce:Ring"
     nccl_proto: str | None = None  # NCCL_PROTO: protocols that it may choose, such as "^LL128"
