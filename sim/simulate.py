@@ -55,7 +55,7 @@ def simulate(
         ValueError: more ranks, or classes of them, than can sensibly be replayed one by one; a fault on what
             is not there, or that the job cannot go on with.
     """
-    from .scenario.build import checked
+    from .scenario.checked import checked
 
     scenario = checked(scenario)
     with collection_paused():

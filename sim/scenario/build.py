@@ -23,13 +23,12 @@ from ..faults.spec.faults import Faults
 from ..faults.spec.recovery import Checkpoint, Recovery, Run
 from ..model.model import Model
 from ..software.software import Software
+from .checked import of_bare, problems_of
 from .checks import findings, names_exist, nvlink_domain
-from .checks_faults import bare_machine, presets_exist, targets_exist
 from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
 from .explain import explained, field_path, unknown_key
-from .finding import Inconsistent
+from .machine import gpu_key
 from .models import (
-    READ_FROM,
     ClusterSpec,
     Parallelism,
     Published,
@@ -37,9 +36,9 @@ from .models import (
     ScheduleChoice,
     ScheduleOptions,
     Training,
-    gpu_key,
 )
 from .presets import model_fields, software_fields
+from .read_from import READ_FROM
 from .schedules import is_table, schedule_named
 from .tree import Node, nearest, without_nulls
 
@@ -117,39 +116,6 @@ def build_bare(tree: Node, name: str) -> Bare:
     return _Builder(tree).bare(name)
 
 
-def checked(scenario: object) -> Scenario:
-    """``scenario``, or an equal one: the same if it is as it was checked; else it is checked now.
-
-    Raises:
-        ScenarioError: with every problem found, such as of a ``model_copy`` with other fields.
-    """
-    if not isinstance(scenario, Scenario):
-        message = f"a Scenario is needed, not {type(scenario).__name__}; load_scenario gives one"
-        raise ValueError(message)
-    if scenario.is_checked:
-        return scenario
-    try:
-        return Scenario.model_validate(scenario)
-    except ValidationError as failure:
-        name = str(getattr(scenario, "name", "scenario"))
-        raise ScenarioError(problems_of(failure, Mark(file=name))) from None
-
-
-def problems_of(failure: ValidationError, mark: Mark) -> list[Problem]:
-    """What pydantic found in a scenario that is no document, and every contradiction between its parts."""
-    found = []
-    for error in failure.errors(include_url=False):
-        reason = error.get("ctx", {}).get("error")
-        if isinstance(reason, Inconsistent):
-            found += [
-                Problem(mark=mark, path=dotted(one.path), message=one.message) for one in reason.findings
-            ]
-        else:
-            message = explained(error, Scenario, _FIELDS)
-            found.append(Problem(mark=mark, path=dotted(field_path(error)), message=message))
-    return found
-
-
 class _Builder:
     """One reading of one document."""
 
@@ -223,9 +189,7 @@ class _Builder:
             self._add(("step_time",), message)
         read = self._part(Bare, "", plain)
         if read:
-            machine = bare_machine(read.cluster, read.faults.domains, read.recovery.elastic.replicas)
-            found = (*presets_exist(read.faults), *targets_exist(read.faults, machine.counts))
-            for finding in found:
+            for finding in of_bare(read):
                 self._add(finding.path, finding.message)
         if self.problems:
             raise ScenarioError(self.problems)

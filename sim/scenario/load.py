@@ -78,7 +78,7 @@ def changed_scenario(scenario: Scenario, changes: Changes) -> Scenario:
     Raises:
         ScenarioError: with every problem found.
     """
-    from .build import checked
+    from .checked import checked
 
     tree = scenario.document
     if tree is None:

@@ -8,7 +8,6 @@ Inside, quantities are SI floats with the unit in the name; in a document they c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -41,7 +40,6 @@ from ...hardware.fields import (
     number,
     whole,
 )
-from ...hardware.gpus import gpu_called
 from ..faults.spec.detection import Detection
 from ..faults.spec.faults import Faults
 from ..faults.spec.recovery import Checkpoint, Recovery, Run
@@ -50,6 +48,8 @@ from ..software.software import Software
 from .checks import findings
 from .finding import Finding, Inconsistent
 from .loss_scale import LossScale
+from .machine import gpu_key
+from .read_from import READ_FROM, Checked
 from .schedules import is_table
 from .tree import Node
 
@@ -142,14 +142,6 @@ class PlacementSpec(_Part):
     gpus: tuple[Annotated[int, *whole(0, MOST_GPUS - 1)], ...] | None = Field(
         default=None, description="explicit: the GPU of each rank"
     )
-
-
-def gpu_key(value: Any) -> Any:
-    """The catalogue key of a shorter name; what is none stays as it is, for the checks to report."""
-    try:
-        return gpu_called(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
 
 
 class ClusterSpec(_Part):
@@ -308,22 +300,6 @@ class Published(_Part):
     mfu: Annotated[float, number(gt=0, le=1)] | None = None
     source: Text = ""
     note: Text = ""
-
-
-READ_FROM = "read_from"
-"""Key of the validation context that brings the document of a scenario."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """The very parts that were checked, and the document that they were read from, if any.
-
-    Frozen parts cannot change, so a scenario that still has these is sound. Equal to any other: it says
-    nothing about the scenario.
-    """
-
-    parts: tuple[Any, ...] = field(default=(), compare=False)
-    document: Node | None = field(default=None, compare=False)
 
 
 class Scenario(_Part):
