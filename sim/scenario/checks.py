@@ -193,7 +193,8 @@ def tensor_parallel_divides(model: Model, par: Parallelism) -> Iterator[Finding]
         yield Finding(
             path=("model", "vocab_size"),
             message=f"{model.vocab_size} rows cannot be split over tp {par.tp};"
-            " set make_vocab_size_divisible_by: 128 to pad them as Megatron does",
+            " set model.make_vocab_size_divisible_by: 128 to pad them as Megatron does, in the block model"
+            " beside preset, or as --set model.make_vocab_size_divisible_by=128",
         )
 
 
