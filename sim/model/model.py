@@ -11,18 +11,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from .whole import WholeNumber
+from ...hardware.fields import Count, Flag, Layers, LayersOrZero, Text, ZeroOrOne, number, whole
 
 Mlp = Literal["gelu", "swiglu", "relu2"]
 AttentionKind = Literal["mha", "gqa", "mla"]
 Norm = Literal["layernorm", "rmsnorm"]
 Position = Literal["rope", "learned", "none"]
 
-Count = Annotated[int, WholeNumber, Field(ge=1)]
-CountOrZero = Annotated[int, WholeNumber, Field(ge=0)]
-ZeroOrOne = Annotated[int, WholeNumber, Field(ge=0, le=1)]
+Width = Annotated[int, *whole(1, 10_000_000)]
+WidthOrZero = Annotated[int, *whole(0, 10_000_000)]
+"""Rows or columns of a weight; the widest published MLPs have some hundred thousand."""
+HeadWidth = Annotated[int, *whole(1, 65_536)]
+Heads = Annotated[int, *whole(1, 65_536)]
+Experts = Annotated[int, *whole(1, 65_536)]
+Vocabulary = Annotated[int, *whole(1, 100_000_000)]
+Predicted = Annotated[int, *whole(0, 100)]
+"""Tokens that a model predicts beyond the next; published ones have up to eight."""
 
-_FROZEN = ConfigDict(extra="forbid", frozen=True)
+_FROZEN = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
 
 # GPT-3, Llama and Nemotron-4 as published: what else their MLP implies.
 _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -44,15 +50,15 @@ class Moe(BaseModel):
 
     model_config = _FROZEN
 
-    num_experts: Count
-    topk: Count
-    expert_ffn_hidden_size: Count
-    num_shared_experts: CountOrZero = 0
-    shared_expert_ffn_hidden_size: CountOrZero = 0
-    num_dense_layers: CountOrZero = 0
-    capacity_factor: float | None = Field(default=None, strict=True, gt=0)
+    num_experts: Experts
+    topk: Experts
+    expert_ffn_hidden_size: Width
+    num_shared_experts: Annotated[int, *whole(0, 65_536)] = 0
+    shared_expert_ffn_hidden_size: WidthOrZero = 0
+    num_dense_layers: LayersOrZero = 0
+    capacity_factor: Annotated[float, number(gt=0, le=65_536)] | None = None
     layer_freq: Annotated[
-        Annotated[Count, Tag("~count")] | Annotated[tuple[ZeroOrOne, ...], Tag("~layers")],
+        Annotated[Layers, Tag("~count")] | Annotated[tuple[ZeroOrOne, ...], Tag("~layers")],
         Discriminator(lambda value: "~layers" if isinstance(value, list | tuple) else "~count"),
     ] = 1
     node_limit: Count | None = None
@@ -77,11 +83,11 @@ class Mla(BaseModel):
 
     model_config = _FROZEN
 
-    kv_lora_rank: Count
-    q_lora_rank: Count | None = None
-    qk_nope_head_dim: Count
-    qk_rope_head_dim: Count
-    v_head_dim: Count
+    kv_lora_rank: Width
+    q_lora_rank: Width | None = None
+    qk_nope_head_dim: HeadWidth
+    qk_rope_head_dim: HeadWidth
+    v_head_dim: HeadWidth
 
     @property
     def qk_head_dim(self) -> int:
@@ -101,41 +107,39 @@ class Model(BaseModel):
 
     model_config = _FROZEN
 
-    name: str = "custom"
-    num_layers: Count = Field(description="transformer layers", examples=[96])
-    hidden_size: Count = Field(description="width of the residual stream", examples=[12288])
-    num_attention_heads: Count = Field(description="query heads", examples=[96])
-    num_query_groups: Count = Field(description="key and value heads; default: num_attention_heads")
-    kv_channels: Count = Field(description="head dimension; default: hidden_size / num_attention_heads")
-    ffn_hidden_size: Count = Field(description="width of one branch of the MLP", examples=[49152])
-    vocab_size: Count = Field(description="rows of the embedding table", examples=[51200])
-    make_vocab_size_divisible_by: Count | None = Field(
+    name: Text = "custom"
+    num_layers: Layers = Field(description="transformer layers", examples=[96])
+    hidden_size: Width = Field(description="width of the residual stream", examples=[12288])
+    num_attention_heads: Heads = Field(description="query heads", examples=[96])
+    num_query_groups: Heads = Field(description="key and value heads; default: num_attention_heads")
+    kv_channels: HeadWidth = Field(description="head dimension; default: hidden_size / num_attention_heads")
+    ffn_hidden_size: Width = Field(description="width of one branch of the MLP", examples=[49152])
+    vocab_size: Vocabulary = Field(description="rows of the embedding table", examples=[51200])
+    make_vocab_size_divisible_by: Width | None = Field(
         default=None,
         description="pad vocab_size to a multiple of this times tp, as Megatron does",
         examples=[128],
     )
     mlp: Mlp = Field(description="gelu and relu2 have two matrices, swiglu has three", examples=["swiglu"])
-    tied_embeddings: bool = Field(default=False, strict=True, description="logits share the embedding table")
+    tied_embeddings: Flag = Field(default=False, description="logits share the embedding table")
     attention: AttentionKind = Field(
         description="default: mla if that block is given, else by num_query_groups"
     )
     norm: Norm
     position: Position
-    biases: bool = Field(strict=True)
-    dropout: float = Field(strict=True, ge=0, lt=1)
+    biases: Flag
+    dropout: Annotated[float, number(ge=0, lt=1)]
     moe: Moe | None = None
     mla: Mla | None = None
-    mtp_layers: CountOrZero = Field(default=0, description="multi-token prediction layers")
+    mtp_layers: Predicted = Field(default=0, description="multi-token prediction layers")
     sliding_window: Count | None = Field(
         default=None, description="keys that a query sees in layers with a window", examples=[128]
     )
-    full_attention_every: CountOrZero = Field(
+    full_attention_every: LayersOrZero = Field(
         default=0,
         description="with sliding_window: each layer of that number sees all keys (2: every second); 0: none",
     )
-    qkv_biases: bool = Field(
-        default=False, strict=True, description="biases of queries, keys and values alone (Qwen2)"
-    )
+    qkv_biases: Flag = Field(default=False, description="biases of queries, keys and values alone (Qwen2)")
 
     @model_validator(mode="before")
     @classmethod

@@ -13,32 +13,32 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...hardware.calibrated.overlay import calibrated_profile, is_file
 from ...hardware.fabric import PUBLISHED_KINDS, default_fabric, module_of
+from ...hardware.fields import FROM_DOCUMENT, SecondsAboveZero, Text
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
 from ..faults.spec.bare import Bare
 from ..faults.spec.detection import Detection
 from ..faults.spec.faults import Faults
-from ..faults.spec.fields import SecondsAboveZero
 from ..faults.spec.recovery import Checkpoint, Recovery, Run
 from ..model.model import Model
 from ..software.software import Software
-from .checks import findings, nvlink_domain
-from .checks_faults import bare_machine, targets_exist
+from .checked import of_bare, problems_of
+from .checks import findings, names_exist, nvlink_domain
 from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
 from .explain import explained, field_path, unknown_key
+from .machine import gpu_key
 from .models import (
-    FROM_DOCUMENT,
     ClusterSpec,
     Parallelism,
     Published,
     Scenario,
     ScheduleChoice,
     ScheduleOptions,
-    Text,
     Training,
 )
 from .presets import model_fields, software_fields
+from .read_from import READ_FROM
 from .schedules import is_table, schedule_named
 from .tree import Node, nearest, without_nulls
 
@@ -142,6 +142,9 @@ class _Builder:
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], cluster)
         heading = self._heading(plain, name, parallelism)
+        if cluster is None and isinstance(machine, dict):
+            for finding in names_exist(machine.get("gpu"), machine.get("interconnect")):
+                self._add(finding.path, finding.message)
         over_weeks: dict[str, Any] = {
             block: self._part(part, block, plain.get(block)) for block, part in _FAULT_BLOCKS.items()
         }
@@ -165,16 +168,20 @@ class _Builder:
         assert parallelism is not None
         assert training is not None
         assert heading is not None
-        return Scenario(
-            model=model.padded_for(parallelism.tp),
-            cluster=cluster,
-            parallelism=parallelism,
-            training=training,
-            software=software,
-            published=published,
+        fields = {
+            "model": model.padded_for(parallelism.tp),
+            "cluster": cluster,
+            "parallelism": parallelism,
+            "training": training,
+            "software": software,
+            "published": published,
             **dict(heading),
             **over_weeks,
-        )
+        }
+        try:
+            return Scenario.model_validate(fields, context={READ_FROM: self.tree})
+        except ValidationError as failure:
+            raise ScenarioError(problems_of(failure, Mark(file=name))) from None
 
     def bare(self, name: str) -> Bare:
         plain = self._with_traces(without_nulls(self.tree).plain())
@@ -185,8 +192,7 @@ class _Builder:
             self._add(("step_time",), message)
         read = self._part(Bare, "", plain)
         if read:
-            machine = bare_machine(read.cluster, read.faults.domains, read.recovery.elastic.replicas)
-            for finding in targets_exist(read.faults, machine.counts):
+            for finding in of_bare(read):
                 self._add(finding.path, finding.message)
         if self.problems:
             raise ScenarioError(self.problems)
@@ -302,7 +308,7 @@ def _with_machine_defaults(fields: Any) -> Any:
     if not isinstance(fields, dict):
         return fields
     filled = dict(fields)
-    gpu = str(filled.get("gpu"))
+    gpu = gpu_key(filled.get("gpu"))
     filled.setdefault("gpus_per_node", node_for(get_gpu(gpu)).max_gpus if gpu in gpu_names() else 8)
     gpus, per_node = _whole(filled.get("gpus")), _whole(filled["gpus_per_node"])
     fabric = filled.get("fabric", {})

@@ -15,7 +15,7 @@ from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
 from ...hardware.placement import gpus_of_ranks
-from .checks_faults import machine_of, targets_exist
+from .checks_faults import machine_of, presets_exist, targets_exist
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .checks_recompute import recompute_fits
 from .finding import Finding, choices, divisors, neighbours
@@ -41,6 +41,8 @@ def findings(
     found: list[Finding] = []
     if cluster:
         found += hardware_exists(cluster)
+    if faults:
+        found += presets_exist(faults)
     if parallelism:
         found += layout_is_sound(parallelism)
         found += schedule_fits_layout(schedule, parallelism) if schedule else ()
@@ -78,25 +80,18 @@ def findings(
 MOST_MICROBATCHES = 1_000_000
 """Each is replayed on every stage; published steps have up to a few thousand."""
 
-MOST_GPUS = 10_000_000
-"""Of one job; the largest clusters that are built have some hundred thousand."""
-
 
 def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
     """Catalogue keys are known, and a job of several hosts has a network."""
-    if cluster.gpus > MOST_GPUS:
-        yield Finding(path=("cluster", "gpus"), message=f"{cluster.gpus} is more than {MOST_GPUS}")
-    if cluster.gpu not in gpu_names():
-        yield Finding(path=("cluster", "gpu"), message=str(unknown_name("GPU", cluster.gpu, gpu_names())))
-    else:
+    yield from names_exist(cluster.gpu, cluster.interconnect)
+    if cluster.gpu in gpu_names():
         held = node_for(get_gpu(cluster.gpu)).max_gpus
         if cluster.gpus_per_node > held:
             message = f"a host with {cluster.gpu} holds up to {held} GPUs, not {cluster.gpus_per_node}"
             yield Finding(path=("cluster", "gpus_per_node"), message=message)
     if cluster.interconnect not in interconnect_names():
-        message = str(unknown_name("interconnect", cluster.interconnect, interconnect_names()))
-        yield Finding(path=("cluster", "interconnect"), message=message)
-    elif get_interconnect(cluster.interconnect).kind == "none" and not inside_one_domain(cluster):
+        return
+    if get_interconnect(cluster.interconnect).kind == "none" and not inside_one_domain(cluster):
         yield Finding(
             path=("cluster", "interconnect"),
             message=f"{cluster.interconnect} means a job inside one NVLink domain, but {cluster.gpus} GPUs"
@@ -105,6 +100,18 @@ def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
     elif cluster.fabric.kind == "nvlink" and not inside_one_domain(cluster):
         message = f"nvlink does not join {cluster.gpus} GPUs; choose rail-optimized or fat-tree"
         yield Finding(path=("cluster", "fabric", "kind"), message=message)
+
+
+def names_exist(gpu: object, interconnect: object) -> Iterator[Finding]:
+    """Both are keys of their catalogues; what is no text is left to the types."""
+    if isinstance(gpu, str) and gpu not in gpu_names():
+        try:
+            get_gpu(gpu)
+        except ValueError as error:
+            yield Finding(path=("cluster", "gpu"), message=str(error))
+    if isinstance(interconnect, str) and interconnect not in interconnect_names():
+        message = str(unknown_name("interconnect", interconnect, interconnect_names()))
+        yield Finding(path=("cluster", "interconnect"), message=message)
 
 
 def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
@@ -186,7 +193,8 @@ def tensor_parallel_divides(model: Model, par: Parallelism) -> Iterator[Finding]
         yield Finding(
             path=("model", "vocab_size"),
             message=f"{model.vocab_size} rows cannot be split over tp {par.tp};"
-            " set make_vocab_size_divisible_by: 128 to pad them as Megatron does",
+            " set model.make_vocab_size_divisible_by: 128 to pad them as Megatron does, in the block model"
+            " beside preset, or as --set model.make_vocab_size_divisible_by=128",
         )
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...hardware.catalogue import unknown_name
 from ...hardware.gpus import get_gpu
 from ...hardware.interconnect import get_interconnect
+from ..faults.presets import preset_names
 from ..faults.spec.machine import Machine
 from .finding import Finding
 from .machine import cluster_of
@@ -22,6 +24,14 @@ if TYPE_CHECKING:
 
 NODES_PER_LEAF = 16
 """Hosts under a leaf switch where the fabric does not say: SU of 16 or 32 hosts in rail-optimised designs."""
+
+
+def presets_exist(faults: Faults) -> Iterator[Finding]:
+    """Every name of published rates is one of ours."""
+    for name in faults.presets:
+        if name not in preset_names():
+            message = str(unknown_name("preset of faults", name, preset_names()))
+            yield Finding(path=("faults", "presets"), message=message)
 
 
 def targets_exist(faults: Faults, counts: Counts) -> Iterator[Finding]:

@@ -21,6 +21,14 @@ class Finding:
         return f"{dotted(self.path)}: {self.message}"
 
 
+class Inconsistent(ValueError):
+    """Fields that contradict one another; ``findings`` has each of them."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        super().__init__("; ".join(str(finding) for finding in findings))
+        self.findings = tuple(findings)
+
+
 def divisors(number: int) -> list[int]:
     """Divisors of a positive number, ascending."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
