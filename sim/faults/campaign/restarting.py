@@ -22,21 +22,33 @@ Steps = Generator["simpy.Event", None, str]
 def reschedule(state: State, stop: Stop, fault: Fault | None) -> Steps:
     """Diagnosis, the end of the old processes, and a host for every slot."""
     rules = state.plan.recovering
-    swapped, cold = bool(state.empty), False
+    swapped, before = bool(state.empty), state.cold_taken
+    done = yield from _hosts(state)
+    if done != "ok":
+        return done
+    seconds = 0.0
+    if not rules.fixed:
+        cold = state.cold_taken > before
+        wait = rules.requeue_s if cold or _requeued(fault) else rules.standby_s
+        in_place = rules.policy == "in_process" and not swapped
+        seconds = rules.in_process_s if in_place else rules.kill_s + wait
+    done = yield from spend(state, seconds + _diagnosis(state, fault), "reschedule")
+    if done != "ok":
+        return done
+    return (yield from _hosts(state))  # for those that were lost, or came back, meanwhile
+
+
+def _hosts(state: State) -> Steps:
+    """A host for every slot, or for as many as an elastic job needs. It starts with these."""
     while state.empty:
-        cold = _fill(state) or cold
+        _fill(state)
         if not state.empty or _shrinks(state):
             break
         done = yield from _await(state, lambda: state.pool.ready > 0, "a host")
         if done != "ok":
             return done
     state.settle()
-    if rules.fixed:
-        return (yield from spend(state, _diagnosis(state, fault), "reschedule"))
-    wait = rules.requeue_s if cold or _requeued(fault) else rules.standby_s
-    in_place = rules.policy == "in_process" and not swapped
-    seconds = rules.in_process_s if in_place else rules.kill_s + wait
-    return (yield from spend(state, seconds + _diagnosis(state, fault), "reschedule"))
+    return "ok"
 
 
 def _diagnosis(state: State, fault: Fault | None) -> float:
@@ -58,18 +70,16 @@ def _shrinks(state: State) -> bool:
     return state.standing.live >= rules.min_replicas
 
 
-def _fill(state: State) -> bool:
-    """Spares, and hosts that are back, for empty slots; whether a cold one was among them."""
-    cold = False
+def _fill(state: State) -> None:
+    """Spares, and hosts that are back, for empty slots."""
     elastic = state.plan.recovering.policy == "elastic_dp"
     while state.empty:
         slot = next_slot(state.plan.machine, state.empty) if elastic else state.empty[0]
         warm = state.swap(slot)
         if warm is None:
             break
-        cold = cold or not warm
+        state.cold_taken += not warm
         state.empty.remove(slot)
-    return cold
 
 
 def _await(state: State, ready: Callable[[], bool], what: str) -> Steps:

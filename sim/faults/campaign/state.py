@@ -44,6 +44,7 @@ class State:
         self.standing = Standing(plan.machine.replicas)  # of an elastic job, as it last started
         self.quiet: frozenset[int] = frozenset()  # where nothing fails: empty, or idle on the job's clock
         self.events = 0
+        self.cold_taken = 0
         self.waits = ("", nan)  # for what the job waits, and since when
         self.handled: list[Fault] = []  # of the recovery under way
         self.job: simpy.Process | None = None
