@@ -191,7 +191,8 @@ def _next(state: State, stretch: Stretch, leaving: Leaving | None) -> tuple[floa
         number = (state.timeline.first // every + int(state.false_left)) * every
         best = min(best, (stretch.done_by(number), "false_positive"))
     if leaving:
-        done = stretch.done_by(leaving.step)
+        after_checkpoint = leaving.why == "regrow" and plan.recovering.regrow_at == "checkpoint"
+        done = stretch.time_of(leaving.step) if after_checkpoint else stretch.done_by(leaving.step)
         save = save_s(state) if leaving.why == "planned" else 0.0
         late = done + save > leaving.deadline_s
         best = min(best, (leaving.deadline_s, "deadline") if late else (done, "leave"))

@@ -16,8 +16,8 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, its confidence interval and its standard error; of a single value nobody knows them (``bounded``
-    is false, the error nan).
+    """A mean, its confidence interval and its standard error; of a single value nobody knows them
+    (``bounded`` is false, the error nan).
     """
 
     mean: float
