@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .report.result import AXES, Assumption, PathSegment, RankClass, Result, StageMemory
+from .report.result import AXES, PEERS, Assumption, PathSegment, RankClass, Result, StageMemory
 
 if TYPE_CHECKING:
     from .engine.record import Record
@@ -91,7 +91,8 @@ def read_record(
     from .engine.bounds import bounds
 
     work = step_work(scenario) if scenario else StepWork()
-    times = [rank_time(record, r) for r in range(len(record.programs.classes))]
+    stages = [one.pp for one in ranks]
+    times = [rank_time(record, r, stages) for r in range(len(record.programs.classes))]
     counts = [one.count for one in ranks]
     share = [one.count / sum(counts) for one in ranks]
     busy_s = _mean(share, (t.busy_s for t in times))
@@ -115,6 +116,7 @@ def read_record(
         exposed_communication_s={
             axis: _mean(share, (t.exposed.get(axis, 0.0) for t in times)) for axis in AXES
         },
+        waiting_s={name: _mean(share, (t.late.get(name, 0.0) for t in times)) for name in PEERS},
         memory=memory,
         critical_path=path_of(record),
         assumptions=assumptions,

@@ -148,7 +148,17 @@ def _simulated(
     ran = (struck, with_faults) if with_faults.step_s < math.inf else (ready, record)
     result = read_result(lowered, *ran, timing, clock[0])
     found = _cost(lowered, events, trouble, (ready, record), (struck, with_faults))
+    if with_faults.step_s < record.step_s:
+        found = replace(found, least_s=_least_s(ready))
     return replace(result, faults=replace(found, without_s=without_s))
+
+
+def _least_s(healthy: Folded) -> float:
+    """What no fault can make a step shorter than: it takes so long if nothing takes anything from anybody."""
+    from .engine.replay import replay
+    from .program.uncontended import uncontended
+
+    return replay(uncontended(healthy.programs)).step_s
 
 
 def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:

@@ -32,9 +32,9 @@ def test_the_step_takes_as_long_as_with_the_slowest_host_alone() -> None:
     alone = cost(run, f"gpu_throttle node/{slowest} slow_factor={factors[slowest]!r}")
     assert found.step_time_s == pytest.approx(alone.step_time_s, rel=1e-9)
     assert found.step_time_s > found.healthy_step_time_s
-    assert found.classes_after == HOSTS
+    assert found.classes_after == len(set(factors))  # undisturbed hosts are alike
     struck = next(relation for relation in found.relations if relation.name == "struck")
-    assert struck.ranks == run.world_size
+    assert struck.ranks == 8 * sum(factor > 1 for factor in factors)
 
 
 def test_no_deviation_is_no_fault() -> None:
@@ -69,8 +69,9 @@ def test_the_slowest_of_many_hosts(hosts: int, expected: float) -> None:
 
 
 def test_too_many_hosts_are_refused_with_advice() -> None:
-    with pytest.raises(ValueError, match=r"64 classes of 512 ranks .*--max-classes"):
-        simulate(scenario(**{**REPLICAS, "dp": 512}), faults=["host_jitter job"], max_classes=32)
+    distinct = {jitter_factor(7, host, 0.02) for host in range(64)}
+    with pytest.raises(ValueError, match=rf"{len(distinct)} classes of 512 ranks .*--max-classes"):
+        simulate(scenario(**{**REPLICAS, "dp": 512}), faults=["host_jitter job"], max_classes=16)
 
 
 def test_campaigns_know_what_lasts() -> None:

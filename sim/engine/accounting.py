@@ -2,7 +2,7 @@
 
 The compute stream of a rank is either at work or stands still; standing still is attributed to
 the communication that was in progress on one of the streams it waited for (exposed), to the host,
-or to other ranks that were late (bubble).
+to ranks of other pipeline stages that were late (bubble), or to such of its own stage (late).
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from typing import overload
 
 from ...schedules.orders.action import parse_step, parts
 from ..program.program import Collective, Compute, Exchange, Op, Segment
-from ..report.result import AXES, IN_LAYER, ActionSpan, Span
-from .blocks import block_parts, total
+from ..report.result import AXES, IN_LAYER, PEERS, ActionSpan, Span
+from .blocks import block_parts, peers_of, total
 from .record import Piece, Record, Stretch
 
 
 @dataclass(slots=True)
 class RankTime:
-    """Seconds of one class's compute stream by what it did or awaited; ``busy_s`` is inside actions."""
+    """Seconds of one class's compute stream by what it did or awaited; ``busy_s`` is inside actions.
+
+    ``late`` is by what it waited for in its own pipeline stage (PEERS).
+    """
 
     parts: dict[str, float] = field(default_factory=dict)
     exposed: dict[str, float] = field(default_factory=dict)
+    late: dict[str, float] = field(default_factory=dict)
     bubble_s: float = 0.0
     busy_s: float = 0.0
 
@@ -34,10 +38,21 @@ class RankTime:
     def expose(self, axis: str, seconds: float) -> None:
         self.exposed[axis] = self.exposed.get(axis, 0.0) + seconds
 
+    def wait(self, peers: str | None, seconds: float) -> None:
+        """For peers of its own stage, or (None) for other stages."""
+        if peers is None:
+            self.bubble_s += seconds
+        else:
+            self.late[peers] = self.late.get(peers, 0.0) + seconds
 
-def rank_time(record: Record, r: int) -> RankTime:
-    """Account for all of class ``r``'s time from one step to the next."""
+
+def rank_time(record: Record, r: int, stages: Sequence[int] | None = None) -> RankTime:
+    """Account for all of class ``r``'s time from one step to the next.
+
+    ``stages`` is the pipeline stage of each class; None: each is one.
+    """
     time, free = RankTime(), 0.0
+    stages = stages or range(len(record.programs.classes))
     ops, starts, ends = record.programs.classes[r].ops, record.start[r], record.end[r]
     alike: dict[tuple[int, bool], list[int]] = {}  # segments that ran alike, as a whole
     for i, op in enumerate(ops):
@@ -45,27 +60,42 @@ def rank_time(record: Record, r: int) -> RankTime:
             continue
         start, end = starts[i], ends[i]
         if start > free:
-            _idle(record, r, op, i, free, start, time)
+            _idle(record, r, i, (free, start), time, stages)
         if op.action:
             time.busy_s += end - start
         whole = record.whole(r, i) if isinstance(op.work, Segment) else None
         if whole is not None:
             alike.setdefault((id(whole), bool(op.action)), []).append(i)
         else:
-            _work(record, r, i, op, end - start, time)
+            _work(record, r, i, end - start, time, stages)
         free = end
     for (_, busy), which in alike.items():
-        _parts(segment_parts(record, r, which[0]), busy, len(which), time)
+        _parts(_staged(record, r, which[0], stages), busy, len(which), time)
     if record.programs.ends == "together":
-        time.bubble_s += max(0.0, record.makespan_s - free)
+        _end(record, r, free, time, stages)
     else:  # the class is in step with the others, so whatever it did not do or await is bubble
-        time.bubble_s = max(0.0, record.step_s - sum(time.parts.values()) - sum(time.exposed.values()))
+        told_s = sum(sum(seconds.values()) for seconds in (time.parts, time.exposed, time.late))
+        time.bubble_s = max(0.0, record.step_s - told_s)
     return time
 
 
-def _work(record: Record, r: int, i: int, op: Op, seconds: float, time: RankTime) -> None:
+def _end(record: Record, r: int, free: float, time: RankTime, stages: Sequence[int]) -> None:
+    """Attribute what lies between the last kernel of class ``r`` and the end of the step."""
+    rest_s, last = max(0.0, record.makespan_s - free), record.last_class
+    if not rest_s:
+        return
+    if last != r:
+        time.wait("step end" if stages[last] == stages[r] else None, rest_s)
+        return
+    ends = record.end[r]  # its own communication is the last thing that happens
+    axis = record.programs.classes[r].ops[ends.index(max(ends))].category
+    time.expose(axis if axis in AXES else "dp", rest_s)
+
+
+def _work(record: Record, r: int, i: int, seconds: float, time: RankTime, stages: Sequence[int]) -> None:
+    op = record.programs.classes[r].ops[i]
     if isinstance(op.work, Segment):
-        _parts(segment_parts(record, r, i), bool(op.action), 1, time)
+        _parts(_staged(record, r, i, stages), bool(op.action), 1, time)
     elif isinstance(op.work, Compute):
         time.add(op.work.kind if op.category == "compute" else op.category, seconds)
 
@@ -73,8 +103,8 @@ def _work(record: Record, r: int, i: int, op: Op, seconds: float, time: RankTime
 def _parts(parts: Mapping[str, float], busy: bool, times: int, time: RankTime) -> None:
     """The parts of a segment, so many times; ``busy`` where it is of an action."""
     for name, part in parts.items():
-        if name == "peers":
-            time.bubble_s += times * part
+        if name in PEERS or name == STAGES:
+            time.wait(name if name in PEERS else None, times * part)
             time.busy_s -= times * part if busy else 0.0
         elif name in AXES:
             time.expose(name, times * part)
@@ -82,8 +112,28 @@ def _parts(parts: Mapping[str, float], busy: bool, times: int, time: RankTime) -
             time.add(name, times * part)
 
 
+STAGES = "other stages"
+
+
+def _staged(record: Record, r: int, i: int, stages: Sequence[int]) -> Mapping[str, float]:
+    """Parts of a segment; where its groups join several pipeline stages (copies of a stage), late peers are
+    these.
+    """
+    parts, programs = segment_parts(record, r, i), record.programs
+    if parts.keys().isdisjoint(PEERS):
+        return parts
+    work = programs.classes[r].ops[i].work
+    assert isinstance(work, Segment)
+    joined = filter(None, (programs.joins(r, name) for name in work.communicators))
+    if all(stages[member] == stages[r] for name in joined for member in programs.communicators[name]):
+        return parts
+    return total({STAGES if name in PEERS else name: seconds} for name, seconds in parts.items())
+
+
 def segment_parts(record: Record, r: int, i: int) -> dict[str, float]:
-    """Seconds of op ``i``, a segment, by kernel kind, exposed axis and, between its blocks, host."""
+    """Seconds of op ``i``, a segment, by kernel kind, exposed axis, late peers (PEERS) and, between its
+    blocks, host.
+    """
     whole = record.whole(r, i)
     if whole is not None:
         return whole.parts
@@ -103,10 +153,12 @@ def _piece_parts(piece: Piece) -> dict[str, float]:
     return block_parts(piece.ops, (piece.start, piece.begin, piece.end), at)
 
 
-def _idle(record: Record, r: int, op: Op, i: int, free: float, start: float, time: RankTime) -> None:
-    """Attribute [free, start], during which the compute stream waited for ``op``'s dependencies."""
+def _idle(
+    record: Record, r: int, i: int, gap: tuple[float, float], time: RankTime, stages: Sequence[int]
+) -> None:
+    """Attribute a gap during which the compute stream waited for the dependencies of op ``i``."""
     ops = record.programs.classes[r].ops
-    cursor = free
+    op, (cursor, start) = ops[i], gap
     waited = sorted(op.after, key=lambda d: record.times(r, d)[2])
     for dependency in waited:
         reached, begin, end = record.times(r, dependency)
@@ -116,7 +168,9 @@ def _idle(record: Record, r: int, op: Op, i: int, free: float, start: float, tim
         if begin > cursor:  # it had not begun: a peer was late, or it queued behind others of its own stream
             queued = reached if isinstance(ops[dependency].work, Collective) else cursor
             late = max(cursor, min(queued, begin)), min(begin, end)
-            time.bubble_s += late[1] - late[0]
+            source = record.released(r, dependency)
+            same = source is not None and stages[source[0]] == stages[r]
+            time.wait(peers_of(ops[dependency]) if same else None, late[1] - late[0])
             parts = [(cursor, late[0]), (late[1], end)]
         exposed = sum(last - first for first, last in parts)
         axis = ops[dependency].category

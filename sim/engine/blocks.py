@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..program.program import Block, Collective, Compute, Op, Segment
+from ..report.result import IN_LAYER
 from .scope import SLACK_S, Left
 
 Rates = Sequence[tuple[float, float]]
@@ -24,7 +25,8 @@ class BlockRun:
 
     ``start``, ``begin`` (see Record) and ``end`` by op, infinite where nothing lets it get there;
     ``rates`` of each while it makes progress. ``parts`` splits its time by what the compute stream did:
-    kernel kinds, the axis awaited, the host, or ``peers`` that are late. Kernels take ``slow`` times as long.
+    kernel kinds, the axis awaited, the host, or peers that are late (``peers_of``). Kernels take ``slow``
+    times as long.
     """
 
     block: Block
@@ -174,6 +176,11 @@ def block_parts(ops: Sequence[Op], times: Moments, at: float) -> dict[str, float
     return parts
 
 
+def peers_of(op: Op) -> str:
+    """Whom a communication waits for: ``tp peers``; ``dp peers`` where its axis is outside of layers."""
+    return f"{op.category if op.category in IN_LAYER else 'dp'} peers"
+
+
 def _awaited(
     ops: Sequence[Op],
     awaited: Sequence[int],
@@ -197,10 +204,16 @@ def _awaited(
         late = min(max(0.0, start[i] - max(cursor, earlier)), until - cursor)
         if late:
             parts["host"] = parts.get("host", 0.0) + late
-        peers = min(max(0.0, begin[i] - max(cursor, start[i])), until - cursor - late)
-        if peers:
-            parts["peers"] = parts.get("peers", 0.0) + peers
-        upto = min(end[i], until)
+        upto, peers = min(end[i], until), 0.0
+        for d in range(i + 1):  # it waits for its own peers, and for those of whoever is before it
+            if ops[d].stream == ops[i].stream and end[d] > cursor:
+                waited = min(
+                    max(0.0, min(begin[d], upto) - max(cursor, start[d])), upto - cursor - late - peers
+                )
+                if waited > 0:
+                    name = peers_of(ops[d])
+                    parts[name] = parts.get(name, 0.0) + waited
+                    peers += waited
         axis = ops[i].category
         parts[axis] = parts.get(axis, 0.0) + upto - cursor - late - peers
         cursor = upto

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from ..program.program import Compute, Op, Segment
+from ..report.result import PEERS
 from .accounting import segment_parts
 from .record import Record
 
@@ -17,7 +18,7 @@ NAMES = {
     "attention": "attention",
     "memory-bound": "memory-bound kernels",
     "fixed": "step overhead",
-    "peers": "slower peers",
+    **{peers: f"waiting for {peers}" for peers in PEERS if peers.endswith("peers")},
 }
 
 

@@ -113,6 +113,12 @@ class Record:
         self.makespan_s = max((max(ends, default=0.0) for ends in self.end), default=0.0)
         self.step_s = step_seconds(self)
 
+    @property
+    def last_class(self) -> int:
+        """The first class of those that end last."""
+        ends = [max(ends, default=0.0) for ends in self.end]
+        return ends.index(max(ends))
+
     def times(self, r: int, i: int) -> tuple[float, float, float]:
         """(start, begin, end) of an op that has run."""
         return self.start[r][i], self.begin[r][i], self.end[r][i]

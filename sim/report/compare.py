@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .result import AXES, Result, StageMemory
+from .result import AXES, PEERS, Result, StageMemory
 
 REST = "not on the path"
 LABELS = ("name", "title", "published")  # say which case it is, and change nothing that is simulated
@@ -41,7 +41,8 @@ class Change:
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """``b`` against ``a``. ``critical_path`` sums to the step time on both sides; ``memory`` is the
-    bill of the fullest pipeline rank of each, in bytes; ``exposed`` is in seconds by axis.
+    bill of the fullest pipeline rank of each, in bytes; ``exposed`` is in seconds by axis, ``waiting`` for
+    whom (PEERS).
     """
 
     name_a: str
@@ -51,6 +52,7 @@ class Comparison:
     headline: tuple[Change, ...]  # tokens/s per GPU, MFU, ... (shares are fractions)
     critical_path: tuple[Change, ...]
     exposed: tuple[Change, ...]
+    waiting: tuple[Change, ...]
     memory: tuple[Change, ...]
     peak_memory_bytes: Change
     fits_a: bool
@@ -81,6 +83,10 @@ def comparison(a: Result, b: Result) -> Comparison:
         exposed=_changes(
             {axis: a.exposed_communication_s.get(axis, 0.0) for axis in AXES},
             {axis: b.exposed_communication_s.get(axis, 0.0) for axis in AXES},
+        ),
+        waiting=_changes(
+            {name: a.waiting_s.get(name, 0.0) for name in PEERS},
+            {name: b.waiting_s.get(name, 0.0) for name in PEERS},
         ),
         memory=_changes(fullest_a.terms, fullest_b.terms),
         peak_memory_bytes=Change(name="peak memory", a=fullest_a.peak_bytes, b=fullest_b.peak_bytes),

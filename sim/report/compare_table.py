@@ -33,6 +33,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "bubble_fraction": _change(c.headline[4]),
         "critical_path_s": {change.name: _change(change) for change in c.critical_path},
         "exposed_communication_s": {change.name: _change(change) for change in c.exposed},
+        "waiting_for_peers_s": {change.name: _change(change) for change in c.waiting},
         "peak_memory_bytes": _change(c.peak_memory_bytes),
         "memory_bytes": {change.name: _change(change) for change in c.memory},
         "fits": {"a": c.fits_a, "b": c.fits_b},
@@ -62,6 +63,10 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     if exposed:
         _section(console, "Exposed communication (mean of ranks)")
         console.print(_changes_table([_upper(change) for change in exposed], seconds, of=c.step_time_s.a))
+    waiting = [change for change in c.waiting if change.a or change.b]
+    if waiting:
+        _section(console, "Waiting for late ranks of the same stage (mean of ranks)")
+        console.print(_changes_table(waiting, seconds, of=c.step_time_s.a))
     _section(console, "Memory of the fullest pipeline rank")
     bill = [change for change in c.memory if change.a or change.b]
     console.print(_changes_table((*bill, c.peak_memory_bytes), gigabytes, of=c.peak_memory_bytes.a))

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from .outlook import outlook
-from .result import AXES, Interval, Result, StageMemory
+from .result import AXES, PEERS, Interval, Result, StageMemory
 from .step_faults import step_faults_document
 
 
@@ -36,6 +36,7 @@ def result_document(result: Result) -> dict[str, Any]:
         "exposed_communication_s": {
             axis: float(result.exposed_communication_s.get(axis, 0.0)) for axis in AXES
         },
+        "waiting_for_peers_s": {name: float(result.waiting_s.get(name, 0.0)) for name in PEERS},
         "bound_by": [{"axis": b.axis, "link": b.link, "seconds": float(b.seconds)} for b in result.bounds],
         "critical_path": [{"name": s.name, "seconds": float(s.seconds)} for s in result.critical_path],
         "fits": bool(result.fits) if result.memory else None,

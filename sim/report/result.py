@@ -24,6 +24,10 @@ AXES = ("tp", "cp", "ep", "pp", "dp")
 IN_LAYER = ("tp", "cp", "ep")
 """Those whose communication is part of a pipeline action, and so of its duration."""
 
+PEERS = ("tp peers", "cp peers", "ep peers", "dp peers", "step end")
+"""What a rank waits for that is no other pipeline stage: members of its groups that are late, and, when it
+has done its part, ranks of its own stage that have not. Waiting for other stages is the pipeline bubble."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -159,7 +163,8 @@ class Result:
     they differ where ranks need not meet at the end of a step. ``mfu`` counts the full score matrix of
     attention, ``mfu_causal`` half of it; ``hfu`` counts recomputation too (full scores).
     ``bubble_per_stage`` and ``bubble_fraction`` are idle time waiting for other pipeline ranks over busy
-    time (Narayanan 2021, section 2.2.1).
+    time (Narayanan 2021, section 2.2.1); zero without a pipeline. ``waiting_s`` is the time during which the
+    compute stream waited for late ranks of its own pipeline stage (PEERS), averaged over ranks.
     ``exposed_communication_s`` is, by axis, the time during which the compute stream stood still
     for it, averaged over ranks. ``spans_source`` yields every Span; it is called lazily.
 
@@ -193,12 +198,18 @@ class Result:
     interval: Interval | None = None
     bounds: tuple[Bound, ...] = ()
     loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
+    waiting_s: Mapping[str, float] = field(default_factory=dict)
     faults: StepFaults | None = None
     loss_scaling: LossScaling | None = None
 
     @property
     def gpus(self) -> int:
         return sum(ranks.count for ranks in self.ranks)
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether there are several pipeline stages, which alone can wait for one another."""
+        return len({ranks.pp for ranks in self.ranks}) > 1
 
     @property
     def tokens_per_second_per_gpu(self) -> float:

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .result import AXES, PathSegment
+from .result import AXES, PEERS, PathSegment
 from .step_hang import Hang, hang_document
 
-WAITING = (*AXES, "bubble")
-"""What a rank's compute stream stands still for: communication by axis, and ranks that are late."""
+WAITING = (*AXES, "bubble", *PEERS)
+"""What a rank's compute stream stands still for: communication by axis, other pipeline stages (the bubble),
+and ranks of its own stage that are late.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class Side:
 
     @property
     def total_waiting_s(self) -> float:
-        """Of all axes and the bubble."""
+        """Of all axes, the bubble, and late peers."""
         return sum(self.waiting_s.values())
 
 
@@ -47,6 +49,8 @@ class StepFaults:
     """The step with ``faults`` against the healthy one. ``relations`` has all ranks, each once; a fault
     between switches strikes none. ``without_s`` is the step time without each of ``faults`` in
     turn. With a ``hang`` the step has no end: its time is infinite, and nothing is known after it.
+    ``least_s`` is known where the step is shorter than the healthy one, since what is late leaves shared
+    links to what is awaited: the healthy step with nothing shared, which no fault can undercut.
     """
 
     faults: tuple[str, ...]
@@ -60,6 +64,7 @@ class StepFaults:
     classes_before: int
     classes_after: int
     without_s: tuple[float, ...] = ()
+    least_s: float | None = None
     hang: Hang | None = None
 
     @property
@@ -74,6 +79,7 @@ def step_faults_document(found: StepFaults) -> dict[str, Any]:
         "faults": list(found.faults),
         "slowdown": _finite(found.slowdown),
         "step_time_s": {"before": float(found.healthy_step_time_s), "after": _finite(found.step_time_s)},
+        "least_step_time_s": None if found.least_s is None else float(found.least_s),
         "without": [
             {"fault": fault, "step_time_s": _finite(step_s)}
             for fault, step_s in zip(found.faults, found.without_s, strict=True)

@@ -30,6 +30,11 @@ def print_step_faults(found: StepFaults, console: Console) -> None:
         f"  step {seconds(found.step_time_s)}, healthy {seconds(found.healthy_step_time_s)}: "
         f"{found.slowdown:.4f} times as long ({signed_percent(found.slowdown - 1)})"
     )
+    if found.least_s is not None:
+        console.print(
+            "  shorter, since what is late leaves shared links to what is awaited; no fault can make it less "
+            f"than {seconds(found.least_s)}, the healthy step with nothing shared"
+        )
     if len(found.faults) > 1:
         for fault, step_s in zip(found.faults, found.without_s, strict=True):
             ratio = step_s / found.healthy_step_time_s
@@ -58,8 +63,13 @@ def _waits(found: StepFaults) -> list[Change]:
     return [change for change in changes if max(change.a, change.b) > ABOVE_S]
 
 
+def peers_title(name: str) -> str:
+    """``DP peers``, ``the end of the step``."""
+    return "the end of the step" if name == "step end" else f"{name[:2].upper()}{name[2:]}"
+
+
 def _title(name: str) -> str:
-    return "other ranks (bubble)" if name == "bubble" else name.upper()
+    return "other stages (bubble)" if name == "bubble" else peers_title(name)
 
 
 def _changes(title: str, changes: Iterable[Change], found: StepFaults) -> Table:

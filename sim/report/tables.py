@@ -12,14 +12,17 @@ from . import captions
 from .bounds_table import bounds_table
 from .figures import count, gigabytes, large, percent, seconds, signed_percent
 from .outlook import outlook
-from .result import AXES, Interval, Result
-from .step_faults_table import print_step_faults
+from .result import AXES, PEERS, Interval, Result
+from .step_faults_table import peers_title, print_step_faults
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 Line = tuple[str, str, str]  # what, figure, remark
+
+SEEN = 0.0005
+"""Of a step: what is shorter is printed as 0.0 % and left out."""
 
 
 def print_result(result: Result, console: Console) -> None:
@@ -70,8 +73,14 @@ def headline(result: Result) -> Iterator[Line]:
         yield "MFU", percent(result.mfu), f"full attention scores{_published_mfu(result)}"
         yield "MFU, causal", percent(result.mfu_causal), "half of the attention scores"
         yield "HFU", percent(result.hfu), "with recomputation, full attention scores"
-    if result.actions:
+    if result.actions and result.pipelined:
         yield "pipeline bubble", percent(result.bubble_fraction), "idle over busy time"
+    late = {
+        name: part for name in PEERS if (part := result.waiting_s.get(name, 0.0) / result.step_time_s) >= SEEN
+    }
+    if late:
+        whom = ", ".join(f"{peers_title(name)} {percent(part)}" for name, part in late.items())
+        yield "waiting for peers", percent(sum(late.values())), f"of the step, for late ranks: {whom}"
     if result.memory:
         yield "peak memory", gigabytes(result.peak_memory_bytes), _fit(result)
     ahead = outlook(result)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...engine.accounting import rank_time
-from ...report.result import AXES
+from ...report.result import AXES, PEERS
 from ...report.step_faults import WAITING, Relation, Side, StepFaults
 from ...step.seats import rank_grid
 from .hang import hang_of
@@ -45,11 +45,12 @@ class Replayed:
     @cached_property
     def seconds(self) -> Table:
         """Of each class: work, then WAITING."""
-        rows = []
+        rows, stages = [], [one.pp for one in self.folded.ranks]
         for r in range(len(self.record.programs.classes)):
-            time = rank_time(self.record, r)
+            time = rank_time(self.record, r, stages)
             waits = [time.exposed.get(axis, 0.0) for axis in AXES]
-            rows.append([sum(time.parts.values()), *waits, time.bubble_s])
+            late = [time.late.get(name, 0.0) for name in PEERS]
+            rows.append([sum(time.parts.values()), *waits, time.bubble_s, *late])
         return np.array(rows)
 
     def of_ranks(self, stage: Ids) -> Ids:

@@ -1,4 +1,4 @@
-"""Kernels of every host take longer or shorter by chance, a little otherwise in each step.
+"""Kernels of every host take longer by chance, a little otherwise in each step.
 
 Of a single step: a campaign knows lasting effects only. One draw for all GPUs of a host: jitter within a host
 is correlated, and drawing for each GPU would overstate what the slowest of them costs.

@@ -34,7 +34,7 @@ MAGNITUDES = ("slow_factor", "bandwidth_factor", "latency_add", "notice", "cv")
 """How strong a fault is: keys that some kinds take."""
 
 MOST_CV = 0.3
-"""Of jitter: three deviations below the mean are the factor at which it is cut (inside/trouble.py)."""
+"""Of jitter: at three deviations a host takes twice as long, which is no jitter."""
 
 
 class Magnitude(Part):
@@ -47,7 +47,9 @@ class Magnitude(Part):
     latency_add: Latency | None = Field(default=None, description="added to every message")
     notice: Seconds | None = Field(default=None, description="warning before a graceful stop")
     cv: Annotated[float, number(ge=0, le=10)] | None = Field(
-        default=None, description="jitter: standard deviation of a host's compute time over its mean"
+        default=None,
+        description="jitter: standard deviation of a host's compute time over its undisturbed time, "
+        "which it is never below",
     )
 
 
@@ -64,7 +66,7 @@ def check_magnitudes(kind: Kind, given: Magnitude, where: str) -> None:
         raise ValueError(f"{where}{kind.name} takes no {wrong[0]}; it takes {known}")
     if given.cv is not None and given.cv > MOST_CV:
         raise ValueError(
-            f"{where}cv: {given.cv:g} is more than {MOST_CV}: kernels of some hosts would take no time; "
+            f"{where}cv: {given.cv:g} is more than {MOST_CV}: some hosts would take twice as long; "
             "jitter is a few hundredths, and a host that is slower by more is a gpu_throttle"
         )
 

@@ -177,6 +177,11 @@ class Elastic(Part):
     regrow_at: Literal["next_step", "checkpoint"] = Field(
         default="next_step", description="when replicas whose hosts are back join"
     )
+    idle_hosts: Literal["wait", "regroup"] = Field(
+        default="wait",
+        description="healthy hosts of a replica that lacks one: wait for it (torchft, TPU slices), or make "
+        "up other replicas (torchelastic, DLRover)",
+    )
     rejoin: Duration | None = Field(default=None, description="per_step_ft: until a lost replica is back")
 
 

@@ -70,7 +70,7 @@ def _header(result: Result) -> Iterator[str]:
     title, *lines = captions.headings(result.scenario)
     layout = " · ".join(lines)
     outcome = f"step {seconds(result.step_time_s)}"
-    if result.actions:
+    if result.actions and result.pipelined:
         outcome += f" · bubble {percent(result.bubble_fraction)} of busy time"
     if result.scenario:
         outcome += (
@@ -88,7 +88,7 @@ def _notes(result: Result, rows: Sequence[Track], main: Panel) -> Iterator[str]:
     size = min(11.0, max(main.row_height * 0.62, 8.0))
     middle, right = WIDTH - RIGHT - 62, WIDTH - RIGHT
     peaks = {stage.pp: stage.peak_bytes for stage in result.memory}
-    cells = [text(middle, main.top - 6, "bubble")]
+    cells = [text(middle, main.top - 6, "bubble")] if result.pipelined else []
     if peaks:
         cells.append(text(right, main.top - 6, "peak"))
     every = -(-size * 1.1 // main.row_height)
@@ -97,7 +97,8 @@ def _notes(result: Result, rows: Sequence[Track], main: Panel) -> Iterator[str]:
         if index % every == 0:
             y = main.row_top(index) + main.box_height / 2 + 0.36 * size
             bubble = result.bubble_per_stage[order[index]]
-            cells.append(text(middle, y, "" if math.isnan(bubble) else percent(bubble)))
+            if result.pipelined and not math.isnan(bubble):
+                cells.append(text(middle, y, percent(bubble)))
             if row.pp in peaks:
                 cells.append(text(right, y, gigabytes(peaks[row.pp])))
     yield group(cells, font_size=size, text_anchor="end", fill=palette.FAINT_INK)
