@@ -160,7 +160,7 @@ def expected_tensor_parallel_bytes(run: Scenario, r: int) -> float:
         if stage == stages - 1:  # logits: dX is reduced; gathered and, where inputs are not kept, regathered
             passes += 2 + (1 if sharded and run.software.sp_regathers_input else 0)
             if run.software.cross_entropy == "gathered":
-                loss = tokens * run.model.vocab_size * element_bytes
+                loss = tokens * run.model.embedding_rows * element_bytes
             else:
                 loss = 3 * 2 * 4.0 * tokens  # all_reduces of each token's maximum, sum and target, in FP32
         total += microbatches * (passes * activation + loss)

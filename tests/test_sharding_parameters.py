@@ -74,7 +74,7 @@ def gathered(run: Scenario, r: int, held: float) -> float:
     """Parameters that pipeline rank ``r`` gathers in a step."""
     par, model = run.parallelism, run.model
     rule, microbatches = PRESETS[run.software.name], run.num_microbatches
-    table = model.vocab_size * model.hidden_size / par.tp
+    table = model.embedding_rows * model.hidden_size / par.tp
     norm = model.hidden_size * (1 if model.norm == "rmsnorm" else 2)
     positions = run.training.seq_length * model.hidden_size if model.position == "learned" else 0
     first, last = r == 0, r == par.pp - 1

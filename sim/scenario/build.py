@@ -27,6 +27,7 @@ from .checks import findings, nvlink_domain
 from .checks_faults import bare_machine, targets_exist
 from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
 from .explain import explained, field_path, unknown_key
+from .frameworks import with_defaults_of
 from .models import (
     FROM_DOCUMENT,
     ClusterSpec,
@@ -128,11 +129,17 @@ class _Builder:
         plain = self._with_traces(without_nulls(self.tree).plain())
         if is_table(plain.get("schedule")):
             plain["schedule"] = self._beside("schedule", plain["schedule"])
-        model = self._part(Model, "model", self._resolved("model", plain))
         software = self._part(Software, "software", self._resolved("software", plain))
+        preset = software.name if software else ""
+        shape = self._resolved("model", plain)
+        if isinstance(shape, dict):
+            shape = with_defaults_of(preset, "model", shape, plain)
+        model = self._part(Model, "model", shape)
         machine = _with_machine_defaults(self._with_graph_file(plain.get("cluster")))
         cluster = self._part(ClusterSpec, "cluster", machine)
         layout = _with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
+        if isinstance(layout, dict):
+            layout = with_defaults_of(preset, "parallelism", layout, plain)
         parallelism = self._part(Parallelism, "parallelism", layout)
         training = self._part(Training, "training", self._with_counts_file(plain.get("training")))
         published = self._part(Published, "published", plain.get("published"))
@@ -151,6 +158,7 @@ class _Builder:
             training=training,
             schedule=heading.schedule if heading else None,
             options=heading.schedule_options if heading else None,
+            software=software,
         ):
             self._add(finding.path, finding.message)
         if self.problems:

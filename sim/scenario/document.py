@@ -25,6 +25,9 @@ def document_of(scenario: Scenario) -> dict[str, Any]:
     document: dict[str, Any] = scenario.model_dump(
         mode="json", exclude_none=True, exclude={"software", *_FAULT_BLOCKS}
     )
+    model = scenario.model
+    if model.model_copy(update={"padded_vocab_size": None}).padded_for(scenario.parallelism.tp) == model:
+        document["model"].pop("padded_vocab_size", None)  # it follows, also where tp is changed
     for block in (document.get("published"), document["cluster"].get("measured_network")):
         if block:
             block.update(_with_units(block))

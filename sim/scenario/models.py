@@ -322,6 +322,7 @@ class Scenario(_Part):
             schedule=self.schedule,
             options=self.schedule_options,
             faults=self.faults,
+            software=self.software,
         )
         if wrong:
             raise ValueError("; ".join(str(finding) for finding in wrong))
