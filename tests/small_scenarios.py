@@ -55,7 +55,6 @@ def scenario(**fields: Any) -> Scenario:
             "dp": 1,
             "vpp": 1,
             "zero": 0,
-            "sequence_parallel": False,
             "stage_split": "uniform",
         },
         "training": {"micro_batch": 2, "seq_length": 128, "precision": "bf16", "recompute": "none"},
@@ -67,7 +66,9 @@ def scenario(**fields: Any) -> Scenario:
             document[name] = value
             continue
         document[next(b for b, kind in BLOCKS.items() if name in kind.model_fields)][name] = value
-    par, training = document["parallelism"], document["training"]
+    par, training, software = document["parallelism"], document["training"], document["software"]
+    preset = software["preset"] if isinstance(software, dict) else software
+    par.setdefault("sequence_parallel", par["tp"] > 1 and shards_always(preset))
     document["cluster"].setdefault("gpus", par["tp"] * par["pp"] * par["dp"] * par.get("cp", 1))
     training["global_batch"] = training["micro_batch"] * par["dp"] * microbatches
     return scenario_from_document(document, "small")
