@@ -2,7 +2,7 @@
 
 Knows the sizes that decide parameters, FLOPs and activations, and the defaults that follow from
 them. Does not know how the model is split over GPUs: only the padding of the vocabulary depends on
-the layout, and ``padded_for`` does it.
+the layout, and ``padded_for`` does it, by a multiple that the software decides.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Model(BaseModel):
     """A decoder-only transformer.
 
     ``ffn_hidden_size`` is the width of one branch (SwiGLU has two input branches).
-    ``vocab_size`` is the number of rows of the embedding table; with
-    ``make_vocab_size_divisible_by`` it is the true vocabulary, which ``padded_for`` pads.
+    ``vocab_size`` is the true vocabulary. The embedding table and the head have ``padded_vocab_size`` rows,
+    which ``padded_for`` makes of it by ``make_vocab_size_divisible_by``; without either it is not padded.
     Left out, ``num_query_groups`` and ``kv_channels`` follow from the heads, ``attention`` from
     both, and ``norm``, ``position``, ``biases`` and ``dropout`` from ``mlp``.
     """
@@ -114,11 +114,16 @@ class Model(BaseModel):
     num_query_groups: Heads = Field(description="key and value heads; default: num_attention_heads")
     kv_channels: HeadWidth = Field(description="head dimension; default: hidden_size / num_attention_heads")
     ffn_hidden_size: Width = Field(description="width of one branch of the MLP", examples=[49152])
-    vocab_size: Vocabulary = Field(description="rows of the embedding table", examples=[51200])
+    vocab_size: Vocabulary = Field(description="tokens of the vocabulary", examples=[50257])
     make_vocab_size_divisible_by: Width | None = Field(
         default=None,
-        description="pad vocab_size to a multiple of this times tp, as Megatron does",
+        description="pad vocab_size to a multiple of this times tp; default: as the software does",
         examples=[128],
+    )
+    padded_vocab_size: Vocabulary | None = Field(
+        default=None,
+        description="rows of the embedding table; default: vocab_size, padded",
+        examples=[51200],
     )
     mlp: Mlp = Field(description="gelu and relu2 have two matrices, swiglu has three", examples=["swiglu"])
     tied_embeddings: Flag = Field(default=False, description="logits share the embedding table")
@@ -151,6 +156,10 @@ class Model(BaseModel):
         heads, groups = self.num_attention_heads, self.num_query_groups
         if heads % groups:
             raise ValueError(f"num_query_groups {groups} must divide num_attention_heads {heads}")
+        if self.padded_vocab_size is not None and self.padded_vocab_size < self.vocab_size:
+            raise ValueError(
+                f"padded_vocab_size {self.padded_vocab_size} is less than vocab_size {self.vocab_size}"
+            )
         if (self.attention == "mla") != (self.mla is not None):
             raise ValueError("attention mla and the block mla go together: give both or neither")
         if self.attention == "mha" and groups != heads:
@@ -189,15 +198,22 @@ class Model(BaseModel):
         every = self.full_attention_every
         return None if every and (layer + 1) % every == 0 else self.sliding_window
 
+    @property
+    def embedding_rows(self) -> int:
+        """Rows of the embedding table and of the head, over all TP ranks: what parameters and FLOPs count."""
+        return self.padded_vocab_size or self.vocab_size
+
     def padded_for(self, tp: int) -> Model:
         """This model with its vocabulary padded to a multiple of ``make_vocab_size_divisible_by * tp``.
 
-        Megatron-LM tokenizer.py, vocab_size_with_padding.
+        ``padded_vocab_size`` stays as it is where it is stated. Megatron-LM tokenizer.py,
+        vocab_size_with_padding.
         """
-        if self.make_vocab_size_divisible_by is None:
+        if self.make_vocab_size_divisible_by is None or self.padded_vocab_size is not None:
             return self
         multiple = self.make_vocab_size_divisible_by * tp
-        return self.model_copy(update={"vocab_size": -(-self.vocab_size // multiple) * multiple})
+        rows = -(-self.vocab_size // multiple) * multiple
+        return self if rows == self.vocab_size else self.model_copy(update={"padded_vocab_size": rows})
 
 
 def with_defaults(fields: dict[str, Any]) -> dict[str, Any]:

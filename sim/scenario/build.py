@@ -27,6 +27,7 @@ from .checked import of_bare, problems_of
 from .checks import findings, names_exist, nvlink_domain
 from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
 from .explain import explained, field_path, unknown_key
+from .frameworks import with_defaults_of
 from .machine import gpu_key
 from .models import (
     ClusterSpec,
@@ -131,11 +132,17 @@ class _Builder:
         plain = self._with_traces(without_nulls(self.tree).plain())
         if is_table(plain.get("schedule")):
             plain["schedule"] = self._beside("schedule", plain["schedule"])
-        model = self._part(Model, "model", self._resolved("model", plain))
         software = self._part(Software, "software", self._resolved("software", plain))
+        preset = software.name if software else ""
+        shape = self._resolved("model", plain)
+        if isinstance(shape, dict):
+            shape = with_defaults_of(preset, "model", shape, plain)
+        model = self._part(Model, "model", shape)
         machine = _with_machine_defaults(self._with_graph_file(plain.get("cluster")))
         cluster = self._part(ClusterSpec, "cluster", machine)
         layout = _with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
+        if isinstance(layout, dict):
+            layout = with_defaults_of(preset, "parallelism", layout, plain)
         parallelism = self._part(Parallelism, "parallelism", layout)
         training = self._part(Training, "training", self._with_counts_file(plain.get("training")))
         published = self._part(Published, "published", plain.get("published"))
@@ -157,6 +164,7 @@ class _Builder:
             training=training,
             schedule=heading.schedule if heading else None,
             options=heading.schedule_options if heading else None,
+            software=software,
         ):
             self._add(finding.path, finding.message)
         if self.problems:

@@ -19,11 +19,13 @@ from .checks_faults import machine_of, presets_exist, targets_exist
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .checks_recompute import recompute_fits
 from .finding import Finding, choices, divisors, neighbours
+from .frameworks import lookup_in, refused_by_framework
 from .machine import cluster_of, placement_of
 
 if TYPE_CHECKING:
     from ..faults.spec.faults import Faults
     from ..model.model import Model
+    from ..software.software import Software
     from .models import ClusterSpec, Parallelism, ScheduleOptions, Training
 
 
@@ -36,9 +38,13 @@ def findings(
     schedule: str | None = None,
     options: ScheduleOptions | None = None,
     faults: Faults | None = None,
+    software: Software | None = None,
 ) -> list[Finding]:
     """Every inconsistency between the given parts."""
     found: list[Finding] = []
+    if software:
+        parts = {"model": model, "parallelism": parallelism, "training": training, "schedule": schedule}
+        found += refused_by_framework(software.name, lookup_in(parts))
     if cluster:
         found += hardware_exists(cluster)
     if faults:
@@ -189,12 +195,14 @@ def tensor_parallel_divides(model: Model, par: Parallelism) -> Iterator[Finding]
     if split_badly:
         message = f"{par.tp} does not divide {' and '.join(split_badly)}; for this model tp can be {valid}"
         yield Finding(path=("parallelism", "tp"), message=message)
-    elif model.make_vocab_size_divisible_by is None and model.vocab_size % par.tp:
+    elif (rows := model.padded_for(par.tp).embedding_rows) % par.tp:
+        stated = model.padded_vocab_size is not None
         yield Finding(
-            path=("model", "vocab_size"),
-            message=f"{model.vocab_size} rows cannot be split over tp {par.tp};"
-            " set model.make_vocab_size_divisible_by: 128 to pad them as Megatron does, in the block model"
-            " beside preset, or as --set model.make_vocab_size_divisible_by=128",
+            path=("model", "padded_vocab_size" if stated else "vocab_size"),
+            message=f"{rows} rows cannot be split over tp {par.tp}, and this software pads none; in the block"
+            f" model set padded_vocab_size to a multiple of {par.tp}, such as {-(-rows // par.tp) * par.tp},"
+            " or make_vocab_size_divisible_by to 128, which pads as Megatron does"
+            " (model: {preset: NAME, padded_vocab_size: ...} where the model is a name or a file)",
         )
 
 

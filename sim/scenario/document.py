@@ -23,6 +23,9 @@ def document_of(scenario: Scenario) -> dict[str, Any]:
     document: dict[str, Any] = scenario.model_dump(
         mode="json", exclude_none=True, exclude={"software", *_FAULT_BLOCKS}
     )
+    model = scenario.model
+    if model.model_copy(update={"padded_vocab_size": None}).padded_for(scenario.parallelism.tp) == model:
+        document["model"].pop("padded_vocab_size", None)  # it follows, also where tp is changed
     document["software"] = _software(scenario.software)
     if scenario.step_time is not None:
         document["step_time"] = format_quantity(scenario.step_time, "seconds")

@@ -35,7 +35,7 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
-def choices(numbers: Iterable[int]) -> str:
+def choices(numbers: Iterable[object]) -> str:
     """``1, 2, 4 or 8``; of a long list the first ones."""
     texts = [str(number) for number in numbers]
     if len(texts) > _MOST_CHOICES:

@@ -341,6 +341,7 @@ class Scenario(_Part):
             schedule=self.schedule,
             options=self.schedule_options,
             faults=self.faults,
+            software=self.software,
         )
         if self.model.vocab_size % self.parallelism.tp and not wrong:
             message = f"{self.model.vocab_size} rows cannot be split over tp {self.parallelism.tp}"
