@@ -323,7 +323,7 @@ def _with_machine_defaults(fields: Any) -> Any:
     published = isinstance(fabric, dict) and fabric.get("kind") in PUBLISHED_KINDS
     if published:
         filled.setdefault("interconnect", module_of(fabric["kind"]).PUBLISHED.interconnects[0])
-    if gpus and per_node and gpus <= nvlink_domain(gpu, per_node):
+    if gpus and per_node and gpus <= nvlink_domain(gpu, per_node, _whole(filled.get("gpus_per_domain"))):
         filled.setdefault("interconnect", "nvlink-only")
     known = filled.get("interconnect") in interconnect_names() and filled["interconnect"] != "unknown"
     if known and isinstance(fabric, dict):

@@ -65,7 +65,7 @@ def findings(
     if wrong_sizes:  # what follows from tp, dp or gpus would say nothing new
         return wrong_sizes + found
     if cluster:
-        found += hosts_are_full(cluster)
+        found += [*hosts_are_full(cluster), *domains_are_whole_hosts(cluster)]
         found += () if any(one.path[0] == "cluster" for one in found) else fabric_is_sound(cluster)
         if faults and not any(one.path[0] == "cluster" for one in found):
             found += targets_exist(faults, machine_of(cluster, parallelism, faults.domains).counts)
@@ -130,6 +130,25 @@ def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
         )
 
 
+def domains_are_whole_hosts(cluster: ClusterSpec) -> Iterator[Finding]:
+    """Of an NVLink domain of several hosts, the job uses some of these, each whole."""
+    used, each = cluster.gpus_per_domain, cluster.gpus_per_node
+    if used is None or cluster.gpu not in gpu_names():
+        return
+    node, path = node_for(get_gpu(cluster.gpu)), ("cluster", "gpus_per_domain")
+    if node.hosts_per_domain == 1:
+        yield Finding(
+            path=path,
+            message=f"NVLink of {cluster.gpu} ends at the host; leave it out, and set gpus_per_node",
+        )
+    elif used % each or used > node.hosts_per_domain * each:
+        yield Finding(
+            path=path,
+            message=f"{used} must be whole hosts: a multiple of gpus_per_node from {each} to"
+            f" {node.hosts_per_domain * each}, the {node.hosts_per_domain} hosts of an NVLink domain",
+        )
+
+
 def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
     """The switches can be wired so, the graph file can be read, and every rank has a GPU."""
     fabric = cluster.fabric
@@ -163,11 +182,13 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
 
 def inside_one_domain(cluster: ClusterSpec) -> bool:
     """Whether NVLink alone connects all GPUs of the job."""
-    return cluster.gpus <= nvlink_domain(cluster.gpu, cluster.gpus_per_node)
+    return cluster.gpus <= nvlink_domain(cluster.gpu, cluster.gpus_per_node, cluster.gpus_per_domain)
 
 
-def nvlink_domain(gpu: str, gpus_per_node: int) -> int:
-    """GPUs that a job may take without a network: those of a host, or of all hosts of a rack (NVL72)."""
+def nvlink_domain(gpu: str, gpus_per_node: int, gpus_per_domain: int | None = None) -> int:
+    """GPUs that a job may take without a network: those of a host, or of a rack (NVL72) as far as used."""
+    if gpus_per_domain is not None:
+        return gpus_per_domain
     hosts = node_for(get_gpu(gpu)).hosts_per_domain if gpu in gpu_names() else 1
     return hosts * gpus_per_node
 

@@ -5,6 +5,7 @@ Knows both vocabularies. A field that the block leaves out keeps hardware's defa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.cluster import Cluster
@@ -44,8 +45,10 @@ def cluster_of(spec: ClusterSpec) -> Cluster:
 
 def fabric_of(spec: ClusterSpec, interconnect: Interconnect) -> Fabric:
     """The fabric of the block; the interconnect's usual one where it says nothing."""
+    used = spec.gpus_per_domain
+    per_rack = used // spec.gpus_per_node if used else None
     if not (spec.fabric.model_fields_set and interconnect.connects_hosts):
-        return default_fabric(interconnect)
+        return replace(default_fabric(interconnect), nodes_per_rack=per_rack)
     ratio = spec.fabric.oversubscription
     leaf, spine = ratio if isinstance(ratio, tuple) else (ratio, 1.0)
     options: dict[str, Any] = spec.fabric.model_dump(
@@ -55,6 +58,7 @@ def fabric_of(spec: ClusterSpec, interconnect: Interconnect) -> Fabric:
         oversubscription=leaf,
         spine_oversubscription=spine,
         dimensions=spec.fabric.dimensions,
+        nodes_per_rack=per_rack,
         **options,
     )
 

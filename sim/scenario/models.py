@@ -145,7 +145,11 @@ class PlacementSpec(_Part):
 
 
 class ClusterSpec(_Part):
-    """The GPUs and what connects them, by catalogue keys."""
+    """The GPUs and what connects them, by catalogue keys.
+
+    GPUs, hosts and racks are numbered as the job has them: where it leaves some of a rack idle, those have no
+    number, and cost nothing.
+    """
 
     gpu: Annotated[Text, BeforeValidator(gpu_key, json_schema_input_type=str)] = Field(
         description="catalogue key of the GPU, or a shorter name that only one has",
@@ -154,6 +158,11 @@ class ClusterSpec(_Part):
     gpus: Gpus = Field(description="GPUs in the job", examples=[64])
     gpus_per_node: Gpus = Field(
         description="GPUs of one host; default 8, or 4 for the NVL72 racks", examples=[8]
+    )
+    gpus_per_domain: Count | None = Field(
+        default=None,
+        description="GPUs of each NVLink domain that the job uses, whole hosts; default: all, 72 of NVL72",
+        examples=[64],
     )
     interconnect: Text = Field(
         description="catalogue key of the network between hosts; may be left out on one NVLink domain",

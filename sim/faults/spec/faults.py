@@ -254,7 +254,10 @@ class Domains(Part):
     nodes_per_leaf: Count | None = Field(
         default=None, description="hosts under a leaf switch; default: the fabric's, else 16"
     )
-    nodes_per_rack: Count = Field(default=2, description="RSC-1: 2 servers a rack (arXiv:2410.21680)")
+    nodes_per_rack: Count = Field(
+        default=2,
+        description="RSC-1: 2 servers a rack (arXiv:2410.21680); of NVL72: those of an NVLink domain",
+    )
     racks_per_power: Count = Field(default=10, description="RSC-1: pods of 10 racks")
 
 
