@@ -77,7 +77,6 @@ def validate(
 
     Raises:
         ValueError: a file that is not a file of cases; the message names file, case and field.
-        OSError: a file that cannot be read.
     """
     sources = [(Path(path).stem, case) for path in paths for case in read_cases(path)]
     alike: dict[str, list[int]] = {}
