@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..hardware.files import read_bytes
-from .foreign.values import LARGEST_BYTES, LARGEST_SECONDS, written_number, written_whole
+from .foreign.values import LARGEST_BYTES, LARGEST_SECONDS, shown, written_number, written_whole
 from .nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_of
 from .nccl_lines import whole_lines, without_prefix
 
@@ -126,7 +126,9 @@ def _split(line: str, columns: Sequence[str] | None, where: str, number: int) ->
     words = line.split()
     names = columns or _guessed_columns(words, where)
     if len(words) != len(names):
-        raise ValueError(f"{where}: {len(words)} fields where the table has {len(names)} columns: {line!r}")
+        raise ValueError(
+            f"{where}: {len(words)} fields where the table has {len(names)} columns: {shown(line)}"
+        )
     first = names.index("time") if "time" in names else len(names)
     if first == len(names):
         raise ValueError(f"{where}: the table has no column 'time'")

@@ -34,12 +34,13 @@ from .catalogue import unknown_name
 from .files import TABLES, check_xml, compose_yaml, read_bytes, read_text
 from .link import LinkKind
 from .quantities import parse_quantity
-from .shown import clipped
+from .shown import clipped, value_text
 
 LARGEST_LATENCY_S = 60.0
 """As profile files bound it: to the moon and back takes 2.6 s."""
 _RATES = (0.125, 1e18)  # one bit a second; a million times the fastest link of 2026
 _LONGEST_NUMBER = 9  # digits
+_LONGEST_VALUE = 200  # characters
 
 VERTEX_KINDS = ("gpu", "nic", "switch")
 _FIELDS = ("from", "to", "bandwidth", "latency", "kind", "one_way")
@@ -129,10 +130,10 @@ def _graphml_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         graph = nx.read_graphml(BytesIO(content))
     except Exception as error:  # networkx passes on whatever its XML reader raises
-        raise ValueError(f"{path}: not GraphML: {error}") from None
+        raise ValueError(f"{path}: not GraphML: {clipped(str(error))}") from None
     names = {vertex: str(data.get("name", vertex)) for vertex, data in graph.nodes(data=True)}
     for a, b, data in graph.edges(data=True):
-        where = f"{path}: edge {names[a]!r} to {names[b]!r}"
+        where = f"{path}: edge {value_text(names[a])} to {value_text(names[b])}"
         kept = {str(key): str(value) for key, value in data.items() if key != "id"}
         if twice := {"from", "to"} & set(kept):
             raise ValueError(f"{where}: {min(twice)} is an attribute besides; the edge's own ends count")
@@ -143,6 +144,8 @@ def _edge(where: str, fields: Mapping[str, Any]) -> Edge:
     for field in fields:
         if field not in _FIELDS:
             raise ValueError(f"{where}: {unknown_name('field of an edge', str(field), _FIELDS)}")
+        if len(fields[field]) > _LONGEST_VALUE:
+            raise ValueError(f"{where}: {field}: {value_text(fields[field])} is too long")
     for field in _FIELDS[:4]:
         if field not in fields:
             raise ValueError(f"{where}: {field} is missing; an edge has {', '.join(_FIELDS[:4])}")

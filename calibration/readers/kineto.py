@@ -127,7 +127,7 @@ def _gpu(
         raise ValueError(f"{path}: is of {device} ({found}), not of {stated} as --gpu says")
     if found or stated:
         return found or str(stated), device
-    raise ValueError(f"{path}: no GPU of the catalogue in deviceProperties ({device!r}); give --gpu")
+    raise ValueError(f"{path}: no GPU of the catalogue in deviceProperties ({shown(device)}); give --gpu")
 
 
 def _kernels(kernels: Iterable[GpuEvent], events: Events, passed: Counter[str]) -> list[tuple[Kernel, float]]:

@@ -101,7 +101,7 @@ def _gpu(
         raise ValueError(f"{path}: is of {device} ({name}), not of {stated} as --gpu says")
     if name or stated:
         return name or str(stated), device
-    raise ValueError(f"{path}: no GPU of the catalogue in {device!r}; give --gpu")
+    raise ValueError(f"{path}: no GPU of the catalogue in {shown(device)}; give --gpu")
 
 
 def _rows(

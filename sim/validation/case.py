@@ -213,6 +213,9 @@ def _check_frame(path: Path, document: Any) -> None:
 def _check_measured(case: Case) -> None:
     """What a comparison needs besides the right types."""
     measured = case.measured
+    if not isinstance(case.layout.recompute, str | Mapping):
+        shown = value_text(case.layout.recompute)
+        raise WrongField("layout.recompute", f"must be a word or a block, is {shown}")
     if (measured.outcome == "ok") != (measured.step_time_s is not None):
         raise WrongField(
             "measured.step_time_s", f"outcome is {measured.outcome}, step time {measured.step_time_s}"
