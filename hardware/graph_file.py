@@ -63,8 +63,7 @@ def read_graph(path: str | Path) -> tuple[Edge, ...]:
     """Edges of the file, in its order; every GPU from 0 to the highest is there.
 
     Raises:
-        ValueError: for the first mistake, with its place.
-        OSError: the file cannot be read.
+        ValueError: the file cannot be read; for the first mistake, with its place.
     """
     path = Path(path)
     if path.suffix in (".yaml", ".yml"):

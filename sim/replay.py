@@ -23,7 +23,7 @@ def save_program(path: str | Path, scenario: Scenario) -> None:
 
     Raises:
         NotSupported: a legal scenario that the simulator cannot express; names the field.
-        OSError: the file cannot be written; no part of it is left.
+        ValueError: the file cannot be written; no part of it is left.
     """
     from .simulate import build_cluster
     from .step.lower import lower
@@ -49,7 +49,6 @@ def replay_program(path: str | Path, *, progress: Callable[[str], None] | None =
     Raises:
         BrokenProgram: it cannot run to its end; lists all problems.
         ValueError: the file holds no program, or its scenario is not the program's.
-        OSError: the file cannot be read.
     """
     from .program.check import BrokenProgram, check_program
     from .program.file import read_program

@@ -131,7 +131,7 @@ def test_faults_after_the_end_are_told() -> None:
 
 
 def test_mistakes_name_their_field(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"faults.events: trace: .*nope.csv: No such file"):
+    with pytest.raises(ValueError, match=r"faults.events: trace: .*nope.csv: there is no file"):
         plan_of(document(faults={"events": [{"trace": str(tmp_path / "nope.csv")}]}))
     with pytest.raises(
         ValueError, match="no law is called 'gaussian'; known: exponential, constant, weibull"

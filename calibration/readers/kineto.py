@@ -59,8 +59,10 @@ def read_trace(path: Path, gpu: str | None = None) -> Measured:
     sent = [one for one in events.kernels if is_collective(one.name)]
     found: list[tuple[Kernel, float]] = []
     collectives: list[MeasuredCollective] = []
+    steps_s = [end - begin for begin, end in events.steps.values()]
     if "stepsim" in document:
         passed[_PREDICTED] = len(events.kernels)
+        steps_s = _predicted_step(path, document["stepsim"])
     else:
         found = _kernels(compute, events, passed)
         groups = groups_of(path, document, name, len(devices))
@@ -71,7 +73,7 @@ def read_trace(path: Path, gpu: str | None = None) -> Measured:
         kernels=measurements_of(found, name, path.name),
         collectives=_quickest(collectives),
         passed_over=dict(passed),
-        facts=_facts(events) | ({"device": device} if device else {}),
+        facts=_facts(events, steps_s) | ({"device": device} if device else {}),
     )
 
 
@@ -196,7 +198,15 @@ def _quickest(found: Iterable[MeasuredCollective]) -> tuple[MeasuredCollective, 
     return tuple(best.values())
 
 
-def _facts(events: Events) -> dict[str, str]:
+def _predicted_step(path: Path, header: Any) -> list[float]:
+    """The step time that this package wrote into the head of its trace."""
+    where = f"{path}: stepsim"
+    if not isinstance(header, dict):
+        raise ValueError(f"{where}: {shown(header)} where a block of fields must stand")
+    return [number(f"{where}: step_time_s", header.get("step_time_s"))]
+
+
+def _facts(events: Events, steps_s: list[float]) -> dict[str, str]:
     """Of the kernels that the steps launched, where the trace has steps; of each device by itself."""
     devices: dict[object, tuple[list[Span], list[Span]]] = {}
     for one in events.launched_in_steps() if events.steps else events.kernels:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...hardware.files import FileError
 from ...schedules.orders.schedule import Shape
 from .finding import Finding, choices, divisors
 from .schedules import is_table, pipeline_shape, schedule_named
@@ -94,8 +95,8 @@ def schedule_accepts_shape(
     microbatches = training.global_batch // (training.micro_batch * par.dp)
     try:
         schedule_named(schedule).check(pipeline_shape(schedule, par, microbatches, options))
-    except OSError as missing:
-        yield Finding(path=("schedule",), message=f"cannot read {schedule}: {missing.strerror}")
+    except FileError as missing:
+        yield Finding(path=("schedule",), message=str(missing))
     except ValueError as refusal:
         field = "schedule" if options == ScheduleOptions() else "schedule_options"
         yield Finding(path=(field,), message=f"{refusal} (pp = {par.pp}, {microbatches} microbatches)")

@@ -172,9 +172,8 @@ def read_cases(path: str | Path) -> tuple[Case, ...]:
     """Every case of the file, in its order.
 
     Raises:
-        ValueError: not a file of cases, or a case that does not follow the schema; the message starts
-            with the file, and names the case and the field.
-        OSError: the file cannot be read.
+        ValueError: no file, not a file of cases, or a case that does not follow the schema; the message
+            starts with the file, and names the case and the field.
     """
     path = Path(path)
     document = _load(path)
