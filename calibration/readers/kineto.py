@@ -211,6 +211,4 @@ def _facts(events: Events, steps_s: list[float]) -> dict[str, str]:
     devices: dict[object, tuple[list[Span], list[Span]]] = {}
     for one in events.launched_in_steps() if events.steps else events.kernels:
         devices.setdefault(one.device, ([], []))[is_collective(one.name)].append(one.span)
-    return facts_of(
-        devices.values(), [end - begin for begin, end in events.steps.values()], events.step_count
-    )
+    return facts_of(devices.values(), steps_s, events.step_count or len(steps_s))
