@@ -90,7 +90,7 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _devices(path: Path, document: Mapping[str, Any]) -> list[tuple[object, str, float]]:
+def _devices(path: Path, document: Mapping[str, Any]) -> list[tuple[int, str, float]]:
     """Number, name and memory in bytes of every GPU that the trace lists: those of one host."""
     properties = document.get("deviceProperties")
     if properties is None:
@@ -109,7 +109,7 @@ def _devices(path: Path, document: Mapping[str, Any]) -> list[tuple[object, str,
 
 
 def _gpu(
-    path: Path, devices: list[tuple[object, str, float]], events: Events, stated: str | None
+    path: Path, devices: list[tuple[int, str, float]], events: Events, stated: str | None
 ) -> tuple[str, str]:
     """The catalogue's name of the traced GPU, by deviceProperties or as stated, which must agree; and what
     the trace calls it. A host may hold several kinds: that of the kernels counts.
