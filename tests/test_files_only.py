@@ -37,14 +37,6 @@ OTHERS = {
 }
 WRITERS = {"to_csv", "to_parquet", "to_json", "to_pickle", "savefig", "tofile"}
 
-READ_ELSEWHERE = (
-    "calibration/readers/",
-    "calibration/measurements.py",
-    "calibration/nccl_log.py",
-    "calibration/measure/kernel_csv.py",
-)
-"""Readers of measurements, which are to follow."""
-
 ALLOWED = {
     ("cli/main.py", "open(os.devnull, 'w', encoding='utf-8')"),  # where messages go that nobody can have
     ("cli/mistakes.py", "os.open(os.devnull, os.O_WRONLY)"),
@@ -56,7 +48,7 @@ ALLOWED = {
 SOURCES = sorted(
     path.relative_to(ROOT)
     for path in modules().values()
-    if not path.relative_to(ROOT).as_posix().startswith(("hardware/files/", *READ_ELSEWHERE))
+    if not path.relative_to(ROOT).as_posix().startswith("hardware/files/")
 )
 
 
