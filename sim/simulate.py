@@ -267,6 +267,7 @@ def read_result(
     from .assumptions import assumptions
     from .fold.loads import link_loads
     from .interval import step_interval
+    from .notes import notes
     from .read_record import read_record
 
     result = read_record(
@@ -278,6 +279,7 @@ def read_result(
     )
     result = replace(
         result,
+        assumptions=(*result.assumptions, *notes(lowered.plan, result.bounds)),
         memory=stage_memory(lowered, ready, record),
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         loads_source=lambda: link_loads(lowered, result.step_time_s),
