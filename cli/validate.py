@@ -69,8 +69,7 @@ def validate(
         raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
     if held_out and (nccl or kernels):
         raise ValueError("--held-out is of step times; give --leave-out with --nccl or --kernels")
-    if nccl or kernels:
-        there("FILE", files)
+    there("FILE", files)
     there("--append", append)
     if kernels:
         from .validate_kernels import validate_kernels
