@@ -254,10 +254,15 @@ def host_leads_s(ready: Folded, record: Record) -> dict[int, float]:
 
 
 def build_cluster(scenario: Scenario) -> Cluster:
-    """The cluster that the scenario names, in closed form."""
+    """The cluster that the scenario names, in closed form.
+
+    Raises:
+        ScenarioError: a scenario that was changed by hand and is none any more.
+    """
+    from .scenario.checked import checked
     from .scenario.machine import cluster_of
 
-    return cluster_of(scenario.cluster)
+    return cluster_of(checked(scenario).cluster)
 
 
 def read_result(

@@ -89,7 +89,7 @@ def headline(result: Result) -> Iterator[Line]:
             f"{ahead.days:,.1f} days",
             f"{large(ahead.tokens)} tokens, {count(ahead.steps)} steps",
         )
-        price = "" if ahead.price is None else f"price {large(ahead.price)}"
+        price = "" if ahead.price is None else f"price {large(ahead.price)} US dollars"
         yield "GPU-hours", large(ahead.gpu_hours), price
 
 
