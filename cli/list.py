@@ -66,8 +66,8 @@ def _gpu_table(names: tuple[str, ...]) -> tuple[str, ...]:
         peak = ", ".join(one for one in peaks if not one.endswith(" 0"))
         links = f"{gpu.link_name} {gpu.nvlink_bytes_per_s / 1e9:g} GB/s, {gpu.nvlink_domain} GPUs"
         rows.append((gpu.name, f"{gpu.hbm_bytes / 1e9:.1f} GB", f"{peak} TFLOP/s", links))
-    name, memory, peak, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return tuple(f"{a:<{name}}  {b:>{memory}}  {c:<{peak}}  {d}" for a, b, c, d in rows)
+    first, second, third, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return tuple(f"{a:<{first}}  {b:>{second}}  {c:<{third}}  {d}" for a, b, c, d in rows)
 
 
 def _names(kind: Kind) -> tuple[str, ...]:
