@@ -88,10 +88,9 @@ def collective(
     output_file("--svg", svg, (".svg",), [log] if log else [])
 
     from ..hardware.quantities import parse_quantity
-    from ..sim.network.place import SCHEDULED
+    from ..sim.network.kind_names import kind_called
 
-    kind = kind.replace("-", "_")
-    kind = {ours: kind for kind, ours in SCHEDULED.items()}.get(kind, kind)
+    kind = kind_called(kind)
 
     held = gpus_per_node or _host_of(gpu or GPU)
     payload = parse_quantity(int(size) if size.isdecimal() else size, "bytes")

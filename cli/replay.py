@@ -40,5 +40,5 @@ def replay(
         raise typer.Exit(BROKEN) from None
     views.write(result)
     clear_status()
-    show_result(result, as_json)
+    show_result(result, as_json, assumptions=True)
     views.announce()

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .output import clear_status, output_file, save_text, status_line, wrote
-from .views import JsonOption, SpansOption, TimelineOption, TraceOption, ViewFiles, show_result
+from .views import (
+    AssumptionsOption,
+    JsonOption,
+    SpansOption,
+    TimelineOption,
+    TraceOption,
+    ViewFiles,
+    show_result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +41,7 @@ def run(
         ),
     ] = None,
     as_json: JsonOption = False,
+    assumptions: AssumptionsOption = False,
     timeline: TimelineOption = None,
     trace: TraceOption = None,
     spans: SpansOption = None,
@@ -98,7 +107,7 @@ def run(
 
         save(save_program, loaded)
     clear_status()
-    show_result(result, as_json)
+    show_result(result, as_json, assumptions=assumptions)
     views.announce()
     if topology:
         wrote("topology", topology)
