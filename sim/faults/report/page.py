@@ -128,7 +128,8 @@ def verdict(answers: Answers) -> Iterator[str]:
         f"of a run."
     )
     if answers.stuck:
-        yield "<b>The run gets nowhere:</b> restarts fail faster than they succeed."
+        why = escape(answers.study.stuck[0].stuck_why)
+        yield f"<b>The run gets nowhere:</b> {why}."
     better = [one for one in answers.worths if one.about == "mitigation" and one.gain.low > 0]
     if better:
         first = better[0]
