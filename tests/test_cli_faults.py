@@ -186,7 +186,7 @@ def test_the_shipped_campaign() -> None:
     found = document("llama3.1-405b-16k", "-n", "2", "--set", "run.horizon=54d")
     assert found["wall_s"]["mean"] == pytest.approx(54 * 86400)
     assert 350 < sum(found["failures"].values()) < 580
-    assert 0.8 < found["ettr"]["mean"] < 0.95
+    assert 0.9 < found["ettr"]["mean"] < 0.94  # published: higher than 90 %
     assert found["goodput_tokens_per_s"] > 2e6
     storage = found["checkpoints"][0]
     assert storage["durable_after_s"] == pytest.approx(405.85e9 * 14 / 100e9, rel=0.01)
