@@ -229,6 +229,31 @@ def test_replicas_rejoin_one_by_one() -> None:
     assert out.seconds["degraded"] == pytest.approx(away * 3600, rel=1e-3)
 
 
+def test_a_host_that_is_lost_while_the_job_is_rescheduled_is_waited_for() -> None:
+    """It merges into the recovery under way, which needs a host for its slot, too."""
+    events = [
+        {"at": "1 h", "kind": "node_down", "target": "node/1"},
+        {
+            "at": f"{3600 + 86400 + 30} s",
+            "kind": "node_down",
+            "target": "node/2",
+        },  # 30 s after a host is there
+    ]
+    doc = document(
+        faults={"clock": "wall", "events": events},
+        detection="0 s",
+        recovery={
+            "restart_cost": {"schedule": {"standby": "5 min", "requeue": {"base": "5 min"}}, "load": "0 s"},
+            "spares": {"warm": 0},
+            "repair": {"reboot": "0 s", "p_reboot_fixes": 0.0, "replace": "1 d"},
+        },
+        run={"horizon": "5 d"},
+    )
+    out = outcome(doc)
+    assert out.interruptions == 1
+    assert out.seconds["idle"] == pytest.approx(DAY + DAY - (300 + 15 - 30), abs=1.0)
+
+
 # Sweeps -----------------------------------------------------------------------------------------------------
 
 
