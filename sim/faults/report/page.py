@@ -116,7 +116,7 @@ def verdict(answers: Answers) -> Iterator[str]:
     )
     if answers.stuck:
         why = escape(answers.study.stuck[0].stuck_why)
-        yield f"<b>The run gets nowhere:</b> {why}."
+        yield f"<b>The run got no further:</b> {why}."
     better = [one for one in answers.worths if one.about == "mitigation" and one.gain.low > 0]
     if better:
         first = better[0]

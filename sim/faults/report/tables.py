@@ -83,7 +83,12 @@ def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
     if study.stuck:
         since = lasting(quantile([one.stuck_s for one in study.stuck], 0.5))
         why = Counter(one.stuck_why for one in study.stuck).most_common(1)[0][0]
-        yield "NO PROGRESS", f"{len(study.stuck)} of {len(study.outcomes)}", f"after {since} (median): {why}"
+        cut = all(one.ended == "events" for one in study.stuck)
+        yield (
+            "CUT SHORT" if cut else "NO PROGRESS",
+            f"{len(study.stuck)} of {len(study.outcomes)}",
+            f"after {since} (median): {why}",
+        )
     if study.ettr_held and study.gpus_held != plan.machine.gpus:
         yield (
             "ETTR of GPUs held",
