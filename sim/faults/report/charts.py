@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
 from ...report.timeline import palette
-from ...report.timeline.svg import FONT, element, line, number, rect, text, text_width
+from ...report.timeline.svg import FONT, element, escape, line, number, rect, text, text_width
 
 WIDTH = 1040.0
 SIZE = 13.0
