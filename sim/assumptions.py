@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..kernels.cost import in_range
 from ..kernels.kernel import Attention, Gemm, Kernel
 from .report.result import Assumption
+from .seating_facts import seating_facts
 from .step.communication import Asked, nearest_curve
 from .step.layers.routing import dropped_share, rank_loads
 
@@ -52,7 +53,7 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
     )
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
     found += [*_sharding(plan), *_network(plan), *_own_collectives(plan)]
-    found += _router(plan)
+    found += [*_router(plan), *seating_facts(plan)]
     found.append(
         Assumption(
             text="ranks with equal programs, groups and links do the same at the same time",
