@@ -284,6 +284,15 @@ def test_the_slowest_member_of_an_exchange_is_in_the_small_part() -> None:
     assert sent_out.nic == pytest.approx(56 / 64)
 
 
+def test_ring_exchanges_of_a_straddling_group_leave_nvlink() -> None:
+    """Userbuffers write to NVLink neighbours alone: a hop between domains goes over the NICs."""
+    racks = cluster("GB200-NVL72", 144, 4, "ib-ndr400-x4")
+    inside = collective_transfer("ring_step", 1e8, Seat(ranks=8, domains=1), racks)
+    outside = collective_transfer("ring_step", 1e8, seat_of((6, 2)), racks)
+    assert (inside.nic, outside.nic) == (0.0, 1.0)
+    assert outside.solo_s > 5 * inside.solo_s
+
+
 def test_ranks_in_a_row_fill_domains() -> None:
     assert seat_in_a_row(256, 72).parts == (72, 72, 72, 40)
     assert seat_in_a_row(256, 64) == Seat(ranks=256, domains=4)
