@@ -16,7 +16,7 @@ TIMELINE := out/$(SCENARIO).svg
 CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml))
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt))
 
-.PHONY: help demo test check validate fit gallery reliability benchmarks clean
+.PHONY: help demo test check fuzz validate fit gallery reliability benchmarks clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -31,6 +31,11 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+SECONDS := 120
+SEED := 0
+fuzz: $(VENV)/.installed-test ## look for inputs that break a command, for SECONDS=120 from SEED=0; keep them in out/fuzz
+	$(BIN)/python tests/fuzz/search.py --seconds $(SECONDS) --seed $(SEED)
 
 validate: $(VENV)/.installed ## predict every measured case and collective; rewrite docs/accuracy.md, docs/collectives.md
 	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }

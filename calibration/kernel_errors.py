@@ -169,8 +169,11 @@ def fitted_on(profile: GpuProfile, operation: str, points: Sequence[Measurement]
         record = provenance("the other families", points, gpu, fitted)
         return replace(fitted, gemm=replace(fitted.gemm, provenance=record))
     dtypes = {k.dtype for m in points for k in m.kernels if isinstance(k, Gemm)}
-    (dtype,) = dtypes  # of a sweep; a second one would need a curve of its own
-    plan = next(plan for plan in PLANS if plan.gpu == profile.gpu)
+    plan = next((plan for plan in PLANS if plan.gpu == profile.gpu), None)
+    if len(dtypes) != 1 or plan is None:  # a second type would need a curve of its own
+        told = ", ".join(sorted(dtypes)) or "no products"
+        raise ValueError(f"{profile.gpu}: no curve can be fitted without a family on {told} of this GPU")
+    (dtype,) = dtypes
     start = replace(profile, clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0)
     fitted, _ = fit_shape(start, dtype, points, gpu, two_states=plan.two_states, overlapped=plan.overlapped)
     record = provenance("the other families", points, gpu, fitted)

@@ -13,7 +13,6 @@ Sources: NVIDIA/nccl-tests doc/PERFORMANCE.md (sizes; sendrecv: each to the next
 
 from __future__ import annotations
 
-import csv
 import os
 import platform
 import time
@@ -22,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .measure.kernel_csv import csv_text
+from ..hardware.files import append_row
+from .foreign.csv_table import read_table_of
 from .measure_work import KINDS, Work, work
 
 COLUMNS = (
@@ -227,7 +227,7 @@ class _Bench:
             "calls": calls,
             "correct": 1,
         }
-        _append(self.session.out, row | self.facts)
+        append_row(self.session.out, COLUMNS, row | self.facts)
 
     def calls(self, work: Work) -> int:
         """Calls that make a sample long enough, the same on every rank."""
@@ -272,9 +272,9 @@ def _facts(torch: Any, session: Session) -> dict[str, str]:
 
 def _gpu(device: str) -> str:
     """The catalogue's name of a GPU; empty where it has none."""
-    from .measure.device import catalogue_name
+    from .foreign.gpu_named import gpu_named
 
-    return catalogue_name(device)
+    return gpu_named(device) or ""
 
 
 def _processor() -> str:
@@ -290,20 +290,11 @@ def _keys(path: Path) -> set[tuple[str, ...]]:
     """Rows that ``path`` holds, by what they measured. ValueError for a file of other columns."""
     if not path.exists() or path.stat().st_size == 0:
         return set()
-    with csv_text(path) as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError(f"{path}: is not a table of stepsim calibrate collectives; choose another --out")
-        return {(line["kind"], line["ranks"], line["hosts"], line["axis"], line["bytes"]) for line in reader}
-
-
-def _append(path: Path, row: Mapping[str, object]) -> None:
-    new = not path.exists() or path.stat().st_size == 0
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
+    table = read_table_of(path)
+    if table.columns != COLUMNS:
+        raise ValueError(f"{path}: is not a table of stepsim calibrate collectives; choose another --out")
+    names = ("kind", "ranks", "hosts", "axis", "bytes")
+    return {tuple(line[name] for name in names) for _, line in table.lines}
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

@@ -1,9 +1,8 @@
 """Logs of NVIDIA's nccl-tests read back: who took part, and how long each size took.
 
 Knows every layout that the tool has printed since 2.0: with or without root, the ``error`` column
-in place of ``#wrong``, N/A where nothing was checked, columns added by newer versions, prefixes
-that mpirun, srun, pdsh and kubectl put before each line, comment lines whose ``#`` was lost, and
-NCCL's own output in between. A header ``## key: value`` may state what the tool does not print.
+in place of ``#wrong``, N/A where nothing was checked, columns added by newer versions, and comment
+lines whose ``#`` was lost. A header ``## key: value`` may state what the tool does not print.
 Does not know what a time should be.
 
 Sources: NVIDIA/nccl-tests src/common.cu and src/util.cu (v2.9.0 to v2.19.6), doc/PERFORMANCE.md.
@@ -11,21 +10,17 @@ Sources: NVIDIA/nccl-tests src/common.cu and src/util.cu (v2.9.0 to v2.19.6), do
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..hardware.files import read_bytes
+from .foreign.values import LARGEST_BYTES, LARGEST_SECONDS, written_number, written_whole
 from .nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_of
+from .nccl_lines import whole_lines, without_prefix
 
-_PREFIX = re.compile(
-    r"(?:\[\d+,\d+\]<std(?:out|err)>:"  # mpirun --tag-output
-    r"|\[[\w./-]*[a-z][\w./-]*\] "  # kubectl logs --prefix: [pod/name/container]
-    r"|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)? +"  # kubectl logs --timestamps
-    r"|\d+: ?"  # srun -l
-    r"|[A-Za-z][\w.-]*: (?=[\s#\d])"  # pdsh, JobSet
-    r"|[\w.-]+ +\| )"  # docker compose
-)
 _ROW = re.compile(r"\d+\s+\d+\s+[a-z][a-z0-9_]*\s+\S")
 _COLUMNS = re.compile(r"size\s+count\s+type\b")
 _RANK = re.compile(
@@ -33,6 +28,8 @@ _RANK = re.compile(
 )
 _STATED = re.compile(r"## ([a-z_0-9]+): (.*\S)")
 _VERSION = re.compile(r"NCCL version (\S+)|nccl-library=(\d+)")
+_LARGEST_LOG = 256 * 2**20  # bytes; NCCL_DEBUG=TRACE of thousands of ranks
+_MOST_RANKS = 10**7
 _LARGEST_HOST = 8  # GPUs; ranks up to this many that name no hosts are taken for those of one
 _HALF = ("time", "algbw", "busbw", "wrong")
 
@@ -58,13 +55,15 @@ class LogRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """What one log says. ``gpu``, ``nccl``, ``kind`` and the counts are as printed or stated.
+    """What one log says. ``log`` is the stem of its ``file``. ``gpu``, ``nccl``, ``kind`` and the counts are
+    as printed or stated.
 
     ``stated`` holds the header lines ``## key: value``. ``skipped`` counts rows of no bytes, which
     the tool prints for sizes smaller than the ranks can share.
     """
 
     log: str
+    file: str
     kind: str
     ranks: int
     nodes: int
@@ -92,7 +91,8 @@ def read_log(path: Path) -> Measurements:
         ValueError: naming file and line, where a row is cut short or its columns contradict each
             other; naming the file, where it has no row or does not tell its collective or its ranks.
     """
-    return parse_log(path.read_text(encoding="utf-8", errors="replace").splitlines(), str(path))
+    text = read_bytes(path, limit=_LARGEST_LOG).decode("utf-8", errors="replace")
+    return parse_log(text.splitlines(), str(path))
 
 
 def parse_log(lines: Iterable[str], name: str) -> Measurements:
@@ -102,15 +102,14 @@ def parse_log(lines: Iterable[str], name: str) -> Measurements:
     rows: list[_Line] = []
     columns: tuple[str, ...] | None = None
     started = nccl = None
-    for number, raw in enumerate(lines, 1):
-        line = without_prefix(raw)
+    for number, line in whole_lines(lines):
         bare = line.lstrip("# ")
         if header := _STATED.match(line):
             stated[header[1]] = header[2]
         elif _COLUMNS.match(bare):
             columns = tuple(bare.replace("#", " ").split())
         elif rank := _RANK.search(bare):
-            hosts[int(rank[1])] = rank[2], rank[3]
+            hosts[written_whole(f"{name}:{number}: Rank", rank[1], high=_MOST_RANKS)] = rank[2], rank[3]
         elif _ROW.match(line):
             rows.append(_split(line, columns, f"{name}:{number}", number))
         elif version := _VERSION.search(bare):
@@ -120,18 +119,6 @@ def parse_log(lines: Iterable[str], name: str) -> Measurements:
     if not rows:
         raise ValueError(f"{name}: no row of nccl-tests results in it (size, count, type, time, algbw, ...)")
     return _measurements(name, rows, stated, hosts, nccl or stated.get("nccl"), started)
-
-
-def without_prefix(line: str) -> str:
-    """The line as the tool printed it, without what launchers put before it and without indentation.
-
-    >>> without_prefix("[1,0]<stdout>:#   size"), without_prefix("0:    8   2 float")
-    ('#   size', '8   2 float')
-    """
-    line = line.strip()
-    while (prefix := _PREFIX.match(line)) and prefix[0]:
-        line = line[prefix.end() :].strip()
-    return line
 
 
 def _split(line: str, columns: Sequence[str] | None, where: str, number: int) -> _Line:
@@ -171,7 +158,7 @@ def _measurements(
     nccl: str | None,
     started: str | None,
 ) -> Measurements:
-    full = [(line, _row(line, f"{name}:{line.number}")) for line in rows if int(line.fields["size"])]
+    full = [(line, row) for line in rows if (row := _row(line, f"{name}:{line.number}")) is not None]
     if not full:
         raise ValueError(f"{name}: every row has size 0, so that nothing was measured")
     kind = named_kind(stated.get("collective") or started or "")
@@ -180,22 +167,18 @@ def _measurements(
         kind = kind_of(full[-1][0].fields, _bus_ratio(full), unchecked=unchecked)
     if kind is None:
         raise ValueError(f"{name}: does not tell its collective; write '## collective: NAME' at its top")
-    ranks = _stated_number(stated, "ranks") or (max(hosts) + 1 if hosts else ranks_of(kind, _bus_ratio(full)))
+    ranks = _stated_number(name, stated, "ranks") or (
+        max(hosts) + 1 if hosts else ranks_of(kind, _bus_ratio(full))
+    )
     if ranks is None:
         raise ValueError(f"{name}: does not tell how many ranks took part; write '## ranks: N' at its top")
-    named = {host for host, _ in hosts.values()}
-    whole = len(hosts) == ranks
-    nodes = _stated_number(stated, "nodes") or (len(named) if whole else None)
-    per_node = _stated_number(stated, "gpus_per_node") or (ranks // nodes if nodes else None)
-    if per_node is None:
-        if ranks > _LARGEST_HOST:
-            raise ValueError(f"{name}: does not tell its hosts; write '## gpus_per_node: N' at its top")
-        per_node = ranks
+    nodes, per_node = _hosts(name, ranks, stated, hosts)
     return Measurements(
         log=Path(name).stem,
+        file=name,
         kind=kind,
         ranks=ranks,
-        nodes=nodes or max(1, ranks // per_node),
+        nodes=nodes,
         gpus_per_node=per_node,
         gpu=stated.get("gpu") or next((gpu for _, gpu in hosts.values()), None),
         nccl=nccl,
@@ -205,9 +188,30 @@ def _measurements(
     )
 
 
-def _row(line: _Line, where: str) -> LogRow:
-    """A row as numbers, checked: bytes over time is the bandwidth that stands beside them."""
-    size = int(line.fields["size"])
+def _hosts(
+    name: str, ranks: int, stated: Mapping[str, str], hosts: Mapping[int, tuple[str, str]]
+) -> tuple[int, int]:
+    """Hosts and GPUs of each, as stated or by the hosts that the ranks name."""
+    if ranks < 2:
+        raise ValueError(f"{name}: has {ranks} rank, between which nothing moves")
+    named = len({host for host, _ in hosts.values()}) if len(hosts) == ranks else None
+    nodes = _stated_number(name, stated, "nodes") or named
+    per_node = _stated_number(name, stated, "gpus_per_node") or (ranks // nodes if nodes else None)
+    if per_node is None:
+        if ranks > _LARGEST_HOST:
+            raise ValueError(f"{name}: does not tell its hosts; write '## gpus_per_node: N' at its top")
+        per_node = ranks
+    nodes = nodes or max(1, ranks // per_node)
+    if ranks != nodes * per_node and not (nodes == 1 and ranks < per_node):
+        raise ValueError(f"{name}: {ranks} ranks are not those of {nodes} nodes with {per_node} GPUs each")
+    return nodes, per_node
+
+
+def _row(line: _Line, where: str) -> LogRow | None:
+    """A row as numbers, checked: bytes over time is the bandwidth beside them. None for a row of no bytes."""
+    size = written_whole(f"{where}: size", line.fields["size"], high=LARGEST_BYTES)
+    if not size:
+        return None
     times = [_time(size, half, where) for half in line.halves[:2]]
     if all(time is None for time in times):
         raise ValueError(f"{where}: neither half has a time")
@@ -237,12 +241,7 @@ def _time(size: int, half: Mapping[str, str], where: str) -> float | None:
 
 
 def _number(word: str, where: str) -> float | None:
-    if word == "N/A":
-        return None
-    try:
-        return float(word)
-    except ValueError:
-        raise ValueError(f"{where}: {word!r} where a number must stand") from None
+    return None if word == "N/A" else written_number(where, word, low=-math.inf, high=LARGEST_SECONDS * 1e6)
 
 
 def _bus_ratio(rows: Sequence[tuple[_Line, LogRow]]) -> float | None:
@@ -253,9 +252,11 @@ def _bus_ratio(rows: Sequence[tuple[_Line, LogRow]]) -> float | None:
     return best.bus_bytes_per_s / (best.bytes / best.out_of_place_s)
 
 
-def _stated_number(stated: Mapping[str, str], key: str) -> int | None:
-    number = re.match(r"\d+", stated.get(key, ""))
-    return int(number[0]) if number else None
+def _stated_number(name: str, stated: Mapping[str, str], key: str) -> int | None:
+    if key not in stated:
+        return None
+    number = re.match(r"\d+", stated[key])
+    return written_whole(f"{name}: ## {key}", number[0] if number else stated[key], low=1, high=_MOST_RANKS)
 
 
 __all__ = ["BUS_FACTORS", "LogRow", "Measurements", "parse_log", "read_log", "without_prefix"]

@@ -1,6 +1,7 @@
 """The catalogue's names for what a log says in words about its GPU and its network.
 
-Knows how clouds and drivers call them. Does not guess: a log that names neither is refused.
+Knows how clouds call networks, and which settings a user forced. Does not guess: a log that names neither is
+refused.
 """
 
 from __future__ import annotations
@@ -8,22 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .foreign.gpu_named import gpu_named
 from .nccl_log import Measurements
 
-_GPUS = (
-    (r"A100\D.*40 ?GB", "A100-SXM4-40GB"),
-    (r"A100\D.*PCIe", "A100-PCIe-80GB"),
-    (r"A100", "A100-SXM4-80GB"),
-    (r"H100 PCIe", "H100-PCIe-80GB"),
-    (r"H100", "H100-SXM5-80GB"),  # "H100 or H200" too: their NVLink is the same
-    (r"H800", "H800-SXM5-80GB"),
-    (r"H200", "H200-SXM-141GB"),
-    (r"GB300", "GB300-NVL72"),
-    (r"GB200", "GB200-NVL72"),
-    (r"B300", "B300-SXM"),
-    (r"B200", "B200-SXM-180GB"),
-    (r"MI300X", "MI300X"),
-)
 _NETWORKS = (
     (r"TCPXO", "tcpxo-200-x8"),
     (r"EFA 4x100\b", "efa-400-x1"),
@@ -48,15 +36,6 @@ class System:
     nodes_per_rack: int | None = None
 
 
-def gpu_named(text: str) -> str | None:
-    """The catalogue's key of a GPU as a driver or a cloud calls it; None where it has none.
-
-    >>> gpu_named("NVIDIA H100 80GB HBM3"), gpu_named("NVIDIA GeForce RTX 4090")
-    ('H100-SXM5-80GB', None)
-    """
-    return _first(_GPUS, text)
-
-
 def system_of(log: Measurements, gpu: str | None = None, interconnect: str | None = None) -> System:
     """The system of a log; ``gpu`` and ``interconnect`` replace what it says.
 
@@ -65,13 +44,13 @@ def system_of(log: Measurements, gpu: str | None = None, interconnect: str | Non
     fabric = log.stated.get("fabric", "")
     gpu = gpu or gpu_named(log.gpu or "")
     if gpu is None:
-        raise ValueError(f"{log.log}: no GPU of the catalogue in {log.gpu!r}; give --gpu")
+        raise ValueError(f"{log.file}: no GPU of the catalogue in {log.gpu!r}; give --gpu")
     apart = bool(re.search(r"distinct nvlink domains", fabric, re.IGNORECASE))
     racks = gpu.endswith("NVL72") and not apart
     alone = log.nodes == 1 or (racks and log.ranks <= 72)
     interconnect = interconnect or _first(_NETWORKS, fabric) or ("nvlink-only" if alone else None)
     if interconnect is None:
-        raise ValueError(f"{log.log}: no network of the catalogue in {fabric!r}; give --interconnect")
+        raise ValueError(f"{log.file}: no network of the catalogue in {fabric!r}; give --interconnect")
     if log.gpus_per_node == 4 and interconnect == "ib-ndr400-x8":
         interconnect = "ib-ndr400-x4"  # one NIC a GPU
     return System(gpu=gpu, interconnect=interconnect, nodes_per_rack=1 if apart else None)

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from ..hardware.files import write_text
 from ..hardware.profile import AttentionCurve, GpuProfile, Provenance
 
 _HEADER = """\
@@ -35,7 +36,7 @@ def write_profile(profile: GpuProfile, folder: Path) -> None:
     body = yaml.dump(
         profile_document(profile), Dumper=_Writer, sort_keys=False, width=110, default_flow_style=None
     )
-    (folder / f"{profile.gpu}.yaml").write_text(_HEADER.format(gpu=profile.gpu) + body)
+    write_text(folder / f"{profile.gpu}.yaml", _HEADER.format(gpu=profile.gpu) + body, edits=True)
 
 
 def profile_document(profile: GpuProfile) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from .calibrate_kernels import kernels
 from .calibrate_layer import layer
 from .calibrate_report import report
 from .mistakes import reported
-from .output import clear_status, echo_json, output_file, status_line, wrote
+from .output import clear_status, echo_json, output_file, save_text, say, status_line, wrote
 from .validate import CORES
 from .views import JsonOption
 
@@ -76,7 +76,7 @@ def steps(
     fit = fit_steps(files, gpus=gpus, presets=presets, jobs=jobs, near=near, say=status_line() or _to_stderr)
     clear_status()
     if markdown:
-        markdown.write_text(fit_markdown(fit), encoding="utf-8")
+        save_text(markdown, fit_markdown(fit))
     if save:
         from ..sim.validation.halves import write_halves
 
@@ -88,7 +88,7 @@ def steps(
 
         echo_json(fit_document(fit))
     else:
-        typer.echo(fit_text(fit))
+        say(fit_text(fit))
     if markdown:
         wrote("page", markdown)
     if save:
@@ -111,9 +111,11 @@ def _calibrate() -> None:
 def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
     """Write what was fitted into the folder of profiles and the file of presets."""
     from ..calibration.profile_file import write_profile
+    from ..hardware.files import read_text
     from ..hardware.profile import load_profile
     from ..sim.validation.fit.files import edited_presets, gpu_provenance
 
+    edited = edited_presets(read_text(presets), fit)  # a mistake here shall leave the profiles as they are
     for gpu in fit.gpus:
         constants = fit.constants.gpus[gpu.name]
         profile = replace(
@@ -125,9 +127,9 @@ def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
         )
         write_profile(profile, profiles)
         wrote("profile", profiles / f"{gpu.name}.yaml")
-    presets.write_text(edited_presets(presets.read_text(encoding="utf-8"), fit), encoding="utf-8")
+    save_text(presets, edited, edits=True)
     wrote("presets", presets)
 
 
 def _to_stderr(text: str) -> None:
-    typer.echo(text, err=True)
+    say(text, err=True)

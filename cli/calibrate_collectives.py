@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .collective_logs import keep_blas_to_one_thread, observed, read_cases, sweep_of
-from .output import clear_status, console, echo_json, status_line, wrote
+from .output import clear_status, console, echo_json, save_text, status_line, wrote
+from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.collective_fit import Estimate, FittedCurve
     from ..sim.validation.collectives import CollectiveRow
+    from ..sim.validation.grids import Grid
 
 FILE = Path(__file__).parents[1] / "hardware" / "collectives.yaml"
 
@@ -89,10 +91,12 @@ def collectives(
     )
     from ..calibration.collective_fit import fit_curve, pooled
     from ..hardware.collectives import collectives_document
+    from ..hardware.files import read_text
     from ..sim.validation.collectives import compare, predicted_s
 
-    cases, unstated = read_cases(files, gpu, interconnect)
-    learnt, document = observed(cases, unstated), collectives_document()
+    logs = read_cases(files, gpu, interconnect)
+    tell_refused(logs.refused)
+    learnt, document = observed(logs.cases, logs.unstated), collectives_document()
     if not learnt:
         raise ValueError("no log states its settings, so that there is nothing to fit")
     if show := status_line():
@@ -104,12 +108,12 @@ def collectives(
     rows = compare([one.case for one in learnt], lambda _: constants_of(best, document))
     clear_status()
     if write:
-        FILE.write_text(edited_text(FILE.read_text(encoding="utf-8"), best), encoding="utf-8")
+        save_text(FILE, edited_text(read_text(FILE), best), edits=True)
         wrote("constants", FILE)
     if as_json:
-        echo_json(_document(curves, intervals, rows))
+        echo_json(_document(curves, intervals, rows) | {"refused": refused_document(logs.refused)})
     else:
-        _print(curves, intervals, rows)
+        _print(curves, intervals, rows, refused_files(logs.refused))
 
 
 def _document(
@@ -142,7 +146,10 @@ def _document(
 
 
 def _print(
-    curves: Sequence[FittedCurve], constants: Mapping[str, Estimate], rows: Sequence[CollectiveRow]
+    curves: Sequence[FittedCurve],
+    constants: Mapping[str, Estimate],
+    rows: Sequence[CollectiveRow],
+    refused: Grid,
 ) -> None:
     from ..sim.report.figures import percent
     from ..sim.validation.collective_grids import log_grid
@@ -165,6 +172,8 @@ def _print(
     fitted = tuple((path, _interval(estimate, 1.0)) for path, estimate in constants.items())
     print_grid(Grid(title="Constants", columns=("constant", "value (5 to 95 %)"), rows=fitted), console())
     print_grid(log_grid(rows, "Residuals of the constants"), console())
+    if refused.rows:
+        print_grid(refused, console())
 
 
 def _interval(one: Estimate, unit: float) -> str:

@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, status_line, wrote
+from .output import clear_status, console, echo_json, output_file, save_text, say, status_line, wrote
+from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.own.collectives import OwnCurve
     from ..calibration.own.kernels import FittedKernels
     from ..calibration.readers.measured import Measured
+    from ..hardware.files import Refusal
     from ..sim.validation.grids import Grid
+
+POOR = 0.5
+"""A part whose p90 error is above this follows its measurements worse than the shipped curves follow most
+published ones (docs/accuracy.md, docs/collectives.md): the command's answer is no."""
+NO = 1
 
 
 def fit(
@@ -46,7 +53,8 @@ def fit(
     """Fit a profile on measurements of one GPU, for the field calibration of a scenario.
 
     Kernels give efficiency curves, collectives a curve for each group that was measured. What the files do
-    not show stays as shipped.
+    not show stays as shipped. A file that cannot be used is named and left out. Exit code 1: the profile is
+    written, but a part of it misses a tenth of its own measurements by more than half.
     """
     output_file("--out", out, (".yaml", ".yml"), files)
 
@@ -57,7 +65,8 @@ def fit(
     from ..calibration.readers.read import read_measured
     from ..hardware.calibrated.read import read_profile_file
 
-    measured = read_measured(files, gpu, interconnect)
+    measured, refused = read_measured(files, gpu, interconnect)
+    tell_refused(refused)
     name = one_gpu(measured)
     points = [point for one in measured for point in one.kernels]
     collectives = [point for one in measured for point in one.collectives]
@@ -74,10 +83,19 @@ def fit(
     clear_status()
     if not curves and (kernels is None or not kernels.fitted):
         raise ValueError(f"too little for a fit: {'; '.join([*notes, *(kernels.notes if kernels else ())])}")
-    out.write_text(profile_text(name, _made(measured), kernels, curves), encoding="utf-8")
+    save_text(out, profile_text(name, _made(measured), kernels, curves))
     read_profile_file(out)  # what is written can be read
-    _show(name, measured, kernels, curves, notes, as_json)
+    poor = _show(name, measured, kernels, curves, notes, refused, as_json)
     wrote("profile", out)
+    if poor:
+        for part in poor:
+            say(f"poor fit: {part}", err=True)
+        typer.echo(
+            "more than a tenth of these measurements is further than half from what the profile says: look "
+            "for a group, shape or clock that differs among them before you use it",
+            err=True,
+        )
+        raise typer.Exit(NO)
 
 
 def _made(measured: Sequence[Measured]) -> dict[str, str]:
@@ -102,24 +120,37 @@ def _show(
     kernels: FittedKernels | None,
     curves: Sequence[OwnCurve],
     notes: Sequence[str],
+    refused: Sequence[Refusal],
     as_json: bool,
-) -> None:
+) -> list[str]:
+    """Print what was fitted; gives the parts that do not even follow their own measurements."""
     from ..sim.validation.tables import print_grid
 
     parts = [*_kernel_parts(kernels), *_collective_parts(curves)]
+    poor = [f"{part['part']}: p90 {error:.0%}" for part in parts if (error := _p90(part)) > POOR]
     notes = [*(kernels.notes if kernels else ()), *notes]
     passed: dict[str, int] = {}
     for one in measured:
         for reason, count in one.passed_over.items():
             passed[reason] = passed.get(reason, 0) + count
     if as_json:
-        echo_json({"gpu": gpu, "fitted": parts, "notes": notes, "passed_over": passed})
-        return
+        document = {"gpu": gpu, "fitted": parts, "notes": notes, "passed_over": passed, "poor": poor}
+        echo_json(document | {"refused": refused_document(refused)})
+        return poor
     print_grid(_grid(gpu, parts), console())
+    if refused:
+        print_grid(refused_files(refused), console())
     for note in notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     for reason, count in passed.items():
-        typer.echo(f"passed over: {count} x {reason}")
+        say(f"passed over: {count} x {reason}")
+    return poor
+
+
+def _p90(part: dict[str, Any]) -> float:
+    """The error of nine in ten: of measurements that the fit did not see, where there are some."""
+    held_out, own = part["held_out_p90"], part["p90_residual"]
+    return float(own or 0.0) if held_out is None else float(held_out)
 
 
 def _kernel_parts(kernels: FittedKernels | None) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, status_line, wrote
+from .output import clear_status, console, echo_json, output_file, say, status_line, wrote
 from .views import JsonOption
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def kernels(
     from ..calibration.measure.session import measure
     from ..hardware.quantities import parse_quantity
 
-    output_file("--out", out, (".csv",), [])
+    output_file("--out", out, (".csv",), [], appended=True)
     budget_s = parse_quantity(budget, "seconds")
     next(sweep("cuda", families=only or FAMILIES))  # refuses an unknown family before torch loads
     here = find_device(device, gpu)
@@ -65,12 +65,12 @@ def kernels(
         budget_s=budget_s,
         families=only or FAMILIES,
         origin=origin,
-        say=status_line() or (lambda text: typer.echo(text, err=True)),
+        say=status_line() or (lambda text: say(text, err=True)),
     )
     clear_status()
     rows = read_rows([out]) if out.exists() else ()
     for point, reason in outcome.failed:
-        typer.echo(f"not measured: {point}: {reason}", err=True)
+        say(f"not measured: {point}: {reason}", err=True)
     counts = f"{outcome.measured} measured, {outcome.before} before, {outcome.left} of the sweep left"
     if as_json:
         echo_json(
@@ -85,7 +85,7 @@ def kernels(
             }
         )
     else:
-        typer.echo(f"{here.name}{f' ({here.gpu})' if here.gpu else ''}: {counts}")
+        say(f"{here.name}{f' ({here.gpu})' if here.gpu else ''}: {counts}")
         _print(rows)
     wrote("measurements", out)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .calibrate_kernels import DeviceOption
-from .output import clear_status, console, echo_json, status_line
+from .output import clear_status, console, echo_json, say, status_line
 from .views import JsonOption
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def layer(
     loaded = load_scenario(scenario, overrides or ())
     gpu = loaded.cluster.gpu
     ops = _ops(loaded)
-    measured = measure_layer(ops, here, status_line() or (lambda text: typer.echo(text, err=True)))
+    measured = measure_layer(ops, here, status_line() or (lambda text: say(text, err=True)))
     clear_status()
     if as_json:
         echo_json(_document(measured, here, gpu))
@@ -54,9 +54,9 @@ def layer(
     _print(measured)
     clocks = [one.sm_clock_hz for one in measured if one.sm_clock_hz]
     at = f" at {median(clocks) * 1e-9:.2f} GHz (median)" if clocks else ""
-    typer.echo(f"measured on {here.name}{at}, predicted for {gpu} at the clock of training")
+    say(f"measured on {here.name}{at}, predicted for {gpu} at the clock of training")
     if here.gpu != gpu:
-        typer.echo("these are different devices: their difference is no error of the prediction")
+        say("these are different devices: their difference is no error of the prediction")
 
 
 def _ops(loaded: Any) -> list[LayerOp]:

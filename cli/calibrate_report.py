@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import console, echo_json, output_file, wrote
+from .output import console, echo_json, output_file, save_text, say, wrote
+from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.readers.measured import Measured
     from ..hardware.profile import GpuProfile
     from ..sim.coverage import Coverage
+    from ..sim.validation.grids import Grid
 
 _TOOLS = {
     "all_reduce": "all_reduce_perf",
@@ -54,14 +56,15 @@ def report(
     from ..hardware.calibrated.models import CPU
 
     gpu = _gpu_of(profile)
-    measured = read_measured(points, None if gpu == CPU else gpu) if points else ()
+    measured, refused = read_measured(points, None if gpu == CPU else gpu) if points else ((), ())
+    tell_refused(refused)
     if measured and one_gpu(measured) != gpu:
         raise ValueError(f"{profile}: is of {gpu}, but the points are of {one_gpu(measured)}")
     if gpu == CPU and scenario:
         raise ValueError(f"{profile}: is of processes without a GPU; no scenario runs there")
     residuals = list(_residuals(profile, gpu, measured))
     if svg:
-        svg.write_text(_picture(profile, gpu, measured), encoding="utf-8")
+        save_text(svg, _picture(profile, gpu, measured))
     found = _coverage(profile, scenario) if scenario else ()
     outside = [one for one in found if one.outside]
     commands = _commands(outside, scenario or "")
@@ -73,10 +76,11 @@ def report(
                 "inside": len(found) - len(outside),
                 "outside": [asdict(one) for one in outside],
                 "commands": commands,
+                "refused": refused_document(refused),
             }
         )
     else:
-        _print(residuals, found, outside, commands)
+        _print(residuals, found, outside, commands, refused_files(refused))
     if svg:
         wrote("picture", svg)
 
@@ -216,6 +220,7 @@ def _print(
     found: Sequence[Coverage],
     outside: Sequence[Coverage],
     commands: Sequence[str],
+    refused: Grid,
 ) -> None:
     from ..sim.report.figures import percent, seconds, signed_percent
     from ..sim.validation.grids import Grid
@@ -234,10 +239,12 @@ def _print(
         )
         columns = ("part", "points", "median", "p90", "signed")
         print_grid(Grid(title="Residuals over the points", columns=columns, rows=rows), console())
+    if refused.rows:
+        print_grid(refused, console())
     if found:
         title = f"{len(found) - len(outside)} of {len(found)} operations were measured; the others"
         lines = ((one.kind, one.shape, one.outside, seconds(one.seconds)) for one in outside)
         names = ("operation", "shape", "why it is outside", "alone")
         print_grid(Grid(title=title, columns=names, rows=tuple(dict.fromkeys(lines)), labels=3), console())
     for command in commands:
-        typer.echo(f"  {command}")
+        say(f"  {command}")

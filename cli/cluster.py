@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, wrote
+from .output import console, echo_json, output_file, save_text, wrote
 from .views import JsonOption
 
 
@@ -37,7 +37,7 @@ def cluster(
     loaded = load_scenario(scenario, overrides or ())
     built, placement = cluster_of(loaded.cluster), placement_of(loaded.cluster)
     if svg:
-        svg.write_text(topology_svg(built, title=loaded.title), encoding="utf-8")
+        save_text(svg, topology_svg(built, title=loaded.title))
     if as_json:
         echo_json(cluster_document(built, placement))
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import console, echo_json, output_file, there, wrote
+from .output import console, echo_json, output_file, save_text, there, wrote
 from .views import JsonOption
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _show(
     if svg:
         from ..sim.validation.collective_picture import collective_svg
 
-        svg.write_text(collective_svg(costs, times, case.log if measured else None), encoding="utf-8")
+        save_text(svg, collective_svg(costs, times, case.log if measured else None))
     if as_json:
         documents = _documents(costs, times)
         echo_json(documents[0] if len(documents) == 1 else documents)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,18 @@ if TYPE_CHECKING:
     from ..calibration.collective_constants import Observed
     from ..calibration.collective_fit import Sweep
     from ..calibration.nccl_log import Measurements
+    from ..hardware.files import Refusal
     from ..sim.validation.collectives import CollectiveCase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logs:
+    """``cases`` of the logs that can be used; ``unstated`` names those of settings that they do not state;
+    ``refused`` are the files that cannot be used."""
+
+    cases: tuple[CollectiveCase, ...]
+    unstated: tuple[str, ...]
+    refused: tuple[Refusal, ...]
 
 
 def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None = None) -> CollectiveCase:
@@ -52,19 +64,35 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     )
 
 
-def read_cases(
-    files: Sequence[Path], gpu: str | None = None, interconnect: str | None = None
-) -> tuple[tuple[CollectiveCase, ...], tuple[str, ...]]:
-    """Cases of ``files``, and the names of those that ran with settings they do not state."""
+def read_cases(files: Sequence[Path], gpu: str | None = None, interconnect: str | None = None) -> Logs:
+    """The logs in ``files``; ``gpu`` and ``interconnect`` replace what they say of them.
+
+    Raises ValueError for names that are unknown, two logs of one name, or where not one log can be used.
+    """
     from ..calibration.nccl_log import read_log
     from ..calibration.nccl_system import tuned
+    from ..hardware.files import read_each
+    from ..hardware.gpus import get_gpu
+    from ..hardware.interconnect import get_interconnect
 
-    logs = [read_log(path) for path in files]
-    twice = [name for name, times in Counter(log.log for log in logs).items() if times > 1]
+    if gpu is not None:
+        get_gpu(gpu)
+    if interconnect is not None:
+        get_interconnect(interconnect)
+
+    def read(path: Path) -> tuple[Measurements, CollectiveCase]:
+        log = read_log(path)
+        return log, case_of(log, gpu, interconnect)
+
+    used, refused = read_each(files, read)
+    twice = [name for name, times in Counter(log.log for log, _ in used).items() if times > 1]
     if twice:
         raise ValueError(f"two logs are named {twice[0]}; rename one")
-    cases = tuple(case_of(log, gpu, interconnect) for log in logs)
-    return cases, tuple(log.log for log in logs if tuned(log))
+    return Logs(
+        cases=tuple(case for _, case in used),
+        unstated=tuple(log.log for log, _ in used if tuned(log)),
+        refused=refused,
+    )
 
 
 def observed(cases: Sequence[CollectiveCase], left_out: Sequence[str]) -> list[Observed[CollectiveCase]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, status_line, wrote
+from .output import clear_status, console, echo_json, output_file, save_text, say, status_line, wrote
 from .views import JsonOption
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _sweep(
     if svg:
         from ..sim.faults.report.sweep_picture import sweep_svg
 
-        svg.write_text(sweep_svg(axes, points, Path(source).stem), encoding="utf-8")
+        save_text(svg, sweep_svg(axes, points, Path(source).stem))
     clear_status()
     if as_json:
         echo_json(sweep_document(axes, points))
@@ -173,14 +173,14 @@ def _cases(path: Path, as_json: bool, named: list[str]) -> None:
     from ..sim.faults.cases.run import run_cases
 
     rows = run_cases(progress=status_line())
-    path.write_text(cases_page(rows), encoding="utf-8")
+    save_text(path, cases_page(rows))
     clear_status()
     missed = [row for row in rows if row.verdict == "missed"]
     if as_json:
         echo_json([row.document() for row in rows])
     else:
         for row in rows:
-            typer.echo(f"{row.verdict:8} {row.number:4} {row.title}: {row.found} (expected {row.expected})")
+            say(f"{row.verdict:8} {row.number:4} {row.title}: {row.found} (expected {row.expected})")
     wrote("cases", path)
     if missed:
         raise typer.Exit(STUCK)

@@ -26,9 +26,18 @@ class Kind(StrEnum):
 
 def list_names(
     kind: Annotated[Kind | None, typer.Argument(help="What to list; everything if left out.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="With software: one preset, and what it implies for a scenario.")
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="With software: all presets as docs/software.md has them.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List shipped scenarios, models, GPUs, interconnects, software presets, schedules and faults."""
+    if name is not None or markdown:
+        _show_software(kind, name, markdown, as_json)
+        return
     names = {str(one): _names(one) for one in ([kind] if kind else Kind)}
     if as_json:
         echo_json(names)
@@ -38,8 +47,25 @@ def list_names(
         typer.echo("\n\n".join("\n  ".join([title, *known]) for title, known in names.items()))
 
 
+def _show_software(kind: Kind | None, name: str | None, markdown: bool, as_json: bool) -> None:
+    """What one preset implies, or the page of all."""
+    from ..sim.report.software import software_document, software_page, software_text
+
+    if kind is not Kind.SOFTWARE:
+        what = repr(name) if name else "--markdown"
+        raise ValueError(f"list {kind or ''} {what}: only software has more to say, as in list software NAME")
+    if markdown:
+        if name or as_json:
+            raise ValueError("--markdown prints all presets: give it no name, and no --json")
+        typer.echo(software_page())
+    elif as_json:
+        echo_json(software_document(str(name)))
+    else:
+        typer.echo(software_text(str(name)))
+
+
 def _described(kind: Kind, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names, schedules and kinds of faults with their titles."""
+    """The names; schedules, kinds of faults and software with their titles."""
     width = max(map(len, names)) + 2
     match kind:
         case Kind.SCHEDULES:
@@ -50,6 +76,10 @@ def _described(kind: Kind, names: tuple[str, ...]) -> tuple[str, ...]:
             from ..sim.faults.kinds import get_kind
 
             return tuple(f"{name:<{width}}{get_kind(name).title}" for name in names)
+        case Kind.SOFTWARE:
+            from ..sim.software import get_software
+
+            return tuple(f"{name:<{width}}{get_software(name).title}" for name in names)
         case _:
             return names
 

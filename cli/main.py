@@ -6,6 +6,8 @@ Knows nothing of what the commands do. Everything heavy is imported inside the c
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -17,7 +19,7 @@ from .compare import compare
 from .faults import faults
 from .list import list_names
 from .memory import memory
-from .mistakes import reported
+from .mistakes import BAD_INPUT, reported, reported_error
 from .replay import replay
 from .run import run
 from .schedule import schedule
@@ -27,7 +29,8 @@ from .validate import validate
 app = typer.Typer(
     name="stepsim",
     help="Predict what one training step of a large language model costs on a GPU cluster.",
-    epilog="Exit code: 0 done, 1 the answer is no (does not fit, a check fails), 2 the input is wrong.",
+    epilog="Exit code: 0 done, 1 the answer is no (does not fit, a check fails), 2 the input is wrong or the "
+    "machine cannot (disk, memory), 3 a defect of stepsim, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -68,7 +71,31 @@ def _options(
 
 def main() -> None:
     """Entry point of the script ``stepsim`` and of ``python -m stepsim.cli.main``."""
-    app(prog_name="stepsim")
+    sys.exit(_code())
+
+
+def _code() -> int:
+    """Run the command that was asked for; its exit code, also where typer's own output fails."""
+    if sys.stderr is None:  # closed by the caller (2>&-): messages go nowhere, and no file takes its number
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as we run
+    if sys.stdout is None:
+        typer.echo("stepsim: standard output is closed, so that nothing can be printed", err=True)
+        return BAD_INPUT
+    try:
+        code = app(prog_name="stepsim", standalone_mode=False)
+        sys.stdout.flush()
+    except SystemExit as end:
+        # typer ends with 1, "the answer is no", where the reader of a help page has left.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        return reported_error(end.__context__)
+    except (Exception, KeyboardInterrupt) as error:
+        show = getattr(error, "show", None)  # a mistake in the options: typer knows how to say it
+        if show is None:
+            return reported_error(error)
+        show()
+        return int(getattr(error, "exit_code", BAD_INPUT))
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def measure_collectives(
     from ..hardware.catalogue import unknown_name
     from ..hardware.quantities import parse_quantity
 
-    output_file("--out", out, (".csv",), [])
+    output_file("--out", out, (".csv",), [], appended=True)
     launched = bench.under_torchrun()
     if launched == (spawned is not None):
         raise ValueError(

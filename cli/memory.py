@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, status_line, wrote
+from .output import clear_status, console, echo_json, output_file, save_text, status_line, wrote
 from .views import JsonOption
 
 DOES_NOT_FIT = 1
@@ -47,7 +47,7 @@ def memory(
     if stage is not None and not 0 <= stage < len(result.memory):
         raise ValueError(f"--stage {stage}: pipeline ranks are 0 to {len(result.memory) - 1}")
     if picture:
-        picture.write_text(memory_svg(result), encoding="utf-8")
+        save_text(picture, memory_svg(result))
     clear_status()
     if as_json:
         echo_json(memory_document(result))

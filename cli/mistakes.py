@@ -1,7 +1,8 @@
-"""How a command ends when its user made a mistake: the message alone on stderr, and exit code 2.
+"""How a command ends when something went wrong: one message on stderr, and an exit code to rely on.
 
-The package raises ValueError for input that is wrong or cannot be modelled, and the system OSError
-for files. STEPSIM_TRACEBACK=1 lets both through, for whoever suspects the program instead.
+0 done; 1 the answer is no; 2 the input is wrong, or the machine cannot (a full disk, no memory); 3 a defect
+of stepsim; 130 interrupted; 141 the reader of the output has left. Which of 2 and 3 an error is, defects.py
+decides. STEPSIM_TRACEBACK=1 prints the traceback besides.
 """
 
 from __future__ import annotations
@@ -15,27 +16,98 @@ from typing import ParamSpec
 import typer
 
 BAD_INPUT = 2
-READER_GONE = 141  # what a shell reports for a process that SIGPIPE ended
+DEFECT = 3
+INTERRUPTED = 130  # what a shell reports for a process that SIGINT ended
+READER_GONE = 141  # the same of SIGPIPE
 
 P = ParamSpec("P")
 
 
 def reported(command: Callable[P, None]) -> Callable[P, None]:
-    """``command`` with its user's mistakes reported; its signature stays visible to typer."""
+    """``command`` with its errors reported; its signature stays visible to typer.
+
+    What it reads and writes is recorded, so that no input is overwritten (hardware/files/scope.py).
+    """
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        from ..hardware.files import one_command
+
         try:
-            command(*args, **kwargs)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # The reader (head, a pager) has left: no error, but Python would flush again while it exits.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(READER_GONE) from None
-        except (ValueError, OSError) as mistake:
-            if os.environ.get("STEPSIM_TRACEBACK"):
+            with one_command():
+                command(*args, **kwargs)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except (Exception, KeyboardInterrupt) as error:
+            if _is_ending(error):
                 raise
-            typer.echo(f"stepsim: {mistake}", err=True)
-            raise typer.Exit(BAD_INPUT) from None
+            raise typer.Exit(reported_error(error)) from None
 
     return guarded
+
+
+def reported_error(error: BaseException) -> int:
+    """Say on stderr what ``error`` means for the user; the exit code."""
+    if os.environ.get("STEPSIM_TRACEBACK"):
+        import traceback
+
+        _say("".join(traceback.format_exception(error)))
+    if isinstance(error, BrokenPipeError):
+        drop_output()
+        return READER_GONE
+    if isinstance(error, KeyboardInterrupt):
+        _say("\nstepsim: interrupted")
+        return INTERRUPTED
+    if isinstance(error, MemoryError):
+        # Nearly always a size that somebody wrote: so many GPUs, layers or days. The input is to blame.
+        _say("stepsim: the memory of this machine is not enough; make the job or what is asked of it smaller")
+        return BAD_INPUT
+    if isinstance(error, OSError):
+        _say(f"stepsim: {_of_the_system(error)}")
+        return BAD_INPUT
+    from .defects import defect_text, is_of_the_user
+
+    if is_of_the_user(error):
+        _say(f"stepsim: {error}")
+        return BAD_INPUT
+    _say(defect_text(error))
+    return DEFECT
+
+
+def drop_output() -> None:
+    """Nobody can have what is still to be printed; without this, Python would try once more as it exits."""
+    if sys.stdout is None:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):  # no file of the system, as under a test
+        return
+    finally:
+        os.close(nowhere)
+
+
+def _is_ending(error: BaseException) -> bool:
+    """Whether it is typer's own way to end: an exit code, or a mistake in the options."""
+    return isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "exit_code")
+
+
+def _of_the_system(error: OSError) -> str:
+    """Files are named by hardware/files; what has no name here is the output, or a process."""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    import errno
+
+    if error.errno in (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EDQUOT):
+        drop_output()
+        return f"cannot write to standard output: {error.strerror}"
+    return str(error)
+
+
+def _say(text: str) -> None:
+    from ..hardware.shown import printable
+
+    try:
+        typer.echo(printable(text), err=True)
+    except OSError:  # stderr cannot be written: the exit code alone has to tell
+        return

@@ -6,15 +6,19 @@ work starts) and keeps stdout clean for pipes.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What orjson leaves as it is and a terminal may obey; in JSON these stand inside texts only."""
 
 PIPED_WIDTH = 120  # columns of a table that is piped or written to a file
 
@@ -24,23 +28,45 @@ def echo_json(document: object) -> None:
     import orjson
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    typer.echo(orjson.dumps(document, option=options).decode())
+    text = orjson.dumps(document, option=options).decode()
+    typer.echo(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def console() -> Console:
     """A console on stdout that does not fold tables at 80 columns where nobody looks."""
-    from rich.console import Console
+    from rich.console import Console as RichConsole
+    from rich.segment import Segment
 
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+    from ..hardware.shown import printable
+
+    class Console(RichConsole):
+        """Texts of users steer nothing: brackets are brackets, and control characters are escapes."""
+
+        def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+            for part in super().render(renderable, options):
+                yield part if part.control else Segment(printable(part.text), part.style)
+
+        def on_broken_pipe(self) -> None:
+            # rich would end the process with 1, which is "the answer is no".
+            raise BrokenPipeError
+
+    width = None if sys.stdout.isatty() else PIPED_WIDTH
+    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 def output_file(
-    option: str, path: Path | None, suffixes: tuple[str, ...], taken: Iterable[str | Path]
+    option: str,
+    path: Path | None,
+    suffixes: tuple[str, ...],
+    taken: Iterable[str | Path],
+    *,
+    appended: bool = False,
 ) -> None:
     """Check ``--option path`` and make its folder.
 
     ValueError when it ends in none of ``suffixes``, is a folder, or is one of the files already ``taken`` by
-    the command's inputs and other outputs.
+    the command's inputs and other outputs. From here on the command cannot read that file, by whatever name,
+    unless rows are ``appended`` to it.
     """
     if path is None:
         return
@@ -50,19 +76,41 @@ def output_file(
         raise ValueError(f"{option} {path}: is a folder")
     if any(path.resolve() == Path(one).resolve() for one in taken):
         raise ValueError(f"{option} {path}: the command already uses this file; choose another")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    from ..hardware.files import make_folder_of, note_output
+
+    make_folder_of(path)
+    if not appended:
+        note_output(path, option)
+
+
+def save_text(path: Path, text: str, *, edits: bool = False) -> None:
+    """Write ``text`` whole or not at all; ``edits``: it is made of what the file held. FileError if not."""
+    from ..hardware.files import write_text
+
+    write_text(path, text, edits=edits)
 
 
 def there(field: str, files: Iterable[Path]) -> None:
     """ValueError naming the field for an input that is no file."""
+    from ..hardware.files import FileError, require_file
+
     for path in files:
-        if not path.is_file():
-            raise ValueError(f"{field} {path}: {'is a folder' if path.is_dir() else 'no such file'}")
+        try:
+            require_file(path)
+        except FileError as error:
+            raise ValueError(f"{field} {error}") from None
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line that may hold names of users: control characters are shown, not obeyed."""
+    from ..hardware.shown import printable
+
+    typer.echo(printable(text), err=err)
 
 
 def wrote(what: str, path: Path) -> None:
     """Tell that a view lies in ``path``, on stderr so that stdout stays clean for pipes."""
-    typer.echo(f"{what}: {path}", err=True)
+    say(f"{what}: {path}", err=True)
 
 
 def status_line() -> Callable[[str], None] | None:
@@ -71,7 +119,9 @@ def status_line() -> Callable[[str], None] | None:
         return None
 
     def show(text: str) -> None:
-        typer.echo(f"\r\033[K{text}", nl=False, err=True)
+        from ..hardware.shown import printable_line
+
+        typer.echo(f"\r\033[K{printable_line(text)}", nl=False, err=True)
 
     return show
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .output import clear_status, status_line
+from .output import clear_status, say, status_line
 from .views import JsonOption, SpansOption, TimelineOption, TraceOption, ViewFiles, show_result
 
 BROKEN = 1
@@ -36,7 +36,7 @@ def replay(
         result = replay_program(program, progress=status_line())
     except BrokenProgram as broken:
         clear_status()
-        typer.echo(f"stepsim: {broken}", err=True)
+        say(f"stepsim: {broken}", err=True)
         raise typer.Exit(BROKEN) from None
     views.write(result)
     clear_status()

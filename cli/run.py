@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import clear_status, output_file, status_line, wrote
+from .output import clear_status, output_file, save_text, status_line, wrote
 from .views import JsonOption, SpansOption, TimelineOption, TraceOption, ViewFiles, show_result
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def run(
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
     if topology:
-        topology.write_text(loaded_topology(result), encoding="utf-8")
+        save_text(topology, loaded_topology(result))
     if save_program:
         from ..sim.replay import save_program as save
 

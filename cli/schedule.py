@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from .mistakes import reported
-from .output import console, echo_json, output_file, wrote
+from .output import console, echo_json, output_file, save_text, wrote
 from .views import JsonOption
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def one(
     output_file("--svg", svg, (".svg",), [name])
     output_file("--csv", table, (".csv",), [name])
 
-    from ..schedules.orders.table_file import write_table
     from ..sim.report.schedules.document import schedule_document
+    from ..sim.scenario.table_files import write_table
 
     costs = _costs(forward, input_grad, weight_grad, latency)
     if name.lower().endswith(".csv"):
@@ -110,7 +110,7 @@ def one(
     if svg:
         from ..sim.report.schedules.picture import schedule_svg
 
-        svg.write_text(schedule_svg(shown), encoding="utf-8")
+        save_text(svg, schedule_svg(shown))
     if table:
         write_table(shown.orders, table)
     if as_json:
@@ -170,7 +170,7 @@ def compare(
     if svg:
         from ..sim.report.schedules.compare_picture import comparison_svg
 
-        svg.write_text(comparison_svg(found, asked), encoding="utf-8")
+        save_text(svg, comparison_svg(found, asked))
     if as_json:
         echo_json(comparison_rows(found))
     else:
@@ -185,13 +185,14 @@ def gallery(
     """Write the page of all schedules, with their pictures."""
     output_file("PAGE", page, (".md",), [])
 
+    from ..hardware.files import make_folder_of
     from ..sim.report.schedules.gallery import gallery_files
 
     files = gallery_files(page.stem)
     for name, content in files.items():
         path = page.parent / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+        make_folder_of(path)
+        save_text(path, content)
     wrote(f"page and {len(files) - 1} pictures", page)
 
 
@@ -238,11 +239,9 @@ def _from_file(path: Path, costs: Costs, shaping: dict[str, int | None]) -> Time
     given = [option for option, value in shaping.items() if value is not None]
     if given:
         raise ValueError(f"{path}: a table says its own shape; leave out {', '.join(given)}")
-    from ..schedules.orders.table_file import read_table
     from ..sim.report.schedules.timed import timed_table
+    from ..sim.scenario.table_files import read_table
 
-    if not path.is_file():
-        raise ValueError(f"{path}: {'is no plain file' if path.exists() else 'there is no such file'}")
     table = read_table(path)
     return timed_table(path.stem, table.orders, replace(table.shape, costs=costs), table.rank_of)
 

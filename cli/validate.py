@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, there, wrote
+from .output import clear_status, console, echo_json, output_file, save_text, there, wrote
+from .refusals import refused_files, tell_refused
 from .views import JsonOption
 
 CORES = os.cpu_count() or 1
@@ -52,7 +53,8 @@ def validate(
 ) -> None:
     """Predict measured cases and show the errors, by source and regime.
 
-    Cases that the simulator cannot express are counted as refused, with the reason. With --nccl, predict
+    Cases that the simulator cannot express are counted as refused, with the reason; a file that cannot be
+    used is named and left out. With --nccl, predict
     the time of every size in logs of nccl-tests; with --kernels, of every measured kernel.
     """
     output_file("--markdown", markdown, (".md",), files)
@@ -69,8 +71,6 @@ def validate(
         raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
     if held_out and (nccl or kernels):
         raise ValueError("--held-out is of step times; give --leave-out with --nccl or --kernels")
-    if nccl or kernels:
-        there("FILE", files)
     there("--append", append)
     if kernels:
         from .validate_kernels import validate_kernels
@@ -89,15 +89,17 @@ def validate(
 
     halves = read_halves(held_out) if held_out else None
     report = predict_all(files, jobs=jobs, halves=halves, progress=_show_progress)
+    tell_refused(report.refused)
     if markdown:
+        from ..hardware.files import read_text
         from ..sim.validation.judge.accuracy_page import accuracy_markdown
 
-        pages = [page.read_text(encoding="utf-8") for page in append]
-        markdown.write_text("\n".join((accuracy_markdown(report, picture=svg), *pages)), encoding="utf-8")
+        pages = [read_text(page) for page in append]
+        save_text(markdown, "\n".join((accuracy_markdown(report, picture=svg), *pages)))
     if svg:
         from ..sim.validation.scatter import scatter_svg
 
-        svg.write_text(scatter_svg(report), encoding="utf-8")
+        save_text(svg, scatter_svg(report))
     clear_status()
     if as_json:
         echo_json(report_document(report))
@@ -107,6 +109,8 @@ def validate(
 
         print_report(report, console())
         print_grid(targets_grid(targets(report)), console())
+        if report.refused:
+            print_grid(refused_files(report.refused), console())
     if markdown:
         wrote("page", markdown)
     if svg:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .collective_logs import keep_blas_to_one_thread, observed, read_cases
-from .output import clear_status, console, echo_json, status_line, wrote
+from .output import clear_status, console, echo_json, save_text, status_line, wrote
+from .refusals import refused_document, refused_files, tell_refused
 
 if TYPE_CHECKING:
     from ..sim.validation.collectives import CollectiveCase, CollectiveRow
@@ -22,19 +23,23 @@ def validate_logs(
     from ..sim.validation.collectives import collectives_document, compare
     from ..sim.validation.tables import print_grid
 
-    cases, unstated = read_cases(files)
+    logs = read_cases(files)
+    cases, unstated = logs.cases, logs.unstated
+    tell_refused(logs.refused)
     shipped = compare(cases)
     held_out = _without_each(cases, unstated, jobs) if leave_out else None
     clear_status()
     rows = shipped if held_out is None else held_out
     if markdown:
-        markdown.write_text(collectives_markdown(shipped, held_out, unstated), encoding="utf-8")
+        save_text(markdown, collectives_markdown(shipped, held_out, unstated))
     if as_json:
-        echo_json(collectives_document(rows))
+        echo_json(collectives_document(rows) | {"refused": refused_document(logs.refused)})
     else:
         print_grid(
             log_grid(rows, "Errors by log" + (", each left out of the fit" if leave_out else "")), console()
         )
+        if logs.refused:
+            print_grid(refused_files(logs.refused), console())
     if markdown:
         wrote("page", markdown)
 

@@ -7,11 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .output import clear_status, console, echo_json, status_line, wrote
+from .output import clear_status, console, echo_json, save_text, status_line, wrote
+from .refusals import refused_document, refused_files, tell_refused
 
 if TYPE_CHECKING:
     from ..calibration.kernel_errors import KernelErrors, KernelRow
     from ..calibration.measurements import Measurement
+    from ..hardware.files import Refusal
     from ..sim.validation.grids import Grid
 
     Summary = Mapping[str, Mapping[str, KernelErrors]]
@@ -21,23 +23,30 @@ def validate_kernels(files: Sequence[Path], *, leave_out: bool, as_json: bool, m
     """Print rows and summary of every point that kernels/ can price; what it cannot is named."""
     from ..calibration.fit_kernels import all_measurements
     from ..calibration.kernel_errors import kernel_summary, left_out_rows, repeats, shipped_rows
-    from ..calibration.measurements import read_points
+    from ..hardware.files import read_each
     from ..sim.validation.tables import print_grid
 
-    asked, skipped = read_points(files)
+    found, refused = read_each(files, _read)
+    tell_refused(refused)
+    asked = [point for points, _ in found for point in points]
+    skipped = {id_: reason for _, reasons in found for id_, reason in reasons.items()}
     _check(asked)
     if leave_out and (show := status_line()):
         show("fitting without each family of shapes")
-    rows = left_out_rows(asked, all_measurements(files)) if leave_out else shipped_rows(asked)
+    rows = (
+        left_out_rows(asked, all_measurements(_usable(files, refused))) if leave_out else shipped_rows(asked)
+    )
     clear_status()
     summary = kernel_summary(rows)
     grid = kernel_grid(summary, leave_out)
     if markdown:
-        markdown.write_text(_page(grid, skipped), encoding="utf-8")
+        save_text(markdown, _page(grid, skipped))
     if as_json:
-        echo_json(_document(rows, summary, skipped))
+        echo_json(_document(rows, summary, skipped) | {"refused": refused_document(refused)})
     else:
         print_grid(grid, console())
+        if refused:
+            print_grid(refused_files(refused), console())
         for (gpu, kernel), one in repeats(asked).items():
             console().print(
                 f"{gpu} {kernel}: {one.points} points measure a kernel that others measure too; "
@@ -72,17 +81,39 @@ def kernel_grid(summary: Summary, leave_out: bool) -> Grid:
     return Grid(title=title, columns=columns, rows=shown, labels=3)
 
 
-def _check(points: Sequence[Measurement]) -> None:
-    """ValueError for no points, two of one id, or a GPU without a profile."""
+def _read(path: Path) -> tuple[list[Measurement], dict[str, str]]:
+    """The points of a file, and by id why another one has no prediction."""
+    from ..calibration.kernel_errors import shipped_rows
+    from ..calibration.measurements import read_points
     from ..hardware.catalogue import unknown_name
     from ..hardware.profile import profile_names
 
+    points, skipped = read_points([path])
+    priced = []
+    for point in points:
+        if point.gpu not in profile_names():
+            unknown = unknown_name("profiled GPU", point.gpu, profile_names())
+            raise ValueError(f"{path}: {point.id}: gpu: {unknown}")
+        try:
+            shipped_rows([point])
+        except ValueError as lack:  # the GPU's profile has no such kernel
+            skipped[point.id] = str(lack)
+        else:
+            priced.append(point)
+    return priced, skipped
+
+
+def _usable(files: Sequence[Path], refused: Sequence[Refusal]) -> list[Path]:
+    names = {one.file for one in refused}
+    return [path for path in files if str(path) not in names]
+
+
+def _check(points: Sequence[Measurement]) -> None:
+    """ValueError for no points, or two of one id."""
     if not points:
         raise ValueError("no point of the files can be priced, so that there is nothing to compare")
     seen: set[str] = set()
     for point in points:
-        if point.gpu not in profile_names():
-            raise ValueError(f"{point.id}: gpu: {unknown_name('profiled GPU', point.gpu, profile_names())}")
         if point.id in seen:
             raise ValueError(f"{point.id}: two points have this id; rename one")
         seen.add(point.id)

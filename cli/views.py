@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, wrote
+from .output import console, echo_json, output_file, save_text, wrote
 
 if TYPE_CHECKING:
     from ..sim.report.result import Result
@@ -50,7 +50,7 @@ class ViewFiles:
         if self.timeline:
             from ..sim.report.timeline.picture import timeline_svg
 
-            self.timeline.write_text(timeline_svg(result), encoding="utf-8")
+            save_text(self.timeline, timeline_svg(result))
         if self.trace:
             from ..sim.report.trace import write_trace
 

@@ -116,6 +116,18 @@ class Cluster:
         return max(1, min(self.gpu.nvlink_domain, self.gpus_per_node))
 
     @property
+    def domains(self) -> int:
+        """NVLink domains with GPUs of the job; the last may hold fewer."""
+        return self.domain_of(self.gpus - 1) + 1
+
+    @property
+    def gpus_of_whole_domain(self) -> int:
+        """GPUs that the hosts of one NVLink domain hold, whether the job uses them or not."""
+        if self.node.hosts_per_domain > 1:
+            return self.node.hosts_per_domain * self.gpus_per_node
+        return self.nvlink_domain
+
+    @property
     def nic_bytes_per_s_per_gpu(self) -> float:
         """A GPU's share of its host's links, usable rate per direction; 0 without a network."""
         return self.interconnect.host_bytes_per_s / self.gpus_per_node

@@ -44,7 +44,8 @@ class Fabric:
     ``nodes_per_leaf`` is how many hosts share their leaf switches: a scalable unit in a
     rail-optimized fabric; None fills half of the switch's ports with hosts. ``nodes_per_rack`` is
     how many hosts of each multi-host NVLink domain the job uses; None takes all of them (a
-    scheduler that hands out 16 of the 18 trays of an NVL72 rack makes domains of 64 GPUs).
+    scheduler that hands out 16 of the 18 trays of an NVL72 rack makes domains of 64 GPUs). Hosts that it
+    leaves idle have no number and no links.
 
     ``spine_oversubscription`` is the same ratio of a spine switch, ``levels`` 2 or 3 fixes the number of
     switch tiers (None: as many as the ports demand). ``pxn``: a GPU first hands its data over NVLink to

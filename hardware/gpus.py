@@ -5,6 +5,7 @@ Knows the catalogue file gpus.yaml; what its figures mean is in gpu.py.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from .catalogue import read, unknown_name
@@ -16,15 +17,43 @@ _GIB = 2**30
 
 
 def get_gpu(name: str) -> Gpu:
-    """The GPU of that catalogue key.
+    """The GPU of that catalogue key, or of a shorter name that only one has. Errors of ``gpu_called``."""
+    gpus = _gpus()
+    return gpus[name if name in gpus else gpu_called(name)]
+
+
+def gpu_called(name: str) -> str:
+    """The catalogue key that ``name`` means: ``H200``, ``h100-sxm5`` or ``NVIDIA GB200`` are enough.
+
+    The first word must be the model; every other one must begin a word of the key. A name that several keys
+    fit is refused: an A100 is three GPUs.
+
+    >>> gpu_called("H200"), gpu_called("a100 pcie")
+    ('H200-SXM-141GB', 'A100-PCIe-80GB')
 
     Raises:
-        ValueError: no such key; the message has the nearest one and all of them.
+        ValueError: no such GPU, or several; the message has the nearest ones.
     """
-    gpus = _gpus()
-    if name not in gpus:
-        raise unknown_name("GPU", name, gpus)
-    return gpus[name]
+    known = gpu_names()
+    model, *asked = _words(name) or [""]
+    found = []
+    for key in known:
+        own = _words(key)
+        if own == [model, *asked]:
+            return key
+        if own[0] == model and all(any(word.startswith(one) for word in own[1:]) for one in asked):
+            found.append(key)
+    if len(found) > 1:
+        raise ValueError(f"{name} is {len(found)} GPUs; name one of them: {', '.join(found)}")
+    if not found:
+        raise unknown_name("GPU", name, known)
+    return found[0]
+
+
+def _words(name: str) -> list[str]:
+    """Lower-case parts of a GPU's name, without its maker."""
+    words = re.split(r"[\s_-]+", str(name).strip().lower())
+    return words[1:] if words[0] in ("nvidia", "amd") else words
 
 
 def gpu_names() -> tuple[str, ...]:

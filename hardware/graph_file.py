@@ -24,14 +24,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, get_args
 
 import yaml
 
 from .catalogue import unknown_name
+from .files import TABLES, check_xml, compose_yaml, read_bytes, read_text
 from .link import LinkKind
 from .quantities import parse_quantity
+from .shown import clipped
 
 VERTEX_KINDS = ("gpu", "nic", "switch")
 _FIELDS = ("from", "to", "bandwidth", "latency", "kind", "one_way")
@@ -87,15 +90,8 @@ def gpu_number(vertex: str) -> int | None:
 
 def _yaml_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each edge with the place where it stands."""
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ValueError(f"{path}{line}: not YAML: {getattr(error, 'problem', None) or error}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not UTF-8 text") from None
-    entries = {key.value: value for key, value in root.value} if isinstance(root, yaml.MappingNode) else {}
+    root = compose_yaml(read_text(path), path, TABLES)
+    entries = {_text(key): value for key, value in root.value} if isinstance(root, yaml.MappingNode) else {}
     rows = entries.get("edges")
     if set(entries) != {"edges"} or not isinstance(rows, yaml.SequenceNode) or not rows.value:
         raise ValueError(f"{path}: a graph file holds one list, edges, with one block an edge")
@@ -105,22 +101,28 @@ def _yaml_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             raise ValueError(f"{where}: an edge is a block with {', '.join(_FIELDS[:4])}")
         fields: dict[str, Any] = {}
         for key, value in row.value:
-            if key.value in fields:
-                raise ValueError(f"{path}: line {key.start_mark.line + 1}: {key.value} is given twice")
+            name = _text(key)
+            if name in fields:
+                raise ValueError(f"{path}: line {key.start_mark.line + 1}: {name} is given twice")
             if not isinstance(value, yaml.ScalarNode):
                 line = value.start_mark.line + 1
-                raise ValueError(f"{path}: line {line}: {key.value} must be text, as in {key.value}: ...")
-            fields[key.value] = value.value
+                raise ValueError(f"{path}: line {line}: {name} must be text, as in {name}: ...")
+            fields[name] = value.value
         yield where, fields
+
+
+def _text(key: yaml.Node) -> str:
+    """A key as text; a block or list as a key is no field that anybody knows."""
+    return clipped(str(key.value)) if isinstance(key, yaml.ScalarNode) else "a block or list as a key"
 
 
 def _graphml_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     import networkx as nx
 
+    content = read_bytes(path, limit=TABLES.bytes)
+    check_xml(content, path)  # before networkx builds a tree of it
     try:
-        graph = nx.read_graphml(path)
-    except OSError:
-        raise
+        graph = nx.read_graphml(BytesIO(content))
     except Exception as error:  # networkx passes on whatever its XML reader raises
         raise ValueError(f"{path}: not GraphML: {error}") from None
     names = {vertex: str(data.get("name", vertex)) for vertex, data in graph.nodes(data=True)}

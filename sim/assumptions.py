@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..kernels.cost import in_range
 from ..kernels.kernel import Attention, Gemm, Kernel
 from .report.result import Assumption
+from .scenario.frameworks import notes_of
 from .step.communication import Asked, nearest_curve
 from .step.layers.routing import dropped_share, rank_loads
 
@@ -51,7 +52,7 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
         )
     )
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
-    found += [*_sharding(plan), *_network(plan), *_own_collectives(plan)]
+    found += [*_framework(plan), *_sharding(plan), *_network(plan), *_own_collectives(plan)]
     found += _router(plan)
     found.append(
         Assumption(
@@ -60,6 +61,18 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
         )
     )
     return tuple(found)
+
+
+def _framework(plan: Plan) -> list[Assumption]:
+    """What of the scenario its framework has not, or not by default, and how the vocabulary is padded."""
+    scenario = plan.scenario
+    found = [Assumption(text=text, source=source, in_range=False) for text, source in notes_of(scenario)]
+    model = scenario.model
+    if model.embedding_rows != model.vocab_size:
+        text = f"vocabulary of {model.vocab_size:,} padded to {model.embedding_rows:,} rows"
+        source = "model.padded_vocab_size; FLOPs and MFU count the padded rows, as Megatron-LM does"
+        found.append(Assumption(text=text, source=source))
+    return found
 
 
 def _router(plan: Plan) -> list[Assumption]:

@@ -22,12 +22,15 @@ def save_program(path: str | Path, scenario: Scenario) -> None:
     """Write what the ranks of ``scenario`` will do to ``path``, compressed where it ends in ``.gz``.
 
     Raises:
+        ScenarioError: a scenario that was changed by hand and is none any more.
         NotSupported: a legal scenario that the simulator cannot express; names the field.
         OSError: the file cannot be written; no part of it is left.
     """
+    from .scenario.checked import checked
     from .simulate import build_cluster
     from .step.lower import lower
 
+    scenario = checked(scenario)
     save_lowered(path, lower(scenario, build_cluster(scenario)))
 
 

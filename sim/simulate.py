@@ -49,10 +49,15 @@ def simulate(
     that have no time, or strike its first step. Where a rank hangs, the figures are of the healthy step.
 
     Raises:
+        ScenarioError: a scenario that was changed by hand (``model_copy``) and is none any more; change one
+            by ``Scenario.with_``.
         NotSupported: a legal scenario that the simulator cannot express; names the field.
         ValueError: more ranks, or classes of them, than can sensibly be replayed one by one; a fault on what
             is not there, or that the job cannot go on with.
     """
+    from .scenario.checked import checked
+
+    scenario = checked(scenario)
     with collection_paused():
         result = _simulated(scenario, profile, fold, max_classes, faults, progress)
         if scenario.training.loss_scale is None or result.faults:

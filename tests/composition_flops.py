@@ -36,7 +36,7 @@ def step_flops(run: Scenario, plan: Plan) -> float:
     layers = [layer for stage in plan.stages for layer in stage.runs]
     assert sum(layer.count for layer in layers) == run.model.num_layers + run.model.mtp_layers
     total = sum(layer.count * _layer_flops(run, layer) for layer in layers)
-    head = 2.0 * _tokens(run) * run.model.hidden_size * run.model.vocab_size
+    head = 2.0 * _tokens(run) * run.model.hidden_size * run.model.embedding_rows
     return total + 3 * head * (1 + run.model.mtp_layers)
 
 

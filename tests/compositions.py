@@ -113,6 +113,7 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
             "zero": zero,
             "fsdp_shard_size": pick(None, None, 1, 2, dp * cp) if zero else None,
             "sequence_parallel": tp > 1 and pick(True, True, False),
+            "stage_split": "uniform",
             "order": pick("tp-cp-ep-dp-pp", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "cp-tp-ep-dp-pp"),
         },
         "training": {

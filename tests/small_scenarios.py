@@ -22,6 +22,7 @@ from stepsim.sim.scenario.models import ClusterSpec, Parallelism, Scenario, Trai
 from stepsim.sim.scenario.schedules import schedule_named, shape_of
 from stepsim.sim.simulate import build_cluster
 from stepsim.sim.software import get_software, software_names
+from stepsim.sim.software.rules import rules_of
 from stepsim.sim.step.layers.shard import ELEMENT_BYTES
 from stepsim.sim.step.lower import Lowered, lower
 
@@ -48,7 +49,14 @@ def scenario(**fields: Any) -> Scenario:
             "mlp": "gelu",
         },
         "cluster": {"gpu": "A100-SXM4-80GB", "interconnect": "ib-hdr200-x8", "gpus_per_node": 8},
-        "parallelism": {"tp": 1, "pp": 1, "dp": 1, "vpp": 1, "zero": 0, "sequence_parallel": False},
+        "parallelism": {
+            "tp": 1,
+            "pp": 1,
+            "dp": 1,
+            "vpp": 1,
+            "zero": 0,
+            "stage_split": "uniform",
+        },
         "training": {"micro_batch": 2, "seq_length": 128, "precision": "bf16", "recompute": "none"},
         "software": "megatron-2022-sp",
     }
@@ -58,7 +66,9 @@ def scenario(**fields: Any) -> Scenario:
             document[name] = value
             continue
         document[next(b for b, kind in BLOCKS.items() if name in kind.model_fields)][name] = value
-    par, training = document["parallelism"], document["training"]
+    par, training, software = document["parallelism"], document["training"], document["software"]
+    preset = software["preset"] if isinstance(software, dict) else software
+    par.setdefault("sequence_parallel", par["tp"] > 1 and shards_always(preset))
     document["cluster"].setdefault("gpus", par["tp"] * par["pp"] * par["dp"] * par.get("cp", 1))
     training["global_batch"] = training["micro_batch"] * par["dp"] * microbatches
     return scenario_from_document(document, "small")
@@ -89,7 +99,7 @@ def layouts(draw: st.DrawFn, **fixed: Any) -> Scenario:
         "microbatches": fitting(schedule, pp, vpp, pick("microbatches", 1, 2, 4, 5)),
         "dp": 1 if schedule == "pipedream" else pick("dp", 1, 2, 4),
         "zero": pick("zero", 0, 1),
-        "sequence_parallel": tp > 1 and pick("sequence_parallel", False, True),
+        "sequence_parallel": tp > 1 and (shards_always(software) or pick("sequence_parallel", False, True)),
         "recompute": pick("recompute", "none", "selective", "full"),
         "precision": pick("precision", "fp32", "fp16", "bf16"),
         "software": {"preset": software, **RULES.get(schedule, {})},
@@ -103,6 +113,13 @@ def layouts(draw: st.DrawFn, **fixed: Any) -> Scenario:
         "interconnect": "ib-ndr400-x8",
     }
     return scenario(**drawn, **{name: value for name, value in fixed.items() if name not in drawn})
+
+
+def shards_always(preset: str) -> bool:
+    """Whether the framework has no tensor parallelism without sequence parallelism."""
+    return any(
+        rule.path == "parallelism.sequence_parallel" and rule.severity == "error" for rule in rules_of(preset)
+    )
 
 
 def fits(schedule: str, pp: int) -> bool:
@@ -182,7 +199,7 @@ def microbatches_of(run: Scenario, r: int) -> Counter[int]:
 def parameters_of_ranks(run: Scenario) -> list[float]:
     """Parameters of one GPU of each pipeline rank: layers, the ends, and a tied table once a rank."""
     model, par = run.model, run.parallelism
-    h, table = model.hidden_size, model.vocab_size * model.hidden_size / par.tp
+    h, table = model.hidden_size, model.embedding_rows * model.hidden_size / par.tp
     last, held = par.pp * par.vpp - 1, []
     for r in range(par.pp):
         stages = microbatches_of(run, r)

@@ -54,12 +54,18 @@ def test_writing_for_longer_than_an_interval(rule: str) -> None:
     with pytest.raises(ValueError, match=r"on_overlap: writing takes 2,400\.0 s"):
         plan_of(document(checkpoint=storage(persist="40 min")))
     plan_of(document(checkpoint=storage(persist="40 min", persist_slow_factor=2)))
-    (tier,) = plan_of(
-        document(checkpoint=storage(persist="80 min", persist_slow_factor=2, on_overlap=rule))
-    ).tiers
-    cycle_s = tier.every * 10 + tier.stall_s
-    assert cycle_s >= 80 * 60 - 1e-6
-    assert tier.every == (180 * 2 if rule == "skip" else 180)
+    doc = document(checkpoint=storage(persist="80 min", persist_slow_factor=2, on_overlap=rule), faults={})
+    (tier,) = plan_of(doc).tiers
+    assert (tier.overlap, tier.every, tier.stall_s, tier.lag_s) == (rule, 180, 1.0, 4800.0)
+    # Half speed while a copy is written: an interval of 30 min takes 1 h. The first one is at full speed.
+    one_s, work_s = 1800.0, 10 * DAY
+    if rule == "skip":  # the second comes while the first is written, the third 20 min of work after its end
+        cycle_work_s, cycle_s = 2 * one_s, 1.0 + 4800.0 + (2 * one_s - 2400.0)
+    else:  # writes one after the other
+        cycle_work_s, cycle_s = one_s, 4800.0 + (1.0 if rule == "block" else 0.0)
+    expected = work_s / cycle_work_s * cycle_s
+    assert outcome_of(doc).wall_s == pytest.approx(expected, abs=2 * cycle_s)
+    assert outcome_of(doc).seconds["degraded"] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_writes_over_the_network_of_the_gpus() -> None:

@@ -179,7 +179,7 @@ BROKEN = {
     "wrong unit": ("gpus: 8 }", "gpus: 8, measured_network: { all_reduce_bytes_per_s: 400 GB } }", "400 GB"),
     "unknown key": ("parallelism: {", "parallelism: { tensor: 2,", "tensor"),
     "tp does not divide the heads": ("tp: 2", "tp: 3", "16"),
-    "no such GPU": ("H100-SXM5-80GB", "H100-SXM5-80G", "H100-SXM5-80GB"),
+    "no such GPU": ("H100-SXM5-80GB", "H100-SMX5-80GB", "H100-SXM5-80GB"),
     "duplicate key": ("num_layers: 4", "num_layers: 4\n  num_layers: 8", "num_layers"),
     "negative size": ("hidden_size: 1024", "hidden_size: -1024", "-1024"),
     "missing field": ("  vocab_size: 32000\n", "", "vocab_size"),

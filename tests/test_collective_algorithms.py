@@ -28,6 +28,21 @@ GROUPS = [
     for nodes in range(1, ranks + 1)
     if ranks % nodes == 0
 ]
+UNEVEN = [
+    Group(local=min(parts), nodes=len(parts), parts=parts)
+    for parts in (
+        (2, 1),
+        (1, 2),
+        (3, 1),
+        (3, 2),
+        (5, 3),
+        (2, 5),
+        (1, 1, 2),
+        (3, 1, 2),
+        (4, 4, 2),
+        (2, 3, 4, 5),
+    )
+]
 ALGORITHMS = [collectives.get(name) for name in collectives.names()]
 ALL = [(algorithm, collective) for algorithm in ALGORITHMS for collective in algorithm.collectives]
 NAMES = [f"{algorithm.name}-{collective}" for algorithm, collective in ALL]
@@ -38,14 +53,14 @@ every = pytest.mark.parametrize(("algorithm", "collective"), ALL, ids=NAMES)
 
 def legal(algorithm: Algorithm, group: Group) -> bool:
     try:
-        algorithm.check(group)
+        algorithm.plan(algorithm.collectives[0], group)
     except ValueError:
         return False
     return True
 
 
 def plans(algorithm: Algorithm, collective: Collective) -> list[Plan]:
-    found = [algorithm.plan(collective, group) for group in GROUPS if legal(algorithm, group)]
+    found = [algorithm.plan(collective, group) for group in (*GROUPS, *UNEVEN) if legal(algorithm, group)]
     assert len(found) >= 25  # a check that refused everything would let every law pass
     return found
 

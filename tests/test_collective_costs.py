@@ -264,7 +264,8 @@ def test_two_nodes_of_few_nics_take_a_tree() -> None:
 
 def test_trees_over_racks_are_as_slow_as_measured(shared: Path) -> None:
     """20 racks: the thread blocks of 16 channels bound the tree, 203 GB/s at 16 GiB, not the 72 NICs."""
-    (case,), _ = read_cases([shared / "data" / "nccl_logs" / "coreweave_gb200_20rack1440g_allreduce.txt"])
+    log = shared / "data" / "nccl_logs" / "coreweave_gb200_20rack1440g_allreduce.txt"
+    (case,) = read_cases([log]).cases
     size, seconds = case.points[-1]
     at = place_of(case.seat, case.cluster, collective_constants())
     (curve,) = runs(case.kind, [size], at, tuning=case.tuning)

@@ -258,7 +258,8 @@ def test_the_document_gives_the_shipped_constants() -> None:
 
 
 def test_the_shipped_constants_are_the_fit_of_the_published_logs(shared: Path) -> None:
-    cases, unstated = read_cases(sorted((shared / "data" / "nccl_logs").glob("*.txt")))
+    found = read_cases(sorted((shared / "data" / "nccl_logs").glob("*.txt")))
+    cases, unstated = found.cases, found.unstated
     fitted = constants_of(fit_constants(observed(cases, unstated), predicted_s, DOCUMENT), DOCUMENT)
     again, shipped = (errors_by_size(compare(cases, which)) for which in (lambda _: fitted, None))
     for size in ("large", "small"):
@@ -269,7 +270,7 @@ def test_the_shipped_constants_are_the_fit_of_the_published_logs(shared: Path) -
 
 
 def test_curves_of_the_published_logs_fit_and_stay_under_their_links(shared: Path) -> None:
-    cases, _ = read_cases(sorted((shared / "data" / "nccl_logs").glob("*.txt")))
+    cases = read_cases(sorted((shared / "data" / "nccl_logs").glob("*.txt"))).cases
     sweeps = [one for one in pooled([sweep_of(case) for case in cases]) if len(one.points) >= 20]
     assert len(sweeps) >= 15
     for one in sweeps:

@@ -79,8 +79,8 @@ def payload_limit(kind: str, seat: Seat, cluster: Cluster) -> float:
     inside = cluster.gpu.nvlink_bytes_per_s * (1.0 if kind == "all_reduce" else n / (n - 1))
     if domains == 1:
         return inside
-    edge = seat.per_domain * nic_line_rate(cluster) * domains / (twice * (domains - 1))
-    return min(inside, edge) if seat.per_domain > 1 else edge
+    edge = seat.fewest * nic_line_rate(cluster) * domains / (twice * (domains - 1))
+    return min(inside, edge) if seat.fewest > 1 else edge
 
 
 # Bytes ---------------------------------------------------------------------------------------------

@@ -95,12 +95,11 @@ def overlapping(**more: Any) -> dict[str, Any]:
 
 def test_an_overlapping_checkpoint_needs_a_rule() -> None:
     assert "checkpoint.storage.on_overlap" in refused(**overlapping())
-    skip, block, queue = (
-        plan_of(document(**overlapping(on_overlap=rule))).tiers[0] for rule in ("skip", "block", "queue")
-    )
-    assert (skip.every, skip.stall_s, skip.lag_s) == (30, 1.0, 300.0)
-    assert (block.every, block.stall_s, block.lag_s) == (6, 240.0, 300.0)
-    assert (queue.every, queue.stall_s, queue.lag_s) == (6, 240.0, 600.0)
+    for rule in ("skip", "block", "queue"):
+        (tier,) = plan_of(document(**overlapping(on_overlap=rule))).tiers
+        assert (tier.overlap, tier.every, tier.stall_s, tier.lag_s) == (rule, 6, 1.0, 300.0)
+    (tier,) = plan_of(document(**overlapping(persist="30 s", on_overlap="skip"))).tiers
+    assert tier.overlap == ""
 
 
 def test_loading_needs_a_size_only_where_it_counts() -> None:

@@ -124,7 +124,9 @@ def test_students_t() -> None:
 
 def test_estimates() -> None:
     assert mean_of([1.0, 2.0, 3.0], 0.95).mean == 2.0
-    assert mean_of([1.0, 2.0, 3.0], 0.95).half_width == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
+    assert mean_of([11.0, 12.0, 13.0], 0.95).half_width == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
+    assert mean_of([0.0, 0.0, 3.0], 0.95).low == 0.0
+    assert mean_of([-1.0, 0.0, 3.0], 0.95).low < -4.0
     ratio = ratio_of([1.0, 2.0], [2.0, 4.0], 0.95)
     assert (ratio.mean, ratio.half_width) == (0.5, 0.0)
     same = ([1.0, 3.0], [2.0, 5.0])

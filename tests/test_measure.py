@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from stepsim.calibration.measure.device import _CATALOGUE, catalogue_name
+from stepsim.calibration.foreign.gpu_named import _NAMES, gpu_named
 from stepsim.calibration.measure.kernel_csv import (
     COLUMNS,
     append_row,
@@ -182,10 +182,8 @@ def test_files_that_hold_no_measurements_are_refused(tmp_path: Path) -> None:
 
 
 def test_devices_are_found_in_the_catalogue() -> None:
-    assert {name for _, name in _CATALOGUE} <= set(gpu_names())
-    assert catalogue_name("NVIDIA A100-SXM4-80GB") == "A100-SXM4-80GB"
-    assert catalogue_name("NVIDIA H200") == "H200-SXM-141GB"
-    assert catalogue_name("NVIDIA GB200") == "GB200-NVL72"
+    assert {name for _, name in _NAMES if name} <= set(gpu_names())
+    assert all(gpu_named(name) == name for name in gpu_names())
 
 
 class Library:

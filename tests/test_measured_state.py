@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_experts import with_experts
 
+from stepsim.calibration.foreign.gpu_named import gpu_named
 from stepsim.calibration.kernel_errors import repeats
 from stepsim.calibration.measure import device as device_module
 from stepsim.calibration.measure import session
-from stepsim.calibration.measure.device import Device, catalogue_name
+from stepsim.calibration.measure.device import Device
 from stepsim.calibration.measure.kernel_csv import read_rows
 from stepsim.calibration.measurements import Measurement, read_points
 from stepsim.calibration.readers.tables import read_table
@@ -109,18 +110,30 @@ def test_kernels_of_a_layer_are_priced_by_the_scenarios_own_profile(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "gpu"),
+    ("name", "memory_gib", "gpu"),
     [
-        ("NVIDIA H200", "H200-SXM-141GB"),
-        ("NVIDIA H200 NVL", ""),
-        ("NVIDIA GH200 480GB", ""),
-        ("NVIDIA H100 NVL", ""),
-        ("NVIDIA GB200", "GB200-NVL72"),
-        ("NVIDIA A100-PCIE-40GB", ""),
+        ("NVIDIA H200", None, "H200-SXM-141GB"),
+        ("NVIDIA H200 NVL", None, None),
+        ("NVIDIA GH200 480GB", None, None),
+        ("GH200-96GB", None, None),
+        ("NVIDIA H100 NVL", None, None),
+        ("NVIDIA H100 80GB HBM3", 79.18, "H100-SXM5-80GB"),
+        ("NVIDIA H100 80GB HBM3", 9.5, None),  # a part of one
+        ("NVIDIA GB200", None, "GB200-NVL72"),
+        ("NVIDIA A100-PCIE-40GB", None, None),
+        ("NVIDIA A100-PG509-200", 39.39, "A100-SXM4-40GB"),
+        ("NVIDIA A100-PG509-200", None, "A100-SXM4-40GB"),
+        ("NVIDIA A100-SXM-64GB", None, None),
+        ("NVIDIA A100", 39.4, "A100-SXM4-40GB"),
+        ("NVIDIA A100", 79.2, "A100-SXM4-80GB"),
+        ("NVIDIA A1000", None, None),
+        ("AMD Instinct MI300X", 191.98, "MI300X"),
     ],
 )
-def test_another_board_of_a_chip_is_not_taken_for_it(name: str, gpu: str) -> None:
-    assert catalogue_name(name) == gpu
+def test_another_board_of_a_chip_is_not_taken_for_it(
+    name: str, memory_gib: float | None, gpu: str | None
+) -> None:
+    assert gpu_named(name, memory_gib and memory_gib * 2**30) == gpu
 
 
 class _NoBaseInCommon(Exception):
@@ -177,12 +190,12 @@ def test_a_gpu_that_answers_no_more_ends_the_sweep(tmp_path: Path, monkeypatch: 
 def test_a_table_that_is_no_text_is_named(tmp_path: Path, content: bytes, read: Any) -> None:
     path = tmp_path / "broken.csv"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"broken\.csv.*(not a table|zero byte)"):
+    with pytest.raises(ValueError, match=r"broken\.csv.*(not UTF-8|zero byte)"):
         read(path)
 
 
 def test_points_that_are_no_text_are_named(tmp_path: Path) -> None:
     path = tmp_path / "points.yaml"
     path.write_bytes(b"\x96\xff")
-    with pytest.raises(ValueError, match=r"points\.yaml: not UTF-8"):
+    with pytest.raises(ValueError, match=r"points\.yaml:1:1: .*not UTF-8"):
         read_points([path])

@@ -82,7 +82,7 @@ def test_every_catalogue_entry_is_sound_and_cited() -> None:
 
 @given(model=gpt_shapes, batch=st.integers(1, 4096), seq=st.sampled_from([512, 2048, 8192]))
 def test_flops_are_megatrons_formula(model: Model, batch: int, seq: int) -> None:
-    h, layers, vocab = model.hidden_size, model.num_layers, model.vocab_size
+    h, layers, vocab = model.hidden_size, model.num_layers, model.embedding_rows
     # Narayanan et al. 2021 equation 3 (full recomputation) and Korthikanti et al. 2022 equation 7 (none).
     hardware = 96 * batch * seq * layers * h**2 * (1 + seq / (6 * h) + vocab / (16 * layers * h))
     needed = 72 * batch * seq * layers * h**2 * (1 + seq / (6 * h) + vocab / (12 * layers * h))
@@ -105,14 +105,14 @@ def test_causal_attention_halves_the_scores_only(model: Model, seq: int) -> None
 def test_padding_is_the_next_multiple_and_happens_once(model: Model, divisor: int, tp: int) -> None:
     model = model.model_copy(update={"make_vocab_size_divisible_by": divisor})
     padded = model.padded_for(tp)
-    assert padded.vocab_size % (divisor * tp) == 0
-    assert 0 <= padded.vocab_size - model.vocab_size < divisor * tp
+    assert padded.embedding_rows % (divisor * tp) == 0
+    assert 0 <= padded.embedding_rows - model.vocab_size < divisor * tp
     assert padded.padded_for(tp) == padded
 
 
 def test_gpt2_vocabulary_is_padded_as_megatron_does() -> None:
-    assert get_model("gpt2-1.5b").padded_for(1).vocab_size == 50304
-    assert get_model("gpt2-1.5b").padded_for(8).vocab_size == 51200
+    assert get_model("gpt2-1.5b").padded_for(1).embedding_rows == 50304
+    assert get_model("gpt2-1.5b").padded_for(8).embedding_rows == 51200
 
 
 def test_the_mlp_implies_the_rest_of_the_family() -> None:

@@ -66,9 +66,11 @@ def test_a_ring_goes_down_the_rails_from_domain_to_domain() -> None:
 
 
 def test_unequal_domains_share_what_crosses() -> None:
-    """Three ranks beside one: as much leaves either, so the lone NIC carries the mean of two."""
+    """Three ranks beside one: as much leaves either, so the lone NIC carries what three share."""
     ring = sent("ring", np.zeros(4, dtype=np.int64), np.array([0, 0, 0, 1]))
-    assert np.bincount(ring.sender, ring.share).tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2.0])
+    assert np.bincount(ring.sender, ring.share).tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1.0])
+    pairs = sent("pairs", np.zeros(4, dtype=np.int64), np.array([0, 0, 0, 1]))
+    assert np.bincount(pairs.sender, pairs.share).tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1.0])
 
 
 def test_groups_inside_a_domain_send_nothing() -> None:

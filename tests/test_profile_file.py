@@ -100,7 +100,7 @@ def test_every_short_name_is_a_shipped_profile() -> None:
         ("profile: 1\ngpu: cpu\ngpu: cpu\n", ":3: gpu: this key is given twice"),
         (
             "profile: 1\ngpu: cpu\ngemm:\n  store_exposed: 1.5\n  provenance: {source: x}\n",
-            ":4: gemm.store_exposed: 1.5 is out of range; it must be 1.0 or less",
+            ":4: gemm.store_exposed: 1.5 is out of range; it must be 1 or less",
         ),
         (
             "profile: 1\ngpu: cpu\ngemm:\n  provenance: {source: x, ranges: {flops: [1, 2]}}\n",

@@ -151,7 +151,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.
         raise OSError("no space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full_disk)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(ValueError, match="no space"):
         rewritten(saved, path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

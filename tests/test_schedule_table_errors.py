@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim.schedules.orders.table import table_of
-from stepsim.schedules.orders.table_file import parse_table, read_table
+from stepsim.schedules.orders.table_file import parse_table
 from stepsim.schedules.orders.validate import find_problems
+from stepsim.sim.scenario.table_files import read_table
 
 CELLS = {
     "1X0": "is no action; expected <stage><F|B|I|W><microbatch>, as in 2F0, a pair, as in "

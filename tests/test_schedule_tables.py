@@ -15,11 +15,12 @@ from stepsim.schedules.messages.validate import find_problems as find_message_pr
 from stepsim.schedules.orders.in_flight import peak_activations
 from stepsim.schedules.orders.schedule import Memory, Schedule, Shape, two_way_placement
 from stepsim.schedules.orders.table import Table, schedule_of, table_of
-from stepsim.schedules.orders.table_file import format_table, parse_table, read_table, write_table
+from stepsim.schedules.orders.table_file import format_table, parse_table
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.scenario.table_files import read_table, write_table
 from stepsim.sim.step.bare import ActionTimes, bare_programs
 
 ONE_F_ONE_B = "0F0,0F1,0B0,0B1\r\n1F0,1B0,1F1,1B1\r\n"

@@ -12,8 +12,8 @@ from schedule_shapes import goldens, parse, schedules_and_shapes
 
 from stepsim.schedules.orders.schedule import Schedule, Shape
 from stepsim.schedules.orders.table import table_of
-from stepsim.schedules.orders.table_file import read_table, write_table
 from stepsim.schedules.pipeline import get
+from stepsim.sim.scenario.table_files import read_table, write_table
 
 
 class _Stage:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_scenarios import changed, every_op, lowered, parameters_of_ranks, scenario
+from small_scenarios import changed, every_op, lowered, parameters_of_ranks, scenario, shards_always
 
 from stepsim.sim.program.program import Collective
 from stepsim.sim.scenario.models import Scenario
@@ -52,7 +52,7 @@ def sharded(draw: st.DrawFn, **fixed: Any) -> Scenario:
         microbatches=pick("microbatches", 1, 2, 3),
         recompute=pick("recompute", "none", "full"),
         tied_embeddings=pick("tied_embeddings", False, True),
-        sequence_parallel=tp > 1 and pick("sequence_parallel", False, True),
+        sequence_parallel=tp > 1 and (shards_always(software) or pick("sequence_parallel", False, True)),
         gpu="H100-SXM5-80GB",
         interconnect="ib-ndr400-x8",
     )
@@ -74,7 +74,7 @@ def gathered(run: Scenario, r: int, held: float) -> float:
     """Parameters that pipeline rank ``r`` gathers in a step."""
     par, model = run.parallelism, run.model
     rule, microbatches = PRESETS[run.software.name], run.num_microbatches
-    table = model.vocab_size * model.hidden_size / par.tp
+    table = model.embedding_rows * model.hidden_size / par.tp
     norm = model.hidden_size * (1 if model.norm == "rmsnorm" else 2)
     positions = run.training.seq_length * model.hidden_size if model.position == "learned" else 0
     first, last = r == 0, r == par.pp - 1

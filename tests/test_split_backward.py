@@ -13,7 +13,6 @@ from small_scenarios import layouts, lowered, scenario
 
 from stepsim.schedules.orders.action import Action, Kind
 from stepsim.schedules.orders.schedule import Costs, Shape
-from stepsim.schedules.orders.table_file import write_table
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
@@ -22,6 +21,7 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.scenario.table_files import write_table
 from stepsim.sim.simulate import simulate
 from stepsim.sim.step.actions import action_blocks
 from stepsim.sim.step.bare import ActionTimes, bare_programs

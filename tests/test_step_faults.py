@@ -275,7 +275,7 @@ def test_the_step_without_each_fault() -> None:
     [
         ("gpu_throttle gpu/32", "gpu/32 does not exist: the cluster has 32 of them"),
         ("gpu_throttle node/0 slow_factor=0.9", "greater than or equal to 1"),
-        ("link_degraded nic/0 bandwidth_factor=0", "greater than 0"),
+        ("link_degraded nic/0 bandwidth_factor=0", "greater than or equal to 0.000001"),
         ("link_degraded nic/0 latency_add=2us", "link_degraded nic/0: latency_add: a step does not know it"),
         ("link_degraded nic/0 slow_factor=2", "link_degraded nic/0: slow_factor: a step does not know it"),
         ("nic_down node/0", "every NIC of the host is lost: the job stops"),

@@ -285,7 +285,7 @@ GOOD = "{ from: gpu 0, to: switch s, bandwidth: 400 Gb/s, latency: 1 us }"
     ("{ from: gpu 1, from: gpu 2 }", "line 3: from is given twice"),
     ("{ from: [1] }", "line 3: from must be text"),
     ("gpu 1", "line 3: an edge is a block"),
-    ("{ from: gpu 1", "not YAML"),
+    ("{ from: gpu 1", "not valid YAML"),
 ])  # fmt: skip
 def test_mistakes_in_a_graph_file_are_found_by_line(edge: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "g.yaml"
@@ -297,7 +297,7 @@ def test_mistakes_in_a_graph_file_are_found_by_line(edge: str, message: str, tmp
 
 @pytest.mark.parametrize(("name", "text", "message"), [
     ("g.txt", "", "ends in .yaml, .yml or .graphml"),
-    ("g.graphml", "<graphml", "not GraphML"),
+    ("g.graphml", "<graphml", "not valid XML"),
     ("g.yaml", "links: []", "holds one list, edges"),
     ("g.yaml", "edges: []", "holds one list, edges"),
     ("g.yaml", "edges:\n - {from: nic 0, to: switch 1, bandwidth: 1 Gb/s, latency: 1 us}", "no edge names"),

@@ -76,14 +76,14 @@ def test_an_id_occurs_once(tmp_path: Path) -> None:
         ("schema: 2\nsource: {}\ncases: []\n", "schema: must be 1, is 2"),
         ("schema: 1\nsource: {}\ncases: {}\n", "cases: must be a list"),
         ("- 1\n", "has list"),
-        ("schema: [1\n", "not YAML"),
+        ("schema: [1\n", "not valid YAML"),
         ("schema: 1\nsource: {}\ncases: [7]\n", "case number 1: expected the keys id, family"),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "other.yaml"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"other\.yaml: ") as error:
+    with pytest.raises(ValueError, match=r"other\.yaml:") as error:
         read_cases(path)
     assert said in str(error.value)
 

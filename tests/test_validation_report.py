@@ -145,7 +145,7 @@ def test_the_acceptance_set_is_high_trust_rows_of_its_sources(report: Report) ->
 
 def test_the_document_has_the_fixed_keys(report: Report) -> None:
     document = report_document(report)
-    assert list(document) == ["cases", "summary"]
+    assert list(document) == ["cases", "summary", "refused"]
     assert all(list(row) == ROW_KEYS for row in document["cases"])
     b, no = document["cases"][2], document["cases"][4]
     assert (b["error"], b["predicted_outcome"], b["refused"]) == (pytest.approx(0.5), "ok", None)

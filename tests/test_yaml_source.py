@@ -46,7 +46,7 @@ def test_marks_count_lines_and_columns_from_one() -> None:
         ("? [a]\n: b\n", (1, 3), "a key must be text"),
         ("a: !!python/name:os.system x\n", (1, 4), "leave the tag out"),
         ("a: !!int x\n", (1, 4), "leave the tag out"),
-        ("a: &x [*x]\n", (1, 4), "contains itself"),
+        ("a: &x [*x]\n", (1, 8), "contains itself"),
         ("a: *x\n", (1, 4), "not valid YAML"),
     ],
 )

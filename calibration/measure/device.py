@@ -11,26 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from ...hardware.gpus import get_gpu
+from ..foreign.gpu_named import gpu_named
 from .nvml import Nvml, Reading
 from .operands import load_torch, reason_of
 
-# What torch.cuda.get_device_name prints, in part, and the catalogue's name; the first that fits counts.
-_CATALOGUE = (
-    ("A100-SXM4-40GB", "A100-SXM4-40GB"),
-    ("A100-SXM4-80GB", "A100-SXM4-80GB"),
-    ("A100 80GB PCIe", "A100-PCIe-80GB"),
-    ("H100 80GB HBM3", "H100-SXM5-80GB"),
-    ("H100 PCIe", "H100-PCIe-80GB"),
-    ("H800", "H800-SXM5-80GB"),
-    ("NVIDIA H200", "H200-SXM-141GB"),
-    ("GB300", "GB300-NVL72"),
-    ("GB200", "GB200-NVL72"),
-    ("B300", "B300-SXM"),
-    ("B200", "B200-SXM-180GB"),
-    ("MI300X", "MI300X"),
-)
-# Of the same chip, but with other power limits, links or memory.
-_OTHERS = (" NVL", "GH200")
 # Shared memory that a thread block may use, where the device does not say (the least of the catalogue).
 _LEAST_SRAM_BYTES = 64 * 1024.0
 
@@ -76,26 +60,16 @@ def find_device(kind: str | None = None, gpu: str | None = None) -> Device:
             **versions,
         )
     name, properties = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0)
+    memory_bytes = float(getattr(properties, "total_memory", 0))
     return Device(
         kind="cuda",
         name=name,
-        gpu=get_gpu(gpu).name if gpu else catalogue_name(name),
+        gpu=get_gpu(gpu).name if gpu else gpu_named(name, memory_bytes) or "",
         driver=_nvml().driver,
         sram_bytes=float(getattr(properties, "shared_memory_per_block_optin", _LEAST_SRAM_BYTES)),
         fp8=torch.cuda.get_device_capability() >= (8, 9),
         **versions,
     )
-
-
-def catalogue_name(device_name: str) -> str:
-    """The catalogue's name of what the driver calls ``device_name``; empty where it has none.
-
-    >>> catalogue_name("NVIDIA H100 80GB HBM3"), catalogue_name("NVIDIA GeForce RTX 4090")
-    ('H100-SXM5-80GB', '')
-    """
-    if any(other in device_name for other in _OTHERS):
-        return ""
-    return next((name for part, name in _CATALOGUE if part in device_name), "")
 
 
 def read_device(kind: str) -> Reading:

@@ -27,15 +27,16 @@ Booleans are 0 and 1. Knows files; measures and fits nothing.
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from statistics import median
 
+from ...hardware import files
 from ...kernels.kernel import Attention, Gemm, Kernel, MemoryBound
+from ..foreign.csv_table import Line, read_table_of
+from ..foreign.values import written_number, written_seconds
 
 COLUMNS = (
     *("id", "family", "operation", "implementation", "shapes", "dtype"),
@@ -131,12 +132,7 @@ def append_row(path: Path, row: Mapping[str, object]) -> None:
     unknown = set(row) - set(COLUMNS)
     if unknown:
         raise ValueError(f"{path}: no such columns: {', '.join(sorted(unknown))}")
-    new = not path.exists() or path.stat().st_size == 0
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerow({name: _text(value) for name, value in row.items()})
+    files.append_row(path, COLUMNS, {name: _text(value) for name, value in row.items()})
 
 
 def _text(value: object) -> object:
@@ -155,44 +151,29 @@ def read_rows(paths: Iterable[Path]) -> tuple[KernelRow, ...]:
     return tuple(row for path in paths for row in _read(path))
 
 
-def csv_text(path: Path) -> StringIO:
-    """The text of a table. Raises ValueError for what is none."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not a table of text (CSV in UTF-8)") from None
-    if "\0" in text:  # what a file ends with whose writer was cut off
-        line = text[: text.index("\0")].count("\n") + 1
-        raise ValueError(f"{path}:{line}: holds a zero byte, which no text does")
-    return StringIO(text, newline="")
-
-
 def _read(path: Path) -> list[KernelRow]:
-    with csv_text(path) as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise ValueError(
-                f"{path}: not a file of stepsim calibrate kernels: it lacks the columns {', '.join(missing)}"
-            )
-        rows = [_row(path, reader.line_num, line) for line in reader]
-    if not rows:
+    table = read_table_of(path)
+    missing = [name for name in COLUMNS if name not in table.columns]
+    if missing:
+        raise ValueError(
+            f"{path}: not a file of stepsim calibrate kernels: it lacks the columns {', '.join(missing)}"
+        )
+    if not table.lines:
         raise ValueError(f"{path}: no measurements in it")
-    return rows
+    return [_row(f"{path}:{number}", line) for number, line in table.lines]
 
 
-def _row(path: Path, number: int, line: Mapping[str, str]) -> KernelRow:
-    try:
-        numbers = {name: float(line[name]) for name in ("flops", "hbm_bytes", "seconds")}
-        if not 0 < numbers["seconds"] < float("inf"):
-            raise ValueError(f"seconds: {line['seconds']!r} is no duration")
-    except (ValueError, TypeError) as wrong:
-        raise ValueError(f"{path}:{number}: {wrong}") from None
+def _row(where: str, line: Line) -> KernelRow:
+    counts = {
+        name: written_number(f"{where}: {name}", line[name], high=1e30) for name in ("flops", "hbm_bytes")
+    }
     return KernelRow(
         id=line["id"],
         operation=f"{line['operation']} {line['direction']}".strip(),
         implementation=line["implementation"],
         dtype=line["dtype"],
-        **numbers,
+        seconds=written_seconds(where, line["seconds"]),
+        flops=counts["flops"],
+        hbm_bytes=counts["hbm_bytes"],
         columns=dict(line),
     )

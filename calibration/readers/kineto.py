@@ -2,6 +2,7 @@
 
 Knows how a kernel finds the operator that launched it (``External id``), the shapes of that operator's
 arguments (``record_shapes=True``), NCCL's records (message sizes, group), and steps (``ProfilerStep#3``).
+Traces that this package wrote are predictions: read for people, never as measurements.
 
 Sources: pytorch/kineto libkineto/src/output_json.cpp; torch/csrc/distributed/c10d/ParamCommsUtils.hpp
 (collective records); torch/profiler/profiler.py (steps).
@@ -9,116 +10,139 @@ Sources: pytorch/kineto libkineto/src/output_json.cpp; torch/csrc/distributed/c1
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...hardware.files import TRACES, load_json, read_bytes, unpacked
 from ...kernels.kernel import Kernel
-from ..nccl_system import gpu_named
-from .measured import Measured, MeasuredCollective, domains_of
-from .traced import DTYPES, collective_of, facts_of, is_collective, kernel_of, measurements_of, payload_bytes
+from ..foreign.gpu_named import gpu_named
+from ..foreign.values import LARGEST_BYTES, number, shown, text, whole
+from .events import Events, GpuEvent, Operator, events_of
+from .groups import Groups, groups_of
+from .measured import Measured, MeasuredCollective
+from .traced import (
+    DTYPES,
+    Span,
+    collective_of,
+    facts_of,
+    is_collective,
+    kernel_of,
+    measurements_of,
+    payload_bytes,
+    shapes_of,
+)
 
-_MICRO = 1e-6
 _BYTES = {"bfloat16": 2, "half": 2, "float16": 2, "float": 4, "float32": 4, "int": 4, "long": 8, "byte": 1}
 _NO_SHAPES = "kernels whose operator has no shapes (record with record_shapes=True)"
 _OTHERS = "kernels that no curve prices"
-
-Event = Mapping[str, Any]
+_NO_SIZES = "collectives without message size, type or group (torch 2.4 or newer writes them)"
+_NO_RANKS = "collectives of a group of which the trace does not say which ranks it has"
+_PREDICTED = "kernels that stepsim predicted: no measurements, so that no fit may learn from them"
 
 
 def read_trace(path: Path, gpu: str | None = None) -> Measured:
     """Kernels by shape, collectives with their sizes, step time and overlap of a trace.
 
-    Raises ValueError naming the file: not JSON, no trace, no kernel of a GPU, an unknown GPU, or another
-    one than ``gpu``.
+    Raises ValueError naming the file, and the event where one is wrong: not JSON, no trace, no kernel of a
+    GPU, an unknown GPU, or another one than ``gpu``.
     """
     document = _document(path)
-    events = [one for one in document["traceEvents"] if isinstance(one, dict) and one.get("ph") == "X"]
-    name = _gpu(path, document, gpu)
-    kernels = [one for one in events if str(one.get("cat", "")).lower() == "kernel"]
-    if not kernels:
+    events = events_of(str(path), document["traceEvents"])
+    if not events.kernels:
         raise ValueError(f"{path}: has no kernel of a GPU; profile with ProfilerActivity.CUDA")
-    operators = _operators(events)
+    devices = _devices(path, document)
+    name, device = _gpu(path, devices, events, gpu)
     passed: Counter[str] = Counter()
-    found = _kernels([one for one in kernels if not is_collective(str(one["name"]))], operators, passed)
-    sent = [one for one in kernels if is_collective(str(one["name"]))]
-    hosts = _hosts(document)
-    collectives = [c for one in sent if (c := _collective(one, name, hosts, passed)) is not None]
-    compute = [_span(one) for one in kernels if not is_collective(str(one["name"]))]
-    steps = [_span(one) for one in events if str(one.get("name", "")).startswith("ProfilerStep#")]
+    compute = [one for one in events.kernels if not is_collective(one.name)]
+    sent = [one for one in events.kernels if is_collective(one.name)]
+    found: list[tuple[Kernel, float]] = []
+    collectives: list[MeasuredCollective] = []
+    if "stepsim" in document:
+        passed[_PREDICTED] = len(events.kernels)
+    else:
+        found = _kernels(compute, events, passed)
+        groups = groups_of(path, document, name, len(devices))
+        collectives = [c for one in sent if (c := _collective(one, groups, passed)) is not None]
     return Measured(
         file=str(path),
         gpu=name,
         kernels=measurements_of(found, name, path.name),
         collectives=_quickest(collectives),
         passed_over=dict(passed),
-        facts=facts_of(compute, map(_span, sent), [end - begin for begin, end in steps])
-        | {"device": _device(document)},
+        facts=_facts(events) | ({"device": device} if device else {}),
     )
 
 
 def _document(path: Path) -> dict[str, Any]:
-    try:
-        if path.name.endswith(".gz"):
-            with gzip.open(path, "rt", encoding="utf-8") as file:
-                document = json.load(file)
-        else:
-            document = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: not a trace: {error}") from None
+    """The trace: an object with traceEvents, or the bare list of events that Chrome's format allows, too."""
+    content = read_bytes(path)
+    if path.name.lower().endswith(".gz"):
+        content = unpacked(content, path)
+    document = load_json(content, path, TRACES)
+    if isinstance(document, list) and all(isinstance(one, dict) and "ph" in one for one in document[:1]):
+        return {"traceEvents": document}
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise ValueError(f"{path}: not a trace of torch's profiler: it has no list traceEvents")
     return document
 
 
-def _device(document: Mapping[str, Any]) -> str:
-    properties = document.get("deviceProperties") or []
-    return str(properties[0].get("name", "")) if properties else ""
-
-
-def _gpu(path: Path, document: Mapping[str, Any], stated: str | None) -> str:
-    """The catalogue's name of the traced GPU, by deviceProperties or as stated; both must agree."""
-    device = _device(document)
-    found = gpu_named(device)
-    if found and stated and found != stated:
-        raise ValueError(f"{path}: is of {device} ({found}), not of {stated} as --gpu says")
-    if found or stated:
-        return found or str(stated)
-    raise ValueError(f"{path}: no GPU of the catalogue in deviceProperties ({device!r}); give --gpu")
-
-
-def _hosts(document: Mapping[str, Any]) -> int:
-    """GPUs of one host, as far as the trace says: those that it lists."""
-    return max(1, len(document.get("deviceProperties") or [0]))
-
-
-def _operators(events: Iterable[Event]) -> dict[int, Event]:
-    """The outermost priced operator with shapes of each External id: a linear layer holds its product."""
-    found: dict[int, Event] = {}
-    for one in events:
-        if one.get("cat") == "cpu_op" and "External id" in one.get("args", {}):
-            found[int(one["args"]["External id"])] = one
+def _devices(path: Path, document: Mapping[str, Any]) -> list[tuple[object, str, float]]:
+    """Number, name and memory in bytes of every GPU that the trace lists: those of one host."""
+    properties = document.get("deviceProperties")
+    if properties is None:
+        return []
+    if not isinstance(properties, list):
+        raise ValueError(f"{path}: deviceProperties: {shown(properties)} where a list of GPUs must stand")
+    found = []
+    for index, one in enumerate(properties):
+        where = f"{path}: deviceProperties[{index}]"
+        if not isinstance(one, dict):
+            raise ValueError(f"{where}: {shown(one)} where a block of fields must stand")
+        name = text(f"{where}: name", one["name"]) if one.get("name") is not None else ""
+        memory = number(f"{where}: totalGlobalMem", one.get("totalGlobalMem") or 0, high=LARGEST_BYTES)
+        found.append((whole(f"{where}: id", one.get("id", index)), name, memory))
     return found
 
 
-def _kernels(
-    kernels: Iterable[Event], operators: Mapping[int, Event], passed: Counter[str]
-) -> list[tuple[Kernel, float]]:
+def _gpu(
+    path: Path, devices: list[tuple[object, str, float]], events: Events, stated: str | None
+) -> tuple[str, str]:
+    """The catalogue's name of the traced GPU, by deviceProperties or as stated, which must agree; and what
+    the trace calls it. A host may hold several kinds: that of the kernels counts.
+    """
+    used = {one.device[1] for one in events.kernels}
+    kinds = {(name, memory) for number_, name, memory in devices if number_ in used} or {
+        (name, memory) for _, name, memory in devices[:1]
+    }
+    named = {gpu_named(name, memory) for name, memory in kinds}
+    if len(named) > 1:
+        raise ValueError(
+            f"{path}: has kernels of {', '.join(sorted(n for n, _ in kinds))}; trace one at a time"
+        )
+    device = min((name for name, _ in kinds), default="")
+    found = next(iter(named), None)
+    if found and stated and found != stated:
+        raise ValueError(f"{path}: is of {device} ({found}), not of {stated} as --gpu says")
+    if found or stated:
+        return found or str(stated), device
+    raise ValueError(f"{path}: no GPU of the catalogue in deviceProperties ({device!r}); give --gpu")
+
+
+def _kernels(kernels: Iterable[GpuEvent], events: Events, passed: Counter[str]) -> list[tuple[Kernel, float]]:
     """Operators that a curve prices, each with the seconds of all its kernels."""
     seconds: dict[int, float] = {}
     for one in kernels:
-        launched_by = one.get("args", {}).get("External id")
-        if launched_by is None or int(launched_by) not in operators:
+        launched_by = one.launched_by
+        if launched_by is None or launched_by not in events.operators:
             passed[_NO_SHAPES] += 1
             continue
-        begin, end = _span(one)
-        seconds[int(launched_by)] = seconds.get(int(launched_by), 0.0) + end - begin
-    found = []
+        begin, end = one.span
+        seconds[launched_by] = seconds.get(launched_by, 0.0) + end - begin
+    found: list[tuple[Kernel, float]] = []
     for identity, total_s in seconds.items():
-        kernel = _priced(operators[identity])
+        kernel = _priced(events.operators[identity])
         if kernel is None:
             passed[_OTHERS] += 1
         elif total_s > 0:
@@ -126,38 +150,40 @@ def _kernels(
     return found
 
 
-def _priced(operator: Event) -> Kernel | None:
-    args = operator.get("args", {})
-    dims, types = args.get("Input Dims") or [], args.get("Input type") or []
-    matrices = [t for t, d in zip(types, dims, strict=False) if isinstance(d, list) and len(d) >= 2]
+def _priced(operator: Operator) -> Kernel | None:
+    args, place = operator.args, operator.place
+    shapes = shapes_of(f"{place}: Input Dims", args.get("Input Dims") or [])
+    types, concrete = args.get("Input type") or [], args.get("Concrete Inputs") or []
+    for name, value in (("Input type", types), ("Concrete Inputs", concrete)):
+        if type(value) is not list:
+            raise ValueError(f"{place}: {name}: {shown(value)} where a list must stand")
+    matrices = [t for t, shape in zip(types, shapes, strict=False) if len(shape) >= 2]
     dtype = DTYPES.get(str(matrices[0])) if matrices else None
-    if dtype is None or not all(isinstance(d, list) for d in dims):
-        return None
-    # An argument that is no tensor has an empty list; a list of tensors has lists within.
-    shapes = [d if all(isinstance(size, int) for size in d) else [] for d in dims]
-    return kernel_of(str(operator["name"]), shapes, dtype, args.get("Concrete Inputs") or ())
+    return None if dtype is None else kernel_of(operator.name, shapes, dtype, concrete)
 
 
-def _collective(one: Event, gpu: str, per_host: int, passed: Counter[str]) -> MeasuredCollective | None:
-    args = one.get("args", {})
-    kind = collective_of(str(args.get("Collective name") or one["name"]).lstrip("_")) or collective_of(
-        str(one["name"])
-    )
-    sent, received, ranks = (args.get(name) for name in ("In msg nelems", "Out msg nelems", "Group size"))
+def _collective(one: GpuEvent, groups: Groups, passed: Counter[str]) -> MeasuredCollective | None:
+    args, place = one.args, one.place
+    kind = collective_of(str(args.get("Collective name") or "").lstrip("_")) or collective_of(one.name)
     size = _BYTES.get(str(args.get("dtype", "")).lower())
-    if kind is None or sent is None or ranks is None or size is None or int(ranks) < 2:
-        passed["collectives without message size, type or group (torch 2.4 or newer writes them)"] += 1
+    counts: list[int] = []
+    for name in ("In msg nelems", "Out msg nelems", "Group size"):
+        value = args.get(name)
+        counts.append(0 if value is None else whole(f"{place}: {name}", value))
+    sent, received, ranks = counts
+    if kind is None or args.get("In msg nelems") is None or size is None or ranks < 2:
+        passed[_NO_SIZES] += 1
         return None
-    ranks = int(ranks)
-    payload = payload_bytes(kind, float(sent) * size, float(received or 0) * size, ranks)
-    begin, end = _span(one)
-    hosts = max(1, -(-ranks // per_host)) if per_host > 1 else 1
-    if payload <= 0 or end <= begin or ranks % hosts:
+    domains = groups.domains(place, args, ranks)
+    if domains is None:
+        passed[_NO_RANKS] += 1
+        return None
+    payload = payload_bytes(kind, float(sent) * size, float(received) * size, ranks)
+    begin, end = one.span
+    if payload <= 0 or end <= begin:
         passed["collectives of no bytes or no time"] += 1
         return None
-    return MeasuredCollective(
-        kind=kind, ranks=ranks, domains=domains_of(gpu, ranks, hosts), bytes=payload, seconds=end - begin
-    )
+    return MeasuredCollective(kind=kind, ranks=ranks, domains=domains, bytes=payload, seconds=end - begin)
 
 
 def _quickest(found: Iterable[MeasuredCollective]) -> tuple[MeasuredCollective, ...]:
@@ -170,6 +196,11 @@ def _quickest(found: Iterable[MeasuredCollective]) -> tuple[MeasuredCollective, 
     return tuple(best.values())
 
 
-def _span(one: Event) -> tuple[float, float]:
-    begin = float(one["ts"]) * _MICRO
-    return begin, begin + float(one.get("dur", 0.0)) * _MICRO
+def _facts(events: Events) -> dict[str, str]:
+    """Of the kernels that the steps launched, where the trace has steps; of each device by itself."""
+    devices: dict[object, tuple[list[Span], list[Span]]] = {}
+    for one in events.launched_in_steps() if events.steps else events.kernels:
+        devices.setdefault(one.device, ([], []))[is_collective(one.name)].append(one.span)
+    return facts_of(
+        devices.values(), [end - begin for begin, end in events.steps.values()], events.step_count
+    )

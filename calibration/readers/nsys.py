@@ -4,130 +4,182 @@ Knows the tables of kernels, launches and NVTX ranges. Shapes come from torch's 
 (``torch.autograd.profiler.emit_nvtx(record_shapes=True)``): the innermost one around a kernel's launch.
 NCCL's message sizes are not in these tables, so that collectives give overlap and no curve.
 
+SQLite checks no types: every value that is used is looked at, once, and a wrong one is named by its row.
+
 Sources: NVIDIA Nsight Systems, exporter SQLite schema; torch/csrc/profiler/util.cpp (getNvtxStr).
 """
 
 from __future__ import annotations
 
-import ast
+import json
 import re
 import sqlite3
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
+from ...hardware.files import open_database
 from ...kernels.kernel import Kernel
-from ..nccl_system import gpu_named
+from ..foreign.gpu_named import gpu_named
+from ..foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .measured import Measured
-from .traced import facts_of, is_collective, kernel_of, measurements_of
+from .traced import Span, facts_of, is_collective, kernel_of, measurements_of, shapes_of
 
 _NANO = 1e-9
-_NVTX = re.compile(r"(aten::\w+)(?:, seq = \d+)?(?:, op_id = \d+)?.*?, sizes = (\[.*\])")
+_LATEST_NS = 2**62
+_NVTX = re.compile(r"(aten::\w+)(?:, seq = \d+)?(?:, op_id = \d+)?.*?, sizes = (\[[\d\s,\[\]]{0,4096}\])")
+_DEEPEST = 3  # of sizes: a list of arguments, of which one is a list of tensors, of which each has a shape
 _TYPES = (("bf16", "bf16"), ("bfloat16", "bf16"), ("f16", "fp16"), ("half", "fp16"), ("e4m3", "fp8"))
+_NO_SHAPES = "kernels without shapes (torch.autograd.profiler.emit_nvtx(record_shapes=True))"
+_KERNELS, _LAUNCHES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 Launch = tuple[int, int]  # thread, nanoseconds
 
 
 def read_nsys(path: Path, gpu: str | None = None) -> Measured:
     """Kernels by shape where NVTX ranges give it, and overlap.
 
-    Raises ValueError naming the file: no SQLite, no kernels, an unknown GPU or another one than ``gpu``.
+    Raises ValueError naming the file, and table and row of what is wrong: no SQLite, no kernels, an unknown
+    GPU or another one than ``gpu``.
     """
-    try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as base:
-            return _read(path, base, gpu)
-    except sqlite3.DatabaseError as error:
-        raise ValueError(f"{path}: not a report of Nsight Systems as SQLite: {error}") from None
+    with open_database(path) as base:
+        return _read(path, base, gpu)
 
 
 def _read(path: Path, base: sqlite3.Connection, gpu: str | None) -> Measured:
-    tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
+    columns = _columns(base)
+    if _KERNELS not in columns:
         raise ValueError(f"{path}: has no kernels; profile with nsys profile --trace cuda,nvtx")
-    device = (
-        next((name for (name,) in base.execute("SELECT name FROM TARGET_INFO_GPU")), "")
-        if ("TARGET_INFO_GPU" in tables)
-        else ""
-    )
-    name = gpu_named(device)
-    if name and gpu and name != gpu:
-        raise ValueError(f"{path}: is of {device} ({name}), not of {gpu} as --gpu says")
-    if not (name or gpu):
-        raise ValueError(f"{path}: no GPU of the catalogue in {device!r}; give --gpu")
-    ranges = _Ranges(base) if {"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"} <= tables else None
+    name, device = _gpu(path, base, columns, gpu)
+    ranges = _Ranges(path, base) if {"NVTX_EVENTS", _LAUNCHES} <= set(columns) else None
     passed: Counter[str] = Counter()
-    compute, sent = [], []
+    devices: dict[int, tuple[list[Span], list[Span]]] = {}
     found: dict[tuple[str, int], tuple[Kernel, float]] = {}
-    for begin, end, text, correlation in _rows(base):
-        span = (begin * _NANO, end * _NANO)
-        if is_collective(text):
+    for span, kernel_name, correlation, number_ in _rows(path, base, columns):
+        compute, sent = devices.setdefault(number_, ([], []))
+        if is_collective(kernel_name):
             sent.append(span)
             passed["collectives, whose sizes these reports lack"] += 1
             continue
         compute.append(span)
         operator = ranges.around(correlation) if ranges else None
-        kernel = _priced(operator[0], text) if operator else None
+        kernel = _priced(f"{path}: NVTX_EVENTS", operator[0], kernel_name) if operator else None
         if operator is None or kernel is None:
-            passed["kernels without shapes (torch.autograd.profiler.emit_nvtx(record_shapes=True))"] += 1
+            passed[_NO_SHAPES] += 1
             continue
         _, total_s = found.get(operator, (kernel, 0.0))
         found[operator] = kernel, total_s + span[1] - span[0]
     return Measured(
         file=str(path),
-        gpu=name or str(gpu),
-        kernels=measurements_of(found.values(), name or str(gpu), path.name),
+        gpu=name,
+        kernels=measurements_of((one for one in found.values() if one[1] > 0), name, path.name),
         passed_over=dict(passed),
-        facts=facts_of(compute, sent, []) | ({"device": device} if device else {}),
+        facts=facts_of(devices.values(), [], 0) | ({"device": device} if device else {}),
     )
 
 
-def _rows(base: sqlite3.Connection) -> Iterator[tuple[int, int, str, int]]:
-    """Start, end, name and correlation of every kernel, in order."""
-    yield from base.execute(
-        "SELECT k.start, k.end, s.value, k.correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL AS k "
-        "JOIN StringIds AS s ON s.id = k.demangledName ORDER BY k.start"
+def _columns(base: sqlite3.Connection) -> dict[str, set[str]]:
+    """The columns of every table that is read."""
+    tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    known = {_KERNELS, _LAUNCHES, "NVTX_EVENTS", "TARGET_INFO_GPU"} & tables
+    return {name: {row[1] for row in base.execute(f"PRAGMA table_info({name})")} for name in known}
+
+
+def _gpu(
+    path: Path, base: sqlite3.Connection, columns: dict[str, set[str]], stated: str | None
+) -> tuple[str, str]:
+    """The catalogue's name of the GPU, by the report or as stated, which must agree; and its name there."""
+    device, memory = "", 0.0
+    if "TARGET_INFO_GPU" in columns:
+        size = "totalMemory" if "totalMemory" in columns["TARGET_INFO_GPU"] else "NULL"
+        where = f"{path}: TARGET_INFO_GPU"
+        for called, bytes_ in base.execute(f"SELECT name, {size} FROM TARGET_INFO_GPU LIMIT 1"):
+            device = "" if called is None else text(f"{where}: name", called)
+            memory = number(f"{where}: totalMemory", bytes_ or 0, high=LARGEST_BYTES)
+    name = gpu_named(device, memory)
+    if name and stated and name != stated:
+        raise ValueError(f"{path}: is of {device} ({name}), not of {stated} as --gpu says")
+    if name or stated:
+        return name or str(stated), device
+    raise ValueError(f"{path}: no GPU of the catalogue in {device!r}; give --gpu")
+
+
+def _rows(
+    path: Path, base: sqlite3.Connection, columns: dict[str, set[str]]
+) -> Iterator[tuple[Span, str, int, int]]:
+    """Span in seconds, name, correlation and device of every kernel, in order."""
+    device = "k.deviceId" if "deviceId" in columns[_KERNELS] else "0"
+    rows = base.execute(
+        f"SELECT k.rowid, k.start, k.end, s.value, k.correlationId, {device} FROM {_KERNELS} AS k "
+        "LEFT JOIN StringIds AS s ON s.id = k.demangledName ORDER BY k.start"
     )
+    for row, start, end, name, correlation, number_ in rows:
+        where = f"{path}: {_KERNELS} row {row}"
+        begin = whole(f"{where}: start", start, high=_LATEST_NS)
+        stop = whole(f"{where}: end", end, low=begin, high=_LATEST_NS)
+        kernel_name = text(f"{where}: demangledName", name)
+        launched = 0 if correlation is None else whole(f"{where}: correlationId", correlation, high=2**63)
+        yield (begin * _NANO, stop * _NANO), kernel_name, launched, whole(f"{where}: deviceId", number_)
 
 
 class _Ranges:
     """NVTX ranges of torch's operators, and which of them a kernel was launched in."""
 
-    def __init__(self, base: sqlite3.Connection) -> None:
-        self.launches: dict[int, Launch] = {
-            correlation: (thread, start)
-            for correlation, thread, start in base.execute(
-                "SELECT correlationId, globalTid, start FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+    def __init__(self, path: Path, base: sqlite3.Connection) -> None:
+        self.launches: dict[int, Launch] = {}
+        launches = base.execute(f"SELECT rowid, correlationId, globalTid, start FROM {_LAUNCHES}")
+        for row, correlation, thread, start in launches:
+            if correlation is None:
+                continue  # a call that launched nothing
+            where = f"{path}: {_LAUNCHES} row {row}"
+            self.launches[whole(f"{where}: correlationId", correlation, high=2**63)] = (
+                _thread(where, thread),
+                whole(f"{where}: start", start, high=_LATEST_NS),
             )
-        }
         self.threads: dict[int, list[tuple[int, int, str]]] = {}
         rows = base.execute(
-            "SELECT n.start, n.end, n.globalTid, COALESCE(n.text, s.value) FROM NVTX_EVENTS AS n "
+            "SELECT n.rowid, n.start, n.end, n.globalTid, COALESCE(n.text, s.value) FROM NVTX_EVENTS AS n "
             "LEFT JOIN StringIds AS s ON s.id = n.textId WHERE n.end IS NOT NULL ORDER BY n.start"
         )
-        for start, end, thread, text in rows:
-            if text and _NVTX.search(text):
-                self.threads.setdefault(thread, []).append((start, end, text))
+        for row, start, end, thread, said in rows:
+            if type(said) is not str or not _NVTX.search(said):
+                continue  # ranges of others, whose texts may be anything
+            where = f"{path}: NVTX_EVENTS row {row}"
+            begin = whole(f"{where}: start", start, high=_LATEST_NS)
+            stop = whole(f"{where}: end", end, low=begin, high=_LATEST_NS)
+            self.threads.setdefault(_thread(where, thread), []).append((begin, stop, said))
         self.starts = {thread: [one[0] for one in ranges] for thread, ranges in self.threads.items()}
 
     def around(self, correlation: int) -> tuple[str, int] | None:
         """The innermost range around the launch: its text and start."""
         thread, at = self.launches.get(correlation, (0, 0))
         ranges: Sequence[tuple[int, int, str]] = self.threads.get(thread, ())
-        for start, end, text in reversed(ranges[: bisect_right(self.starts.get(thread, []), at)]):
+        for start, end, said in reversed(ranges[: bisect_right(self.starts.get(thread, []), at)]):
             if end >= at:
-                return text, start
+                return said, start
         return None
 
 
-def _priced(text: str, kernel_name: str) -> Kernel | None:
-    found = _NVTX.search(text)
+def _thread(where: str, value: object) -> int:
+    """The global number of a thread, which packs machine, process and thread and may be negative."""
+    return whole(f"{where}: globalTid", value, low=-(2**63), high=2**63)
+
+
+def _priced(where: str, said: str, kernel_name: str) -> Kernel | None:
+    found = _NVTX.search(said)
     dtype = next((ours for word, ours in _TYPES if word in kernel_name.lower()), None)
     if found is None or dtype is None:
         return None
+    return kernel_of(found[1], _shapes(f"{where}: {shown(said)}", found[2]), dtype)
+
+
+def _shapes(where: str, sizes: str) -> list[list[int]]:
+    """``[[4096, 1024], []]`` as lists. ValueError for other brackets."""
+    depth = deepest = 0
+    for one in sizes:
+        depth += (one == "[") - (one == "]")
+        deepest = max(deepest, depth)
     try:
-        dims = ast.literal_eval(found[2])
-    except (ValueError, SyntaxError):
-        return None
-    shapes = [one if isinstance(one, list) and all(isinstance(n, int) for n in one) else [] for one in dims]
-    return kernel_of(found[1], shapes, dtype)
+        return shapes_of(where, json.loads(sizes) if deepest <= _DEEPEST else None)
+    except json.JSONDecodeError:
+        raise ValueError(f"{where}: {shown(sizes)} where a list of shapes must stand") from None

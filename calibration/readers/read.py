@@ -1,6 +1,6 @@
 """Any file of measurements, by what it is: a table, a profiler's trace, a log of nccl-tests.
 
-Knows which reader a file is for.
+Knows which reader a file is for, and what files people give that none is for.
 """
 
 from __future__ import annotations
@@ -8,34 +8,64 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...hardware.calibrated.models import CPU
+from ...hardware.files import Refusal, read_bytes, read_each, require_file
 from ...hardware.gpus import get_gpu
+from ...hardware.interconnect import get_interconnect
 from ..measurements import read_points
 from ..nccl_log import read_log
 from ..nccl_system import system_of, tuned
 from .measured import Measured, MeasuredCollective, domains_of
 from .tables import read_table
 
+_READ = "read are .csv, .yaml, .json, .json.gz, .sqlite and logs of nccl-tests as text"
+# By their first bytes. Sources: the formats' own documents; Chakra's traces are protobuf and have no mark.
+_OTHERS = (
+    (b"PAR1", "a table in Parquet; write it as .csv"),
+    (b"\x1f\x8b", "packed with gzip; unpack it, unless it is a trace as .json.gz"),
+    (b"PK\x03\x04", "a zip archive; unpack it"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it"),
+    (b"\xfd7zXZ\x00", "packed with xz; unpack it"),
+    (b"BZh", "packed with bzip2; unpack it"),
+    (b"\x28\xb5\x2f\xfd", "packed with Zstandard; unpack it"),
+    (b"SQLite format 3\x00", "a database of SQLite; call it .sqlite if it is an export of Nsight Systems"),
+    (b"\x89HDF", "a file of HDF5"),
+    (b"%PDF", "a PDF document"),
+)
+_KINDS = {
+    ".et": "an execution trace of Chakra",
+    ".tar": "a tar archive; unpack it",
+    ".nsys-rep": "a report of Nsight Systems; export it: nsys export --type sqlite",
+    ".qdrep": "a report of Nsight Systems; export it: nsys export --type sqlite",
+    ".pftrace": "a trace of Perfetto; export it as Chrome's JSON",
+}
+
 
 def read_measured(
     paths: Sequence[Path], gpu: str | None = None, interconnect: str | None = None
-) -> tuple[Measured, ...]:
-    """The content of every file; ``gpu`` and ``interconnect`` are of those that do not say.
+) -> tuple[tuple[Measured, ...], tuple[Refusal, ...]]:
+    """The content of every file that can be used, and why the others cannot.
 
-    Raises ValueError naming the file and what is wrong in it.
+    ``gpu`` and ``interconnect`` are of those that do not say. Raises ValueError for an unknown one, and where
+    not one file can be used, naming each and what is wrong in it.
     """
-    if gpu is not None and gpu != "cpu":
+    if gpu is not None and gpu != CPU:
         get_gpu(gpu)
-    return tuple(_read(path, gpu, interconnect) for path in paths)
+    if interconnect is not None:
+        get_interconnect(interconnect)
+    return read_each(paths, lambda path: read_one(path, gpu, interconnect))
 
 
-def _read(path: Path, gpu: str | None, interconnect: str | None) -> Measured:
+def read_one(path: Path, gpu: str | None = None, interconnect: str | None = None) -> Measured:
+    """The content of one file. ValueError naming it, the place in it, and what is wrong."""
+    require_file(path)
     name = path.name.lower()
-    if not path.is_file():
-        raise ValueError(f"there is no file {str(path)!r}")
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: is empty")
     if name.endswith(".csv"):
         return read_table(path, gpu)
+    if gpu == CPU:
+        raise ValueError(f"{path}: is no table, and only tables are of a CPU, as --gpu says")
     if name.endswith((".json", ".json.gz")):
         from .kineto import read_trace
 
@@ -46,7 +76,20 @@ def _read(path: Path, gpu: str | None, interconnect: str | None) -> Measured:
         from .nsys import read_nsys
 
         return read_nsys(path, gpu)
+    if other := _other(path):
+        raise ValueError(f"{path}: is {other}; {_READ}")
     return _log(path, gpu, interconnect)
+
+
+def _other(path: Path) -> str | None:
+    """What a file is that no reader is for, such as an archive; None for text, which may be a log."""
+    if path.suffix.lower() in _KINDS:
+        return _KINDS[path.suffix.lower()]
+    content = read_bytes(path)
+    for mark, what in _OTHERS:
+        if content.startswith(mark):
+            return what
+    return "no text" if b"\0" in content else None
 
 
 def _points(path: Path, gpu: str | None) -> Measured:
@@ -59,6 +102,8 @@ def _points(path: Path, gpu: str | None) -> Measured:
     own = tuple(point for point in points if point.gpu == name and not point.best_of_search)
     if name is None or not own:
         raise ValueError(f"{path}: has no point of {name or 'a kernel that can be priced'}")
+    if gpu is None:
+        get_gpu(name)  # the file's own word
     passed = {reason: list(skipped.values()).count(reason) for reason in set(skipped.values())}
     return Measured(file=str(path), gpu=name, kernels=own, passed_over=passed)
 

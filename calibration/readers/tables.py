@@ -3,12 +3,12 @@
 A table of kernels needs ``family`` (gemm, attention, memory; others are passed over), ``gpu``,
 ``dtype``, ``seconds``; a GEMM ``m n k``, attention ``seq_q heads head_dim direction``, a memory-bound
 kernel ``hbm_bytes``. A table of collectives needs ``kind ranks hosts bytes seconds gpu``. All other
-columns may be left out: batch 1, kv_heads as heads, seq_kv as seq_q, causal 0, out_bytes 2.
+columns may be left out: batch 1, kv_heads as heads, seq_kv as seq_q, causal 0, out_bytes 2. Further columns
+are those of other tools; one of ours that holds something else is an error by file, line and column.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,23 @@ from pathlib import Path
 from ...hardware.calibrated.models import CPU, KINDS
 from ...hardware.catalogue import unknown_name
 from ...hardware.gpus import gpu_names
-from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel, MemoryBound
-from ..measure.kernel_csv import csv_text
-from ..measurements import Measurement
+from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Implementation, Kernel, MemoryBound
+from ..foreign.csv_table import Line, read_table_of
+from ..foreign.values import LARGEST_BYTES, LARGEST_SIZE, shown, written_flag, written_seconds, written_whole
+from ..measurements import Measurement, missing_math
+from ..point_fields import LARGEST_HEAD
 from .measured import Measured, MeasuredCollective, domains_of
 
 _KERNELS = ("family", "gpu", "dtype", "seconds")
 _COLLECTIVES = ("kind", "ranks", "hosts", "bytes", "seconds", "gpu")
 _FACTS = ("device", "driver", "cuda", "torch", "nccl", "backend", "stepsim", "date", "command")
 _STREAMS = ("copy", "triad")
-
-Line = Mapping[str, str]
+# Ours (triton) is written after FlashAttention-2, and torch's own is it.
+_ATTENTION: Mapping[str, Implementation] = {
+    "": "fa2", "fa1": "fa1", "fa2": "fa2", "fa3": "fa3", "cudnn": "cudnn", "triton": "fa2",
+}  # fmt: skip
+_MOST_RANKS = 10**7
+_CHAIN = "torch"  # a chain of kernels, not one
 
 
 def read_table(path: Path, gpu: str | None = None) -> Measured:
@@ -36,12 +42,10 @@ def read_table(path: Path, gpu: str | None = None) -> Measured:
     Raises ValueError naming file, line and column: for an empty file, missing columns, what is no
     number where one belongs, an unknown name, lines of several GPUs.
     """
-    with csv_text(path) as file:
-        reader = csv.DictReader(file)
-        columns = tuple(reader.fieldnames or ())
-        if not columns:
-            raise ValueError(f"{path}: is empty; a table of measurements begins with its column names")
-        lines = [(reader.line_num, line) for line in reader]
+    table = read_table_of(path)
+    columns, lines = table.columns, table.lines
+    if not columns:
+        raise ValueError(f"{path}: is empty; a table of measurements begins with its column names")
     collectives = "kind" in columns and "ranks" in columns
     missing = [name for name in (_COLLECTIVES if collectives else _KERNELS) if name not in columns]
     if missing:
@@ -97,33 +101,39 @@ def _gpu(path: Path, lines: Sequence[tuple[int, Line]], stated: str | None) -> s
 
 def _collective(path: Path, number: int, line: Line, gpu: str) -> MeasuredCollective:
     where = f"{path}:{number}"
-    kind = (line["kind"] or "").strip()
+    kind = line["kind"].strip()
     if kind not in KINDS:
         raise ValueError(f"{where}: kind: {unknown_name('collective', kind, KINDS)}")
-    ranks, hosts = _whole(where, line, "ranks", low=2), _whole(where, line, "hosts")
+    ranks = _whole(where, line, "ranks", low=2, high=_MOST_RANKS)
+    hosts = _whole(where, line, "hosts", high=_MOST_RANKS)
     if ranks % hosts:
         raise ValueError(f"{where}: hosts: {ranks} ranks do not divide over {hosts} hosts equally")
-    if line.get("correct") == "0":
+    if line.get("correct", "").strip() and not written_flag(f"{where}: correct", line["correct"]):
         raise ValueError(f"{where}: correct: the result of this collective was wrong; measure it again")
     return MeasuredCollective(
         kind=kind,
         ranks=ranks,
         domains=hosts if gpu == CPU else domains_of(gpu, ranks, hosts),
-        bytes=float(_whole(where, line, "bytes")),
-        seconds=_seconds(where, line),
+        bytes=float(_whole(where, line, "bytes", high=LARGEST_BYTES)),
+        seconds=written_seconds(where, line["seconds"]),
     )
 
 
 def _kernel_point(path: Path, number: int, line: Line, gpu: str, passed: Counter[str]) -> Measurement | None:
-    where, family = f"{path}:{number}", (line["family"] or "").strip()
+    where, family = f"{path}:{number}", line["family"].strip()
     if family not in ("gemm", "attention", "memory"):
         passed[f"{family or 'no family'}: no curve is fitted on it"] += 1
         return None
-    seconds = _seconds(where, line)
+    seconds = written_seconds(where, line["seconds"])
     if gpu == CPU:
         passed["kernels of a CPU: there is no cost model of one"] += 1
         return None
+    if family == "attention" and line.get("implementation", "").strip() == _CHAIN:
+        passed["attention as a chain of kernels: no curve is fitted on it"] += 1
+        return None
     kernel = _kernel(where, line, family)
+    if lack := missing_math(gpu, [kernel]):
+        raise ValueError(f"{where}: dtype: {lack}")
     operation = (line.get("operation") or family) if family == "memory" else family
     return Measurement(
         id=line.get("id") or f"{path.name}:{number}",
@@ -137,7 +147,7 @@ def _kernel_point(path: Path, number: int, line: Line, gpu: str, passed: Counter
 
 
 def _kernel(where: str, line: Line, family: str) -> Kernel:
-    dtype = (line["dtype"] or "").strip()
+    dtype = line["dtype"].strip()
     if dtype not in ELEMENT_BYTES:
         raise ValueError(f"{where}: dtype: {unknown_name('data type', dtype, ELEMENT_BYTES)}")
     batch = _whole(where, line, "batch", default=1)
@@ -148,30 +158,36 @@ def _kernel(where: str, line: Line, family: str) -> Kernel:
             k=_whole(where, line, "k"),
             dtype=dtype,
             batch=batch,
-            out_bytes=_whole(where, line, "out_bytes", default=2),
-            accumulate=line.get("accumulate") in ("1", "true", "True"),
+            out_bytes=_whole(where, line, "out_bytes", default=2, high=8),
+            accumulate=written_flag(f"{where}: accumulate", line.get("accumulate")),
         )
     if family == "memory":
         return MemoryBound(
-            hbm_bytes=float(_whole(where, line, "hbm_bytes")),
-            launches=_whole(where, line, "launches", default=1),
+            hbm_bytes=float(_whole(where, line, "hbm_bytes", high=LARGEST_BYTES)),
+            launches=_whole(where, line, "launches", default=1, high=10**6),
         )
-    direction = line.get("direction") or "forward"
+    return _attention(where, line, dtype, batch)
+
+
+def _attention(where: str, line: Line, dtype: str, batch: int) -> Attention:
+    direction = line.get("direction", "").strip() or "forward"
     if direction not in ("forward", "backward"):
-        raise ValueError(f"{where}: direction: {direction!r}; known: forward, backward")
+        raise ValueError(f"{where}: direction: {shown(direction)}; known: forward, backward")
     heads, length = _whole(where, line, "heads"), _whole(where, line, "seq_q")
-    implementation = line.get("implementation") or "fa2"
+    implementation = line.get("implementation", "").strip()
+    if implementation not in _ATTENTION:
+        known = tuple(filter(None, _ATTENTION))
+        raise ValueError(f"{where}: implementation: {unknown_name('attention', implementation, known)}")
     return Attention(
         batch=batch,
         seq_q=length,
         seq_kv=_whole(where, line, "seq_kv", default=length),
         heads=heads,
         kv_heads=_whole(where, line, "kv_heads", default=heads),
-        head_dim=_whole(where, line, "head_dim"),
-        causal=line.get("causal") in ("1", "true", "True"),
+        head_dim=_whole(where, line, "head_dim", high=LARGEST_HEAD),
+        causal=written_flag(f"{where}: causal", line.get("causal")),
         dtype=dtype,
-        # Ours (triton) is written after FlashAttention-2, and torch's own is it.
-        implementation=next((one for one in ("fa1", "fa3", "cudnn") if one == implementation), "fa2"),
+        implementation=_ATTENTION[implementation],
         direction="forward" if direction == "forward" else "backward",
     )
 
@@ -187,25 +203,10 @@ def shape_family(kernel: Kernel) -> str:
             return f"memory {math.log2(max(kernel.hbm_bytes, 1.0)):.0f}"
 
 
-def _seconds(where: str, line: Line) -> float:
-    text = line["seconds"]
-    try:
-        seconds = float(text)
-    except (TypeError, ValueError):
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise ValueError(f"{where}: seconds: {text!r} is no duration")
-    return seconds
-
-
-def _whole(where: str, line: Line, name: str, *, low: int = 1, default: int | None = None) -> int:
-    text = line.get(name)
-    if text in (None, "") and default is not None:
+def _whole(
+    where: str, line: Line, name: str, *, low: int = 1, high: int = LARGEST_SIZE, default: int | None = None
+) -> int:
+    cell = line.get(name, "").strip()
+    if not cell and default is not None:
         return default
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = math.nan
-    if not (value >= low and value == value // 1):
-        raise ValueError(f"{where}: {name}: {text!r} is no whole number of at least {low}")
-    return int(value)
+    return written_whole(f"{where}: {name}", cell, low=low, high=high)

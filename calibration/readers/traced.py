@@ -3,17 +3,20 @@
 Knows the operators' arguments by their shapes, as torch's profiler records them and as its NVTX ranges
 spell them. Knows no file format.
 
-Sources: PyTorch aten/src/ATen/native/native_functions.yaml (the operators' arguments).
+Sources: PyTorch aten/src/ATen/native/native_functions.yaml (the operators' arguments); NVIDIA/nccl
+src/device/generate.py (names of kernels), ROCm/rccl.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
 from ...kernels.kernel import Attention, Gemm, Implementation, Kernel
+from ..foreign.values import shown, whole
 from ..measurements import Measurement
 from .tables import shape_family
 
@@ -42,10 +45,33 @@ _COLLECTIVES = {
 }
 
 Dims = Sequence[Sequence[int]]
+Span = tuple[float, float]
+
+# ncclKernel_..., ncclDevKernel_..., ncclSymkDevKernel_... (2.28), RCCL's ncclDevKernel_Generic_4.
+_NCCL_KERNEL = re.compile(r"(?:nccl|rccl)\w*?kernel_?", re.IGNORECASE)
+
+
+def shapes_of(where: str, value: Any) -> list[list[int]]:
+    """The shape of every argument of an operator; empty for what is no tensor, or a list of tensors.
+
+    ValueError for what is no list of lists, and for sizes that no tensor has.
+    """
+    if type(value) is not list:
+        raise ValueError(f"{where}: {shown(value)} where a list of shapes must stand")
+    found: list[list[int]] = []
+    for one in value:
+        if type(one) is not list:
+            raise ValueError(f"{where}: {shown(one)} where the shape of an argument must stand")
+        tensor = not any(type(size) is list for size in one)
+        found.append([whole(where, size) for size in one] if tensor else [])
+    return found
 
 
 def kernel_of(operator: str, dims: Dims, dtype: str, arguments: Sequence[Any] = ()) -> Kernel | None:
-    """The kernel of an operator by the shapes of its arguments; None for one that no curve prices."""
+    """The kernel of an operator by the shapes of its arguments; None for one that no curve prices.
+
+    Products of empty tensors launch nothing to be timed.
+    """
     shapes = [tuple(one) for one in dims]
     if operator == "aten::mm" and len(shapes) >= 2:
         return _gemm(shapes[0], shapes[1], dtype)
@@ -59,7 +85,7 @@ def kernel_of(operator: str, dims: Dims, dtype: str, arguments: Sequence[Any] = 
 
 
 def _gemm(a: tuple[int, ...], b: tuple[int, ...], dtype: str) -> Gemm | None:
-    if len(a) != len(b) or len(a) not in (2, 3) or a[-1] != b[-2]:
+    if len(a) != len(b) or len(a) not in (2, 3) or a[-1] != b[-2] or 0 in (*a, *b):
         return None
     return Gemm(m=a[-2], n=b[-1], k=a[-1], dtype=dtype, batch=a[0] if len(a) == 3 else 1)
 
@@ -70,7 +96,7 @@ def _attention(
     """Query, key, value as (batch, heads, length, head dimension); the backward has the gradient first."""
     backward = operator.endswith("_backward")
     query, key = (shapes[1], shapes[2]) if backward else (shapes[0], shapes[1])
-    if len(query) != 4 or len(key) != 4:
+    if len(query) != 4 or len(key) != 4 or 0 in (*query, *key):
         return None
     place = _CAUSAL["backward" if backward else "forward"]
     causal = len(arguments) > place and str(arguments[place]).lower() in ("true", "1")
@@ -90,13 +116,13 @@ def _attention(
 
 def collective_of(name: str) -> str | None:
     """The collective of an NCCL kernel or record, such as ``ncclDevKernel_AllReduce_Sum_bf16_RING_LL``."""
-    plain = name.lower().replace("_", "").removeprefix("nccldevkernel").removeprefix("ncclkernel")
+    plain = _NCCL_KERNEL.sub("", name, count=1).lower().replace("_", "")
     return next((kind for word, kind in _COLLECTIVES.items() if plain.startswith(word)), None)
 
 
 def is_collective(kernel_name: str) -> bool:
-    """Whether a kernel is one of NCCL's that moves data between ranks."""
-    return kernel_name.startswith("nccl") and collective_of(kernel_name) is not None
+    """Whether a kernel is one of NCCL's: all move data between ranks, ``Generic`` ones for any collective."""
+    return _NCCL_KERNEL.match(kernel_name) is not None
 
 
 def measurements_of(found: Iterable[tuple[Kernel, float]], gpu: str, file: str) -> tuple[Measurement, ...]:
@@ -119,25 +145,33 @@ def measurements_of(found: Iterable[tuple[Kernel, float]], gpu: str, file: str) 
 
 
 def facts_of(
-    compute: Iterable[tuple[float, float]],
-    communication: Iterable[tuple[float, float]],
-    steps_s: Sequence[float],
+    devices: Iterable[tuple[Iterable[Span], Iterable[Span]]], steps_s: Sequence[float], steps: int
 ) -> dict[str, str]:
-    """Step time and overlap as text: what a trace tells people besides its kernels."""
-    busy, sent = merged(compute), merged(communication)
-    total_s = sum(end - begin for begin, end in sent)
+    """Step time and overlap as text: what a trace tells people besides its kernels.
+
+    ``devices`` are the spans of compute and of communication of each, within ``steps`` steps if there are
+    some.
+    """
+    total_s = beside_s = 0.0
+    count = 0
+    for compute, communication in devices:
+        sent = merged(communication)
+        total_s += sum(end - begin for begin, end in sent)
+        beside_s += overlap_s(merged(compute), sent)
+        count += 1
     facts: dict[str, str] = {}
     if steps_s:
-        facts["step time"] = f"{median(steps_s):.6g} s (median of {len(steps_s)})"
+        facts["step time"] = f"{median(steps_s):.6g} s (median of {steps})"
     if total_s:
-        share = overlap_s(busy, sent) / total_s
-        facts["communication"] = f"{total_s:.6g} s, {share:.1%} of it beside kernels"
+        each = "a step" if steps else "in all"
+        mean_s = total_s / (count * max(1, steps))
+        facts["communication"] = f"{mean_s:.6g} s {each}, {beside_s / total_s:.1%} of it beside kernels"
     return facts
 
 
-def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def merged(spans: Iterable[Span]) -> list[Span]:
     """Disjoint spans in order, covering the same time."""
-    union: list[tuple[float, float]] = []
+    union: list[Span] = []
     for begin, end in sorted(spans):
         if union and begin <= union[-1][1]:
             union[-1] = (union[-1][0], max(union[-1][1], end))
@@ -146,7 +180,7 @@ def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return union
 
 
-def overlap_s(a: Sequence[tuple[float, float]], b: Sequence[tuple[float, float]]) -> float:
+def overlap_s(a: Sequence[Span], b: Sequence[Span]) -> float:
     """Time that disjoint, ordered spans share.
 
     >>> overlap_s([(0.0, 2.0), (3.0, 5.0)], [(1.0, 4.0)])

@@ -6,11 +6,13 @@ not know which GPU the profile will be used for; that is in ``overlay``.
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ..fields import MOST_GPUS, NO_BOOL, Flag, number, quantity, whole
 from ..quantities import Dimension, parse_quantity
 
 FORMAT = 1
@@ -30,23 +32,59 @@ _RANGES: dict[str, Dimension | None] = {
 }  # fmt: skip
 
 
-def _quantity(dimension: Dimension) -> BeforeValidator:
-    """Text with a unit; a bare number is refused, also where it would be a whole number of bytes."""
+def _number_of(value: Any) -> Any:
+    """YAML 1.1 calls 2e-2 text, and some readers every key; what is no number stays as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
-    def parse(value: Any) -> Any:
-        return value if value is None else parse_quantity(str(value), dimension)
 
-    return BeforeValidator(parse, json_schema_input_type=str)
+_PLAIN = BeforeValidator(_number_of)
+
+Seconds = Annotated[float, *quantity("seconds", 0.0, 60.0, text_only=True), Field(examples=["12.3 us"])]
+Rate = Annotated[float, *quantity("bytes_per_s", 1e3, 1e18, text_only=True), Field(examples=["380 GB/s"])]
+Bytes = Annotated[float, *quantity("bytes", 1.0, 1e18, text_only=True), Field(examples=["8 B", "1 GB"])]
+Share = Annotated[float, _PLAIN, number(gt=0, le=1)]
+Part = Annotated[float, _PLAIN, number(ge=0, le=1)]
+Residual = Annotated[float, _PLAIN, number(ge=0, le=1e6)]
+Blend = Annotated[float, _PLAIN, number(ge=1, le=1000)]
+"""An exponent of two times that are joined smoothly: from their sum to all but the larger one."""
+Tail = Annotated[float, _PLAIN, number(ge=0, le=1e6)]
+Correction = Annotated[float, _PLAIN, number(ge=1e-3, le=1000)]
+Count = Annotated[int, *whole(1), _PLAIN]
+End = Annotated[str, Field(strict=True)] | Annotated[float, number()]
+"""One end of an interval: a number, or text with a unit."""
 
 
-Seconds = Annotated[float, _quantity("seconds"), Field(ge=0, le=60, examples=["12.3 us"])]
-Rate = Annotated[float, _quantity("bytes_per_s"), Field(gt=0, examples=["380 GB/s"])]
-Bytes = Annotated[float, _quantity("bytes"), Field(gt=0, examples=["8 B", "1 GB"])]
-Share = Annotated[float, Field(gt=0, le=1)]
-Part = Annotated[float, Field(ge=0, le=1)]
-Residual = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Intervals = dict[str, tuple[str | float, str | float]]
+def _ends(value: Any) -> Any:
+    """Two ends that are finite numbers, or quantities of one kind."""
+    for end in value if isinstance(value, list | tuple) else ():
+        plain = _number_of(end)
+        if isinstance(plain, bool) or not isinstance(plain, int | float | str):
+            raise ValueError(f"{end!r} is no number")
+        if not isinstance(plain, str) and not math.isfinite(plain):
+            raise ValueError(f"{end!r} is not finite")
+        if isinstance(plain, str):
+            _quantity_of_some_kind(plain)
+    return value
+
+
+def _quantity_of_some_kind(text: str) -> None:
+    """ValueError for text that is a quantity of no kind that a profile states."""
+    for dimension in get_args(Dimension):
+        try:
+            parse_quantity(text, dimension)
+        except ValueError:
+            continue
+        return
+    raise ValueError(f"{text!r} is neither a number nor a quantity, such as 1.2 us")
+
+
+Ends = Annotated[tuple[End, End], BeforeValidator(_ends)]
+Intervals = dict[str, Ends]
 """Of a constant of the same block, by its name: what holds nine in ten of its bootstrap replicas."""
 
 
@@ -58,15 +96,13 @@ class ProvenanceBlock(_Block):
     """Where a block's constants come from. Residuals are |predicted / measured - 1|."""
 
     source: str = Field(description="files and tools that the constants were fitted on")
-    points: Annotated[int, Field(ge=0)] = 0
+    points: Annotated[int, *whole(0), _PLAIN] = 0
     median_residual: Residual | None = None
     p90_residual: Residual | None = None
     held_out_median: Residual | None = None
     held_out_p90: Residual | None = None
-    ranges: dict[
-        Literal["narrow", "k", "seq", "head_dim", "flops", "bytes"], tuple[str | float, str | float]
-    ] = {}
-    carried: bool = False
+    ranges: dict[Literal["narrow", "k", "seq", "head_dim", "flops", "bytes"], Ends] = {}
+    carried: Flag = False
     note: str = ""
 
     @model_validator(mode="after")
@@ -125,10 +161,10 @@ class AttentionBlock(_Block):
 
     forward: dict[Count, Share] = Field(min_length=1)
     backward: dict[Count, Share] = Field(min_length=1)
-    forward_blend: Annotated[float, Field(ge=1)]
-    backward_blend: Annotated[float, Field(ge=1)]
-    diagonal_keys: Annotated[float, Field(ge=0)]
-    causal_tail: Annotated[float, Field(ge=0)]
+    forward_blend: Blend
+    backward_blend: Blend
+    diagonal_keys: Tail
+    causal_tail: Tail
     wave_quantisation: Part
     intervals: Intervals = {}
     provenance: ProvenanceBlock
@@ -142,13 +178,13 @@ class CollectiveBlock(_Block):
     """
 
     kind: Literal[KINDS]  # type: ignore[valid-type]  # a tuple of names, which typing spells out
-    ranks: Annotated[int, Field(ge=2)]
+    ranks: Annotated[int, *whole(2, MOST_GPUS), _PLAIN]
     domains: Count = Field(description="NVLink domains that the group spans: its hosts, on most systems")
     latency: Seconds
     sqrt_term_at_1MB: Seconds  # noqa: N815 - the unit's own capitals
     rate: Rate
     sizes: tuple[Bytes, Bytes] = Field(description="smallest and largest measured size")
-    corrections: tuple[tuple[Bytes, Annotated[float, Field(gt=0)]], ...] = Field(
+    corrections: tuple[tuple[Bytes, Correction], ...] = Field(
         default=(), description="measured time over the form by size, ascending"
     )
     intervals: Intervals = {}
@@ -169,7 +205,7 @@ class CollectiveBlock(_Block):
 class ProfileFile(_Block):
     """A profile of a user's own. Every block but ``gpu`` may be left out: what is, stays as shipped."""
 
-    profile: Literal[1] = Field(description="version of this format")
+    profile: Annotated[Literal[1], NO_BOOL] = Field(description="version of this format")
     gpu: str = Field(description="catalogue key of the GPU, or cpu", examples=["H100-SXM5-80GB"])
     made: dict[str, str] = Field(default={}, description="command, date, device, versions: for people")
     clock_fraction: Share | None = Field(

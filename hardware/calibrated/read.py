@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ..catalogue import unknown_name
+from ..files import compose_yaml, plain, read_text
 from ..gpus import gpu_names
+from ..shown import clipped, listed
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from .models import ProfileFile
 
 SUFFIXES = (".yaml", ".yml")
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NEEDED = {
     "missing": "this field is required",
     "string_type": "text is needed",
@@ -46,20 +47,12 @@ def read_profile_file(path: Path) -> ProfileFile:
         ValueError: not YAML, an unknown field, a value out of range or without its unit, an unknown
             GPU, no such file; all mistakes of the file at once, a line each.
     """
-    if not path.is_file():
-        raise ValueError(f"there is no file {str(path)!r}")
-    try:
-        text = path.read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=_LOADER)
-        document = yaml.load(text, Loader=_LOADER)
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not UTF-8 text") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(document, dict):
+    root = compose_yaml(read_text(path), path)
+    if not isinstance(root, yaml.MappingNode):
         raise ValueError(f"{path}: a profile is a block of fields that begins with profile: 1")
     if repeated := _repeated(root, str(path)):
-        raise ValueError("\n".join(repeated))
+        raise ValueError(listed(repeated))
+    document = plain(root, path)
     return _checked(document, root, path)
 
 
@@ -72,7 +65,7 @@ def _checked(document: dict[Any, Any], root: Any, path: Path) -> ProfileFile:
         profile = ProfileFile.model_validate(document)
     except ValidationError as failure:
         found = [_problem(error, root, path) for error in failure.errors(include_url=False)]
-        raise ValueError("\n".join(found)) from None
+        raise ValueError(listed(found)) from None
     known = (*gpu_names(), CPU)
     if profile.gpu not in known:
         where = f"{path}:{_line(root, ('gpu',))}: gpu"
@@ -82,7 +75,7 @@ def _checked(document: dict[Any, Any], root: Any, path: Path) -> ProfileFile:
 
 def _problem(error: ErrorDetails, root: Any, path: Path) -> str:
     place = tuple(part for part in error["loc"] if part != "[key]")
-    return f"{path}:{_line(root, place)}: {_dotted(place)}{_words(error, place)}"
+    return f"{path}:{_line(root, place)}: {_dotted(place)}{clipped(_words(error, place))}"
 
 
 def _words(error: ErrorDetails, place: Sequence[str | int]) -> str:

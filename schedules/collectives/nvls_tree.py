@@ -1,9 +1,11 @@
 """NVLSTree: NVSwitches reduce and multicast within the nodes, double binary trees join the nodes.
 
-Every rank is head of 1/L of the payload, half of it on each of its rail's two trees.
+Every rank is head of 1/L of the payload, half of it on each of its rail's two trees. Where nodes have
+different numbers of ranks there are as many heads as on the smallest.
 
 References:
-    NCCL 2.18 and later, src/transport/nvls.cc, src/device/all_reduce.h (NVLS_TREE).
+    NCCL 2.18 and later, src/transport/nvls.cc, src/device/all_reduce.h (NVLS_TREE), src/graph/connect.cc
+    (minHeadNum).
 """
 
 from __future__ import annotations
@@ -41,14 +43,19 @@ def all_reduce(group: Group) -> Plan:
         for i, trees in enumerate(rails):
             for tree, piece in zip(trees, shares[i], strict=True):
                 yield from down(tree, range(piece, piece + 1))
-        for rank in range(group.ranks):
-            switch = group.node_switch(group.node_of(rank))
-            yield Transfer(levels, rank, switch, shares[rank % local], False)
-            yield Transfer(levels + 1, switch, rank, range(2 * local), False)
+        for node in range(group.nodes):
+            switch = group.node_switch(node)
+            for place, rank in enumerate(group.members(node)):
+                if place < local:
+                    yield Transfer(levels, rank, switch, shares[place], False)
+                yield Transfer(levels + 1, switch, rank, range(2 * local), False)
 
     def peers(rank: int) -> Iterator[Flow]:
-        yield Flow(group.node_switch(group.node_of(rank)), sent=share, received=Fraction(1))
-        for tree in rails[rank % local]:
+        node = group.node_of(rank)
+        place = rank - group.members(node)[0]
+        heads = place < local
+        yield Flow(group.node_switch(node), sent=share if heads else Fraction(0), received=Fraction(1))
+        for tree in rails[place] if heads else ():
             yield from down_flows(tree, rank, share / 2)
 
     delivery = Plan(
@@ -79,5 +86,6 @@ ALGORITHM = Algorithm(
     title="NVLSTree (NVSwitches within, double binary trees between nodes)",
     check=check,
     loads_of=loads,
+    uneven=True,
     plans={Collective.ALL_REDUCE: all_reduce},
 )

@@ -46,14 +46,15 @@ def all_to_all(group: Group) -> Plan:
 
 
 def loads(collective: Collective, group: Group) -> Loads:
-    """See all_to_all; all messages may be under way at once."""
+    """See all_to_all; all messages may be under way at once. Whoever has the most neighbours sends most to
+    them, whoever has the fewest most to other nodes."""
     del collective
-    n, local = group.ranks, group.local
+    n = group.ranks
     return Loads(
         steps=n - 1,
         network_steps=n - 1 if group.nodes > 1 else 0,
-        local=Fraction(local - 1, n),
-        network=Fraction(n - local, n),
+        local=Fraction(group.most - 1, n),
+        network=Fraction(n - group.local, n),
     )
 
 
@@ -61,5 +62,6 @@ ALGORITHM = Algorithm(
     name="pairwise",
     title="Pairwise all_to_all",
     loads_of=loads,
+    uneven=True,
     plans={Collective.ALL_TO_ALL: all_to_all},
 )

@@ -86,7 +86,7 @@ def _along(collective: Collective, group: Group, *, first: int, reduces: bool) -
 
 def loads(collective: Collective, group: Group) -> Loads:
     """Between nodes a piece goes N-1 times a round, as NCCL counts; each NIC has a ring of its own, so that
-    all ranks share what leaves a node."""
+    all ranks share what leaves a node; a node has as many rings as the one with the fewest ranks."""
     n = group.ranks
     rooted = collective in (Collective.BROADCAST, Collective.REDUCE)
     rounds = 2 if collective is Collective.ALL_REDUCE else 1
@@ -94,7 +94,7 @@ def loads(collective: Collective, group: Group) -> Loads:
     return Loads(
         steps=rounds * (n - 1),
         network_steps=rounds * (group.nodes - 1),
-        local=amount if group.local > 1 else Fraction(0),
+        local=amount if group.most > 1 else Fraction(0),
         network=amount / group.local if group.nodes > 1 else Fraction(0),
     )
 
@@ -103,6 +103,7 @@ ALGORITHM = Algorithm(
     name="ring",
     title="Ring",
     loads_of=loads,
+    uneven=True,
     plans={
         Collective.ALL_REDUCE: all_reduce,
         Collective.ALL_GATHER: all_gather,

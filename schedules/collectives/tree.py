@@ -1,7 +1,8 @@
 """Tree, as NCCL builds it: double binary trees between nodes, and a chain through the ranks of each node.
 
 Every local rank heads the chains of its own share of the payload (NCCL's channels), so that all NICs
-work alike. With one rank per node it is the double binary tree, on one node a chain there and back.
+work alike. Where nodes have different numbers of ranks there are as many heads as on the smallest. With one
+rank per node it is the double binary tree, on one node a chain there and back.
 
 References:
     NCCL src/graph/trees.cc, connect.cc; its tuning model counts 2((L-1) + log2 N) steps (tuning.cc).
@@ -38,7 +39,7 @@ def all_reduce(group: Group) -> Plan:
         collective=Collective.ALL_REDUCE,
         group=group,
         pieces=len(trees),
-        steps=height(group.nodes) + group.local - 1,
+        steps=_depth(group),
         transfers=transfers,
         peers=peers,
     )
@@ -50,21 +51,31 @@ def _trees(group: Group) -> list[Tree]:
     found = []
     for head in range(group.local):
         tails = {
-            rank: [rank - head + (head + i) % group.local for i in range(1, group.local)]
-            for rank in group.rail(head)
+            rank: [members[(head + i) % len(members)] for i in range(1, len(members))]
+            for rank, members in ((rank, group.members(group.node_of(rank))) for rank in group.rail(head))
         }
         found += [tree.with_chains(tails) for tree in two_trees(group.rail(head))]
     return found
 
 
+def _depth(group: Group) -> int:
+    """Steps down: the levels of nodes, and the chain of the node where they end last."""
+    if not group.parts:
+        return height(group.nodes) + group.local - 1
+    levels = (enumerate(tree.levels) for tree in two_trees(range(group.nodes)))
+    return max(level + group.parts[node] - 1 for tree in levels for level, nodes in tree for node in nodes)
+
+
 def loads(collective: Collective, group: Group) -> Loads:
     """Up and down; see all_reduce."""
     del collective
-    levels, local = height(group.nodes), group.local
+    local, most = group.local, group.most
+    # With fewer heads than ranks some link of the node is in the chains of all of them.
+    chains = Fraction(2 * (local - 1), local) if local == most else Fraction(2)
     return Loads(
-        steps=2 * (levels + local - 1),
-        network_steps=2 * levels,
-        local=Fraction(2 * (local - 1), local),
+        steps=2 * _depth(group),
+        network_steps=2 * height(group.nodes),
+        local=chains,
         network=two_trees_edge(group.nodes) / local,
     )
 
@@ -73,5 +84,6 @@ ALGORITHM = Algorithm(
     name="tree",
     title="Tree (NCCL: double binary trees between nodes, chains within)",
     loads_of=loads,
+    uneven=True,
     plans={Collective.ALL_REDUCE: all_reduce},
 )

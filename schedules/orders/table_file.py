@@ -3,7 +3,7 @@
 One row per rank, rank 0 first; one cell per step: ``2F0`` (stage 2, forward, microbatch 0; B is a whole
 backward, I its input gradient, W its weight gradient), ``(0F3;3B1)OVERLAP_F_B`` (two actions run as one),
 or nothing (an idle step: kept out, as orders say nothing of time). Rows may differ in length. Knows cells
-and files; table.py infers what pipeline a table is for, validate.py says whether it can be run.
+and text; table.py infers what pipeline a table is for, validate.py says whether it can be run.
 
 Source: torch 2.13 ``torch/distributed/pipelining/schedules.py``, ``_dump_csv`` and ``_load_csv`` with
 ``format="compute_only"``, ``_Action``.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from pathlib import Path
 
 from .action import Order, Orders, Step, parse_step
 from .table import Table, table_of
@@ -26,25 +25,6 @@ _TEXT_SHOWN = 40
 _COMMUNICATION = re.compile(r"[0-9]+(?:SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)[0-9]*")
 _OLD_BACKWARD = re.compile(r"([0-9]+)BW([0-9]+)")
 _PAIR = re.compile(r"\(([^;()]*);([^;()]*)\).*")
-
-
-def read_table(path: str | Path) -> Table:
-    """The table in ``path``.
-
-    Raises:
-        ValueError: naming file, row (from 1), rank, column (from 1) and text of a cell, and what is expected.
-        OSError: the file cannot be read.
-    """
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not a CSV file: it is not text in UTF-8") from None
-    return parse_table(text, str(path))
-
-
-def write_table(orders: Orders, path: str | Path) -> None:
-    """Write orders, the same bytes as torch would."""
-    Path(path).write_bytes(format_table(orders).encode())
 
 
 def format_table(orders: Orders) -> str:
@@ -59,7 +39,11 @@ def format_table(orders: Orders) -> str:
 
 
 def parse_table(text: str, source: str) -> Table:
-    """The table that ``text`` is; ``source`` names it in messages. Raises ValueError as read_table does."""
+    """The table that ``text`` is; ``source`` names it in messages.
+
+    Raises ValueError naming ``source``, row (from 1), rank, column (from 1) and text of a cell, and what is
+    expected there.
+    """
     try:
         rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as mistake:

@@ -27,7 +27,8 @@ def any_group(group: Group) -> None:
 class Algorithm:
     """A named algorithm. ``check(group)`` refuses a group with a ValueError that says what would do.
 
-    ``loads_of`` are the closed forms that price each of its collectives.
+    ``loads_of`` are the closed forms that price each of its collectives. ``uneven``: it runs where nodes have
+    different numbers of ranks, too.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Algorithm:
     plans: Plans
     loads_of: LoadsOf
     check: Callable[[Group], None] = any_group
+    uneven: bool = False
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -53,5 +55,8 @@ class Algorithm:
         known = {one.value: one for one in self.plans}
         if collective not in known:
             raise ValueError(f"{self.name} has no {str(collective)!r}; it has {', '.join(known)}")
+        if group.parts and not self.uneven:
+            ranks = ", ".join(map(str, group.parts))
+            raise ValueError(f"{self.name} needs as many ranks on every node, not {ranks}")
         self.check(group)
         return known[collective]

@@ -38,11 +38,14 @@ def ask(
     Raises:
         ValueError: what a scenario, a fault or their combination refuses.
     """
+    from ..scenario.checked import checked_campaign
     from ..scenario.load import load_campaign
 
     say = progress or (lambda _: None)
     say("building the campaign")
-    blocks = blocks_of(load_campaign(source, changes) if isinstance(source, str) else source)
+    blocks = blocks_of(
+        load_campaign(source, changes) if isinstance(source, str) else checked_campaign(source)
+    )
     blocks = with_faults(blocks, lines)
     found = study(build_plan(blocks), blocks.run, replications=replications, progress=progress)
     if not what_if:

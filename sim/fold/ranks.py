@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..program.program import Collective, Exchange, Programs, Segment
-from ..step.layers.routing import rank_loads
-from ..step.seats import expert_grid, group_numbers, rank_grid
+from ..step.seats import group_numbers, rank_grid
 from .partition import Partition, partition
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def ranks_of(lowered: Lowered) -> Ranks:
     for name, members in lowered.programs.communicators.items():
         if name != "world":  # joins pipeline ranks: the ends of a tied table, both copies of a stage
             instance[name] = np.where(np.isin(stage, members), across[name.split(" ")[0]], -1)
-    signature = _variants(lowered) * pp + stage
+    signature = lowered.program_of
     peer = {
         q: np.where(np.isin(signature, sorted(talking)), grid[q, replica, part, shard], -1)
         for q, talking in _partners(lowered.programs).items()
@@ -126,16 +125,6 @@ def _called(programs: Programs) -> set[str]:
     return found
 
 
-def _variants(lowered: Lowered) -> NDArray[np.int64]:
-    """By rank, which of the ``loads`` its experts have."""
-    scenario = lowered.plan.scenario
-    grid = expert_grid(scenario.parallelism)
-    numbers = np.zeros(grid.size, dtype=np.int64)
-    for place, load in enumerate(rank_loads(scenario)):
-        numbers[grid[:, :, place].ravel()] = lowered.loads.index(load)
-    return numbers
-
-
 def classes_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> NDArray[np.int64]:
     """The class of each rank: ranks of one class do the same at the same time."""
     return partition_of(ranks, trouble, fabric).rank
@@ -143,7 +132,7 @@ def classes_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> 
 
 def partition_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> Partition:
     """The classes of ranks, communicators and links."""
-    # Healthy ranks of one stage are alike by construction, unless their experts' loads differ.
+    # Healthy ranks of one stage are alike by construction, unless their experts' loads or seats differ.
     alike = bool((ranks.signature == ranks.stage).all())
     start = start_colours(ranks, trouble)
     return partition(ranks, start, fabric, healthy=ranks.stage if alike else None)

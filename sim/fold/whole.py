@@ -50,7 +50,7 @@ def folded(lowered: Lowered, trouble: Trouble = HEALTHY, *, max_classes: int = M
     Raises:
         ValueError: more than ``max_classes`` of them.
     """
-    alike = len(lowered.loads) == 1
+    alike = lowered.alike
     if alike and trouble == HEALTHY and not can_bind(lowered.plan.cluster):
         return _structural(lowered)
     ranks = ranks_of(lowered)

@@ -11,13 +11,16 @@ References:
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ...hardware.catalogue import unknown_name
+from ...hardware.files import JsonLimits, load_json, read_bytes
+from .config_types import Config
 from .model import Model
+
+_LIMITS = JsonLimits(bytes=4 * 2**20, entries=100_000)
 
 Fields = dict[str, Any]
 
@@ -59,31 +62,15 @@ _SHAPING: dict[str, tuple[Any, ...]] = {
 """Fields that change layers, each with the values that change nothing where a family does not read it."""
 
 
-class _Config(Mapping[str, Any]):
-    """A config.json that remembers which of its fields were read."""
-
-    def __init__(self, fields: Fields) -> None:
-        self.fields, self.read = fields, set[str]()
-
-    def __getitem__(self, name: str) -> Any:
-        self.read.add(name)
-        return self.fields[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.fields)
-
-    def __len__(self) -> int:
-        return len(self.fields)
-
-    def refuse_unread(self) -> None:
-        """Raise ValueError for a field that shapes layers and that nobody has read."""
-        for name, harmless in _SHAPING.items():
-            value = self.fields.get(name)
-            if name not in self.read and value not in harmless:
-                raise ValueError(
-                    f"{name} {value!r} is not modelled for {self.fields['model_type']}; "
-                    "describe the model by its own fields in the scenario"
-                )
+def _refuse_unread(config: Config) -> None:
+    """Raise ValueError for a field that shapes layers and that nobody has read."""
+    for name, harmless in _SHAPING.items():
+        value = config.fields.get(name)
+        if name not in config.read and value not in harmless:
+            raise ValueError(
+                f"{name} {value!r:.60} is not modelled for {config['model_type']}; "
+                "describe the model by its own fields in the scenario"
+            )
 
 
 def import_model(path: Path) -> Model:
@@ -99,28 +86,23 @@ def import_model(path: Path) -> Model:
 def config_fields(path: Path) -> Fields:
     """The fields of ``Model`` that a config.json gives. Errors as above."""
     file = path / "config.json" if path.is_dir() else path
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {str(file)!r}") from None
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from None
+    config = load_json(read_bytes(file, limit=_LIMITS.bytes), file, _LIMITS)
     family = config.get("model_type") if isinstance(config, dict) else None
-    if family not in _FAMILIES:
-        raise unknown_name("supported Hugging Face model_type", str(family), _FAMILIES)
-    reader = _Config(config)
+    if not isinstance(family, str) or family not in _FAMILIES:
+        known = unknown_name("supported Hugging Face model_type", f"{family!s:.60}", _FAMILIES)
+        raise ValueError(f"{file}: {known}")
+    reader = Config(config)
     try:
         fields = _FAMILIES[family](reader)
+        _refuse_unread(reader)
     except KeyError as error:
         raise ValueError(f"{file} lacks the field {error.args[0]!r}, which {family} models need") from None
-    try:
-        reader.refuse_unread()
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     return {"name": file.resolve().parent.name, **fields}
 
 
-def _llama(config: _Config) -> Fields:
+def _llama(config: Config) -> Fields:
     """Llama, Mistral and their kin: RMSNorm, rotary positions, gated SiLU."""
     _require(config, "hidden_act", "silu")
     attention, mlp = bool(config.get("attention_bias")), bool(config.get("mlp_bias"))
@@ -138,12 +120,12 @@ def _llama(config: _Config) -> Fields:
     }
 
 
-def _mistral(config: _Config) -> Fields:
+def _mistral(config: Config) -> Fields:
     """Llama with a window in every layer."""
     return {**_llama(config), **_window(config)}
 
 
-def _mixtral(config: _Config) -> Fields:
+def _mixtral(config: Config) -> Fields:
     """Mistral with experts in every layer, each as wide as its MLP."""
     moe = {
         "num_experts": config["num_local_experts"],
@@ -153,7 +135,7 @@ def _mixtral(config: _Config) -> Fields:
     return {**_mistral(config), "moe": moe}
 
 
-def _qwen2(config: _Config) -> Fields:
+def _qwen2(config: Config) -> Fields:
     """Llama with biases of queries, keys and values alone, and at will a window."""
     window = _window(config) if config.get("use_sliding_window") else {}
     config.get("sliding_window"), config.get("max_window_layers"), config.get("layer_types")
@@ -162,12 +144,12 @@ def _qwen2(config: _Config) -> Fields:
     return {**_llama(config), "qkv_biases": True, **window}
 
 
-def _qwen3(config: _Config) -> Fields:
+def _qwen3(config: Config) -> Fields:
     """Llama with head dimensions of its own; the norms of queries and keys are left out (0.01 % of it)."""
     return {**_qwen2(config), "qkv_biases": False}
 
 
-def _qwen3_moe(config: _Config) -> Fields:
+def _qwen3_moe(config: Config) -> Fields:
     """Qwen3 with experts in each ``decoder_sparse_step``-th layer that is not among ``mlp_only_layers``."""
     moe: Fields = {
         "num_experts": config["num_experts"],
@@ -185,7 +167,7 @@ def _qwen3_moe(config: _Config) -> Fields:
     return {**_qwen3(config), "moe": moe}
 
 
-def _deepseek(config: _Config) -> Fields:
+def _deepseek(config: Config) -> Fields:
     """DeepSeek-V2 and V3, Kimi K2: latent attention, shared experts, dense layers first."""
     _require(config, "hidden_act", "silu")
     _require(config, "attention_bias", False)
@@ -225,7 +207,7 @@ def _deepseek(config: _Config) -> Fields:
     return fields
 
 
-def _gpt_oss(config: _Config) -> Fields:
+def _gpt_oss(config: Config) -> Fields:
     """GPT-OSS: experts with biases, a window in every second layer."""
     moe = {
         "num_experts": config["num_local_experts"],
@@ -243,7 +225,7 @@ def _gpt_oss(config: _Config) -> Fields:
     }
 
 
-def _grok(config: _Config) -> Fields:
+def _grok(config: Config) -> Fields:
     """Grok-1: gated GELU, whose matrices are SwiGLU's, in every expert."""
     moe = {
         "num_experts": config["num_experts"],
@@ -259,21 +241,25 @@ def _grok(config: _Config) -> Fields:
     }
 
 
-def _gpt2(config: _Config) -> Fields:
+def _gpt2(config: Config) -> Fields:
+    """GPT-2, its vocabulary padded as Megatron-LM pads it: 50,257 rows divide by nothing but 29 and 1733."""
+    _gelu(config, "activation_function")
     return {
         "num_layers": config["n_layer"],
         "hidden_size": config["n_embd"],
         "num_attention_heads": config["n_head"],
         "ffn_hidden_size": config.get("n_inner") or 4 * config["n_embd"],
         "vocab_size": config["vocab_size"],
+        "make_vocab_size_divisible_by": 128,  # as of gpt2-1.5b in the catalogue
         "mlp": "gelu",
         "tied_embeddings": config.get("tie_word_embeddings", True),
         "dropout": float(config.get("resid_pdrop", 0.1)),
     }
 
 
-def _gpt_neox(config: _Config) -> Fields:
+def _gpt_neox(config: Config) -> Fields:
     """GPT-NeoX and Pythia: GPT-like with rotary positions and no tying."""
+    _gelu(config, "hidden_act")
     return {
         **_shape(config),
         "ffn_hidden_size": config["intermediate_size"],
@@ -285,7 +271,7 @@ def _gpt_neox(config: _Config) -> Fields:
     }
 
 
-def _nemotron(config: _Config) -> Fields:
+def _nemotron(config: Config) -> Fields:
     """Nemotron-4: squared ReLU, LayerNorm, rotary positions."""
     _require(config, "hidden_act", "relu2")
     return {
@@ -296,7 +282,7 @@ def _nemotron(config: _Config) -> Fields:
     }
 
 
-_FAMILIES: dict[str, Callable[[_Config], Fields]] = {
+_FAMILIES: dict[str, Callable[[Config], Fields]] = {
     "llama": _llama,
     "mistral": _mistral,
     "mixtral": _mixtral,
@@ -314,7 +300,7 @@ _FAMILIES: dict[str, Callable[[_Config], Fields]] = {
 }
 
 
-def _shape(config: _Config) -> Fields:
+def _shape(config: Config) -> Fields:
     return {
         "num_layers": config["num_hidden_layers"],
         "hidden_size": config["hidden_size"],
@@ -323,7 +309,7 @@ def _shape(config: _Config) -> Fields:
     }
 
 
-def _grouped_heads(config: _Config) -> Fields:
+def _grouped_heads(config: Config) -> Fields:
     """Layers, width, heads, and groups of them; the head dimension is its own or follows."""
     heads = config["num_attention_heads"]
     return {
@@ -333,21 +319,34 @@ def _grouped_heads(config: _Config) -> Fields:
     }
 
 
-def _window(config: _Config) -> Fields:
+def _window(config: Config) -> Fields:
     """A window in every layer, or where ``layer_types`` says so: in all but each n-th."""
     window, types = config.get("sliding_window"), config.get("layer_types")
     if not window or (types and "sliding_attention" not in types):
         return {}
+    if types and len(types) != config["num_hidden_layers"]:
+        raise ValueError(
+            f"layer_types names {len(types)} layers, but num_hidden_layers is {config['num_hidden_layers']}"
+        )
     if not types or "full_attention" not in types:
         return {"sliding_window": window}
     every = types.index("full_attention") + 1
     expected = ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(len(types))]
     if types != expected:
-        raise ValueError(f"layer_types {types} is not modelled: full attention must come in every n-th layer")
+        raise ValueError(
+            f"layer_types {types!s:.90} is not modelled: full attention must come in every n-th layer"
+        )
     return {"sliding_window": window, "full_attention_every": every}
 
 
-def _require(config: _Config, field: str, value: str | int) -> None:
+def _gelu(config: Config, field: str) -> None:
+    """GELU in whichever of its forms: all are one kernel."""
+    form = config.get(field, "gelu")
+    if not form.startswith("gelu"):
+        raise ValueError(f"{field} {form!r} is not modelled for {config['model_type']}; it must be gelu")
+
+
+def _require(config: Config, field: str, value: str | int) -> None:
     if config.get(field, value) != value:
         raise ValueError(
             f"{field} {config[field]!r} is not modelled for {config['model_type']}; it must be {value!r}"

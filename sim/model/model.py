@@ -2,7 +2,7 @@
 
 Knows the sizes that decide parameters, FLOPs and activations, and the defaults that follow from
 them. Does not know how the model is split over GPUs: only the padding of the vocabulary depends on
-the layout, and ``padded_for`` does it.
+the layout, and ``padded_for`` does it, by a multiple that the software decides.
 """
 
 from __future__ import annotations
@@ -11,18 +11,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from .whole import WholeNumber
+from ...hardware.fields import Count, Flag, Layers, LayersOrZero, Text, ZeroOrOne, number, whole
 
 Mlp = Literal["gelu", "swiglu", "relu2"]
 AttentionKind = Literal["mha", "gqa", "mla"]
 Norm = Literal["layernorm", "rmsnorm"]
 Position = Literal["rope", "learned", "none"]
 
-Count = Annotated[int, WholeNumber, Field(ge=1)]
-CountOrZero = Annotated[int, WholeNumber, Field(ge=0)]
-ZeroOrOne = Annotated[int, WholeNumber, Field(ge=0, le=1)]
+Width = Annotated[int, *whole(1, 10_000_000)]
+WidthOrZero = Annotated[int, *whole(0, 10_000_000)]
+"""Rows or columns of a weight; the widest published MLPs have some hundred thousand."""
+HeadWidth = Annotated[int, *whole(1, 65_536)]
+Heads = Annotated[int, *whole(1, 65_536)]
+Experts = Annotated[int, *whole(1, 65_536)]
+Vocabulary = Annotated[int, *whole(1, 100_000_000)]
+Predicted = Annotated[int, *whole(0, 100)]
+"""Tokens that a model predicts beyond the next; published ones have up to eight."""
 
-_FROZEN = ConfigDict(extra="forbid", frozen=True)
+_FROZEN = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
 
 # GPT-3, Llama and Nemotron-4 as published: what else their MLP implies.
 _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -44,15 +50,15 @@ class Moe(BaseModel):
 
     model_config = _FROZEN
 
-    num_experts: Count
-    topk: Count
-    expert_ffn_hidden_size: Count
-    num_shared_experts: CountOrZero = 0
-    shared_expert_ffn_hidden_size: CountOrZero = 0
-    num_dense_layers: CountOrZero = 0
-    capacity_factor: float | None = Field(default=None, strict=True, gt=0)
+    num_experts: Experts
+    topk: Experts
+    expert_ffn_hidden_size: Width
+    num_shared_experts: Annotated[int, *whole(0, 65_536)] = 0
+    shared_expert_ffn_hidden_size: WidthOrZero = 0
+    num_dense_layers: LayersOrZero = 0
+    capacity_factor: Annotated[float, number(gt=0, le=65_536)] | None = None
     layer_freq: Annotated[
-        Annotated[Count, Tag("~count")] | Annotated[tuple[ZeroOrOne, ...], Tag("~layers")],
+        Annotated[Layers, Tag("~count")] | Annotated[tuple[ZeroOrOne, ...], Tag("~layers")],
         Discriminator(lambda value: "~layers" if isinstance(value, list | tuple) else "~count"),
     ] = 1
     node_limit: Count | None = None
@@ -77,11 +83,11 @@ class Mla(BaseModel):
 
     model_config = _FROZEN
 
-    kv_lora_rank: Count
-    q_lora_rank: Count | None = None
-    qk_nope_head_dim: Count
-    qk_rope_head_dim: Count
-    v_head_dim: Count
+    kv_lora_rank: Width
+    q_lora_rank: Width | None = None
+    qk_nope_head_dim: HeadWidth
+    qk_rope_head_dim: HeadWidth
+    v_head_dim: HeadWidth
 
     @property
     def qk_head_dim(self) -> int:
@@ -93,49 +99,52 @@ class Model(BaseModel):
     """A decoder-only transformer.
 
     ``ffn_hidden_size`` is the width of one branch (SwiGLU has two input branches).
-    ``vocab_size`` is the number of rows of the embedding table; with
-    ``make_vocab_size_divisible_by`` it is the true vocabulary, which ``padded_for`` pads.
+    ``vocab_size`` is the true vocabulary. The embedding table and the head have ``padded_vocab_size`` rows,
+    which ``padded_for`` makes of it by ``make_vocab_size_divisible_by``; without either it is not padded.
     Left out, ``num_query_groups`` and ``kv_channels`` follow from the heads, ``attention`` from
     both, and ``norm``, ``position``, ``biases`` and ``dropout`` from ``mlp``.
     """
 
     model_config = _FROZEN
 
-    name: str = "custom"
-    num_layers: Count = Field(description="transformer layers", examples=[96])
-    hidden_size: Count = Field(description="width of the residual stream", examples=[12288])
-    num_attention_heads: Count = Field(description="query heads", examples=[96])
-    num_query_groups: Count = Field(description="key and value heads; default: num_attention_heads")
-    kv_channels: Count = Field(description="head dimension; default: hidden_size / num_attention_heads")
-    ffn_hidden_size: Count = Field(description="width of one branch of the MLP", examples=[49152])
-    vocab_size: Count = Field(description="rows of the embedding table", examples=[51200])
-    make_vocab_size_divisible_by: Count | None = Field(
+    name: Text = "custom"
+    num_layers: Layers = Field(description="transformer layers", examples=[96])
+    hidden_size: Width = Field(description="width of the residual stream", examples=[12288])
+    num_attention_heads: Heads = Field(description="query heads", examples=[96])
+    num_query_groups: Heads = Field(description="key and value heads; default: num_attention_heads")
+    kv_channels: HeadWidth = Field(description="head dimension; default: hidden_size / num_attention_heads")
+    ffn_hidden_size: Width = Field(description="width of one branch of the MLP", examples=[49152])
+    vocab_size: Vocabulary = Field(description="tokens of the vocabulary", examples=[50257])
+    make_vocab_size_divisible_by: Width | None = Field(
         default=None,
-        description="pad vocab_size to a multiple of this times tp, as Megatron does",
+        description="pad vocab_size to a multiple of this times tp; default: as the software does",
         examples=[128],
     )
+    padded_vocab_size: Vocabulary | None = Field(
+        default=None,
+        description="rows of the embedding table; default: vocab_size, padded",
+        examples=[51200],
+    )
     mlp: Mlp = Field(description="gelu and relu2 have two matrices, swiglu has three", examples=["swiglu"])
-    tied_embeddings: bool = Field(default=False, strict=True, description="logits share the embedding table")
+    tied_embeddings: Flag = Field(default=False, description="logits share the embedding table")
     attention: AttentionKind = Field(
         description="default: mla if that block is given, else by num_query_groups"
     )
     norm: Norm
     position: Position
-    biases: bool = Field(strict=True)
-    dropout: float = Field(strict=True, ge=0, lt=1)
+    biases: Flag
+    dropout: Annotated[float, number(ge=0, lt=1)]
     moe: Moe | None = None
     mla: Mla | None = None
-    mtp_layers: CountOrZero = Field(default=0, description="multi-token prediction layers")
+    mtp_layers: Predicted = Field(default=0, description="multi-token prediction layers")
     sliding_window: Count | None = Field(
         default=None, description="keys that a query sees in layers with a window", examples=[128]
     )
-    full_attention_every: CountOrZero = Field(
+    full_attention_every: LayersOrZero = Field(
         default=0,
         description="with sliding_window: each layer of that number sees all keys (2: every second); 0: none",
     )
-    qkv_biases: bool = Field(
-        default=False, strict=True, description="biases of queries, keys and values alone (Qwen2)"
-    )
+    qkv_biases: Flag = Field(default=False, description="biases of queries, keys and values alone (Qwen2)")
 
     @model_validator(mode="before")
     @classmethod
@@ -147,6 +156,10 @@ class Model(BaseModel):
         heads, groups = self.num_attention_heads, self.num_query_groups
         if heads % groups:
             raise ValueError(f"num_query_groups {groups} must divide num_attention_heads {heads}")
+        if self.padded_vocab_size is not None and self.padded_vocab_size < self.vocab_size:
+            raise ValueError(
+                f"padded_vocab_size {self.padded_vocab_size} is less than vocab_size {self.vocab_size}"
+            )
         if (self.attention == "mla") != (self.mla is not None):
             raise ValueError("attention mla and the block mla go together: give both or neither")
         if self.attention == "mha" and groups != heads:
@@ -185,15 +198,22 @@ class Model(BaseModel):
         every = self.full_attention_every
         return None if every and (layer + 1) % every == 0 else self.sliding_window
 
+    @property
+    def embedding_rows(self) -> int:
+        """Rows of the embedding table and of the head, over all TP ranks: what parameters and FLOPs count."""
+        return self.padded_vocab_size or self.vocab_size
+
     def padded_for(self, tp: int) -> Model:
         """This model with its vocabulary padded to a multiple of ``make_vocab_size_divisible_by * tp``.
 
-        Megatron-LM tokenizer.py, vocab_size_with_padding.
+        ``padded_vocab_size`` stays as it is where it is stated. Megatron-LM tokenizer.py,
+        vocab_size_with_padding.
         """
-        if self.make_vocab_size_divisible_by is None:
+        if self.make_vocab_size_divisible_by is None or self.padded_vocab_size is not None:
             return self
         multiple = self.make_vocab_size_divisible_by * tp
-        return self.model_copy(update={"vocab_size": -(-self.vocab_size // multiple) * multiple})
+        rows = -(-self.vocab_size // multiple) * multiple
+        return self if rows == self.vocab_size else self.model_copy(update={"padded_vocab_size": rows})
 
 
 def with_defaults(fields: dict[str, Any]) -> dict[str, Any]:

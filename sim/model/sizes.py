@@ -61,12 +61,12 @@ def parameters(model: Model, *, positions: int = 0) -> Parameters:
     latent = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank if model.mla else 0
     dense = mlp_matrices(model, model.ffn_hidden_size) + _mlp_biases(model, model.ffn_hidden_size)
     return Parameters(
-        embedding=model.vocab_size * h,
+        embedding=model.embedding_rows * h,
         position=positions * h if model.position == "learned" else 0,
         attention=layers * (attention_matrices(model) + _attention_biases(model)),
         mlp=(layers - with_experts) * dense + with_experts * beside_experts(model),
         norms=layers * (2 * norm + latent) + norm,
-        output=0 if model.tied_embeddings else model.vocab_size * h,
+        output=0 if model.tied_embeddings else model.embedding_rows * h,
         experts=with_experts * (model.moe.num_experts if model.moe else 0) * expert_parameters(model),
         active_experts=with_experts * (model.moe.topk if model.moe else 0) * expert_parameters(model),
         prediction=model.mtp_layers * _prediction_layer(model, norm, latent, dense),
@@ -163,7 +163,7 @@ def layer_attention_flops(
 
 def logits_flops(model: Model, tokens: float) -> float:
     """Forward FLOPs of the output layer."""
-    return 2.0 * tokens * model.hidden_size * model.vocab_size
+    return 2.0 * tokens * model.hidden_size * model.embedding_rows
 
 
 def model_flops(model: Model, global_batch: int, seq_length: int, *, causal: bool = False) -> float:

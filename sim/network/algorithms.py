@@ -12,6 +12,10 @@ Bytes through a GPU's link per payload byte, n ranks, g of them in a domain, N d
     NVLS      1 + 1/g: a GPU's payload goes up once for all shards, its reduced shard comes down
     pairs     (n-1)/n over NVLink, where PXN forwards what leaves on the peer's rail; (n-g)/n over its NIC
 
+Where domains hold different numbers of ranks, the busiest member's link counts: rings and trees have as many
+channels as the domain with the fewest ranks (g at the edge), and of pairs its ranks send the most over NICs;
+chains are as long as the domain with the most.
+
 References:
     Patarasuk & Yuan 2009 (rings); Sanders, Speck, Traff 2009 (two trees); NCCL 2.28.9
     src/graph/tuning.cc (steps, and which algorithm is for what), search.cc (channels).
@@ -20,6 +24,7 @@ References:
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -87,7 +92,7 @@ def _ring(kind: str, place: Place) -> Way:
     rounds = ROUNDS.get(kind, 1)
     local_s = rounds * (place.seat.ranks - max(1, place.group.nodes)) * place.arch.step_s
     inside = over(place.ring, loads.local)
-    outside = over(place.edge / place.seat.per_domain, loads.network)
+    outside = over(place.edge / place.seat.fewest, loads.network)
     return Way(
         algorithm="ring",
         latency_s=place.arch.base_s + local_s + loads.network_steps * place.hop_s,
@@ -104,8 +109,8 @@ def _ring(kind: str, place: Place) -> Way:
 def _tree(place: Place) -> Way:
     """A chain inside each domain, two binary trees over the domains; up to reduce, down to spread."""
     group, loads = place.group, place.loads("tree", "all_reduce")
-    up_s = (group.local - 1) * place.arch.step_s + math.log2(group.nodes) * place.hop_s
-    chain = place.chain * place.constants.tree.efficiency / 2 if group.local > 1 else math.inf
+    up_s = (group.most - 1) * place.arch.step_s + math.log2(group.nodes) * place.hop_s
+    chain = place.chain * place.constants.tree.efficiency / 2 if group.most > 1 else math.inf
     inside = min(chain, _tree_channels(place.seat, place.cluster)) if place.on_network else chain
     outside = over(place.edge / group.local, loads.network)
     return Way(
@@ -129,8 +134,9 @@ def _tree_channels(seat: Seat, cluster: Cluster) -> float:
     """
     if cluster.gpu.architecture not in TREE_KNOWN:
         return math.inf
-    ranks = seat.per_domain * seat.domains
-    comm = communicator_on(cluster, ranks=ranks, domains=seat.domains, version=OF_TABLES)
+    comm = communicator_on(
+        cluster, ranks=seat.ranks, domains=seat.domains, fewest=seat.fewest, version=OF_TABLES
+    )
     channels = (comm.tree or comm.ring).channels
     return channels * comm.constants.tree[min(seat.domains, 3) - 1] * GIGA / 2
 
@@ -150,7 +156,7 @@ def with_protocols(way: Way, place: Place, simple: float | None = None) -> tuple
 def _switch_reduces(place: Place) -> bool:
     """Racks of hosts reduce inside only: 20 racks of GB200 (CoreWeave, NCCL 2.26) run at a tree's rate."""
     cluster = place.cluster
-    if not cluster.gpu.nvls or place.seat.per_domain < 3:
+    if not cluster.gpu.nvls or place.seat.fewest < 3:
         return False
     racks = cluster.nvlink_domain > cluster.gpus_per_node
     return not racks if place.on_network else place.seat.domains == 1
@@ -159,7 +165,7 @@ def _switch_reduces(place: Place) -> bool:
 def nvls_bytes_per_s(place: Place) -> float:
     """What a GPU's NVLink carries to and from switches that reduce; a little less in larger domains."""
     assert place.arch.nvls_efficiency is not None
-    crowd = 1 + place.constants.nvls.rank_loss * max(0, place.seat.per_domain - 8)
+    crowd = 1 + place.constants.nvls.rank_loss * max(0, place.seat.most - 8)
     return place.nvlink * place.arch.nvls_efficiency / crowd
 
 
@@ -185,7 +191,7 @@ def _nvls_tree(place: Place) -> Curve:
     loads, nvls = place.loads("nvls-tree", "all_reduce"), place.constants.nvls
     assert place.arch.nvls_latency_s is not None
     inside = over(nvls_bytes_per_s(place), loads.local) * nvls.tree_efficiency
-    outside = over(place.edge / place.seat.per_domain, loads.network)
+    outside = over(place.edge / place.seat.fewest, loads.network)
     between_s = 2 * math.log2(place.seat.domains) * place.hop_s
     way = Way(
         algorithm="nvls_tree",
@@ -204,9 +210,10 @@ def _pairs(place: Place) -> Curve:
     """A message to every other rank; those to other domains pass NVLink too, to the GPU on their rail."""
     loads, pairwise = place.loads("pairwise", "alltoall"), place.constants.pairwise
     n, local = place.group.ranks, place.group.local
-    nvlink = place.on_nvlink(loads.local + loads.network)
+    through = Fraction(n - 1, n)  # to neighbours, and to whoever sends it on
+    nvlink = place.on_nvlink(through)
     outside = over(place.scattered, loads.network)
-    inside = over(min(place.nvlink, place.ring) * pairwise.efficiency, loads.local + loads.network)
+    inside = over(min(place.nvlink, place.ring) * pairwise.efficiency, through)
     # The receiver says that it is ready, then the data come: two crossings.
     latency_s = pairwise.latency_s + 2 * place.crossing_s
     latency_s += (local - 1) * pairwise.peer_s + (n - local) * pairwise.remote_peer_s

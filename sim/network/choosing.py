@@ -30,6 +30,7 @@ from .planned import OF_NCCL, PLANNED, planned
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
+    from ...schedules.transfers.group import Group
 
 
 NAMES = {
@@ -187,7 +188,7 @@ def _planned_too(kind: str, place: Place, ways: Iterable[Curve]) -> Iterator[Cur
 def communicator(place: Place, version: Version | None = None) -> Communicator:
     """The group as NCCL sees it."""
     usual = USUAL[place.cluster.gpu.architecture]
-    return _communicator(place.cluster, place.group.ranks, place.group.nodes, version or usual)
+    return _communicator(place.cluster, place.group, version or usual)
 
 
 @lru_cache(maxsize=4096)
@@ -200,8 +201,10 @@ def ranked(
 
 
 @lru_cache(maxsize=256)
-def _communicator(cluster: Cluster, ranks: int, nodes: int, version: Version) -> Communicator:
-    return communicator_on(cluster, ranks=ranks, domains=nodes, version=version)
+def _communicator(cluster: Cluster, group: Group, version: Version) -> Communicator:
+    return communicator_on(
+        cluster, ranks=group.ranks, domains=group.nodes, fewest=group.local, version=version
+    )
 
 
 def _listed(ways: Iterable[Curve]) -> str:

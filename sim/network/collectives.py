@@ -23,7 +23,7 @@ from .choosing import named, quickest, run, runs
 from .curve import Curve
 from .nccl.tuning import UNTUNED, Tuning
 from .place import Place, on_network, place_of, share_above_the_leaf
-from .seat import KINDS, Seat, payload_factor
+from .seat import KINDS, Seat, payload_factor, seat_in_a_row
 from .transfer import Transfer
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _measured_ratio(
         return 1.0
     if on_network(seat, cluster):
         value = float(getattr(measured, f"{kind}_bytes_per_s") or 0.0)
-        reference = Seat(ranks=cluster.gpus, domains=cluster.gpus // cluster.nvlink_domain)
+        reference = seat_in_a_row(cluster.gpus, cluster.nvlink_domain)
     else:
         # The intra-host figures of all_gather and reduce_scatter contain copies of the list
         # interface; the state of the links is read off the all_reduce.

@@ -33,8 +33,8 @@ PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 class Sent:
     """Rank ``sender`` of group ``instance`` sends ``receiver`` the ``share`` of what its NIC carries.
 
-    Arrays of equal length. Shares count from the mean over members: where domains hold unequally many, one
-    with few sends more through each NIC.
+    Arrays of equal length. Shares count from the busiest member, one of the domain that holds the fewest:
+    rings and trees carry as much over the edge of every domain, and of pairs others send less.
     """
 
     instance: Ids
@@ -61,10 +61,12 @@ def sent(pattern: str, instance: Ids, domain: Ids) -> Sent:
 @dataclass(frozen=True, kw_only=True)
 class _Domains:
     """Groups by their parts in one domain: group g has ``ranks[g]`` ranks in ``count[g]`` parts from
-    ``first[g]`` on; part p the ``size[p]`` ranks of ``member`` from ``start[p]`` on.
+    ``first[g]`` on, of ``fewest[g]`` at least; part p the ``size[p]`` ranks of ``member`` from ``start[p]``
+    on.
     """
 
     ranks: Ids
+    fewest: Ids
     count: Ids
     first: Ids
     size: Ids
@@ -84,11 +86,15 @@ class _Domains:
         new[1:] = (group[1:] != group[:-1]) | (lowest[1:] != lowest[:-1])
         start = np.flatnonzero(new)
         count = np.bincount(group[start], minlength=int(instance.max(initial=-1)) + 1)
+        size = np.diff(np.append(start, len(member)))
+        fewest = np.full(len(count), len(instance))
+        np.minimum.at(fewest, group[start], size)
         return cls(
             ranks=np.bincount(group, minlength=len(count)),
+            fewest=fewest,
             count=count,
             first=np.concatenate([[0], np.cumsum(count)[:-1]]).astype(np.int64),
-            size=np.diff(np.append(start, len(member))),
+            size=size,
             start=start,
             member=member,
         )
@@ -104,7 +110,12 @@ def _between(
         hosts.first[group] + np.tile(a, len(groups)),
         hosts.first[group] + np.tile(b, len(groups)),
     )
-    here, there, ranks = hosts.size[source], hosts.size[target], hosts.ranks[group]
+    here, there, ranks, fewest = (
+        hosts.size[source],
+        hosts.size[target],
+        hosts.ranks[group],
+        hosts.fewest[group],
+    )
     if pattern == "neighbours":
         last, first = hosts.start[source] + here - 1, hosts.start[target]
         return group, hosts.member[last], hosts.member[first], np.tile(share, len(groups))
@@ -113,7 +124,9 @@ def _between(
     lane = np.arange(len(row)) - np.repeat(np.cumsum(lanes) - lanes, lanes)
     from_lane = lane // there[row] if pattern == "pairs" else lane % here[row]
     shares = (
-        1.0 / (ranks - here) if pattern == "pairs" else np.tile(share, len(groups)) * ranks / count / lanes
+        1.0 / (ranks - fewest)
+        if pattern == "pairs"
+        else np.tile(share, len(groups)) * (fewest * count) / count / lanes
     )
     sender = hosts.member[hosts.start[source][row] + from_lane]
     receiver = hosts.member[hosts.start[target][row] + lane % there[row]]

@@ -27,8 +27,9 @@ class Place:
 
     Rates in bytes per second: of a GPU's NVLink, of a chain and a ring through a host's GPUs, of a
     GPU's NICs alone and under messages to many peers, and of a domain's edge as far as rings and trees
-    use it. ``hop_s`` is one step between nodes with LL, ``crossing_s`` the network's part of it;
-    ``pace_s`` is what a step of a ring that leaves the host takes at least.
+    use it: of the domain with the fewest ranks, since NCCL gives all as many channels as that has. ``hop_s``
+    is one step between nodes with LL, ``crossing_s`` the network's part of it; ``pace_s`` is what a step of a
+    ring that leaves the host takes at least.
     """
 
     seat: Seat
@@ -58,7 +59,7 @@ class Place:
 
     def on_nvlink(self, weight: Fraction) -> float:
         """Weight that falls on NVLink: none of a GPU alone in its domain, which has only PCIe."""
-        return float(weight) if self.seat.per_domain > 1 else 0.0
+        return float(weight) if self.seat.most > 1 else 0.0
 
 
 SCHEDULED = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
@@ -66,10 +67,10 @@ SCHEDULED = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 
 
 def group_of(seat: Seat, *, on_network: bool) -> Group:
-    """As many ranks on every node; what a group has beyond that is left out."""
-    nodes = seat.domains if on_network else 1
-    local = seat.per_domain if on_network else seat.ranks
-    return Group(local=local, nodes=nodes)
+    """The ranks as algorithms know them."""
+    if not on_network:
+        return Group(local=seat.ranks)
+    return Group(local=seat.fewest, nodes=seat.domains, parts=seat.parts)
 
 
 @lru_cache(maxsize=1024)
@@ -115,7 +116,7 @@ def place_of(seat: Seat, cluster: Cluster, constants: CollectiveConstants, ratio
         ring=(copied if away and inside == "nvlink" else counted) * ratio,
         nic=nic * share,
         scattered=min(scattered, most * ratio) if most else scattered,
-        edge=min(seat.per_domain, constants.network_gpus) * nic * share if away else math.inf,
+        edge=min(seat.fewest, constants.network_gpus) * nic * share if away else math.inf,
         hop_s=fabric.hop_s + crossing_s if fabric else 0.0,
         crossing_s=crossing_s,
         pace_s=cluster.interconnect.ring_step_s if away else 0.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 1, "gather": 1, "scatter": 1}
@@ -13,18 +14,63 @@ KINDS = (*ROUNDS, *WHOLE)
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """How a group sits on the cluster: ``ranks`` over ``domains`` NVLink domains, equally.
+    """How a group sits on the cluster: ``ranks`` over ``domains`` NVLink domains.
 
-    ``units`` counts the groups of hosts with leaf switches of their own that it spans.
+    ``units`` counts the groups of hosts with leaf switches of their own that it spans. ``parts`` are the
+    ranks in each domain, the most first, where they are not as many everywhere; () where they are.
+
+    Raises:
+        ValueError: parts that are equal, out of order, or not those of ``ranks`` over ``domains``.
     """
 
     ranks: int
     domains: int
     units: int = 1
+    parts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        parts = self.parts
+        if parts and (
+            (sum(parts), len(parts)) != (self.ranks, self.domains)
+            or parts[0] == parts[-1]
+            or min(parts) < 1
+            or sorted(parts, reverse=True) != list(parts)
+        ):
+            raise ValueError(
+                f"parts {parts} of {self.ranks} ranks over {self.domains} domains: give each domain's, "
+                "the most first, or none where they are equal"
+            )
 
     @property
-    def per_domain(self) -> int:
-        return self.ranks // self.domains
+    def most(self) -> int:
+        """Ranks in the domain that holds the most of them."""
+        return self.parts[0] if self.parts else self.ranks // self.domains
+
+    @property
+    def fewest(self) -> int:
+        """Ranks in the domain that holds the fewest: those that send the most over each NIC."""
+        return self.parts[-1] if self.parts else self.ranks // self.domains
+
+
+def seat_of(parts: Iterable[int]) -> Seat:
+    """The seat of a group with so many ranks in each of its domains, in whatever order.
+
+    >>> seat_of([4, 4]), seat_of([2, 6]).parts
+    (Seat(ranks=8, domains=2, units=1, parts=()), (6, 2))
+    """
+    ordered = tuple(sorted(parts, reverse=True))
+    equal = ordered[0] == ordered[-1]
+    return Seat(ranks=sum(ordered), domains=len(ordered), parts=() if equal else ordered)
+
+
+def seat_in_a_row(ranks: int, domain: int) -> Seat:
+    """The seat of ranks that fill domains of so many GPUs one after another.
+
+    >>> seat_in_a_row(256, 72).parts
+    (72, 72, 72, 40)
+    """
+    full, rest = divmod(ranks, domain)
+    return seat_of([domain] * full + [rest] * (rest > 0))
 
 
 def payload_factor(kind: str, ranks: int) -> float:

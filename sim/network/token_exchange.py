@@ -5,7 +5,8 @@ token crosses the network once for each host that has one of its experts, to the
 goes on over NVLink once for each GPU that has one. Knows bytes and rates; not what experts compute.
 
 How many hosts and GPUs a token visits is the expectation over a balanced router: its experts are drawn
-without repetition from those of all hosts, or of ``node_limit`` hosts.
+without repetition from those of all hosts, or of ``node_limit`` hosts. Where domains hold different numbers
+of ranks, experts, tokens and NICs are shared out alike, and the busiest NIC decides.
 
 References:
     NCCL: hardware.md section 3.4 and algorithms.py. DeepEP: github.com/deepseek-ai/DeepEP, README
@@ -55,13 +56,39 @@ class Visits:
 
 def visits(router: Router, seat: Seat) -> Visits:
     """Expected visits of a token of a group that holds the experts evenly."""
+    domains, gpus = _reach(router, seat)
+    hits = _domain_hits(router, seat)
+    each = domains * seat.ranks / seat.domains if seat.parts else domains * seat.fewest
+    return Visits(
+        domains=domains * (sum(hits) / len(hits) if seat.parts else hits[0]),
+        gpus=each * _hit(gpus, router.experts // seat.ranks, router.topk),
+    )
+
+
+def _reach(router: Router, seat: Seat) -> tuple[int, int]:
+    """Domains that a token may go to, and how many experts these hold in the mean."""
     least = math.ceil(router.topk * seat.domains / router.experts)  # a token's experts must have room
     domains = min(seat.domains, max(least, router.node_limit or seat.domains))
-    reachable = router.experts * domains // seat.domains
-    return Visits(
-        domains=domains * _hit(reachable, router.experts // seat.domains, router.topk),
-        gpus=domains * seat.per_domain * _hit(reachable, router.experts // seat.ranks, router.topk),
-    )
+    return domains, router.experts * domains // seat.domains
+
+
+def _domain_hits(router: Router, seat: Seat) -> list[float]:
+    """By domain, the probability that a token that may go there does."""
+    _, reachable = _reach(router, seat)
+    parts = seat.parts or (seat.fewest,) * seat.domains
+    return [_hit(reachable, part * router.experts // seat.ranks, router.topk) for part in parts]
+
+
+def _nic_copies(router: Router, seat: Seat) -> float:
+    """Copies of a token through the busiest NIC, of those that a rank has one of each: out of its domain, or
+    into it, where the NICs of a domain share what comes for its experts.
+    """
+    if not seat.parts:
+        return visits(router, seat).domains * (seat.domains - 1) / seat.domains
+    share = _reach(router, seat)[0] / seat.domains
+    visited = [share * hit for hit in _domain_hits(router, seat)]
+    into = (there * (seat.ranks - part) / part for there, part in zip(visited, seat.parts, strict=True))
+    return max(sum(visited) - min(visited), *into)
 
 
 def _hit(experts: int, here: int, topk: int) -> float:
@@ -82,9 +109,8 @@ def token_exchange(
 
 def _deepep(token_bytes: float, router: Router, seat: Seat, cluster: Cluster) -> Transfer:
     visited = visits(router, seat)
-    local = seat.per_domain
-    nic = visited.domains * (seat.domains - 1) / seat.domains if cluster.nodes > 1 else 0.0
-    nvlink = visited.gpus * (local - 1) / local
+    nic = _nic_copies(router, seat) if cluster.nodes > 1 else 0.0
+    nvlink = visited.gpus * (seat.most - 1) / seat.most
     share = _NVLINK_SHARE.get(cluster.gpu.architecture, 0.75)
     inside = share * cluster.gpu.nvlink_bytes_per_s / nvlink if nvlink else math.inf
     outside = _NETWORK_SHARE * cluster.nic_bytes_per_s_per_gpu / nic if nic else math.inf

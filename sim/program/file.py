@@ -32,13 +32,13 @@ Knows bytes and files; program_writer.py and program_reader.py know the fields.
 from __future__ import annotations
 
 import gzip
-import os
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...hardware.files import TRACES, load_json, read_bytes, unpacked, write_bytes
+from ...hardware.shown import clipped, listed
 from ..report.result import RankClass
 from .bind import bound
 from .fields import Malformed
@@ -48,7 +48,6 @@ from .writer import document_lines
 
 FORMAT = "stepsim-program"
 VERSION = 1
-SHOWN = 20  # problems of a file that a message lists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +63,15 @@ def read_program(path: str | Path) -> SavedProgram:
     """The program in ``path`` (``.gz`` at the end of its name: compressed).
 
     Raises:
-        ValueError: naming file, class, op and field, and what is expected there; all problems at once.
-        OSError: the file cannot be read.
+        ValueError: the file cannot be read; else naming file, class, op and field, and what is expected
+            there; all problems at once.
     """
     try:
         document = _document(Path(path))
         programs, ranks, scenario = Reader().read(document)
     except Malformed as mistake:
-        problems = str(mistake).splitlines()
-        more = [f"and {len(problems) - SHOWN:,} more"] if len(problems) > SHOWN else []
-        raise ValueError("\n".join(f"{path}: {line}" for line in problems[:SHOWN] + more)) from None
+        problems = [f"{path}: {clipped(line)}" for line in str(mistake).splitlines()]
+        raise ValueError(listed(problems)) from None
     return SavedProgram(programs=programs, ranks=ranks, scenario=scenario)
 
 
@@ -96,25 +94,14 @@ def write_program(
     content = b"\n".join(lines) + b"\n"
     if path.suffix == ".gz":
         content = gzip.compress(content, compresslevel=6, mtime=0)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    try:
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_bytes(path, content)
 
 
 def _document(path: Path) -> object:
-    import orjson
-
-    content = path.read_bytes()
-    try:
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-        document: object = orjson.loads(content)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as mistake:
-        raise Malformed(f"not a gzip file: {mistake}") from None
-    except orjson.JSONDecodeError as mistake:
-        raise Malformed(f"not JSON: {mistake}") from None
+    content = read_bytes(path)
+    if path.suffix == ".gz":
+        content = unpacked(content, path)
+    document: object = load_json(content, path, TRACES)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise Malformed(f'not a program: expected an object with "format": "{FORMAT}"')
     if document.get("version") != VERSION:

@@ -11,6 +11,7 @@ from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
 
+from ...hardware.files import written
 from .result import Result, Span
 
 COLUMNS = tuple(field.name for field in fields(Span))
@@ -35,7 +36,7 @@ def _ordered(result: Result) -> list[Span]:
 
 
 def _write_csv(result: Result, path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with written(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(map(_ROW, _ordered(result)))
@@ -52,7 +53,8 @@ def _write_parquet(result: Result, path: Path) -> None:
     import pandas as pd
 
     rows = [_ROW(span) for span in _ordered(result)]
-    pd.DataFrame(rows, columns=list(COLUMNS)).to_parquet(path, engine="pyarrow", index=False)
+    with written(path) as unfinished:
+        pd.DataFrame(rows, columns=list(COLUMNS)).to_parquet(unfinished, engine="pyarrow", index=False)
 
 
 WRITERS: dict[str, Callable[[Result, Path], None]] = {".csv": _write_csv, ".parquet": _write_parquet}

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
+from ...hardware.files import written
 from ...schedules.orders.action import parse_step, parts
 from .result import AXES, MOVING, ActionSpan, Result, Span, StageMemory
 
@@ -50,11 +51,15 @@ def write_trace(result: Result, path: str | Path, *, rank: int | None = None) ->
     """
     path = Path(path)
     if path.name.endswith(".json"):
-        with path.open("wb") as file:
+        with written(path) as unfinished, unfinished.open("wb") as file:
             _write(result, file, rank)
     elif path.name.endswith(".json.gz"):
         # no name and no time in the header: the same step gives the same bytes
-        with path.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
+        with (
+            written(path) as unfinished,
+            unfinished.open("wb") as raw,
+            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed,
+        ):
             _write(result, packed, rank)
     else:
         raise ValueError(f"cannot write a trace to {path.name!r}: the name must end in .json or .json.gz")

@@ -27,6 +27,7 @@ ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
         "qk_head_dim": ("mla", "qk_nope_head_dim"),
         "qk_pos_emb_head_dim": ("mla", "qk_rope_head_dim"),
         "v_head_dim": ("mla", "v_head_dim"),
+        "pad_vocab_size_to": ("padded_vocab_size",),
     },
     "parallelism": {
         "tensor_model_parallel_size": ("tp",),

@@ -13,32 +13,33 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...hardware.calibrated.overlay import calibrated_profile, is_file
 from ...hardware.fabric import PUBLISHED_KINDS, default_fabric, module_of
+from ...hardware.fields import FROM_DOCUMENT, SecondsAboveZero, Text
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
 from ..faults.spec.bare import Bare
 from ..faults.spec.detection import Detection
 from ..faults.spec.faults import Faults
-from ..faults.spec.fields import SecondsAboveZero
 from ..faults.spec.recovery import Checkpoint, Recovery, Run
 from ..model.model import Model
 from ..software.software import Software
-from .checks import findings, nvlink_domain
-from .checks_faults import bare_machine, targets_exist
+from .checked import of_bare, problems_of
+from .checks import findings, names_exist, nvlink_domain
 from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
 from .explain import explained, field_path, unknown_key
+from .frameworks import with_defaults_of
+from .machine import gpu_key
 from .models import (
-    FROM_DOCUMENT,
     ClusterSpec,
     Parallelism,
     Published,
     Scenario,
     ScheduleChoice,
     ScheduleOptions,
-    Text,
     Training,
 )
 from .presets import model_fields, software_fields
+from .read_from import READ_FROM
 from .schedules import is_table, schedule_named
 from .tree import Node, nearest, without_nulls
 
@@ -92,6 +93,9 @@ _UNCHECKED: Final = {
 }
 """Optional fields that no check between blocks reads."""
 
+_EXPLAINED: Final = 100
+"""Mistakes of a block that are explained in our words."""
+
 _FIELDS: Final = {block: set(part.model_fields) for block, part in _BLOCKS.items()}
 
 
@@ -128,17 +132,26 @@ class _Builder:
         plain = self._with_traces(without_nulls(self.tree).plain())
         if is_table(plain.get("schedule")):
             plain["schedule"] = self._beside("schedule", plain["schedule"])
-        model = self._part(Model, "model", self._resolved("model", plain))
         software = self._part(Software, "software", self._resolved("software", plain))
+        preset = software.name if software else ""
+        shape = self._resolved("model", plain)
+        if isinstance(shape, dict):
+            shape = with_defaults_of(preset, "model", shape, plain)
+        model = self._part(Model, "model", shape)
         machine = _with_machine_defaults(self._with_graph_file(plain.get("cluster")))
         cluster = self._part(ClusterSpec, "cluster", machine)
         layout = _with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
+        if isinstance(layout, dict):
+            layout = with_defaults_of(preset, "parallelism", layout, plain)
         parallelism = self._part(Parallelism, "parallelism", layout)
         training = self._part(Training, "training", self._with_counts_file(plain.get("training")))
         published = self._part(Published, "published", plain.get("published"))
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], cluster)
         heading = self._heading(plain, name, parallelism)
+        if cluster is None and isinstance(machine, dict):
+            for finding in names_exist(machine.get("gpu"), machine.get("interconnect")):
+                self._add(finding.path, finding.message)
         over_weeks: dict[str, Any] = {
             block: self._part(part, block, plain.get(block)) for block, part in _FAULT_BLOCKS.items()
         }
@@ -151,6 +164,7 @@ class _Builder:
             training=training,
             schedule=heading.schedule if heading else None,
             options=heading.schedule_options if heading else None,
+            software=software,
         ):
             self._add(finding.path, finding.message)
         if self.problems:
@@ -162,16 +176,20 @@ class _Builder:
         assert parallelism is not None
         assert training is not None
         assert heading is not None
-        return Scenario(
-            model=model.padded_for(parallelism.tp),
-            cluster=cluster,
-            parallelism=parallelism,
-            training=training,
-            software=software,
-            published=published,
+        fields = {
+            "model": model.padded_for(parallelism.tp),
+            "cluster": cluster,
+            "parallelism": parallelism,
+            "training": training,
+            "software": software,
+            "published": published,
             **dict(heading),
             **over_weeks,
-        )
+        }
+        try:
+            return Scenario.model_validate(fields, context={READ_FROM: self.tree})
+        except ValidationError as failure:
+            raise ScenarioError(problems_of(failure, Mark(file=name))) from None
 
     def bare(self, name: str) -> Bare:
         plain = self._with_traces(without_nulls(self.tree).plain())
@@ -182,8 +200,7 @@ class _Builder:
             self._add(("step_time",), message)
         read = self._part(Bare, "", plain)
         if read:
-            machine = bare_machine(read.cluster, read.faults.domains, read.recovery.elastic.replicas)
-            for finding in targets_exist(read.faults, machine.counts):
+            for finding in of_bare(read):
                 self._add(finding.path, finding.message)
         if self.problems:
             raise ScenarioError(self.problems)
@@ -272,11 +289,13 @@ class _Builder:
             errors = failure.errors(include_url=False)
         prefix = (block,) if block else ()
         rest = fields
-        for error in errors:
+        for number, error in enumerate(errors):
             inner, unknown = field_path(error), error["type"] == "extra_forbidden"
             path = (*prefix, *inner)
             key_mark = nearest(self.tree, path).key_mark if unknown else None
-            self._add(path, explained(error, part, _FIELDS), key_mark)
+            # Explaining looks for near names, which takes a millisecond; more than these are never shown.
+            told = explained(error, part, _FIELDS) if number < _EXPLAINED else error["msg"]
+            self._add(path, told, key_mark)
             if rest is not None:
                 spare = unknown or inner[:1] in _UNCHECKED
                 rest = _without(rest, inner if unknown else inner[:1]) if spare else None
@@ -297,14 +316,14 @@ def _with_machine_defaults(fields: Any) -> Any:
     if not isinstance(fields, dict):
         return fields
     filled = dict(fields)
-    gpu = str(filled.get("gpu"))
+    gpu = gpu_key(filled.get("gpu"))
     filled.setdefault("gpus_per_node", node_for(get_gpu(gpu)).max_gpus if gpu in gpu_names() else 8)
     gpus, per_node = _whole(filled.get("gpus")), _whole(filled["gpus_per_node"])
     fabric = filled.get("fabric", {})
     published = isinstance(fabric, dict) and fabric.get("kind") in PUBLISHED_KINDS
     if published:
         filled.setdefault("interconnect", module_of(fabric["kind"]).PUBLISHED.interconnects[0])
-    if gpus and per_node and gpus <= nvlink_domain(gpu, per_node):
+    if gpus and per_node and gpus <= nvlink_domain(gpu, per_node, _whole(filled.get("gpus_per_domain"))):
         filled.setdefault("interconnect", "nvlink-only")
     known = filled.get("interconnect") in interconnect_names() and filled["interconnect"] != "unknown"
     if known and isinstance(fabric, dict):

@@ -15,15 +15,17 @@ from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
 from ...hardware.placement import gpus_of_ranks
-from .checks_faults import machine_of, targets_exist
+from .checks_faults import machine_of, presets_exist, targets_exist
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .checks_recompute import recompute_fits
 from .finding import Finding, choices, divisors, neighbours
+from .frameworks import lookup_in, refused_by_framework
 from .machine import cluster_of, placement_of
 
 if TYPE_CHECKING:
     from ..faults.spec.faults import Faults
     from ..model.model import Model
+    from ..software.software import Software
     from .models import ClusterSpec, Parallelism, ScheduleOptions, Training
 
 
@@ -36,11 +38,17 @@ def findings(
     schedule: str | None = None,
     options: ScheduleOptions | None = None,
     faults: Faults | None = None,
+    software: Software | None = None,
 ) -> list[Finding]:
     """Every inconsistency between the given parts."""
     found: list[Finding] = []
+    if software:
+        parts = {"model": model, "parallelism": parallelism, "training": training, "schedule": schedule}
+        found += refused_by_framework(software.name, lookup_in(parts))
     if cluster:
         found += hardware_exists(cluster)
+    if faults:
+        found += presets_exist(faults)
     if parallelism:
         found += layout_is_sound(parallelism)
         found += schedule_fits_layout(schedule, parallelism) if schedule else ()
@@ -57,7 +65,7 @@ def findings(
     if wrong_sizes:  # what follows from tp, dp or gpus would say nothing new
         return wrong_sizes + found
     if cluster:
-        found += hosts_are_full(cluster)
+        found += [*hosts_are_full(cluster), *domains_are_whole_hosts(cluster)]
         found += () if any(one.path[0] == "cluster" for one in found) else fabric_is_sound(cluster)
         if faults and not any(one.path[0] == "cluster" for one in found):
             found += targets_exist(faults, machine_of(cluster, parallelism, faults.domains).counts)
@@ -78,25 +86,18 @@ def findings(
 MOST_MICROBATCHES = 1_000_000
 """Each is replayed on every stage; published steps have up to a few thousand."""
 
-MOST_GPUS = 10_000_000
-"""Of one job; the largest clusters that are built have some hundred thousand."""
-
 
 def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
     """Catalogue keys are known, and a job of several hosts has a network."""
-    if cluster.gpus > MOST_GPUS:
-        yield Finding(path=("cluster", "gpus"), message=f"{cluster.gpus} is more than {MOST_GPUS}")
-    if cluster.gpu not in gpu_names():
-        yield Finding(path=("cluster", "gpu"), message=str(unknown_name("GPU", cluster.gpu, gpu_names())))
-    else:
+    yield from names_exist(cluster.gpu, cluster.interconnect)
+    if cluster.gpu in gpu_names():
         held = node_for(get_gpu(cluster.gpu)).max_gpus
         if cluster.gpus_per_node > held:
             message = f"a host with {cluster.gpu} holds up to {held} GPUs, not {cluster.gpus_per_node}"
             yield Finding(path=("cluster", "gpus_per_node"), message=message)
     if cluster.interconnect not in interconnect_names():
-        message = str(unknown_name("interconnect", cluster.interconnect, interconnect_names()))
-        yield Finding(path=("cluster", "interconnect"), message=message)
-    elif get_interconnect(cluster.interconnect).kind == "none" and not inside_one_domain(cluster):
+        return
+    if get_interconnect(cluster.interconnect).kind == "none" and not inside_one_domain(cluster):
         yield Finding(
             path=("cluster", "interconnect"),
             message=f"{cluster.interconnect} means a job inside one NVLink domain, but {cluster.gpus} GPUs"
@@ -107,6 +108,18 @@ def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
         yield Finding(path=("cluster", "fabric", "kind"), message=message)
 
 
+def names_exist(gpu: object, interconnect: object) -> Iterator[Finding]:
+    """Both are keys of their catalogues; what is no text is left to the types."""
+    if isinstance(gpu, str) and gpu not in gpu_names():
+        try:
+            get_gpu(gpu)
+        except ValueError as error:
+            yield Finding(path=("cluster", "gpu"), message=str(error))
+    if isinstance(interconnect, str) and interconnect not in interconnect_names():
+        message = str(unknown_name("interconnect", interconnect, interconnect_names()))
+        yield Finding(path=("cluster", "interconnect"), message=message)
+
+
 def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
     """A job takes a part of one host, or whole hosts."""
     if cluster.gpus > cluster.gpus_per_node and cluster.gpus % cluster.gpus_per_node:
@@ -114,6 +127,25 @@ def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
             path=("cluster", "gpus"),
             message=f"{cluster.gpus} GPUs do not fill hosts of {cluster.gpus_per_node};"
             f" gpus can be {neighbours(cluster.gpus, cluster.gpus_per_node)}",
+        )
+
+
+def domains_are_whole_hosts(cluster: ClusterSpec) -> Iterator[Finding]:
+    """Of an NVLink domain of several hosts, the job uses some of these, each whole."""
+    used, each = cluster.gpus_per_domain, cluster.gpus_per_node
+    if used is None or cluster.gpu not in gpu_names():
+        return
+    node, path = node_for(get_gpu(cluster.gpu)), ("cluster", "gpus_per_domain")
+    if node.hosts_per_domain == 1:
+        yield Finding(
+            path=path,
+            message=f"NVLink of {cluster.gpu} ends at the host; leave it out, and set gpus_per_node",
+        )
+    elif used % each or used > node.hosts_per_domain * each:
+        yield Finding(
+            path=path,
+            message=f"{used} must be whole hosts: a multiple of gpus_per_node from {each} to"
+            f" {node.hosts_per_domain * each}, the {node.hosts_per_domain} hosts of an NVLink domain",
         )
 
 
@@ -150,11 +182,13 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
 
 def inside_one_domain(cluster: ClusterSpec) -> bool:
     """Whether NVLink alone connects all GPUs of the job."""
-    return cluster.gpus <= nvlink_domain(cluster.gpu, cluster.gpus_per_node)
+    return cluster.gpus <= nvlink_domain(cluster.gpu, cluster.gpus_per_node, cluster.gpus_per_domain)
 
 
-def nvlink_domain(gpu: str, gpus_per_node: int) -> int:
-    """GPUs that a job may take without a network: those of a host, or of all hosts of a rack (NVL72)."""
+def nvlink_domain(gpu: str, gpus_per_node: int, gpus_per_domain: int | None = None) -> int:
+    """GPUs that a job may take without a network: those of a host, or of a rack (NVL72) as far as used."""
+    if gpus_per_domain is not None:
+        return gpus_per_domain
     hosts = node_for(get_gpu(gpu)).hosts_per_domain if gpu in gpu_names() else 1
     return hosts * gpus_per_node
 
@@ -182,11 +216,14 @@ def tensor_parallel_divides(model: Model, par: Parallelism) -> Iterator[Finding]
     if split_badly:
         message = f"{par.tp} does not divide {' and '.join(split_badly)}; for this model tp can be {valid}"
         yield Finding(path=("parallelism", "tp"), message=message)
-    elif model.make_vocab_size_divisible_by is None and model.vocab_size % par.tp:
+    elif (rows := model.padded_for(par.tp).embedding_rows) % par.tp:
+        stated = model.padded_vocab_size is not None
         yield Finding(
-            path=("model", "vocab_size"),
-            message=f"{model.vocab_size} rows cannot be split over tp {par.tp};"
-            " set make_vocab_size_divisible_by: 128 to pad them as Megatron does",
+            path=("model", "padded_vocab_size" if stated else "vocab_size"),
+            message=f"{rows} rows cannot be split over tp {par.tp}, and this software pads none; in the block"
+            f" model set padded_vocab_size to a multiple of {par.tp}, such as {-(-rows // par.tp) * par.tp},"
+            " or make_vocab_size_divisible_by to 128, which pads as Megatron does"
+            " (model: {preset: NAME, padded_vocab_size: ...} where the model is a name or a file)",
         )
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...hardware.catalogue import unknown_name
 from ...hardware.gpus import get_gpu
 from ...hardware.interconnect import get_interconnect
+from ...hardware.node import node_for
+from ..faults.presets import preset_names
 from ..faults.spec.machine import Machine
 from .finding import Finding
 from .machine import cluster_of
@@ -22,6 +25,14 @@ if TYPE_CHECKING:
 
 NODES_PER_LEAF = 16
 """Hosts under a leaf switch where the fabric does not say: SU of 16 or 32 hosts in rail-optimised designs."""
+
+
+def presets_exist(faults: Faults) -> Iterator[Finding]:
+    """Every name of published rates is one of ours."""
+    for name in faults.presets:
+        if name not in preset_names():
+            message = str(unknown_name("preset of faults", name, preset_names()))
+            yield Finding(path=("faults", "presets"), message=message)
 
 
 def targets_exist(faults: Faults, counts: Counts) -> Iterator[Finding]:
@@ -43,13 +54,16 @@ def machine_of(cluster: ClusterSpec, layout: Parallelism | None, domains: Domain
     if nodes_per_leaf is None:
         switches = cluster_of(cluster).switches
         nodes_per_leaf = switches.nodes_per_unit if switches else NODES_PER_LEAF
-    get_gpu(cluster.gpu)
+    node = node_for(get_gpu(cluster.gpu))
+    nodes_per_rack = domains.nodes_per_rack
+    if node.hosts_per_domain > 1 and "nodes_per_rack" not in domains.model_fields_set:
+        nodes_per_rack = -(-cluster_of(cluster).nvlink_domain // per_node)
     return Machine(
         gpus=cluster.gpus,
         gpus_per_node=per_node,
         nics_per_node=max(1, interconnect.links_per_host),
         nodes_per_leaf=nodes_per_leaf,
-        nodes_per_rack=domains.nodes_per_rack,
+        nodes_per_rack=nodes_per_rack,
         racks_per_power=domains.racks_per_power,
         replicas=layout.dp if layout else 1,
         replica_gpus=layout.tp * layout.cp if layout else cluster.gpus,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...hardware.quantities import Dimension, format_quantity
+from ...hardware.quantities import format_quantity
 from ..software.presets import get_software, software_names
 
 if TYPE_CHECKING:
@@ -17,17 +17,15 @@ if TYPE_CHECKING:
 _FAULT_BLOCKS = ("step_time", "faults", "detection", "recovery", "checkpoint", "run")
 """Written as they were given: some of their fields stand for others."""
 
-_SUFFIXES: tuple[tuple[str, Dimension], ...] = (("_bytes_per_s", "bytes_per_s"), ("_s", "seconds"))
-
 
 def document_of(scenario: Scenario) -> dict[str, Any]:
     """Dicts, lists, text and numbers; ``scenario_from_document`` gives an equal scenario back."""
     document: dict[str, Any] = scenario.model_dump(
         mode="json", exclude_none=True, exclude={"software", *_FAULT_BLOCKS}
     )
-    for block in (document.get("published"), document["cluster"].get("measured_network")):
-        if block:
-            block.update(_with_units(block))
+    model = scenario.model
+    if model.model_copy(update={"padded_vocab_size": None}).padded_for(scenario.parallelism.tp) == model:
+        document["model"].pop("padded_vocab_size", None)  # it follows, also where tp is changed
     document["software"] = _software(scenario.software)
     if scenario.step_time is not None:
         document["step_time"] = format_quantity(scenario.step_time, "seconds")
@@ -36,16 +34,6 @@ def document_of(scenario: Scenario) -> dict[str, Any]:
         if block is not None:
             document[name] = block.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     return document
-
-
-def _with_units(block: dict[str, Any]) -> dict[str, Any]:
-    texts = {}
-    for key, value in block.items():
-        for suffix, dimension in _SUFFIXES:
-            if key.endswith(suffix):
-                texts[key] = format_quantity(value, dimension)
-                break
-    return texts
 
 
 def _software(software: Software) -> dict[str, Any]:

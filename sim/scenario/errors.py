@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...hardware.shown import clipped, window
+
 FieldPath = tuple[str | int, ...]
+
+SHOWN = 20
+"""Problems that a message lists: more than a screen of them helps nobody, and 5,000 are a megabyte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +40,27 @@ class Problem:
     value: object = None
 
     def __str__(self) -> str:
-        head = ": ".join(part for part in (str(self.mark), self.path, self.message) if part)
+        parts = (str(self.mark), clipped(self.path), clipped(self.message, 1000))
+        head = ": ".join(part for part in parts if part)
         if not self.mark.source_line:
             return head
-        indent = "".join(
-            "\t" if letter == "\t" else " " for letter in self.mark.source_line[: self.mark.column - 1]
-        )
-        return f"{head}\n    {self.mark.source_line}\n    {indent}^"
+        line, column = window(self.mark.source_line, self.mark.column)
+        indent = "".join("\t" if letter == "\t" else " " for letter in line[: column - 1])
+        return f"{head}\n    {line}\n    {indent}^"
 
 
 class ScenarioError(ValueError):
-    """A scenario that cannot be used; ``problems`` holds every mistake found, in the order of the text."""
+    """A scenario that cannot be used; ``problems`` holds every mistake found, in the order of the text.
+
+    The message lists the first of them.
+    """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted({str(problem): problem for problem in problems}.values(), key=_position))
-        listed = "\n".join(map(str, self.problems))
+        listed = "\n".join(map(str, self.problems[:SHOWN]))
         count = len(self.problems)
-        super().__init__(listed if count == 1 else f"{count} problems in the scenario\n{listed}")
+        more = f"\nand {count - SHOWN:,} more" if count > SHOWN else ""
+        super().__init__(listed if count == 1 else f"{count:,} problems in the scenario\n{listed}{more}")
 
 
 def dotted(path: FieldPath) -> str:

@@ -21,13 +21,21 @@ class Finding:
         return f"{dotted(self.path)}: {self.message}"
 
 
+class Inconsistent(ValueError):
+    """Fields that contradict one another; ``findings`` has each of them."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        super().__init__("; ".join(str(finding) for finding in findings))
+        self.findings = tuple(findings)
+
+
 def divisors(number: int) -> list[int]:
     """Divisors of a positive number, ascending."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
 
-def choices(numbers: Iterable[int]) -> str:
+def choices(numbers: Iterable[object]) -> str:
     """``1, 2, 4 or 8``; of a long list the first ones."""
     texts = [str(number) for number in numbers]
     if len(texts) > _MOST_CHOICES:

@@ -6,6 +6,7 @@ Does not know the fields.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ... import scenarios
 from ...hardware.catalogue import unknown_name
+from ...hardware.files import FileError, read_text, require_file
+from ...hardware.shown import clipped
 from .aliases import canonical, with_recompute
 from .errors import Mark, Problem, ScenarioError
 from .tree import Node, from_plain, merged
-from .yaml_source import read_tree
+from .yaml_source import LIMITS, read_tree
 
 if TYPE_CHECKING:
     from ..faults.spec.bare import Bare
@@ -25,6 +28,17 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".yaml", ".yml")
 _COMMAND_LINE = "--set"
+_IN_PYTHON = "scenario"
+"""Stands in messages where a file would, for a document that is a mapping."""
+
+_DEEPEST = 32
+"""Keys of a change: no field lies half as deep."""
+
+_DEEPEST_CHAIN = 32
+"""Documents that extend one another. People use three; a thousand would only be a thousand files to open."""
+
+_DEEPEST_FIELD = 16
+"""Names in ``a.b.c=value``; fields of a scenario have up to five."""
 
 _OF_ONE_DOCUMENT = ("extends", "name", "title", "published")
 """Keys that describe the very document they stand in, so no other document inherits them."""
@@ -33,31 +47,61 @@ _THE_JOB = ("model", "cluster", "parallelism", "training", "schedule", "schedule
 """What a title and a published number describe: neither fits a job that ``--set`` has changed."""
 
 
-def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
-    """The scenario in the file ``source``, or the shipped one of that name.
+Changes = Sequence[str] | Mapping[str, Any]
+"""Lines such as ``parallelism.tp=4``, whose value is YAML; or dotted fields and their values."""
+
+
+def load_scenario(source: str | Path | Mapping[str, Any], overrides: Changes = ()) -> Scenario:
+    """The scenario in the file ``source``, the shipped one of that name, or the one that a mapping says.
 
     Args:
-        source: a path, or a name of ``scenario_names()``.
-        overrides: changes such as ``parallelism.tp=4``; the value is YAML, the last one wins.
-            ``title`` and ``published`` are dropped where they change the job.
+        source: a path, a name of ``scenario_names()``, or what a file would hold, as dicts, lists, text
+            and numbers; paths in it are relative to the current folder.
+        overrides: changes as lines, ``["parallelism.tp=4"]``, whose value is YAML, or as a mapping,
+            ``{"parallelism.tp": 4}``; the last one wins. ``title`` and ``published`` are dropped where
+            they change the job.
 
     Raises:
         ScenarioError: with every problem found, each at its file, line and column.
+
+    >>> load_scenario("llama3-8b-h100", {"parallelism.tp": 4, "training.micro_batch": 2}).parallelism.tp
+    4
     """
-    path = _find(source, Mark(file=str(source)), Path())
-    tree = _with_base(_read(path), ())
-    return _build(_with_overrides(tree, overrides), path.stem)
+    tree, name = _whole_document(source)
+    return _build(_with_overrides(tree, overrides), name)
 
 
-def load_campaign(source: str | Path, overrides: Sequence[str] = ()) -> Scenario | Bare:
+def load_campaign(source: str | Path | Mapping[str, Any], overrides: Changes = ()) -> Scenario | Bare:
     """As ``load_scenario``; a document that has no model but a ``step_time`` gives a bare campaign.
 
     Raises:
         ScenarioError: with every problem found.
     """
+    tree, name = _whole_document(source)
+    return _campaign(_with_overrides(tree, overrides), name)
+
+
+def changed_scenario(scenario: Scenario, changes: Changes) -> Scenario:
+    """``scenario`` with ``changes``, as ``Scenario.with_`` says.
+
+    Raises:
+        ScenarioError: with every problem found.
+    """
+    from .checked import checked
+
+    tree = scenario.document
+    if tree is None:
+        document = checked(scenario).to_document()
+        tree = _canonical(from_plain(document, Mark(file=scenario.name)))
+    return _build(_with_overrides(tree, changes), scenario.name)
+
+
+def _whole_document(source: str | Path | Mapping[str, Any]) -> tuple[Node, str]:
+    """The document laid over what it extends, and the name that it has where it does not say one."""
+    if isinstance(source, Mapping):
+        return _with_base(_canonical(from_plain(source, Mark(file=_IN_PYTHON))), ()), _IN_PYTHON
     path = _find(source, Mark(file=str(source)), Path())
-    tree = _with_overrides(_with_base(_read(path), ()), overrides)
-    return _campaign(tree, path.stem)
+    return _with_base(_read(path), ()), path.stem
 
 
 def campaign_from_document(document: Mapping[str, Any], name: str) -> Scenario | Bare:
@@ -98,23 +142,27 @@ def _shipped_folder() -> Path:
 def _find(source: str | Path, asked_at: Mark, folder: Path) -> Path:
     """The file that ``source`` means: a path from ``folder``, else a shipped name."""
     path = folder / source
-    if path.is_file():
+    try:
+        require_file(path)
         return path
+    except FileError as error:
+        why = error
     if str(source) in scenario_names():
         return _shipped_folder() / f"{source}.yaml"
-    if path.suffix in _SUFFIXES or len(Path(source).parts) > 1:
-        message = f"there is no file {str(path)!r}"
+    if path.suffix in _SUFFIXES or len(Path(source).parts) > 1 or os.path.lexists(path):
+        missing = not os.path.lexists(path)
+        message = f"there is no file {clipped(str(path))!r}" if missing else clipped(str(why))
     else:
-        message = str(unknown_name("shipped scenario", str(source), scenario_names()))
+        message = str(unknown_name("shipped scenario", clipped(str(source)), scenario_names()))
     raise ScenarioError([Problem(mark=asked_at, path="", message=message, value=str(source))])
 
 
 def _read(path: Path) -> Node:
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        message = "this file is not UTF-8 text"
-        raise ScenarioError([Problem(mark=Mark(file=str(path)), path="", message=message)]) from None
+        text = read_text(path, limit=LIMITS.bytes)
+    except FileError as error:
+        mark = Mark(file=str(path), line=error.line, column=error.column)
+        raise ScenarioError([Problem(mark=mark, path="", message=error.reason)]) from None
     return _canonical(read_tree(text, str(path)))
 
 
@@ -138,13 +186,25 @@ def _with_base(tree: Node, seen: tuple[Path, ...]) -> Node:
     if path.resolve() in seen:
         message = f"{path} extends itself, directly or through others"
         raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
+    if len(seen) >= _DEEPEST_CHAIN:
+        message = f"more than {_DEEPEST_CHAIN} documents extend one another"
+        raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
     base = _with_base(_read(path), (*seen, path.resolve()))
     inherited = {key: entry for key, entry in base.entries.items() if key not in _OF_ONE_DOCUMENT}
     return merged(base.with_entries(inherited), tree)
 
 
-def _with_overrides(tree: Node, overrides: Sequence[str]) -> Node:
-    changes = [_canonical(_override_tree(override)) for override in overrides]
+def _with_overrides(tree: Node, overrides: Changes) -> Node:
+    if isinstance(overrides, Mapping):
+        wanted = [_changed_field(str(key), value) for key, value in overrides.items()]
+    else:
+        lines = [overrides] if isinstance(overrides, str) else overrides
+        wanted = [_override_tree(line) for line in lines]
+    changes = [_canonical(change) for change in wanted]
+    for change in changes:
+        if extends := change.entries.get("extends"):
+            message = "only a file says what it extends; write one that does, and change that"
+            raise ScenarioError([Problem(mark=extends.mark, path="extends", message=message)])
     if any(block in change.entries for change in changes for block in _THE_JOB):
         dropped = ("title", "published")
         tree = tree.with_entries({key: entry for key, entry in tree.entries.items() if key not in dropped})
@@ -156,14 +216,35 @@ def _with_overrides(tree: Node, overrides: Sequence[str]) -> Node:
 def _override_tree(override: str) -> Node:
     """``a.b=c`` as the document ``{a: {b: c}}``."""
     field, equals, text = override.partition("=")
-    keys = [key.strip() for key in field.split(".")]
     mark = Mark(file=_COMMAND_LINE, column=1, source_line=override)
-    if not equals or not all(keys):
+    keys = _keys(field) if equals else None
+    if keys is None:
         message = "write a change as field=value, as in parallelism.tp=4"
+        raise ScenarioError([Problem(mark=mark, path="", message=message, value=override)])
+    if len(keys) > _DEEPEST_FIELD:
+        message = f"{len(keys):,} names in a row; a field has at most {_DEEPEST_FIELD}"
         raise ScenarioError([Problem(mark=mark, path="", message=message, value=override)])
     # Blanks in place of the field keep the columns of the value right.
     node = read_tree(" " * (len(field) + 1) + text, _COMMAND_LINE, shown=override)
-    node = replace(node, key_mark=mark)
+    return _nested(keys, replace(node, key_mark=mark), mark)
+
+
+def _changed_field(field: str, value: Any) -> Node:
+    """``{"a.b": c}`` as the document ``{a: {b: c}}``."""
+    mark, keys = Mark(file="change"), _keys(field)
+    if keys is None:
+        message = 'write a change as {"field": value}, as in {"parallelism.tp": 4}'
+        raise ScenarioError([Problem(mark=mark, path="", message=message, value=field)])
+    return _nested(keys, from_plain(value, mark), mark)
+
+
+def _keys(field: str) -> list[str] | None:
+    """The parts of a dotted field; None where it names none."""
+    keys = [key.strip() for key in field.split(".")]
+    return keys if all(keys) and len(keys) <= _DEEPEST else None
+
+
+def _nested(keys: list[str], node: Node, mark: Mark) -> Node:
     for key in reversed(keys):
         node = Node(value={key: node}, mark=mark, key_mark=mark)
     return node

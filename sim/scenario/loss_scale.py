@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from ..model.model import Count
+from ...hardware.fields import number, whole
 
-Factor = Annotated[float, Field(strict=True, gt=1, allow_inf_nan=False)]
-Share = Annotated[float, Field(strict=True, gt=0, lt=1)]
-Scale = Annotated[float, Field(ge=2.0**-126, lt=2.0**128)]
+Factor = Annotated[float, number(gt=1, le=2.0**24)]
+Steps = Annotated[int, *whole(1, 10**9)]
+Share = Annotated[float, number(gt=0, lt=1)]
+Scale = Annotated[float, number(ge=2.0**-126, lt=2.0**128)]
 """Both frameworks hold the scale in FP32 (grad_scaler.py)."""
 
 MOST_OVERFLOWS = 1000
@@ -28,12 +29,12 @@ class LossScale(BaseModel):
     gradients bear, for the steps that are skipped at the start of a run.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
 
     kind: Literal["megatron", "torch"] = "megatron"
     initial: Scale | None = None
-    growth_interval: Count | None = None
-    hysteresis: Count | None = None
+    growth_interval: Steps | None = None
+    hysteresis: Steps | None = None
     growth: Factor = 2.0
     backoff: Share = 0.5
     sustained: Scale | None = None

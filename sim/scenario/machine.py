@@ -5,17 +5,26 @@ Knows both vocabularies. A field that the block leaves out keeps hardware's defa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.cluster import Cluster
 from ...hardware.fabric import Fabric, default_fabric
-from ...hardware.gpus import get_gpu
+from ...hardware.gpus import get_gpu, gpu_called
 from ...hardware.interconnect import get_interconnect
 from ...hardware.placement import Placement
 
 if TYPE_CHECKING:
     from ...hardware.interconnect import Interconnect
     from .models import ClusterSpec
+
+
+def gpu_key(value: Any) -> Any:
+    """The catalogue key of a shorter name; what is none stays as it is, for the checks to report."""
+    try:
+        return gpu_called(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def cluster_of(spec: ClusterSpec) -> Cluster:
@@ -36,8 +45,10 @@ def cluster_of(spec: ClusterSpec) -> Cluster:
 
 def fabric_of(spec: ClusterSpec, interconnect: Interconnect) -> Fabric:
     """The fabric of the block; the interconnect's usual one where it says nothing."""
+    used = spec.gpus_per_domain
+    per_rack = used // spec.gpus_per_node if used else None
     if not (spec.fabric.model_fields_set and interconnect.connects_hosts):
-        return default_fabric(interconnect)
+        return replace(default_fabric(interconnect), nodes_per_rack=per_rack)
     ratio = spec.fabric.oversubscription
     leaf, spine = ratio if isinstance(ratio, tuple) else (ratio, 1.0)
     options: dict[str, Any] = spec.fabric.model_dump(
@@ -47,6 +58,7 @@ def fabric_of(spec: ClusterSpec, interconnect: Interconnect) -> Fabric:
         oversubscription=leaf,
         spine_oversubscription=spine,
         dimensions=spec.fabric.dimensions,
+        nodes_per_rack=per_rack,
         **options,
     )
 

@@ -7,6 +7,7 @@ Inside, quantities are SI floats with the unit in the name; in a document they c
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -15,22 +16,42 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    PrivateAttr,
     Tag,
     ValidationInfo,
     model_validator,
 )
 
-from ...hardware.quantities import Dimension, parse_quantity
+from ...hardware.fields import (
+    MOST_GPUS,
+    Count,
+    CountOrZero,
+    Flag,
+    Gpus,
+    Layers,
+    LayersOrZero,
+    Price,
+    Rate,
+    Ratio,
+    SecondsAboveZero,
+    Stages,
+    Text,
+    Ways,
+    number,
+    whole,
+)
 from ..faults.spec.detection import Detection
 from ..faults.spec.faults import Faults
-from ..faults.spec.fields import SecondsAboveZero
 from ..faults.spec.recovery import Checkpoint, Recovery, Run
-from ..model.model import Count, CountOrZero, Model
-from ..model.whole import WholeNumber
+from ..model.model import Model
 from ..software.software import Software
 from .checks import findings
+from .finding import Finding, Inconsistent
 from .loss_scale import LossScale
+from .machine import gpu_key
+from .read_from import READ_FROM, Checked
 from .schedules import is_table
+from .tree import Node
 
 FabricKind = Literal[
     "rail-optimized", "fat-tree", "nvlink", "dragonfly", "torus", "custom",
@@ -59,31 +80,16 @@ ScheduleChoice = Annotated[
 ]
 """A schedule by name, or a table of actions in a file."""
 
+Sequences = Annotated[int, *whole(1, 10**8)]
+Tokens = Annotated[int, *whole(1, 10**9)]
+"""Of one sequence; contexts of 10^8 have been announced."""
+
 SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
 RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
 
-FROM_DOCUMENT = {"document": True}
-"""Validation context under which a quantity must be text with a unit; Python callers give SI numbers."""
-
-
-def _quantity(dimension: Dimension) -> BeforeValidator:
-    def parse(value: Any, info: ValidationInfo) -> Any:
-        python_caller = info.context != FROM_DOCUMENT and not isinstance(value, str)
-        return value if value is None or python_caller else parse_quantity(value, dimension)
-
-    return BeforeValidator(parse, json_schema_input_type=str)
-
-
-Rate = Annotated[float | None, _quantity("bytes_per_s"), Field(gt=0, examples=["224 GB/s"])]
-Duration = Annotated[float | None, _quantity("seconds"), Field(gt=0, examples=["13.75 s"])]
-Text = Annotated[str, Field(strict=True)]
-Flag = Annotated[bool, Field(strict=True)]
-Ratio = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
 
 
 class FabricSpec(_Part):
@@ -99,50 +105,64 @@ class FabricSpec(_Part):
         Annotated[Ratio, Tag("~ratio")] | Annotated[tuple[Ratio, Ratio], Tag("~levels")],
         Discriminator(lambda value: "~levels" if isinstance(value, list | tuple) else "~ratio"),
     ] = 1.0
-    levels: Annotated[int, WholeNumber, Field(ge=2, le=3)] | None = Field(
+    levels: Annotated[int, *whole(2, 3)] | None = Field(
         default=None, description="tiers of switches; default: as many as the ports demand"
     )
-    nodes_per_leaf: Count | None = Field(default=None, description="hosts that share leaf switches")
+    nodes_per_leaf: Gpus | None = Field(default=None, description="hosts that share leaf switches")
     pxn: Flag | None = Field(default=None, description="forward over NVLink to the target's rail")
     ecmp: Literal["spread", "hashed"] | None = Field(
         default=None, description="equal-cost links: all evenly, or one of them by hash"
     )
     seed: CountOrZero | None = Field(default=None, description="of the hash")
-    dimensions: tuple[Count, Count, Count] | None = Field(
+    dimensions: tuple[Gpus, Gpus, Gpus] | None = Field(
         default=None, description="torus: hosts along each axis"
     )
-    routers_per_group: Count | None = Field(default=None, description="dragonfly")
-    global_links: Count | None = Field(default=None, description="dragonfly: global cables per router")
+    routers_per_group: Gpus | None = Field(default=None, description="dragonfly")
+    global_links: Gpus | None = Field(default=None, description="dragonfly: global cables per router")
     file: Text | None = Field(default=None, description="custom: a graph in GraphML or YAML")
 
 
 class MeasuredNetwork(_Part):
     """Bus bandwidth that collectives of the job reached, over all ranks and inside one host (``intra``)."""
 
-    all_reduce_bytes_per_s: Rate = None
-    all_gather_bytes_per_s: Rate = None
-    reduce_scatter_bytes_per_s: Rate = None
-    all_reduce_intra_bytes_per_s: Rate = None
-    all_gather_intra_bytes_per_s: Rate = None
-    reduce_scatter_intra_bytes_per_s: Rate = None
+    all_reduce_bytes_per_s: Rate | None = None
+    all_gather_bytes_per_s: Rate | None = None
+    reduce_scatter_bytes_per_s: Rate | None = None
+    all_reduce_intra_bytes_per_s: Rate | None = None
+    all_gather_intra_bytes_per_s: Rate | None = None
+    reduce_scatter_intra_bytes_per_s: Rate | None = None
 
 
 class PlacementSpec(_Part):
     """Which GPU each rank runs on (``hardware/placement.py``)."""
 
     kind: PlacementKind = "contiguous"
-    group: Count | None = Field(default=None, description="rail-aware: ranks that stay together, such as tp")
+    group: Gpus | None = Field(default=None, description="rail-aware: ranks that stay together, such as tp")
     seed: CountOrZero | None = Field(default=None, description="scattered: of the random order of hosts")
-    gpus: tuple[CountOrZero, ...] | None = Field(default=None, description="explicit: the GPU of each rank")
+    gpus: tuple[Annotated[int, *whole(0, MOST_GPUS - 1)], ...] | None = Field(
+        default=None, description="explicit: the GPU of each rank"
+    )
 
 
 class ClusterSpec(_Part):
-    """The GPUs and what connects them, by catalogue keys."""
+    """The GPUs and what connects them, by catalogue keys.
 
-    gpu: Text = Field(description="catalogue key of the GPU", examples=["H100-SXM5-80GB"])
-    gpus: Count = Field(description="GPUs in the job", examples=[64])
-    gpus_per_node: Count = Field(
+    GPUs, hosts and racks are numbered as the job has them: where it leaves some of a rack idle, those have no
+    number, and cost nothing.
+    """
+
+    gpu: Annotated[Text, BeforeValidator(gpu_key, json_schema_input_type=str)] = Field(
+        description="catalogue key of the GPU, or a shorter name that only one has",
+        examples=["H100-SXM5-80GB"],
+    )
+    gpus: Gpus = Field(description="GPUs in the job", examples=[64])
+    gpus_per_node: Gpus = Field(
         description="GPUs of one host; default 8, or 4 for the NVL72 racks", examples=[8]
+    )
+    gpus_per_domain: Count | None = Field(
+        default=None,
+        description="GPUs of each NVLink domain that the job uses, whole hosts; default: all, 72 of NVL72",
+        examples=[64],
     )
     interconnect: Text = Field(
         description="catalogue key of the network between hosts; may be left out on one NVLink domain",
@@ -151,31 +171,31 @@ class ClusterSpec(_Part):
     fabric: FabricSpec = FabricSpec()
     placement: PlacementSpec | None = None
     measured_network: MeasuredNetwork | None = None
-    price_per_gpu_hour: Positive | None = None
+    price_per_gpu_hour: Price | None = Field(default=None, description="in US dollars", examples=[2.5])
 
 
 class Parallelism(_Part):
     """The layout. ``gpus = tp * pp * cp * dp``; expert parallelism lies inside dp, cp and tp."""
 
-    tp: Count = Field(default=1, description="tensor parallel size")
-    pp: Count = Field(default=1, description="pipeline stages")
-    vpp: Count = Field(default=1, description="model chunks per pipeline stage")
-    cp: Count = Field(default=1, description="context parallel size")
-    cp_a2a: Count | None = Field(
+    tp: Ways = Field(default=1, description="tensor parallel size")
+    pp: Stages = Field(default=1, description="pipeline stages")
+    vpp: Stages = Field(default=1, description="model chunks per pipeline stage")
+    cp: Ways = Field(default=1, description="context parallel size")
+    cp_a2a: Ways | None = Field(
         default=None,
         description="ranks of a cp group that exchange heads (Ulysses); default: as the software does",
     )
-    ep: Count = Field(default=1, description="expert parallel size")
-    etp: Count = Field(default=1, description="tensor parallel size of the experts")
-    dp: Count = Field(description="data parallel size; default: gpus / (tp * pp * cp)")
-    zero: Annotated[int, WholeNumber, Field(ge=0, le=3)] = Field(
+    ep: Ways = Field(default=1, description="expert parallel size")
+    etp: Ways = Field(default=1, description="tensor parallel size of the experts")
+    dp: Gpus = Field(description="data parallel size; default: gpus / (tp * pp * cp)")
+    zero: Annotated[int, *whole(0, 3)] = Field(
         default=0,
         description="0: none; 1: optimizer state sharded; 2: gradients too; 3: parameters too (FSDP)",
     )
-    fsdp_shard_size: Count | None = Field(default=None, description="shard group; default: all of dp * cp")
+    fsdp_shard_size: Gpus | None = Field(default=None, description="shard group; default: all of dp * cp")
     sequence_parallel: Flag = Field(default=False, description="shard norms and residuals over tp")
     stage_split: Annotated[
-        Annotated[SplitRule, Tag("~rule")] | Annotated[tuple[CountOrZero, ...], Tag("~layers")],
+        Annotated[SplitRule, Tag("~rule")] | Annotated[tuple[LayersOrZero, ...], Tag("~layers")],
         Discriminator(lambda value: "~rule" if isinstance(value, str) else "~layers"),
     ] = Field(
         default="uniform",
@@ -200,7 +220,7 @@ class RecomputeSpec(_Part):
     """Recomputation of a part: whole layers, ``modules`` of each layer, or all but operators to ``keep``."""
 
     kind: Literal["full", "modules", "operators"]
-    layers: Count | None = Field(
+    layers: Layers | None = Field(
         default=None,
         description="full: layers of each stage; by method block of each virtual stage, by uniform in one go",
     )
@@ -208,7 +228,9 @@ class RecomputeSpec(_Part):
         default=None,
         description="full: uniform keeps the input of every so many layers; block recomputes the first ones",
     )
-    every: Count | None = Field(default=None, description="full: each layer of that number (2: every second)")
+    every: Layers | None = Field(
+        default=None, description="full: each layer of that number (2: every second)"
+    )
     modules: tuple[RecomputeModule, ...] = ()
     keep: tuple[RecomputeOperator, ...] = Field(
         default=(), description="operators: whose outputs stay; all else of a layer runs again"
@@ -238,7 +260,7 @@ class RoutingSpec(_Part):
     """How tokens spread over experts: ``zipf`` by an ``exponent``, or ``counts`` of a run from a ``file``."""
 
     kind: Literal["zipf", "counts"]
-    exponent: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None
+    exponent: Annotated[float, number(ge=0, le=100)] | None = None
     file: Text | None = None
 
     @model_validator(mode="after")
@@ -253,9 +275,11 @@ class RoutingSpec(_Part):
 class Training(_Part):
     """The work of one step. Batches count sequences."""
 
-    global_batch: Count = Field(description="sequences per step", examples=[2048])
-    micro_batch: Count = Field(description="sequences per microbatch and data-parallel rank", examples=[1])
-    seq_length: Count = Field(description="tokens per sequence", examples=[8192])
+    global_batch: Sequences = Field(description="sequences per step", examples=[2048])
+    micro_batch: Sequences = Field(
+        description="sequences per microbatch and data-parallel rank", examples=[1]
+    )
+    seq_length: Tokens = Field(description="tokens per sequence", examples=[8192])
     precision: Precision = Field(description="type of the matrix products", examples=["bf16"])
     recompute: Annotated[
         Annotated[RecomputeKind, Tag("~kind")] | Annotated[RecomputeSpec, Tag("~spec")],
@@ -273,14 +297,16 @@ class Training(_Part):
     activation_offload: Flag = Field(
         default=False, description="activations of layers on the host between forward and backward"
     )
-    tokens: Positive | None = Field(default=None, description="token budget of the whole run")
+    tokens: Annotated[float, number(ge=1, le=1e18)] | None = Field(
+        default=None, description="token budget of the whole run", examples=[15.6e12]
+    )
 
 
 class Published(_Part):
     """What the run took in print."""
 
-    step_time_s: Duration = None
-    mfu: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
+    step_time_s: SecondsAboveZero | None = None
+    mfu: Annotated[float, number(gt=0, le=1)] | None = None
     source: Text = ""
     note: Text = ""
 
@@ -312,8 +338,10 @@ class Scenario(_Part):
     checkpoint: Checkpoint | None = None
     run: Run | None = None
 
+    _checked: Checked = PrivateAttr(default_factory=Checked)
+
     @model_validator(mode="after")
-    def _consistent(self) -> Scenario:
+    def _consistent(self, info: ValidationInfo) -> Scenario:
         wrong = findings(
             model=self.model,
             cluster=self.cluster,
@@ -322,10 +350,42 @@ class Scenario(_Part):
             schedule=self.schedule,
             options=self.schedule_options,
             faults=self.faults,
+            software=self.software,
         )
+        if self.model.vocab_size % self.parallelism.tp and not wrong:
+            message = f"{self.model.vocab_size} rows cannot be split over tp {self.parallelism.tp}"
+            wrong = [Finding(path=("model", "vocab_size"), message=message)]
         if wrong:
-            raise ValueError("; ".join(str(finding) for finding in wrong))
+            raise Inconsistent(wrong)
+        document = info.context.get(READ_FROM) if isinstance(info.context, dict) else None
+        self._checked = Checked(parts=tuple(self.__dict__.values()), document=document)
         return self
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether its parts are the very ones that were checked: copies with changes are not."""
+        now, then = self.__dict__.values(), self._checked.parts
+        return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
+
+    @property
+    def document(self) -> Node | None:
+        """What it was read from, if it was and nothing has changed since."""
+        return self._checked.document if self.is_checked else None
+
+    def with_(self, changes: Mapping[str, Any] | Sequence[str]) -> Scenario:
+        """This scenario with other fields, and all that follows from them, checked: what ``--set`` does.
+
+        ``changes`` are dotted fields and their values, ``{"parallelism.tp": 4}``, or lines as on the
+        command line, ``["parallelism.tp=4"]``; None takes back what was said. Other names of fields are
+        understood, fields that were left out follow anew, and a title and published figures are dropped
+        where the job is another.
+
+        Raises:
+            ScenarioError: with every problem found.
+        """
+        from .load import changed_scenario
+
+        return changed_scenario(self, changes)
 
     @property
     def num_microbatches(self) -> int:

@@ -10,10 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...hardware.files import read_text
 from ...schedules.orders.action import Action, Kind, Orders
 from ...schedules.orders.schedule import Memory, Schedule, Shape, fixed_chunks, loop_placement
 from ...schedules.orders.table import schedule_of as table_schedule
-from ...schedules.orders.table_file import read_table
+from ...schedules.orders.table_file import parse_table
 from ...schedules.orders.validate import validate
 from ...schedules.pipeline import get
 
@@ -49,22 +50,21 @@ def is_table(name: object) -> bool:
 def schedule_named(name: str) -> Schedule:
     """The schedule of that name, or the one in that file.
 
-    Raises ValueError with the known names, or with what keeps a table from being run; OSError.
+    Raises ValueError with the known names, or with what keeps a table from being read or run.
     """
     if name == NO_PIPELINE.name:
         return NO_PIPELINE
     if is_table(name):
-        return _table(name, Path(name).stat().st_mtime_ns)
+        return _table(name, read_text(name))
     if name in MEMORY_LIMITED:
         return get(MEMORY_LIMITED[name][0])
     return get(name)
 
 
 @lru_cache(maxsize=8)
-def _table(path: str, changed_ns: int) -> Schedule:
-    """``changed_ns`` tells one state of the file from the next."""
-    del changed_ns
-    table = read_table(path)
+def _table(path: str, text: str) -> Schedule:
+    """The file is read every time, so that the command knows of it; parsed and checked once."""
+    table = parse_table(text, path)
     validate(table.orders, table.shape, table.rank_of)
     return table_schedule(table, Path(path).name)
 

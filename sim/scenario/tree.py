@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from pathlib import PurePath
 from typing import Any
 
-from .errors import FieldPath, Mark
+from .errors import FieldPath, Mark, Problem, ScenarioError
 
 Scalar = str | int | float | bool | None
+
+DEEPEST = 64
+"""Levels of a document; scenarios have up to eight."""
 
 STARTS_AFRESH = ("preset", "kind")
 """Keys that choose what a block is. A block that has one replaces the block it changes: fields given
@@ -50,14 +55,31 @@ class Node:
         return replace(self, value=entries)
 
 
-def from_plain(value: Any, mark: Mark) -> Node:
-    """Plain Python values as a tree; every node gets the same mark."""
+def from_plain(value: Any, mark: Mark, depth: int = 0) -> Node:
+    """Plain Python values as a tree; every node gets the same mark. Numbers of numpy become Python's.
+
+    Raises:
+        ScenarioError: nested beyond all sense, as a list that holds itself is.
+    """
+    if depth > DEEPEST:
+        raise ScenarioError([Problem(mark=mark, path="", message=f"nested more than {DEEPEST} deep")])
     if isinstance(value, Mapping):
-        entries = {str(key): from_plain(entry, mark) for key, entry in value.items()}
+        entries = {str(key): from_plain(entry, mark, depth + 1) for key, entry in value.items()}
         return Node(value=entries, mark=mark, key_mark=mark)
     if isinstance(value, list | tuple):
-        return Node(value=[from_plain(item, mark) for item in value], mark=mark, key_mark=mark)
-    return Node(value=value, mark=mark, key_mark=mark)
+        return Node(value=[from_plain(item, mark, depth + 1) for item in value], mark=mark, key_mark=mark)
+    return Node(value=_scalar(value), mark=mark, key_mark=mark)
+
+
+def _scalar(value: Any) -> Any:
+    """A number or a path of another type as Python's own; anything else as it is, for the types to refuse."""
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, bool | int | float | str) or value is None:
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 def merged(base: Node, change: Node) -> Node:

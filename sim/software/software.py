@@ -8,10 +8,11 @@ step times, once per preset; every other field is a fact about the software, wit
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from ...hardware.fields import NO_BOOL, PositiveShare, number, whole
 from ..network.nccl.choice import check_variable
 from ..network.nccl.tuning import Tuning
 from ..network.nccl.versions import parse_version
@@ -30,11 +31,23 @@ TpOverlap = Literal["userbuffers", "local-shard"]
 Sharding = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
 Reshard = Literal["default", "always", "never"]
 
+MOST_ELEMENTS = 1e15
+"""Parameters of a model: no model has a thousandth of it."""
+
+Elements = Annotated[float, number(ge=0, le=MOST_ELEMENTS)]
+Bucket = Annotated[float, Field(strict=True, ge=1)]
+"""From one element on; ``.inf`` is one bucket for all."""
+Limit = Annotated[float, Field(strict=True, ge=0)]
+"""``.inf`` is no limit."""
+Few = Annotated[int, *whole(0, 100)]
+Launches = Annotated[int, *whole(0, 100_000)]
+"""Small kernels; a layer of a published stack has some dozen."""
+
 
 class Software(BaseModel):
     """One software stack. All fields are facts of the code named in ``source``, but the last three."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, revalidate_instances="always")
 
     name: str = "custom"
     title: str = ""
@@ -45,9 +58,7 @@ class Software(BaseModel):
     fused_softmax: bool = True  # scale+mask+softmax of unfused attention in one kernel
     fused_rope: bool = True
     complex_rope: bool = False  # not fused, it is a product of complex numbers; false, or latent: rotate_half
-    qkv_copies: int = Field(
-        default=0, ge=0
-    )  # reads and writes of Q, K, V per direction that only change layout
+    qkv_copies: Few = 0  # reads and writes of Q, K, V per direction that only change layout
     split_gate: bool = False  # the two input branches of SwiGLU are separate column-parallel layers
     fused_residual: bool = True  # bias+dropout+add in one kernel
     cross_entropy: CrossEntropy = "vocab-parallel"  # how the loss is computed where TP splits the vocabulary
@@ -59,25 +70,28 @@ class Software(BaseModel):
     fp8_parameters: bool = False  # weights are kept and gathered in the products' type, not in 16 bit
     fp8_activations: bool = False  # under FP8, inputs of activations wait in 8 bits, attention's output in 12
     fp8_dispatch: bool = False  # tokens go to experts in the products' type, and come back in 16 bit
-    fp8_wgrad_rate: float = Field(
-        default=1.0, gt=0, le=1
-    )  # of quantised weight-gradient products, over that of other products of their shape
-    exchange_sms: int = Field(
-        default=0, ge=0, lt=100
-    )  # SMs that exchanges of experts have to themselves beside other layers (partitioned, not shared)
-    moment_bytes: Literal[2, 4] = 4  # bytes of each of the optimizer's two moments
+    fp8_wgrad_rate: PositiveShare = (
+        1.0  # of quantised weight-gradient products, over that of other products of their shape
+    )
+    exchange_sms: Annotated[int, *whole(0, 99)] = (
+        0  # SMs that exchanges of experts have to themselves beside other layers (partitioned, not shared)
+    )
+    moment_bytes: Annotated[Literal[2, 4], NO_BOOL] = 4  # bytes of each of the optimizer's two moments
     logits_fp32: bool = True  # logits are cast to FP32 before the loss
-    main_grad_bytes: Literal[2, 4] = 4  # bytes per element of the gradient that is accumulated and reduced
-    bf16_main_grad_bytes: Literal[0, 2, 4] = 0  # the same under bf16, where that is another
-    flat_buffer_elements: float = Field(
-        default=0.0, ge=0
-    )  # 16-bit buffers for reductions and gathers, beside parameters and gradients, at most all of these
-    bf16_flat_buffer_elements: float = Field(default=0.0, ge=0)  # the same under bf16, where that is another
+    main_grad_bytes: Annotated[Literal[2, 4], NO_BOOL] = (
+        4  # bytes per element of the gradient that is accumulated and reduced
+    )
+    bf16_main_grad_bytes: Annotated[Literal[0, 2, 4], NO_BOOL] = (
+        0  # the same under bf16, where that is another
+    )
+    # 16-bit buffers for reductions and gathers, beside parameters and gradients, at most all of these
+    flat_buffer_elements: Elements = 0.0
+    bf16_flat_buffer_elements: Elements = 0.0  # the same under bf16, where that is another
     fp32_update_gradients: bool = False  # 16-bit gradients are copied to FP32 for the update
     casts_fresh_gradients: bool = (
         False  # to the type of the main gradient, by a kernel of their own, before they are added to it
     )
-    reduce_grad_bytes: Literal[0, 2, 4] = (
+    reduce_grad_bytes: Annotated[Literal[0, 2, 4], NO_BOOL] = (
         0  # bytes per element on the wire, where gradients are cast to reduce them
     )
     separate_grad_copy: bool = False  # 16-bit gradients are kept beside the FP32 ones (the 20N bill)
@@ -94,10 +108,10 @@ class Software(BaseModel):
     align_grad_reduce: bool = (
         False  # pipeline ranks start a chunk's reduction in the same slot (Megatron core)
     )
-    bucket_elements: float = 40e6  # gradient bucket, in elements; inf is one bucket
-    bucket_elements_per_replica: float = Field(
-        default=0.0, ge=0
-    )  # where buckets grow with the data-parallel group: this many elements for each of its ranks
+    bucket_elements: Bucket = 40e6  # gradient bucket, in elements; inf is one bucket
+    bucket_elements_per_replica: Elements = (
+        0.0  # where buckets grow with the data-parallel group: this many elements for each of its ranks
+    )
     reduce_scatter_blocks: bool = False  # what is scattered is copied, by a kernel in the one hardware queue
     uncut_parameters: bool = False  # a bucket closes with the parameter that fills it; false: cuts it in two
     tp_comm_overlap: bool = False  # TP collectives split and overlapped with their own GEMMs
@@ -111,9 +125,9 @@ class Software(BaseModel):
     moe_shared_expert_overlap: bool = False  # shared experts run while tokens travel
     moe_a2a_overlap: bool = False  # exchanges of one microbatch beside the layers of another
     moe_router_fusion: bool = False  # router and permutation maps in a few kernels
-    moe_host_sync_s: float = Field(
-        default=0.0, ge=0
-    )  # what a rank stands still for while its host reads the counts of a dropless dispatch
+    moe_host_sync_s: Annotated[float, number(ge=0, le=60)] = (
+        0.0  # what a rank stands still for while its host reads the counts of a dropless dispatch
+    )
     grouped_gemm: GroupedGemm = "streams"  # a GEMM per expert on four streams, or one kernel
     point_to_point: PointToPoint = "blocking"
     split_point_to_point: SplitPointToPoint = (
@@ -128,13 +142,13 @@ class Software(BaseModel):
     optimizer_post_validation: bool = (
         False  # where backwards are split, ranks update without waiting for the norm of all gradients
     )
-    p2p_messages: int = Field(default=1, ge=1)  # messages in sequence per tensor (shape messages first)
+    p2p_messages: Annotated[int, *whole(1, 100)] = 1  # messages in sequence per tensor (shape messages first)
     scatter_gather_p2p: bool = (
         False  # each TP rank sends 1/tp of the activation, all-gathered by the receiver
     )
-    launches_per_collective: float = Field(
-        default=4.0, ge=0
-    )  # host cost of a collective call, in kernel launches
+    launches_per_collective: Annotated[float, number(ge=0, le=10_000)] = (
+        4.0  # host cost of a collective call, in kernel launches
+    )
     step_barrier: bool = False  # all ranks meet in a barrier before a step's time is taken
     collective_checks: bool = (
         False  # TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective
@@ -149,22 +163,20 @@ class Software(BaseModel):
     reshard_after_forward: Reshard = (
         "default"  # torch: parameters are let go after forward; by default where there is no pipeline
     )
-    prefetch_elements: float = Field(default=0.0, ge=0)  # layers up to so many parameters are gathered as one
-    max_live_elements: float = Field(default=math.inf, ge=0)  # no prefetch beyond so many gathered parameters
-    persistent_elements: float = Field(default=0.0, ge=0)  # smaller parameters are never sharded
-    gather_bytes: Literal[0, 1, 2, 4] = 0  # bytes per gathered parameter; 0: those of the matrix products
-    extra_launches_per_layer: int = Field(
-        default=0, ge=0
-    )  # small kernels per layer and direction that move little
+    prefetch_elements: Elements = 0.0  # layers up to so many parameters are gathered as one
+    max_live_elements: Limit = math.inf  # no prefetch beyond so many gathered parameters
+    persistent_elements: Elements = 0.0  # smaller parameters are never sharded
+    gather_bytes: Annotated[Literal[0, 1, 2, 4], NO_BOOL] = (
+        0  # bytes per gathered parameter; 0: those of the matrix products
+    )
+    extra_launches_per_layer: Launches = 0  # small kernels per layer and direction that move little
     nccl_algo: str | None = None  # NCCL_ALGO: algorithms that NCCL may choose, such as "allreduce:Ring"
     nccl_proto: str | None = None  # NCCL_PROTO: protocols that it may choose, such as "^LL128"
     nccl_version: str | None = None  # of NCCL, such as 2.26.2: whose tuning tables choose
-    extra_launches_per_microbatch: int = Field(
-        default=0, ge=0
-    )  # the same at the loss: masks, means, bookkeeping
-    host_s_per_kernel: float = Field(default=6e-6, ge=0)
-    step_fixed_s: float = Field(default=0.0, ge=0)
-    allocator_overhead: float = Field(default=0.05, ge=0, lt=1)
+    extra_launches_per_microbatch: Launches = 0  # the same at the loss: masks, means, bookkeeping
+    host_s_per_kernel: Annotated[float, number(ge=0, le=0.1)] = 6e-6
+    step_fixed_s: Annotated[float, number(ge=0, le=3600)] = 0.0
+    allocator_overhead: Annotated[float, number(ge=0, lt=1)] = 0.05
 
     @field_validator("nccl_algo", "nccl_proto", "nccl_version")
     @classmethod

@@ -33,10 +33,11 @@ def communicators(plan: Plan, r: int) -> tuple[CommunicatorBuffers, ...]:
     version = plan.scenario.software.nccl.version or usual
     messages, found = _messages(plan), []
     for name, seat in _seats(plan, r):
-        even = seat.per_domain * seat.domains  # NCCL's tables know as many ranks on every node
         comm = (
-            communicator_on(cluster, ranks=even, domains=seat.domains, version=version)
-            if known and even > 1
+            communicator_on(
+                cluster, ranks=seat.ranks, domains=seat.domains, fewest=seat.fewest, version=version
+            )
+            if known and seat.ranks > 1
             else None
         )
         if name in messages:

@@ -1,14 +1,19 @@
 """Lowers a scenario to programs: rank grid x schedule actions x kernel costs.
 
-One class per pipeline rank: ranks that differ only in their tensor- or data-parallel coordinate
-do the same at the same time (structural folding). Each class is lowered once.
+One program per pipeline rank: ranks that differ only in their tensor- or data-parallel coordinate do the
+same at the same time (structural folding). Where a router gives experts unequal loads, or where the groups of
+an axis sit differently, there is one for each load and seating that occurs. Each is written once.
 """
 
 from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
@@ -16,28 +21,38 @@ from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.collectives import Seat
 from ..network.token_exchange import Router, token_exchange
 from ..network.transfer import Transfer
-from ..program.program import Program, Programs
+from ..program.program import Op, Program, Programs
+from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
 from .communication import Communication
-from .groups import Groups, build_groups
+from .groups import Groups, GroupsOf
 from .layers.moe import TOKENS
-from .layers.routing import distinct_loads
+from .layers.routing import distinct_loads, rank_loads
 from .layers.shard import Shard, boundary_bytes, shard_of
 from .layers.stages import build_stages
 from .layers.tape import Costs, Kernel
 from .paired import paired
-from .pipeline import write_step
+from .pipeline import StepWriters
 from .plan import Plan
 from .refuse import refuse_unsupported
+from .seatings import seatings_of
+from .seats import expert_grid, rank_grid
 from .state.activations import activation_bytes
 from .state.parameters import stage_parameters
 from .weighing import overlaps, weighed_shape
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
+    from ...schedules.orders.schedule import Schedule, Shape
     from ..scenario.models import Scenario
+
+
+MOST_PROGRAMS = 1024
+"""Programs that are written of one job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +60,19 @@ class Lowered:
     """Programs, and the plan that they were written from.
 
     Where a router sets ranks apart there are programs for each of the ``loads``, those of the heaviest
-    first, one for each pipeline rank; the plan is that of the heaviest. Communicators and peers are named
-    as if there were one.
+    first; the plan is that of the heaviest, and of rank 0. Communicators and peers are named as if there were
+    one program for each pipeline rank. ``program_of`` is the program of every rank.
     """
 
     programs: Programs
     plan: Plan
+    program_of: NDArray[np.int64]
     loads: tuple[float, ...] = (1.0,)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all ranks of a pipeline rank run one program."""
+        return len(self.programs.classes) == self.plan.shape.ranks
 
 
 def lower(
@@ -66,7 +87,7 @@ def lower(
     plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
     plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)
-    written = [ops for load in loads for ops in write_step(plan.of_load(load))]
+    program_of, written = _written(plan, loads)
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in written),
         communicators=_communicators(plan),
@@ -75,7 +96,39 @@ def lower(
         corun_slowdown=plan.profile.corun_slowdown,
         ends=plan.ends,
     )
-    return Lowered(programs=programs, plan=plan, loads=loads)
+    return Lowered(programs=programs, plan=plan, program_of=program_of, loads=loads)
+
+
+def _written(plan: Plan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], list[list[Op]]]:
+    """The program of every rank, and the programs: by load, then by pipeline rank, then by seating.
+
+    Raises NotSupported for more of them than can sensibly be written.
+    """
+    grid, seatings, pp = rank_grid(plan.scenario.parallelism), plan.seatings, plan.shape.ranks
+    stage = np.empty(grid.size, dtype=np.int64)
+    stage[grid.ravel()] = np.repeat(np.arange(pp), grid[0].size)
+    count = len(seatings.first)
+    kinds, program_of = np.arange(pp), stage
+    if len(loads) * count > 1:
+        key = (_load_numbers(plan.scenario, loads) * pp + stage) * count + seatings.of_rank
+        kinds, program_of = np.unique(key, return_inverse=True)
+    if len(kinds) > max(MOST_PROGRAMS, len(loads) * pp):
+        raise NotSupported(
+            "cluster.placement",
+            f"it seats the groups of the job in {count:,} ways, which takes {len(kinds):,} programs (at most "
+            f"{MOST_PROGRAMS:,}); place hosts in order, or set cluster.gpus_per_domain so that groups fill "
+            "NVLink domains",
+        )
+    wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for number, kind in enumerate(kinds.tolist()):
+        place, seating = divmod(kind, count)
+        wanted.setdefault((place // pp, seating), []).append((number, place % pp))
+    step, written = StepWriters(plan), list[list[Op]]([[]] * len(kinds))
+    for (heavy, seating), programs in wanted.items():
+        seated = plan.of_load(loads[heavy]).of_groups(seatings.first[seating])
+        for (number, _), ops in zip(programs, step.write(seated, [r for _, r in programs]), strict=True):
+            written[number] = ops
+    return program_of.ravel(), written
 
 
 def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan:
@@ -84,7 +137,8 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     schedule, shape = schedule_named(scenario.schedule), shape_of(scenario)
     two_way = stage_to_rank(schedule.rank_of, shape) is None
     shard, stages = shard_of(scenario), build_stages(scenario)
-    groups = build_groups(scenario, cluster, two_way=two_way)
+    groups_of = GroupsOf(scenario, cluster, two_way=two_way)
+    groups = groups_of.rank(0)
     kernels: dict[Kernel, float] = {}
     communication = Communication(
         cluster=cluster,
@@ -93,7 +147,8 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         tuning=scenario.software.nccl,
         checked=scenario.software.collective_checks,
     )
-    costs = _costs(scenario, cluster, profile, groups, kernels, communication)
+    costs_of = partial(_costs, scenario, cluster, profile, kernels, communication)
+    costs = costs_of(groups)
     blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
     if schedule.weighs:
         sizes = activation_bytes(shard, scenario.software)
@@ -118,11 +173,22 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         stages=stages,
         parameters=tuple(parameters),
         groups=groups,
+        groups_of=groups_of,
+        costs_of=costs_of,
+        seatings=seatings_of(
+            scenario, groups.gpu, cluster, two_way=two_way, talking=_talking(schedule, shape)
+        ),
         blocks=blocks,
         costs=costs,
         kernels=kernels,
         communication=communication,
     )
+
+
+def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
+    """Pipeline ranks that hold stages in a row, and so exchange messages."""
+    held = [sorted(holders(stage, schedule.rank_of, shape)) for stage in range(shape.stages)]
+    return {(a, b) for here, there in pairwise(held) for a in here for b in there if a != b}
 
 
 def _message_s(scenario: Scenario, communication: Communication, shard: Shard, groups: Groups) -> float:
@@ -136,9 +202,9 @@ def _costs(
     scenario: Scenario,
     cluster: Cluster,
     profile: GpuProfile,
-    groups: Groups,
     kernels: dict[Kernel, float],
     communication: Communication,
+    groups: Groups,
 ) -> Costs:
     software = scenario.software
 
@@ -175,6 +241,15 @@ def _router(scenario: Scenario) -> Router:
         return Router(experts=1, topk=1, copies=1.0)
     copies = moe.topk * (moe.capacity_factor or 1.0)
     return Router(experts=moe.num_experts, topk=moe.topk, copies=copies, node_limit=moe.node_limit)
+
+
+def _load_numbers(scenario: Scenario, loads: tuple[float, ...]) -> NDArray[np.int64]:
+    """By rank, which of the ``loads`` its experts have."""
+    grid = expert_grid(scenario.parallelism)
+    numbers = np.zeros(grid.size, dtype=np.int64)
+    for place, load in enumerate(rank_loads(scenario)):
+        numbers[grid[:, :, place].ravel()] = loads.index(load)
+    return numbers
 
 
 def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:

@@ -46,18 +46,23 @@ Row = tuple[tuple[Block, int], ...]
 """Blocks in the order in which they run, each with its count."""
 
 
-def write_step(plan: Plan) -> list[list[Op]]:
-    """The ops of every pipeline rank, in host order."""
-    rule = plan.point_to_point
-    try:
-        instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, rule)
-    except ValueError as refusal:
-        raise NotSupported("software.point_to_point", str(refusal)) from None
-    sharding = sharding_of(plan, sharding_rule(plan.scenario))
-    shared = _Shared(sharding=sharding, copies=activation_copies(plan))
-    return [
-        _StepWriter(plan, index, rule, shared).write(instructions[index]) for index in range(plan.shape.ranks)
-    ]
+class StepWriters:
+    """Writes the programs of a step; who sends what when is found once for all of them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.rule = plan.point_to_point
+        try:
+            self.instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule)
+        except ValueError as refusal:
+            raise NotSupported("software.point_to_point", str(refusal)) from None
+
+    def write(self, plan: Plan, indices: Iterable[int]) -> list[list[Op]]:
+        """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and seats."""
+        sharding = sharding_of(plan, sharding_rule(plan.scenario))
+        shared = _Shared(sharding=sharding, copies=activation_copies(plan))
+        return [
+            _StepWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
+        ]
 
 
 @dataclass

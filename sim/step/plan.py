@@ -11,15 +11,16 @@ from ...schedules.orders.schedule import stage_to_rank
 from ..program.program import Ending
 from .actions import Blocks
 from .communication import Communication
-from .groups import Groups
+from .groups import Groups, GroupsOf
 from .layers.shard import Shard
 from .layers.stages import Stage
 from .layers.tape import Costs, Kernel
+from .seatings import Seatings
 from .state.parameters import NO_ELEMENTS, Elements, StageParameters
 from .weighing import overlaps, splits_backward
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
@@ -34,7 +35,8 @@ class Plan:
 
     ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the seconds of
     the distinct kernels of the blocks that have been built; ``communication`` knows what was asked of it.
-    ``skips``: the gradients overflow, and nothing is updated.
+    ``skips``: the gradients overflow, and nothing is updated. ``groups`` and what they cost are those of rank
+    0; ``seatings`` tells which ranks' are alike.
     """
 
     schedule: Schedule
@@ -49,6 +51,9 @@ class Plan:
     stages: tuple[Stage, ...]
     parameters: tuple[StageParameters, ...]
     groups: Groups
+    groups_of: GroupsOf
+    costs_of: Callable[[Groups], Costs]
+    seatings: Seatings
     blocks: Blocks
     costs: Costs
     kernels: Mapping[Kernel, float]
@@ -63,6 +68,15 @@ class Plan:
         shard = replace(self.shard, experts=replace(experts, load=load))
         blocks = Blocks(shard=shard, software=self.blocks.software, costs=self.blocks.costs)
         return replace(self, shard=shard, blocks=blocks)
+
+    def of_groups(self, rank: int) -> Plan:
+        """The plan of ranks whose groups are seated as those of ``rank``."""
+        if rank == 0:
+            return self
+        groups = self.groups_of.rank(rank)
+        costs = self.costs_of(groups)
+        blocks = Blocks(shard=self.shard, software=self.blocks.software, costs=costs)
+        return replace(self, groups=groups, costs=costs, blocks=blocks)
 
     def held_stages(self, index: int) -> tuple[int, ...]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""

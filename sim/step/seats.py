@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...hardware.placement import gpus_of_ranks
-from ..network.collectives import Reach, Seat
+from ..network.collectives import Reach
+from ..network.seat import Seat, seat_of
 from ..scenario.machine import placement_of
 
 if TYPE_CHECKING:
@@ -91,12 +92,27 @@ def group_numbers(
     sharded state. ``across_stages``: a group holds the same ranks of all stages, of which its members are
     those of some, as of both copies of a stage.
     """
+    more = ("pp",) if across_stages else ()
+    found = {
+        name: instances(grid, axes, (*more, *along))
+        for grid, axes, groups in group_grids(parallelism, heads=heads, shards=shards)
+        for name, along in groups.items()
+    }
+    if across_stages:
+        found["embedding"] = instances(rank_grid(parallelism), AXES, more)
+    return found
+
+
+def group_grids(
+    parallelism: Parallelism, *, heads: int, shards: int
+) -> tuple[tuple[Ids, Sequence[str], Groups], ...]:
+    """The arrays of ranks that groups are slices of, with the names of their axes and those of the groups."""
     dense = rank_grid(parallelism)
     pp, dp, cp, tp = dense.shape
     held = min(shards, dp * cp)
     experts = expert_grid(parallelism)
     copies = dp * cp // held
-    grids = (
+    return (
         (dense.reshape(pp, dp, cp // heads, heads, tp), FINE_AXES, GROUPS),
         (dense.reshape(pp, dp * cp // held, held, tp), SHARD_AXES, SHARD_GROUPS),
         (experts, EXPERT_AXES, EXPERT_GROUPS),
@@ -106,13 +122,14 @@ def group_numbers(
             EXPERT_SHARD_GROUPS,
         ),
     )
-    more = ("pp",) if across_stages else ()
-    found = {
-        name: instances(grid, axes, (*more, *along))
-        for grid, axes, groups in grids
-        for name, along in groups.items()
-    }
-    return found | {"embedding": instances(dense, AXES, more)} if across_stages else found
+
+
+def members(grid: Ids, axes: Sequence[str], along: Sequence[str]) -> Ids:
+    """The ranks of each group, one group a row: ranks that differ in nothing but the axes ``along``."""
+    apart = [number for number, axis in enumerate(axes) if axis not in along]
+    joined = [number for number, axis in enumerate(axes) if axis in along]
+    size = int(np.prod([grid.shape[number] for number in joined]))
+    return grid.transpose([*apart, *joined]).reshape(-1, size)
 
 
 def instances(grid: Ids, axes: Sequence[str], along: Sequence[str]) -> Ids:
@@ -148,7 +165,7 @@ def domains(gpu: Ids, cluster: Cluster) -> Ids:
 
 def seat(gpu: Ids, cluster: Cluster) -> Seat:
     """How a group on these GPUs sits over NVLink domains."""
-    return Seat(ranks=len(gpu), domains=len(np.unique(domains(gpu, cluster))))
+    return seat_of(np.unique(domains(gpu, cluster), return_counts=True)[1].tolist())
 
 
 def reach(a: int, b: int, cluster: Cluster) -> Reach:
@@ -156,12 +173,3 @@ def reach(a: int, b: int, cluster: Cluster) -> Reach:
     if cluster.same_domain(a, b):
         return "domain"
     return "host" if cluster.same_node(a, b) else "unit"
-
-
-def uneven(instance: Ids, domain: Ids) -> bool:
-    """Whether groups spread over different numbers of domains, or unevenly over theirs."""
-    member = np.flatnonzero(instance >= 0)
-    pair = instance[member] * (int(domain.max(initial=0)) + 1) + domain[member]
-    parts, sizes = np.unique(pair, return_counts=True)
-    spread = np.unique(np.bincount(parts // (int(domain.max(initial=0)) + 1)))
-    return len(np.unique(sizes)) > 1 or len(spread[spread > 0]) > 1

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-
+from ...hardware.files import TABLES, load_yaml, read_text
 from .strict import AtLeast, WrongField, build
 
 SCHEMA = 1
@@ -22,7 +21,6 @@ HEAD = ("schema", "source", "cases")
 
 # libyaml: all published cases (3 MB) are read in 2 s. YAML 1.1 rules: the files are written by programs and
 # hold no text that YAML 1.2 reads otherwise.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Positive = Annotated[int, AtLeast(1)]
 Natural = Annotated[int, AtLeast(0)]
@@ -194,11 +192,7 @@ def read_cases(path: str | Path) -> tuple[Case, ...]:
 
 
 def _load(path: Path) -> Any:
-    with path.open("rb") as file:
-        try:
-            return yaml.load(file, Loader=_LOADER)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{path}: not YAML: {error}") from None
+    return load_yaml(read_text(path), path, TABLES)
 
 
 def _check_frame(path: Path, document: Any) -> None:

@@ -17,6 +17,7 @@ def report_document(report: Report) -> dict[str, Any]:
     return {
         "cases": [_row(row) for row in report.rows],
         "summary": _summary(summarize(report)) | {"intervals": intervals},
+        "refused": [{"file": one.file, "reason": one.reason} for one in report.refused],
     }
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...hardware.files import load_json, read_bytes, write_text
 from .constants import Constants, GpuConstants, PresetConstants
 from .trial import Trial, tried
 
@@ -72,13 +73,13 @@ def are_shipped(scenario: Scenario, constants: Constants) -> bool:
 
 def write_halves(path: Path, halves: Halves) -> None:
     """As JSON, the same bytes for the same halves."""
-    path.write_text(json.dumps(asdict(halves), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(asdict(halves), indent=1, sort_keys=True) + "\n")
 
 
 def read_halves(path: Path) -> Halves:
     """Raises ValueError naming the file where it is none of ``write_halves``."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = load_json(read_bytes(path), path)
         constants = tuple(map(_constants, _two(document["constants"])))
         counts = {name: int(document[name]) for name in ("fitted", "cases", "families")}
     except (ValueError, KeyError, TypeError) as error:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...hardware.files import Refusal, read_each
 from ..engine.collection import collection_paused
 from .case import Case, read_cases
 from .constants import Constants
@@ -45,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All rows, in the order of the files and of the cases in them.
+    """All rows, in the order of the files and of the cases in them, and the files that could not be used.
 
     ``held_out`` are step times by id, predicted with the constants of ``halves`` that never saw the case's
     family; empty without them.
@@ -54,6 +55,7 @@ class Report:
     rows: tuple[Row, ...]
     held_out: Mapping[str, float] = field(default_factory=dict)
     halves: Halves | None = None
+    refused: tuple[Refusal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,13 @@ def validate(
 
     With ``halves``, the step times of high trust once more, with constants that never saw their family.
     ``progress(done, total)`` is called after each case. A case that cannot be predicted is a row with
-    the reason.
+    the reason, and a file that is not one of cases stands in ``refused``.
 
     Raises:
-        ValueError: a file that is not a file of cases; the message names file, case and field.
-        OSError: a file that cannot be read.
+        ValueError: not one of the files is a file of cases; the message names file, case and field.
     """
-    sources = [(Path(path).stem, case) for path in paths for case in read_cases(path)]
+    files, refused = read_each(paths, lambda path: (path.stem, read_cases(path)))
+    sources = [(stem, case) for stem, cases in files for case in cases]
     alike: dict[str, list[int]] = {}
     for number, (_, case) in enumerate(sources):
         alike.setdefault(configuration(case), []).append(number)
@@ -106,7 +108,7 @@ def validate(
         Row(source=source, regime=regime_of(case), case=case, prediction=found[number])
         for number, (source, case) in enumerate(sources)
     )
-    return Report(rows=tuple(rows), held_out=held_out, halves=halves)
+    return Report(rows=tuple(rows), held_out=held_out, halves=halves, refused=refused)
 
 
 def configuration(case: Case) -> str:

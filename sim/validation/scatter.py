@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
 from ..report.timeline import palette
-from ..report.timeline.svg import document, element, group, line, paper, rect, text
+from ..report.timeline.svg import document, element, escape, group, line, paper, rect, text
 from .panel import part
 from .run import Report, Row
 

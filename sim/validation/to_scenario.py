@@ -59,10 +59,10 @@ def scenario_document(case: Case) -> dict[str, Any]:
 
 
 def model_document(model: CaseModel) -> dict[str, Any]:
-    """The ``model`` of a scenario, which has no sequence length."""
+    """The ``model`` of a scenario, which has no sequence length. A case states the rows that the run had."""
     document = asdict(model)
     del document["seq_length"]
-    return document
+    return document | {"padded_vocab_size": model.vocab_size}
 
 
 def measured_network_document(network: CaseNetwork) -> dict[str, str]:

@@ -29,8 +29,10 @@ class Outcome:
     """``seconds`` by category; ``pieces``: (from, until, useful seconds) of the wall clock, in order;
     ``repairs``: hosts in repair from each time on, of a logged replication.
 
-    ``ended``: goal, horizon, no_progress. ``mean_repair`` are hosts in repair over time, ``exposed_s`` the
-    time in which failures of the job's own clock could arrive.
+    ``ended``: goal, horizon, no_progress (restarts lead nowhere), gave_up (Plan.end_s), events (too many).
+    ``stuck_s`` and ``stuck_why``: since when and why it got no further; nan and empty where it did.
+    ``mean_repair`` are hosts in repair over time, ``exposed_s`` the time in which failures of the job's own
+    clock could arrive.
     """
 
     number: int
@@ -52,6 +54,8 @@ class Outcome:
     most_repair: int = 0
     excluded: int = 0
     live_share: float = 1.0
+    stuck_s: float = float("nan")
+    stuck_why: str = ""
 
     @property
     def ettr(self) -> float:

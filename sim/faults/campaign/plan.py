@@ -29,6 +29,10 @@ class Effect:
     times: int = 1
 
 
+GIVE_UP_FACTOR, GIVE_UP_S = 100.0, 365 * 86400.0
+MOST_EVENTS = 1_000_000
+"""Of one replication, after which it is given up: about a minute."""
+
 StepTime = Callable[[frozenset[Effect]], float]
 """Seconds of one step under a set of effects; the empty set is the healthy step."""
 
@@ -40,6 +44,9 @@ class Tier:
 
     ``group``: peer memory's hosts per group; 0 elsewhere. ``save_s`` is a whole save with nothing else to do.
     ``slow_factor`` is how many times as long steps take while a copy is written; the stall has it already.
+
+    ``overlap``: skip, block or queue where a write may outlast the interval (writer.py); then stall and lag
+    are those of one snapshot and one write with nothing else to do.
     """
 
     name: str
@@ -51,6 +58,7 @@ class Tier:
     group: int = 0
     across: bool = True
     slow_factor: float = 1.0
+    overlap: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +123,7 @@ class Recovering:
     min_replicas: int
     batch: str
     regrow_at: str
+    regroup: bool
     rejoin: Law | None
     repeat: float
     repeat_after_s: float
@@ -142,6 +151,15 @@ class Plan:
     frailty_cv: float = 0.0
     off: frozenset[str] = frozenset()
     tokens_per_step: float = math.nan
+
+    @property
+    def end_s(self) -> float:
+        """When a replication ends at the latest: at its horizon, or where its work will never be done.
+
+        A run that needs more than a hundred times its fault-free time is given up (ETTR below 1 %); after a
+        year at the earliest, so that one long repair does not end a short run.
+        """
+        return min(self.horizon_s, max(GIVE_UP_FACTOR * self.goal_steps * self.step_s, GIVE_UP_S))
 
     @property
     def storage(self) -> Tier | None:

@@ -14,10 +14,11 @@ from .recovering_rules import (
     close_whole,
     noticed_after,
     roll_back,
+    save_s,
 )
-from .restarting import Steps, mark_broken, reschedule, restore, spend
+from .restarting import Steps, reschedule, restore, spend
 from .state import State
-from .stepping import Stop
+from .stepping import Stop, mark_broken
 
 
 def recovering(state: State, stop: Stop) -> Steps:
@@ -39,7 +40,7 @@ def recovering(state: State, stop: Stop) -> Steps:
             if fault.entry:
                 detect_entry(fault, state.now - fault.entry.at_s)
         _log(state, fault, copy, lost)
-        if _stuck(state, copy):
+        if _stuck(state):
             return "stuck"
     else:
         done = yield from _leave(state, stop)
@@ -89,10 +90,13 @@ def _log(state: State, fault: Fault | None, copy: Copy, lost: float) -> None:
         fault.entry.tier = copy.tier.name if copy.tier else ""
 
 
-def _stuck(state: State, copy: Copy) -> bool:
+def _stuck(state: State) -> bool:
     """Whether the run gets nowhere: so many restarts in a row from the same checkpoint."""
-    state.no_progress = state.no_progress + 1 if copy.step <= state.last_restored else 0
-    state.last_restored = copy.step
+    if state.step > state.last_restored:
+        state.no_progress, state.progress_s = 0, state.now
+    else:
+        state.no_progress += 1
+    state.last_restored = state.step
     return state.no_progress >= state.plan.recovering.max_no_progress
 
 
@@ -111,8 +115,8 @@ def _mark_slow(state: State) -> None:
     """The hosts that slow the job leave it."""
     state.drain_step, state.straggler_at = None, inf
     for effect, nodes in list(state.effects.values()):
-        if len(nodes) == 1 and effect.slow_factor and nodes.start not in state.broken:
-            state.broken.append(nodes.start)
+        if len(nodes) == 1 and effect.slow_factor and not state.absent(nodes.start):
+            state.empty.append(nodes.start)
             state.pool.broken(nodes.start, None, effect.kind, fixed=False)
 
 
@@ -129,7 +133,8 @@ def _leave(state: State, stop: Stop) -> Steps:
     state.step = place.steps
     storage = state.plan.storage
     if storage and stop.why in ("planned", "drain"):
-        save = storage.lag_s if stop.why == "drain" else storage.save_s
+        taken = stop.why == "drain" and not storage.overlap
+        save = storage.lag_s if taken else save_s(state)
         done = yield from spend(state, save, "checkpoint")
         if done != "ok":
             return done
@@ -165,8 +170,8 @@ def _restart(state: State, stop: Stop, fault: Fault | None, detect: float, copy:
         mark_broken(state, fault)
         if copy:
             copy = _still_there(state, fault, copy)
-            if _stuck(state, copy):
-                return "stuck"
+        if _stuck(state):
+            return "stuck"
         detect = noticed_after(state.plan.notice, fault, state.streams.get(f"{fault.name}/detection"))
 
 

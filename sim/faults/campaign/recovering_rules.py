@@ -95,15 +95,28 @@ def choose_copy(state: State, lost: set[int]) -> Copy:
             bad.append(tier)
             continue
         return Copy(step, tier, tuple(bad))
-    storage = plan.storage
-    step = state.timeline.saved_by(state.now - storage.lag_s, storage.every) if storage else None
-    return Copy(state.storage_step if step is None else step, storage, tuple(bad))
+    step = stored(state)
+    return Copy(state.storage_step if step is None else step, plan.storage, tuple(bad))
+
+
+def stored(state: State) -> int | None:
+    """The last step since the restart of which a copy is durable on storage; None: there is none."""
+    tier = state.plan.storage
+    if state.writer:
+        return state.writer.stored(state.now)
+    return state.timeline.saved_by(state.now - tier.lag_s, tier.every) if tier else None
+
+
+def save_s(state: State) -> float:
+    """Seconds until a checkpoint that is asked for now is durable, when nothing else goes on."""
+    tier, writer = state.plan.storage, state.writer
+    waits = max(0.0, writer.until_s - state.now) if writer else 0.0
+    return tier.save_s + waits if tier else 0.0
 
 
 def ledger_at_storage(state: State) -> tuple[int, Ledger]:
     """The last step on storage, and the ledger as it would stand had the job ended there."""
-    tier = state.plan.storage
-    step = state.timeline.saved_by(state.now - tier.lag_s, tier.every) if tier else None
+    step = stored(state)
     if step is None or step <= state.storage_step:
         return state.storage_step, state.storage_ledger.copy()
     ledger = state.ledger.copy()

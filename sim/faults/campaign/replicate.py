@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from .outcome import Outcome
-from .plan import Plan
+from .plan import MOST_EVENTS, Plan
 from .pool import Events
 from .recovering import recovering
 from .recovering_rules import close_whole
 from .state import State
 from .stepping import stepping
+
+LONG_WAIT = 0.1
+"""Share of a run that it waits at its end, from which on it is told as stuck."""
 
 
 def replicate(plan: Plan, number: int, *, log: bool = False) -> Outcome:
@@ -23,15 +26,33 @@ def replicate(plan: Plan, number: int, *, log: bool = False) -> Outcome:
 def _job(state: State) -> Events:
     while True:
         stop = yield from stepping(state)
-        if stop.why in ("goal", "horizon"):
+        if stop.why in ("goal", "horizon", "events"):
             close_whole(state)
-            state.outcome.ended = stop.why
+            done = stop.why
             break
         done = yield from recovering(state, stop)
         if done != "ok":
-            state.outcome.ended = "no_progress" if done == "stuck" else done
             break
+    _end(state, done)
     state.mode = "done"
+
+
+def _end(state: State, done: str) -> None:
+    """How it ended; where it got no further, since when and why."""
+    out, plan = state.outcome, state.plan
+    what, since = state.waits
+    if done == "horizon" and plan.end_s < plan.horizon_s:
+        done = "gave_up"
+    out.ended = {"stuck": "no_progress"}.get(done, done)
+    if what and (out.ended == "gave_up" or state.now - since > LONG_WAIT * state.now):
+        out.stuck_s, out.stuck_why = since, f"waits for {what}"
+    elif out.ended == "no_progress":
+        out.stuck_s = state.progress_s
+        out.stuck_why = f"{state.no_progress} restarts in a row without a new checkpoint"
+    elif out.ended == "gave_up":
+        out.stuck_s, out.stuck_why = state.now, "the work is not done after all that time"
+    elif out.ended == "events":
+        out.stuck_s, out.stuck_why = state.now, f"more than {MOST_EVENTS:,} events"
 
 
 def _outcome(state: State) -> Outcome:

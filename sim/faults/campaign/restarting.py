@@ -8,47 +8,47 @@ from typing import TYPE_CHECKING
 
 from .fault import STOPS, Fault
 from .plan import Tier
+from .replicas import next_slot
 from .state import State
-from .stepping import Stop
+from .stepping import Stop, mark_broken, only_idle
 
 if TYPE_CHECKING:
     import simpy
 
 Steps = Generator["simpy.Event", None, str]
-"""Ends with ok, horizon (the run is over), fault (another one struck) or stuck (no progress)."""
-
-
-def mark_broken(state: State, fault: Fault) -> None:
-    if fault.kind.damage != "none":
-        for node in fault.nodes:
-            if node not in state.broken and node not in state.missing:
-                state.broken.append(node)
-                state.pool.broken(node, fault.repair, fault.kind.name, fixed=fault.kind.damage == "domain")
+"""Ends with ok, horizon or events (the run is over), fault (another one struck) or stuck (no progress)."""
 
 
 def reschedule(state: State, stop: Stop, fault: Fault | None) -> Steps:
     """Diagnosis, the end of the old processes, and a host for every slot."""
     rules = state.plan.recovering
-    swapped, cold = bool(state.broken), False
-    while state.broken:
-        warm = state.swap(state.broken[0])
-        if warm is not None:
-            cold = cold or not warm
-            state.broken.pop(0)
-            continue
-        if _shrink(state):
+    swapped, before = bool(state.empty), state.cold_taken
+    done = yield from _hosts(state)
+    if done != "ok":
+        return done
+    seconds = 0.0
+    if not rules.fixed:
+        cold = state.cold_taken > before
+        wait = rules.requeue_s if cold or _requeued(fault) else rules.standby_s
+        in_place = rules.policy == "in_process" and not swapped
+        seconds = rules.in_process_s if in_place else rules.kill_s + wait
+    done = yield from spend(state, seconds + _diagnosis(state, fault), "reschedule")
+    if done != "ok":
+        return done
+    return (yield from _hosts(state))  # for those that were lost, or came back, meanwhile
+
+
+def _hosts(state: State) -> Steps:
+    """A host for every slot, or for as many as an elastic job needs. It starts with these."""
+    while state.empty:
+        _fill(state)
+        if not state.empty or _shrinks(state):
             break
-        done = yield from _await(state, lambda: state.pool.ready > 0)
+        done = yield from _await(state, lambda: state.pool.ready > 0, "a host")
         if done != "ok":
             return done
-    if stop.why == "regrow":
-        _fill(state)
-    if rules.fixed:
-        return (yield from spend(state, _diagnosis(state, fault), "reschedule"))
-    wait = rules.requeue_s if cold or _requeued(fault) else rules.standby_s
-    in_place = rules.policy == "in_process" and not swapped
-    seconds = rules.in_process_s if in_place else rules.kill_s + wait
-    return (yield from spend(state, seconds + _diagnosis(state, fault), "reschedule"))
+    state.settle()
+    return "ok"
 
 
 def _diagnosis(state: State, fault: Fault | None) -> float:
@@ -61,37 +61,40 @@ def _requeued(fault: Fault | None) -> bool:
     return fault is not None and fault.kind.name == "preemption"
 
 
-def _shrink(state: State) -> bool:
-    """Elastic: go on without the replicas whose hosts cannot be had."""
-    plan = state.plan
-    if plan.recovering.policy != "elastic_dp" or plan.recovering.batch == "refuse":
+def _shrinks(state: State) -> bool:
+    """Elastic: whether the job goes on without the replicas whose hosts cannot be had."""
+    rules = state.plan.recovering
+    if rules.policy != "elastic_dp" or rules.batch == "refuse":
         return False
-    lost = {plan.machine.replica_of(slot) for slot in (*state.missing, *state.broken)}
-    if plan.machine.replicas - len(lost) < plan.recovering.min_replicas:
-        return False
-    state.missing += state.broken
-    state.broken = []
-    state.down_replicas = dict.fromkeys(lost, inf)
-    return True
+    state.settle()
+    return state.standing.live >= rules.min_replicas
 
 
 def _fill(state: State) -> None:
-    """Elastic: hosts are back for what was missing."""
-    while state.missing and state.pool.ready:
-        state.swap(state.missing.pop(0))
-    lost = {state.plan.machine.replica_of(slot) for slot in state.missing}
-    state.down_replicas = dict.fromkeys(lost, inf)
+    """Spares, and hosts that are back, for empty slots."""
+    elastic = state.plan.recovering.policy == "elastic_dp"
+    while state.empty:
+        slot = next_slot(state.plan.machine, state.empty) if elastic else state.empty[0]
+        warm = state.swap(slot)
+        if warm is None:
+            break
+        state.cold_taken += not warm
+        state.empty.remove(slot)
 
 
-def _await(state: State, ready: Callable[[], bool]) -> Steps:
+def _await(state: State, ready: Callable[[], bool], what: str) -> Steps:
     """Wait until something holds; idle."""
+    state.waits = (what, state.now)
     while not ready():
+        if state.exhausted:
+            return "events"
         before = state.now
-        reached = yield from state.sleep(state.plan.horizon_s)
+        reached = yield from state.sleep(state.plan.end_s)
         state.ledger.add("idle", state.now - before)
         if reached:
             return "horizon"
         _merge(state)
+    state.waits = ("", state.now)
     return "ok"
 
 
@@ -101,7 +104,7 @@ def restore(
     """Processes, communicators, the checkpoint, compilation, warm-up."""
     rules = state.plan.recovering
     if state.storage_down and (tier is None or tier.name == "storage") and not live:
-        done = yield from _await(state, lambda: not state.storage_down)
+        done = yield from _await(state, lambda: not state.storage_down, "the storage")
         if done != "ok":
             return done
     if rules.fixed:
@@ -144,8 +147,8 @@ def spend(state: State, seconds: float, category: str, *, restoring: bool = Fals
     state.mode = "restore" if restoring else "down"
     until = state.now + seconds
     exposed = restoring and plan.restore_exposed and not plan.on_wall
-    while True:
-        end = min(until, plan.horizon_s)
+    while not state.exhausted:
+        end = min(until, plan.end_s)
         strikes = state.now + max(0.0, state.next_exposed()) if exposed else inf
         before = state.now
         reached = yield from state.sleep(min(end, strikes))
@@ -155,14 +158,15 @@ def spend(state: State, seconds: float, category: str, *, restoring: bool = Fals
             state.outcome.exposed_s += state.now - before
         if reached and strikes < end:
             fault = state.pop_exposed()
-            if fault.kind.effect in ("slow", "storage"):
+            if fault and fault.kind.effect in ("slow", "storage"):
                 state.begin(fault)
-            else:
+            elif fault:
                 state.inbox.append(fault)
         if state.inbox and _interrupted(state, restoring):
             return "fault"
         if reached and not (strikes < end):
-            return "horizon" if plan.horizon_s <= until and state.now >= plan.horizon_s else "ok"
+            return "horizon" if plan.end_s <= until and state.now >= plan.end_s else "ok"
+    return "events"
 
 
 def _interrupted(state: State, restoring: bool) -> bool:
@@ -170,8 +174,11 @@ def _interrupted(state: State, restoring: bool) -> bool:
     if not restoring:
         _merge(state)
         return False
-    while state.inbox and state.inbox[0].kind.effect not in STOPS:
-        state.inbox.pop(0)
+    while state.inbox:
+        fault = state.inbox[0]
+        if fault.kind.effect in STOPS and not only_idle(state, fault):
+            break
+        mark_broken(state, state.inbox.pop(0))
     return bool(state.inbox)
 
 

@@ -60,6 +60,16 @@ class Arrivals(Protocol):
         """Another host sits in that slot, with its own frailty."""
         ...
 
+    def rest(self, node: int, now: float) -> None:
+        """Nothing fails in that slot until it goes on; a source without ages may give its faults still, which
+        then find nothing.
+        """
+        ...
+
+    def go_on(self, node: int, now: float) -> None:
+        """Units of that slot age again, from where they were."""
+        ...
+
 
 class Poisson:
     """Memoryless and alike units: one exponential for all of them."""
@@ -80,6 +90,12 @@ class Poisson:
 
     def swapped(self, node: int, now: float, factor: float) -> None:
         """Units have no age and are alike."""
+
+    def rest(self, node: int, now: float) -> None:
+        """Units have no age."""
+
+    def go_on(self, node: int, now: float) -> None:
+        """Units have no age."""
 
 
 class Weights:
@@ -127,6 +143,12 @@ class Frail:
         self.next = now + max(0.0, self.next - now) * self.total / self.weights.total
         self.total = self.weights.total
 
+    def rest(self, node: int, now: float) -> None:
+        """Units have no age."""
+
+    def go_on(self, node: int, now: float) -> None:
+        """Units have no age."""
+
 
 class Renewal:
     """A unit fails after a gap of the law, divided by the frailty of its host; its age starts at zero
@@ -145,6 +167,7 @@ class Renewal:
         self.heap = [(at, unit) for unit, at in enumerate(self.at)]
         heapq.heapify(self.heap)
         self.next = self.heap[0][0]
+        self.left: dict[int, float] = {}  # of units that rest, until they fail
 
     def _set(self, unit: int, at: float) -> None:
         self.at[unit] = at
@@ -167,6 +190,21 @@ class Renewal:
         for unit in range(node * self.per_node, (node + 1) * self.per_node):
             self.factor[unit] = factor
             self._set(unit, now + self.law.draw(self.stream) / factor)
+        self._settle()
+
+    def rest(self, node: int, now: float) -> None:
+        """The ages of its units stand still."""
+        for unit in range(node * self.per_node, (node + 1) * self.per_node):
+            if unit not in self.left:
+                self.left[unit] = max(0.0, self.at[unit] - now)
+                self._set(unit, inf)
+        self._settle()
+
+    def go_on(self, node: int, now: float) -> None:
+        """They go on."""
+        for unit in range(node * self.per_node, (node + 1) * self.per_node):
+            if unit in self.left:
+                self._set(unit, now + self.left.pop(unit))
         self._settle()
 
 

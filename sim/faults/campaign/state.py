@@ -17,10 +17,12 @@ from .chance import Streams
 from .fault import Fault, strike
 from .ledger import Ledger
 from .outcome import Entry, Outcome
-from .plan import Effect, Known, Plan
+from .plan import MOST_EVENTS, Effect, Known, Plan
 from .pool import Events, Pool
+from .replicas import Standing, standing
 from .sources import Arrivals, Source, Weights, arrivals
 from .timeline import Timeline
+from .writer import Writer
 
 
 class State:
@@ -38,7 +40,12 @@ class State:
         self.inbox: list[Fault] = []
         self.poked = False
         self.exposure = 0.0
-        self.broken: list[int] = []  # slots whose host must be swapped before the job goes on
+        self.empty: list[int] = []  # slots without a host, the first lost first
+        self.standing = Standing(plan.machine.replicas)  # of an elastic job, as it last started
+        self.quiet: frozenset[int] = frozenset()  # where nothing fails: empty, or idle on the job's clock
+        self.events = 0
+        self.cold_taken = 0
+        self.waits = ("", nan)  # for what the job waits, and since when
         self.handled: list[Fault] = []  # of the recovery under way
         self.job: simpy.Process | None = None
         self.waiting: list[simpy.Process] = []  # for arrivals on the wall clock
@@ -61,15 +68,13 @@ class State:
         # where the job stands
         self.step = 0
         self.last_restored = -1
-        self.no_progress = 0
+        self.no_progress, self.progress_s = 0, 0.0
         self.storage_step = 0  # the last checkpoint on storage, and the ledger as it stood then
         self.storage_ledger = Ledger()
         self.base_tier = "storage"
         self.timeline = Timeline(0.0, 0)
-        self.down_replicas: dict[
-            int, float
-        ] = {}  # replica: when it is back (elastic: inf until a spare comes)
-        self.missing: list[int] = []  # slots without a host
+        self.writer: Writer | None = None
+        self.down_replicas: dict[int, float] = {}  # per_step_ft: when a replica is back
         self.storage_down = 0
         self.storage_factor: list[float] = []
         self.false_left = self.next_false()
@@ -83,6 +88,7 @@ class State:
 
     def sleep(self, until_s: float) -> Generator[simpy.Event, None, bool]:
         """Wait; whether the time was reached. False: something has come in before."""
+        self.events += 1
         try:
             if until_s > self.now:
                 yield self.env.timeout(until_s - self.env.now)
@@ -109,6 +115,66 @@ class State:
             except simpy.Interrupt:  # another host, another time
                 continue
             self.deliver(self.fault_of(source, arriving.pop()))
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether more has happened than anyone wants to wait for."""
+        return self.events > MOST_EVENTS
+
+    # Who is there
+    # ---------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> int:
+        """Replicas that work."""
+        return self.standing.live - len(self.down_replicas)
+
+    def absent(self, slot: int) -> bool:
+        """Whether the host of a slot takes no part in steps: none there, idle, or its replica is away."""
+        if slot in self.standing.idle or slot in self.empty:
+            return True
+        away = self.down_replicas
+        return bool(away) and all(replica in away for replica in self.plan.machine.replicas_of(slot))
+
+    def strikes(self, fault: Fault) -> bool:
+        """Whether a fault finds anything: hosts that are out cannot fail again, nor idle ones on the clock of
+        the job. On the wall clock idle hosts fail, too.
+        """
+        if not fault.nodes or not (self.empty or self.standing.idle or self.down_replicas):
+            return True
+        idle = self.standing.idle if self.plan.on_wall else frozenset()
+        return any((slot in idle and slot not in self.empty) or not self.absent(slot) for slot in fault.nodes)
+
+    def settle(self) -> None:
+        """The job starts with the hosts that are there: which replicas work, whose clocks stand still."""
+        plan, rules = self.plan, self.plan.recovering
+        if rules.policy == "elastic_dp":
+            self.standing = standing(plan.machine, self.empty, regroup=rules.regroup)
+        quiet = frozenset(self.empty) | (frozenset() if plan.on_wall else self.standing.idle)
+        if quiet != self.quiet:
+            self._hush(quiet - self.quiet, self.quiet - quiet)
+            self.quiet = quiet
+
+    def _hush(self, stops: frozenset[int], goes_on: frozenset[int]) -> None:
+        """The ages of these hosts stand still, and of those go on."""
+        now = self.env.now if self.plan.on_wall else self.exposure
+        for number, (arriving, _) in enumerate(self.arrivals):
+            before = arriving.next
+            for slot in sorted(stops):
+                arriving.rest(slot, now)
+            for slot in sorted(goes_on):
+                arriving.go_on(slot, now)
+            self._tell(number, before)
+
+    def _tell(self, number: int, before: float) -> None:
+        """The process that waits for an arrival on the wall clock looks again."""
+        if (
+            self.plan.on_wall
+            and self.arrivals[number][0].next != before
+            and self.waiting[number].is_alive
+            and self.waiting[number] is not self.env.active_process
+        ):
+            self.waiting[number].interrupt()
 
     def _at(self, event: Known) -> Events:
         yield self.env.timeout(event.at_s or 0.0)
@@ -142,7 +208,10 @@ class State:
         return fault
 
     def deliver(self, fault: Fault) -> None:
-        """A fault strikes now."""
+        """A fault strikes now, if it finds anything."""
+        self.events += 1
+        if not self.strikes(fault):
+            return
         self._count(fault)
         if fault.kind.effect in ("slow", "storage"):
             self.begin(fault)
@@ -236,11 +305,14 @@ class State:
         if self.weights:
             self.weights.change(slot, factor)
         now = self.env.now if self.plan.on_wall else self.exposure
+        rested = slot in self.quiet
+        self.quiet -= {slot}
         for number, (arriving, _) in enumerate(self.arrivals):
             before = arriving.next
+            if rested:
+                arriving.go_on(slot, now)
             arriving.swapped(slot, now, factor)
-            if self.plan.on_wall and arriving.next != before and self.waiting[number].is_alive:
-                self.waiting[number].interrupt()
+            self._tell(number, before)
         return warm
 
     def next_false(self) -> float:
@@ -262,10 +334,12 @@ class State:
             return inf
         return min(arriving.next for arriving, _ in self.arrivals) - self.exposure
 
-    def pop_exposed(self) -> Fault:
-        """The failure that has just arrived."""
+    def pop_exposed(self) -> Fault | None:
+        """The failure that has just arrived; None where it finds nothing."""
         arriving, source = min(self.arrivals, key=lambda pair: pair[0].next)
         self.exposure = max(self.exposure, arriving.next)
         fault = self.fault_of(source, arriving.pop())
+        if not self.strikes(fault):
+            return None
         self._count(fault)
         return fault

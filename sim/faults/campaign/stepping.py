@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from .fault import STOPS, Fault
 from .plan import Effect
-from .recovering_rules import silent_rollback
+from .recovering_rules import save_s, silent_rollback
+from .replicas import grows
 from .state import State
 from .timeline import Due, Place, Stretch, Timeline
+from .writer import Writer
 
 if TYPE_CHECKING:
     import simpy
@@ -27,7 +29,7 @@ class Stop:
     """Why the job stopped stepping.
 
     fault, silent, false_positive: work since a checkpoint is lost. evict: the same, on purpose. drain,
-    planned, regrow: nothing is lost. goal, horizon: it is over.
+    planned, regrow: nothing is lost. goal, horizon, events: it is over.
     """
 
     why: str
@@ -51,6 +53,8 @@ def stepping(state: State) -> Generator[simpy.Event, None, Stop]:
     """
     state.mode = "run"
     state.timeline = Timeline(state.now, state.step)
+    storage = state.plan.storage
+    state.writer = Writer(storage, state.step) if storage and storage.overlap else None
     place, pause_as = Place(state.step), "slow"
     leaving: Leaving | None = None
     while True:
@@ -64,19 +68,27 @@ def stepping(state: State) -> Generator[simpy.Event, None, Stop]:
             state.exposure += state.now - begun
         state.outcome.exposed_s += state.now - begun
         place, pause_as = stretch.at(state.now), stretch.pause_as
+        if state.exhausted:
+            return Stop(why="events")
         if reached:
             stop = _arrived(state, stretch, place, what, leaving)
             if stop:
                 return stop
+            if what == "due":
+                place = _snapshot(state)
         while state.inbox:
             fault = state.inbox.pop(0)
             effect = fault.kind.effect
-            if effect in STOPS and state.plan.recovering.policy == "per_step_ft":
+            if only_idle(state, fault):
+                mark_broken(state, fault)
+            elif effect in STOPS and state.plan.recovering.policy == "per_step_ft":
                 place, pause_as = _lose_step(state, stretch, place, fault)
             elif effect in STOPS:
                 return Stop(why="fault", fault=fault)
             elif effect == "pause":
                 place, pause_as = replace(place, pause_s=place.pause_s + (fault.duration_s or 0.0)), "slow"
+                if state.writer and place.stall_s:
+                    state.writer.pause(state.now, fault.duration_s or 0.0)
             elif effect == "silent":
                 _corrupt(state, fault)
             elif effect == "graceful" and leaving is None:
@@ -90,13 +102,15 @@ def _open(state: State, place: Place, pause_as: str) -> Stretch:
     slowed = plan.step_s
     if state.effects:
         slowed = plan.step_time(_at_once(state))
-    replicas = plan.machine.replicas
-    live = replicas - len(state.down_replicas)
+    replicas, live = plan.machine.replicas, state.live
     step, useful = slowed, plan.step_s
-    if state.down_replicas and rules.batch == "keep_global" and rules.policy == "elastic_dp":
+    if live < replicas and rules.batch == "keep_global" and rules.policy == "elastic_dp":
         step = slowed * replicas / live
-    elif state.down_replicas:
+    elif live < replicas:
         useful = plan.step_s * live / replicas
+    beside = 0.0
+    if state.writer and state.writer.busy(state.now):
+        beside = step * (state.writer.tier.slow_factor - 1.0)
     if rules.policy == "per_step_ft" and live < rules.min_replicas and not place.pause_s:
         back = min(state.down_replicas.values())
         place, pause_as = replace(place, pause_s=max(0.0, back - state.now)), "idle"
@@ -104,28 +118,34 @@ def _open(state: State, place: Place, pause_as: str) -> Stretch:
     return Stretch(
         start_s=state.now,
         place=place,
-        step_s=step,
+        step_s=step + beside,
         useful_s=useful,
         slow_s=slowed - plan.step_s,
         due=_due(state),
         pause_as=pause_as,
+        beside_s=beside,
     )
 
 
 def _at_once(state: State) -> frozenset[Effect]:
     """What is wrong now; the same twice over, such as two floods of a NIC, counts twice."""
-    counted = Counter(effect for effect, _ in state.effects.values())
+    counted = Counter(
+        effect
+        for effect, nodes in state.effects.values()
+        if not nodes or not all(state.absent(slot) for slot in nodes)
+    )
     return frozenset(
         effect if times == 1 else replace(effect, times=times) for effect, times in counted.items()
     )
 
 
 def _due(state: State) -> Due:
+    tiers = [tier for tier in state.plan.tiers if not tier.overlap]
     if not state.storage_down and not state.storage_factor:
-        return tuple((tier.every, tier.stall_s) for tier in state.plan.tiers)
+        return tuple((tier.every, tier.stall_s) for tier in tiers)
     factor = min(state.storage_factor, default=1.0)
     found = []
-    for tier in state.plan.tiers:
+    for tier in tiers:
         if tier.name != "storage":
             found.append((tier.every, tier.stall_s))
         elif not state.storage_down:
@@ -146,12 +166,16 @@ def _watch(state: State, slowdown: float) -> None:
 def _next(state: State, stretch: Stretch, leaving: Leaving | None) -> tuple[float, str]:
     """When and why this stretch ends, if nothing comes in before."""
     plan = state.plan
-    best = (plan.horizon_s, "horizon")
+    best = (plan.end_s, "horizon")
     exposed = state.next_exposed()
     if exposed < inf:
         best = min(best, (state.now + max(0.0, exposed), "failure"))
     if plan.goal_steps < inf:
         best = min(best, (stretch.time_of(_goal(state, stretch)), "goal"))
+    if state.writer:  # "due" sorts before "goal": the checkpoint after the last step belongs to the run
+        best = min(best, (stretch.time_of(state.writer.next_due), "due"))
+        if stretch.beside_s:
+            best = min(best, (state.writer.until_s, "written"))
     if state.straggler_at < inf:
         best = min(best, (state.straggler_at, "straggler"))
     if state.drain_step is not None:
@@ -167,8 +191,9 @@ def _next(state: State, stretch: Stretch, leaving: Leaving | None) -> tuple[floa
         number = (state.timeline.first // every + int(state.false_left)) * every
         best = min(best, (stretch.done_by(number), "false_positive"))
     if leaving:
-        done = stretch.done_by(leaving.step)
-        save = plan.storage.save_s if plan.storage and leaving.why == "planned" else 0.0
+        after_checkpoint = leaving.why == "regrow" and plan.recovering.regrow_at == "checkpoint"
+        done = stretch.time_of(leaving.step) if after_checkpoint else stretch.done_by(leaving.step)
+        save = save_s(state) if leaving.why == "planned" else 0.0
         late = done + save > leaving.deadline_s
         best = min(best, (leaving.deadline_s, "deadline") if late else (done, "leave"))
     if plan.recovering.policy == "per_step_ft" and state.down_replicas:
@@ -195,9 +220,9 @@ def _arrived(state: State, stretch: Stretch, place: Place, what: str, leaving: L
             return Stop(why=what)
         case "failure":
             fault = state.pop_exposed()
-            if fault.kind.effect in ("slow", "storage"):
+            if fault and fault.kind.effect in ("slow", "storage"):
                 state.begin(fault)
-            else:
+            elif fault:
                 state.inbox.append(fault)
         case "straggler":
             state.straggler_at = inf
@@ -236,11 +261,15 @@ def _lose_step(state: State, stretch: Stretch, place: Place, fault: Fault) -> tu
     machine, rules = state.plan.machine, state.plan.recovering
     stream = state.streams.get(f"{fault.name}/replica")
     live = [replica for replica in range(machine.replicas) if replica not in state.down_replicas]
-    drawn = live[int(stream.random() * len(live))] if live else 0
-    replica = machine.replica_of(fault.nodes.start) if fault.nodes else drawn
+    drawn = live[int(stream.random() * len(live))] if live else None
+    struck = sorted({replica for slot in fault.nodes for replica in machine.replicas_of(slot)})
+    if not fault.nodes and drawn is not None:
+        struck = [drawn]
     assert rules.rejoin
-    back = state.now + rules.rejoin.draw(state.streams.get(f"{fault.name}/rejoin"))
-    state.down_replicas[replica] = max(back, state.down_replicas.get(replica, 0.0))
+    for replica in struck:
+        if replica not in state.down_replicas:
+            back = state.now + rules.rejoin.draw(state.streams.get(f"{fault.name}/rejoin"))
+            state.down_replicas[replica] = back
     state.outcome.interruptions += 1
     if place.pause_s or place.stall_s or not place.part:
         return place, stretch.pause_as
@@ -259,10 +288,37 @@ def _corrupt(state: State, fault: Fault) -> None:
     state.silent.sort(key=lambda one: one[0])
 
 
+def _snapshot(state: State) -> Place:
+    """A snapshot is due, and may outlast the interval: for how long steps stall."""
+    writer = state.writer
+    assert writer
+    step = writer.next_due
+    if state.storage_down:
+        writer.pass_by()
+        return Place(step)
+    return Place(step, stall_s=writer.snapshot(state.now, min(state.storage_factor, default=1.0)))
+
+
+def only_idle(state: State, fault: Fault) -> bool:
+    """Whether a fault strikes hosts alone that no step needs: it stops nothing."""
+    return bool(fault.nodes) and all(state.absent(slot) for slot in fault.nodes)
+
+
+def mark_broken(state: State, fault: Fault) -> None:
+    """Hosts that leave for repair; those that are out already do not leave again."""
+    if fault.kind.damage != "none" and fault.kind.effect in (*STOPS, "silent"):
+        for slot in fault.nodes:
+            if slot not in state.empty:
+                state.empty.append(slot)
+                state.pool.broken(slot, fault.repair, fault.kind.name, fixed=fault.kind.damage == "domain")
+
+
 def _regrow(state: State, place: Place) -> Leaving | None:
-    """Elastic: enough hosts are back to fill what is missing."""
-    plan = state.plan
-    if not state.missing or plan.recovering.policy != "elastic_dp" or state.pool.ready < len(state.missing):
+    """Elastic: hosts are back for at least one replica more."""
+    plan, rules = state.plan, state.plan.recovering
+    if rules.policy != "elastic_dp" or not grows(
+        plan.machine, state.empty, state.pool.ready, state.standing.live, regroup=rules.regroup
+    ):
         return None
     step = place.steps + (place.part > 0)
     if plan.recovering.regrow_at == "checkpoint" and plan.storage:

@@ -28,8 +28,8 @@ class Place:
 @dataclass(slots=True)
 class Stretch:
     """From ``start_s`` on, at ``place``. A step takes ``step_s``, of which ``useful_s`` is what the same work
-    takes with nothing wrong, and ``slow_s`` what slow parts add; the rest is missing replicas. ``pause_as``
-    is what the pause is accounted as.
+    takes with nothing wrong, ``slow_s`` what slow parts add and ``beside_s`` what the writing of a checkpoint
+    beside it adds; the rest is missing replicas. ``pause_as`` is what the pause is accounted as.
     """
 
     start_s: float
@@ -39,6 +39,7 @@ class Stretch:
     slow_s: float
     due: Due
     pause_as: str = "slow"
+    beside_s: float = 0.0
     end_s: float = float("inf")
     wasted_part: float = 0.0  # of a step that was in flight at the end and does not count
 
@@ -127,8 +128,8 @@ class Stretch:
         spent = {
             "useful": steps * self.useful_s,
             "slow": steps * self.slow_s,
-            "degraded": steps * (self.step_s - self.useful_s - self.slow_s),
-            "checkpoint": stall,
+            "degraded": steps * (self.step_s - self.useful_s - self.slow_s - self.beside_s),
+            "checkpoint": stall + steps * self.beside_s,
         }
         spent[self.pause_as] = spent.get(self.pause_as, 0.0) + self.place.pause_s - place.pause_s
         return spent
@@ -178,16 +179,28 @@ class Timeline:
         total: dict[str, float] = {}
         if steps <= self.first:
             return total, self.start_s
-        for stretch in self.stretches:
-            last = min(stretch.end_s, until_s)
-            saved = stretch.time_of(steps)
-            reached = saved <= last * (1 + 1e-12)
-            spent = stretch.spent(Place(steps)) if reached else stretch.whole(last)
+        at = self._saved_in(steps, until_s)
+        for number, stretch in enumerate(self.stretches[: at + 1]):
+            spent = (
+                stretch.spent(Place(steps)) if number == at else stretch.whole(min(stretch.end_s, until_s))
+            )
             for category, seconds in spent.items():
                 total[category] = total.get(category, 0.0) + seconds
-            if reached:
-                return total, saved
-        raise AssertionError(f"step {steps} was never saved")
+        return total, self.stretches[at].time_of(steps)
+
+    def _saved_in(self, steps: int, until_s: float) -> int:
+        """The stretch in which the stall of the checkpoint after ``steps`` ended: a stall may be a stretch of
+        its own after that of the step.
+        """
+        found = None
+        for number, stretch in enumerate(self.stretches):
+            place = stretch.place
+            if found is not None and (place.steps > steps or place.part or not place.stall_s):
+                break
+            if stretch.time_of(steps) <= min(stretch.end_s, until_s) * (1 + 1e-12):
+                found = number
+        assert found is not None, f"step {steps} was never saved"
+        return found
 
     def everything(self, until_s: float) -> dict[str, float]:
         """What all the time since the restart went into."""

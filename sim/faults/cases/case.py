@@ -46,13 +46,10 @@ def run_case(document: Mapping[str, Any], replications: int) -> Study:
 
 
 def deviations(value: Estimate, expected: float) -> float:
-    """Standard errors between a figure with its 95 % interval and what was expected."""
-    error = value.half_width / 1.96
-    return (
-        (value.mean - expected) / error
-        if error
-        else (0.0 if abs(value.mean - expected) < 1e-9 else float("inf"))
-    )
+    """Standard errors between a figure and what was expected."""
+    if value.error:
+        return (value.mean - expected) / value.error
+    return 0.0 if abs(value.mean - expected) < 1e-9 else float("inf")
 
 
 def renewal(

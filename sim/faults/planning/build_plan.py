@@ -131,6 +131,7 @@ def _recovering(blocks: Blocks, step_s: float) -> Recovering:
         min_replicas=limit,
         batch=spec.elastic.batch,
         regrow_at=spec.elastic.regrow_at,
+        regroup=spec.elastic.idle_hosts == "regroup",
         rejoin=rejoin,
         repeat=spec.crash_loop.probability,
         repeat_after_s=spec.crash_loop.after,

@@ -123,30 +123,23 @@ def _storage(spec: StorageTier, sizes: Sizes, step_s: float, beside_writes: Besi
     save = stall + persist
     slowed = _slowed(spec, sizes, persist, beside_writes)
     drag = persist * (1.0 - 1.0 / slowed)
-    lag = persist
-    if persist <= tau + stall + drag:
-        stall, lag = stall + drag, persist - drag
-    else:
-        if spec.on_overlap is None:
-            raise ValueError(
-                f"checkpoint.storage.on_overlap: writing takes {persist:,.1f} s, but the next checkpoint "
-                f"comes after "
-                f"{tau + stall + drag:,.1f} s; say what happens then: skip, queue or block"
-            )
-        if spec.on_overlap == "skip":  # the first one that finds the last one written
-            every *= math.ceil((persist - drag) / tau)
-            stall, lag = stall + drag, persist - drag
-        else:
-            stall = persist - tau  # the next snapshot waits for a free buffer
-            lag = persist if spec.on_overlap == "block" else 2 * persist
+    if persist > tau + stall + drag and spec.on_overlap is None:
+        raise ValueError(
+            f"checkpoint.storage.on_overlap: writing takes {persist:,.1f} s, but the next checkpoint "
+            f"comes after "
+            f"{tau + stall + drag:,.1f} s; say what happens then: skip, queue or block"
+        )
+    # What overlaps is followed write by write; what does not is arithmetic, with the drag in the stall.
+    overlaps = spec.on_overlap is not None and persist > tau + drag
     return Tier(
         name="storage",
         every=every,
-        stall_s=stall,
-        lag_s=lag,
+        stall_s=stall if overlaps else stall + drag,
+        lag_s=persist if overlaps else persist - drag,
         load_s=load,
         save_s=save,
         slow_factor=slowed,
+        overlap=spec.on_overlap or "" if overlaps else "",
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from ....hardware.files import FileError, read_text
 from ....hardware.quantities import parse_quantity
 from ..kinds import get_kind
 from ..spec.faults import Event
@@ -34,10 +35,9 @@ def read_trace(path: str | Path, step_s: float) -> tuple[Event, ...]:
         ValueError: a file that cannot be read; a line that does not fit, with its number; times out of order.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
-        raise ValueError(f"faults.events: trace: {path}: {why}") from None
+        text = read_text(path)
+    except FileError as error:
+        raise ValueError(f"faults.events: trace: {error}") from None
     rows = _greyhound(text, str(path), step_s) if ";" in text.split("\n", 1)[0] else _csv(text, str(path))
     events: list[Event] = []
     last = -math.inf

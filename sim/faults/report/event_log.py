@@ -8,6 +8,7 @@ import csv
 import math
 from pathlib import Path
 
+from ....hardware.files import written
 from ..campaign.outcome import Outcome
 from ..planning.traces import COLUMNS
 
@@ -16,7 +17,7 @@ MORE = ("source", "effect", "detected", "resumed", "lost", "restored_step", "tie
 
 def write_events(outcome: Outcome, path: Path) -> None:
     """Every fault in the order of time, in seconds; empty where it does not apply."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with written(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow((*COLUMNS, *MORE))
         for one in sorted(outcome.log, key=lambda entry: entry.at_s):

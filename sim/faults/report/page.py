@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from ....hardware.files import write_text
+from ....hardware.shown import printable_line
 from ...report.figures import count, large
 from ..campaign.ledger import BADPUT, MEANING
 from . import plots
@@ -45,11 +47,16 @@ def write_page(answers: Answers, path: Path) -> None:
         raise ValueError("--html needs plotly: pip install 'stepsim[report]'") from None
     title = escape(answers.blocks.title or answers.blocks.name)
     body = "\n".join(_sections(answers, title))
-    path.write_text(
+    write_text(
+        path,
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Faults: {title}</title>'
         f"<style>{STYLE}</style><script>{get_plotlyjs()}</script></head>\n<body>\n{body}\n</body></html>\n",
-        encoding="utf-8",
     )
+
+
+def escape(words: str) -> str:
+    """Text as HTML, control characters spelt out."""
+    return html.escape(printable_line(words))
 
 
 def _plot(figure: Any) -> str:

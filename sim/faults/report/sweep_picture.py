@@ -6,10 +6,9 @@ The same input gives the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from xml.sax.saxutils import escape
 
 from ...report.timeline import palette
-from ...report.timeline.svg import document, element, group, line, paper, rect, text
+from ...report.timeline.svg import document, element, escape, group, line, paper, rect, text
 from ..study.sweep import Axis, Point
 from .sweep_table import best
 

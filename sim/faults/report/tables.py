@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BAR = 20
+UNEVEN = 0.1
+"""Share of an interval's length by which its middle may lie off the mean and still be written as +-."""
 
 
 def print_answers(answers: Answers, console: Console) -> None:
@@ -96,8 +98,13 @@ def interval(value: Estimate) -> str:
 
 
 def half(value: Estimate, scale: float = 1.0, digits: int = 2) -> str:
-    """``+- 0.10``; ``+- -`` where nobody knows."""
-    return f"+- {value.half_width * scale:.{digits}f}" if value.bounded else "+- -"
+    """``+- 0.10``; both ends where they lie unevenly, ``+- -`` where nobody knows."""
+    if not value.bounded:
+        return "+- -"
+    uneven = abs(value.high + value.low - 2 * value.mean) > UNEVEN * (value.high - value.low)
+    if uneven and round(value.half_width * scale, digits):
+        return f"{value.low * scale:.{digits}f} to {value.high * scale:.{digits}f}"
+    return f"+- {value.half_width * scale:.{digits}f}"
 
 
 def _section(console: Console, title: str) -> None:

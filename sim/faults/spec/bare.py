@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from ....hardware.fields import Gpus, Price, SecondsAboveZero, Text
 from .detection import Detection
 from .faults import Faults
-from .fields import Count, Part, Positive, SecondsAboveZero, Text
+from .fields import Part
 from .recovery import Checkpoint, Recovery, Run
 
 
@@ -17,9 +18,9 @@ class BareCluster(Part):
 
     gpu: Text = ""
     interconnect: Text = ""
-    gpus: Count = 8
-    gpus_per_node: Count = 8
-    price_per_gpu_hour: Positive | None = None
+    gpus: Gpus = 8
+    gpus_per_node: Gpus = 8
+    price_per_gpu_hour: Price | None = None
 
 
 class Bare(Part):

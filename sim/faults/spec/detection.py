@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from .fields import Count, Part, Seconds, Share
+from ....hardware.fields import Chance, Count, Seconds, number
+from .fields import Part
 from .laws import Duration, Lasting
 
 Path = Literal["heartbeat", "health_check", "error", "watchdog"]
@@ -32,7 +33,7 @@ class Watchdog(Part):
     """Ends a job that makes no progress. Default: PyTorch's NCCL timeout, 600 s (pytorch#110947)."""
 
     timeout: Seconds = Field(default=600.0, description="without progress")
-    false_positive_per_ckpt: Share = Field(
+    false_positive_per_ckpt: Chance = Field(
         default=0.0, description="chance that a checkpoint is taken for a hang (torchtune#2093)"
     )
 
@@ -42,7 +43,7 @@ class Straggler(Part):
     steps.
     """
 
-    threshold: Annotated[float, Field(gt=1)] = Field(
+    threshold: Annotated[float, number(gt=1, le=1000)] = Field(
         default=1.2, description="step time over the fault-free one"
     )
     window: Annotated[Count, BeforeValidator(lambda v: int(v.split()[0]) if _is_steps(v) else v)] = Field(

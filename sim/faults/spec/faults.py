@@ -10,22 +10,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ..kinds import get_kind, kind_names
-from ..kinds.kind import ANYWHERE, Kind
-from .fields import (
+from ....hardware.fields import (
+    Chance,
     Count,
-    Factor,
+    CountOrZero,
     Flag,
-    Number,
-    Part,
-    Positive,
+    Latency,
     PositiveShare,
+    Ratio,
     Seconds,
     SecondsAboveZero,
-    Share,
+    Spread,
     Text,
-    Whole,
+    number,
 )
+from ..kinds import get_kind, kind_names
+from ..kinds.kind import ANYWHERE, Kind
+from .fields import Part
 from .laws import EXPONENTIAL, Arrival, Duration, Lasting
 from .targets import Target, parse_target
 
@@ -39,17 +40,21 @@ MOST_CV = 0.3
 class Magnitude(Part):
     """How strong a fault is."""
 
-    slow_factor: Factor | None = Field(
+    slow_factor: Ratio | None = Field(
         default=None, description="time of a step or kernel over the healthy one"
     )
     bandwidth_factor: PositiveShare | None = Field(default=None, description="share of the rate that is left")
-    latency_add: Seconds | None = Field(default=None, description="added to every message")
+    latency_add: Latency | None = Field(default=None, description="added to every message")
     notice: Seconds | None = Field(default=None, description="warning before a graceful stop")
-    cv: Number | None = Field(
+    cv: Annotated[float, number(ge=0, le=10)] | None = Field(
         default=None,
         description="jitter: standard deviation of a host's compute time over its undisturbed time, "
         "which it is never below",
     )
+
+
+MOST_A_DAY = 86400.0
+"""Failures of one unit: one a second. A unit that fails more often never works."""
 
 
 def check_magnitudes(kind: Kind, given: Magnitude, where: str) -> None:
@@ -90,8 +95,22 @@ def fields_of_line(text: str) -> dict[str, Any]:
             raise ValueError(f"{text!r}: no key is called {key!r}; known: {', '.join(known)}")
         if key in fields:
             raise ValueError(f"{text!r}: {key} is given twice")
-        fields[key] = value
+        fields[key] = _number(value) if key in _NUMBERS else value
     return fields
+
+
+_NUMBERS = ("at_step", "slow_factor", "bandwidth_factor", "cv")
+"""Keys of a line that are plain numbers; the others carry a unit."""
+
+
+def _number(text: str) -> Any:
+    """The number that a word of a line is; the word itself where it is none, which its field refuses."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 class Event(Magnitude):
@@ -103,7 +122,7 @@ class Event(Magnitude):
         default=None, description="CSV of time,kind,target,duration,magnitude; or Greyhound's format"
     )
     at: Seconds | None = Field(default=None, description="after the start of the run")
-    at_step: Whole | None = Field(default=None, description="when that many steps are done")
+    at_step: CountOrZero | None = Field(default=None, description="when that many steps are done")
     kind: Text | None = Field(
         default=None, examples=["gpu_fatal"], description="what strikes; stepsim list faults"
     )
@@ -162,13 +181,13 @@ class Process(Magnitude):
     kind: Text = Field(description="what strikes; stepsim list faults")
     scope: Text | None = Field(default=None, description="default: the kind's usual one")
     name: Text | None = Field(default=None, description="in reports; default: the kind's name")
-    rate_per_unit_day: Number | None = Field(
+    rate_per_unit_day: Annotated[float, number(ge=0, le=MOST_A_DAY)] | None = Field(
         default=None, description="failures of one unit of the scope per day"
     )
     mtbf: SecondsAboveZero | None = Field(
         default=None, description="mean time between failures of one unit of the scope"
     )
-    prevalence: Share | None = Field(
+    prevalence: Chance | None = Field(
         default=None, description="share of units that have the fault from the start, and of hosts swapped in"
     )
     dist: Arrival = Field(default=EXPONENTIAL, description="law of the time between failures of one unit")
@@ -218,7 +237,7 @@ class Process(Magnitude):
 class Frailty(Part):
     """Hosts differ: each one's rate is multiplied by a gamma variate of mean 1 and this deviation."""
 
-    gamma_cv: Positive = Field(description="standard deviation over mean")
+    gamma_cv: Spread = Field(description="standard deviation over mean")
 
 
 class Heterogeneity(Part):
@@ -235,7 +254,10 @@ class Domains(Part):
     nodes_per_leaf: Count | None = Field(
         default=None, description="hosts under a leaf switch; default: the fabric's, else 16"
     )
-    nodes_per_rack: Count = Field(default=2, description="RSC-1: 2 servers a rack (arXiv:2410.21680)")
+    nodes_per_rack: Count = Field(
+        default=2,
+        description="RSC-1: 2 servers a rack (arXiv:2410.21680); of NVL72: those of an NVLink domain",
+    )
     racks_per_power: Count = Field(default=10, description="RSC-1: pods of 10 racks")
 
 
@@ -246,7 +268,7 @@ def _list(value: Any) -> Any:
 class Faults(Part):
     """What strikes. ``clock: exposure``: failures arrive only while the job runs; ``wall``: always."""
 
-    seed: Whole = Field(default=7, description="of all random numbers")
+    seed: CountOrZero = Field(default=7, description="of all random numbers")
     clock: Literal["exposure", "wall"] = Field(
         default="exposure", description="when failures arrive: while the job runs, or always"
     )
@@ -257,7 +279,9 @@ class Faults(Part):
     presets: Annotated[tuple[Text, ...], BeforeValidator(_list)] = Field(
         default=(), description="published rates by name; stepsim list fault-presets"
     )
-    scale: Number = Field(default=1.0, description="multiplies every rate, of presets and processes")
+    scale: Annotated[float, number(ge=0, le=1e6)] = Field(
+        default=1.0, description="multiplies every rate, of presets and processes"
+    )
     off: Annotated[tuple[Text, ...], BeforeValidator(_list)] = Field(
         default=(), description="kinds that are switched off; the others stay as they were drawn"
     )

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from .fields import Part, Positive, PositiveShare, Seconds, SecondsAboveZero
+from ....hardware.fields import PositiveShare, Seconds, SecondsAboveZero, Shape, Spread
+from .fields import Part
 
 
 class Exponential(Part):
@@ -19,13 +20,13 @@ class Lognormal(Part):
     """Lognormal: half of all below ``median``, ``sigma`` the deviation of the logarithm."""
 
     median: SecondsAboveZero = Field(description="half of all lie below")
-    sigma: Positive = Field(description="deviation of the logarithm")
+    sigma: Spread = Field(description="deviation of the logarithm")
 
 
 class Weibull(Part):
     """Weibull with this shape and mean."""
 
-    shape: Positive = Field(description="below 1: many short ones")
+    shape: Shape = Field(description="below 1: many short ones")
     mean: SecondsAboveZero = Field(description="mean")
 
 
@@ -72,13 +73,13 @@ Duration = Annotated[
 class WeibullShape(Part):
     """Shape below 1: early failures; 1: exponential; above: wear."""
 
-    shape: Positive = Field(description="below 1: early failures")
+    shape: Shape = Field(description="below 1: early failures")
 
 
 class LognormalShape(Part):
     """Deviation of the logarithm."""
 
-    sigma: Positive = Field(description="of the logarithm")
+    sigma: Spread = Field(description="of the logarithm")
 
 
 class UniformShape(Part):

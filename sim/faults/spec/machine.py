@@ -100,6 +100,9 @@ class Machine:
     def _hosts(self, first: int, count: int) -> range:
         return range(min(first, self.nodes), min(first + count, self.nodes))
 
-    def replica_of(self, node: int) -> int:
-        """The data-parallel replica of a host (of its first GPU)."""
-        return node * self.gpus_per_node // self.replica_gpus % self.replicas
+    def replicas_of(self, node: int) -> tuple[int, ...]:
+        """The data-parallel replicas that have GPUs in a host: one, or several small ones."""
+        first = node * self.gpus_per_node
+        last = min(first + self.gpus_per_node, self.gpus) - 1
+        blocks = range(first // self.replica_gpus, last // self.replica_gpus + 1)
+        return tuple(sorted({block % self.replicas for block in blocks}))

@@ -6,48 +6,54 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from ....hardware.quantities import format_quantity, parse_quantity
-from .fields import (
+from ....hardware.fields import (
+    YEAR_S,
+    Chance,
     Count,
-    Interval,
-    Part,
-    Positive,
     PositiveShare,
     Rate,
+    Ratio,
     Seconds,
-    SecondsAboveZero,
-    Share,
     Size,
-    Whole,
+    number,
+    quantity,
+    whole,
 )
+from .fields import Interval, Part
 from .laws import Duration, Lasting, Lognormal
 
 Policy = Literal["restart", "in_process", "hot_spare", "peer_memory", "elastic_dp", "per_step_ft"]
 TierName = Literal["peer_memory", "local_disk", "storage"]
 
 
-def _derived(word: str) -> Any:
-    """A duration, or the word that says where it comes from."""
-
-    def parse(value: Any) -> Any:
-        if value == word or not isinstance(value, str):
-            return value
-        return parse_quantity(value, "seconds")
-
-    def write(value: Any) -> Any:
-        return format_quantity(value, "seconds") if isinstance(value, float | int) else value
-
-    return BeforeValidator(parse, json_schema_input_type=str), PlainSerializer(write, when_used="json")
+def _or(word: str) -> Any:
+    """Tells the word that says where a number comes from, from the number; ``Tag`` names both."""
+    return Discriminator(lambda value: "~word" if value == word else "~number")
 
 
-FromBytes = Annotated[Annotated[float, Field(ge=0)] | Literal["from_bytes"], *_derived("from_bytes")]
+FromBytes = Annotated[
+    Annotated[Seconds, Tag("~number")] | Annotated[Literal["from_bytes"], Tag("~word")], _or("from_bytes")
+]
+FromStorage = Annotated[
+    Annotated[Seconds, Tag("~number")] | Annotated[Literal["from_storage"], Tag("~word")], _or("from_storage")
+]
+"""A duration, or the word that says where it comes from."""
 FactorFromBytes = Annotated[
-    Annotated[float, Field(ge=1, allow_inf_nan=False)] | Literal["from_bytes"], Field(examples=["from_bytes"])
+    Annotated[Ratio, Tag("~number")] | Annotated[Literal["from_bytes"], Tag("~word")],
+    _or("from_bytes"),
+    Field(examples=["from_bytes"]),
 ]
 """A plain number: it has no unit to parse."""
-FromStorage = Annotated[Annotated[float, Field(ge=0)] | Literal["from_storage"], *_derived("from_storage")]
+
+Spare = Annotated[int, *whole(0, 100_000)]
+"""Hosts in reserve: no fleet has as many hosts at all."""
+Times = Annotated[int, *whole(1, 1_000_000)]
+"""How often something small is repeated: replications, restarts, copies."""
+Steps = Annotated[int, *whole(1, 10**9)]
+Span = Annotated[float, *quantity("seconds", 1e-6, 10 * YEAR_S), Field(examples=["30 d"])]
+"""A run: no cluster is older than ten years."""
 
 
 class Requeue(Part):
@@ -69,10 +75,7 @@ class Schedule(Part):
     requeue: Requeue = Field(default=Requeue(), description="with a cold spare, or after preemption")
 
 
-Point = tuple[
-    Count,
-    Annotated[float, BeforeValidator(lambda v: parse_quantity(v, "seconds") if isinstance(v, str) else v)],
-]
+Point = tuple[Count, Seconds]
 
 
 class Init(Part):
@@ -113,7 +116,9 @@ class RestartCost(Part):
         default="from_storage", description="the checkpoint; from_storage: as its tier says"
     )
     compile: Seconds = Field(default=60.0, description="and warm caches; an assumption")
-    warmup_steps: Whole = Field(default=3, description="steps that take twice as long")
+    warmup_steps: Annotated[int, *whole(0, 1_000_000)] = Field(
+        default=3, description="steps that take twice as long"
+    )
 
     @model_validator(mode="after")
     def _either(self) -> RestartCost:
@@ -134,8 +139,8 @@ class Spares(Part):
     ones.
     """
 
-    warm: Whole | None = Field(default=None, description="standing by; none given: always enough")
-    cold: Whole = Field(default=0, description="out of the queue")
+    warm: Spare | None = Field(default=None, description="standing by; none given: always enough")
+    cold: Spare = Field(default=0, description="out of the queue")
     rule: SpareRule | None = Field(default=None, description="the number of warm spares by rule")
     promote: Seconds = Field(default=600.0, description="to make a cold spare a warm one; an assumption")
 
@@ -151,8 +156,8 @@ class Repair(Part):
         default=Lasting(lognormal=Lognormal(median=86400.0, sigma=1.0)),
         description="if a reboot does not help",
     )
-    p_reboot_fixes: Share = Field(default=0.25, description="chance that a reboot helps")
-    exclude_after: Count | None = Field(
+    p_reboot_fixes: Chance = Field(default=0.25, description="chance that a reboot helps")
+    exclude_after: Times | None = Field(
         default=None, description="failures of one host after which another takes its place for good"
     )
 
@@ -160,7 +165,7 @@ class Repair(Part):
 class Elastic(Part):
     """Going on with fewer data-parallel replicas."""
 
-    replicas: Count | None = Field(default=None, description="default: parallelism.dp")
+    replicas: Times | None = Field(default=None, description="default: parallelism.dp")
     min_replicas: PositiveShare = Field(
         default=0.9, description="share of replicas below which the job waits"
     )
@@ -172,15 +177,20 @@ class Elastic(Part):
     regrow_at: Literal["next_step", "checkpoint"] = Field(
         default="next_step", description="when replicas whose hosts are back join"
     )
+    idle_hosts: Literal["wait", "regroup"] = Field(
+        default="wait",
+        description="healthy hosts of a replica that lacks one: wait for it (torchft, TPU slices), or make "
+        "up other replicas (torchelastic, DLRover)",
+    )
     rejoin: Duration | None = Field(default=None, description="per_step_ft: until a lost replica is back")
 
 
 class CrashLoop(Part):
     """Restarts that lead nowhere."""
 
-    probability: Share = Field(default=0.0, description="that a software crash comes again after a restart")
+    probability: Chance = Field(default=0.0, description="that a software crash comes again after a restart")
     after: Seconds = Field(default=60.0, description="how long such a restart lives")
-    max_no_progress: Count = Field(
+    max_no_progress: Times = Field(
         default=100, description="restarts in a row without a new checkpoint after which the run stops"
     )
 
@@ -193,7 +203,7 @@ class Recovery(Part):
         default=("peer_memory", "local_disk", "storage"),
         description="tiers in the order in which they are tried",
     )
-    p_bad_copy: Share = Field(
+    p_bad_copy: Chance = Field(
         default=0.0,
         description="chance that a copy in memory or on disk is bad: one failed restart, then the next tier",
     )
@@ -236,7 +246,7 @@ class StorageTier(Part):
     on_overlap: Literal["skip", "queue", "block"] | None = Field(
         default=None, description="what to do when the last one is still being written"
     )
-    keep: Count | None = Field(
+    keep: Times | None = Field(
         default=None,
         description="copies kept: corruption noticed later than they reach back has no way out; default: "
         "enough",
@@ -288,7 +298,7 @@ class PeerMemory(Part):
     """
 
     every: Interval = Field(description="fault-free time or steps between copies")
-    replicas: Annotated[int, Field(ge=2)] = Field(
+    replicas: Annotated[int, *whole(2, 100_000)] = Field(
         default=2, description="hosts of a group that hold each other's copy"
     )
     placement: Literal["cross_failure_domain", "neighbours"] = Field(
@@ -314,15 +324,19 @@ class Run(Part):
     may have a horizon besides.
     """
 
-    horizon: SecondsAboveZero | None = Field(default=None, description="wall clock")
-    work: SecondsAboveZero | None = Field(default=None, description="fault-free time of the steps to be done")
-    steps: Count | None = Field(default=None, description="steps to be done")
-    replications: Count | Literal["auto"] = Field(
-        default="auto", description="a number, or auto: until the interval is narrow enough"
+    horizon: Span | None = Field(default=None, description="wall clock")
+    work: Span | None = Field(default=None, description="fault-free time of the steps to be done")
+    steps: Steps | None = Field(default=None, description="steps to be done")
+    replications: Annotated[
+        Annotated[Times, Tag("~number")] | Annotated[Literal["auto"], Tag("~word")], _or("auto")
+    ] = Field(default="auto", description="a number, or auto: until the interval is narrow enough")
+    ci_half_width: Annotated[float, number(ge=1e-6, le=0.5)] = Field(
+        default=0.001, description="of the ETTR's interval, for auto"
     )
-    ci_half_width: Positive = Field(default=0.001, description="of the ETTR's interval, for auto")
-    confidence: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.95, description="of all intervals")
-    max_replications: Count = Field(default=1000, description="for auto")
+    confidence: Annotated[float, number(ge=0.01, le=0.9999)] = Field(
+        default=0.95, description="of all intervals"
+    )
+    max_replications: Times = Field(default=1000, description="for auto")
 
     @model_validator(mode="after")
     def _one_goal(self) -> Run:

@@ -2,7 +2,8 @@
 
 The ETTR of a campaign is useful time over wall time of all replications together: by Wald's identity that
 ratio has no bias where runs end at a renewal, which a mean of ratios has. Its interval is that of a ratio
-estimator (Cochran, Sampling Techniques, section 2.11), with Student's t.
+estimator (Cochran, Sampling Techniques, section 2.11), with Student's t, on the scale of log(p / (1 - p)): it
+stays inside [0, 1], and is the usual one where it is narrow.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its confidence interval; of a single value nobody knows it (``bounded`` is false)."""
+    """A mean, its confidence interval and its standard error; of a single value nobody knows them
+    (``bounded`` is false, the error nan).
+    """
 
     mean: float
     low: float
     high: float
     bounded: bool = True
+    error: float = math.nan
 
     @property
     def half_width(self) -> float:
@@ -48,28 +52,42 @@ def t_quantile(confidence: float, freedom: int) -> float:
 
 
 def mean_of(values: Sequence[float], confidence: float) -> Estimate:
-    """The mean of independent values; of one value, without an interval."""
+    """The mean of independent values; of one value, without an interval. Where no value is negative, neither
+    is the interval: times and counts.
+    """
     count = len(values)
     mean = math.fsum(values) / count
     if count < 2:
         return Estimate(mean, mean, mean, bounded=False)
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    half = t_quantile(confidence, count - 1) * math.sqrt(variance / count)
-    return Estimate(mean, mean - half, mean + half)
+    error = math.sqrt(variance / count)
+    half = t_quantile(confidence, count - 1) * error
+    low = max(0.0, mean - half) if min(values) >= 0.0 else mean - half
+    return Estimate(mean, low, mean + half, error=error)
 
 
 def ratio_of(parts: Sequence[float], wholes: Sequence[float], confidence: float) -> Estimate:
-    """The sum of ``parts`` over the sum of ``wholes``."""
+    """The sum of ``parts`` over the sum of ``wholes``: a share, as is its interval."""
     total = math.fsum(wholes)
     if total == 0:
-        return Estimate(1.0, 1.0, 1.0)
-    ratio = math.fsum(parts) / total
+        return Estimate(1.0, 1.0, 1.0, error=0.0)
+    ratio = min(1.0, max(0.0, math.fsum(parts) / total))
     if len(parts) < 2:
         return Estimate(ratio, ratio, ratio, bounded=False)
     count = len(parts)
     spread = math.fsum((part - ratio * whole) ** 2 for part, whole in zip(parts, wholes, strict=True))
-    half = t_quantile(confidence, count - 1) * math.sqrt(spread / (count - 1) / count) / (total / count)
-    return Estimate(ratio, ratio - half, ratio + half)
+    error = math.sqrt(spread / (count - 1) / count) / (total / count)
+    low, high = _around_share(ratio, t_quantile(confidence, count - 1) * error)
+    return Estimate(ratio, low, high, error=error)
+
+
+def _around_share(share: float, half: float) -> tuple[float, float]:
+    """``share`` plus and minus ``half``, to first order, on the scale of log odds."""
+    odd = share * (1.0 - share)
+    if odd <= 0.0:  # all or nothing, in every replication
+        return share, share
+    factor = math.exp(min(half / odd, 700.0))
+    return share / (share + (1.0 - share) * factor), share / (share + (1.0 - share) / factor)
 
 
 def ratio_difference(
@@ -86,10 +104,12 @@ def ratio_difference(
         (pb - ratio_b * wb) / mean_b - (pa - ratio_a * wa) / mean_a
         for pa, wa, pb, wb in zip(parts_a, wholes_a, parts_b, wholes_b, strict=True)
     ]
-    around = mean_of(each, confidence)
     difference = ratio_b - ratio_a
-    half = around.half_width
-    return Estimate(difference, difference - half, difference + half, around.bounded)
+    if count < 2:
+        return Estimate(difference, difference, difference, bounded=False)
+    error = math.sqrt(math.fsum(value * value for value in each) / (count - 1) / count)
+    half = t_quantile(confidence, count - 1) * error
+    return Estimate(difference, max(-1.0, difference - half), min(1.0, difference + half), error=error)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

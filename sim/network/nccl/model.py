@@ -67,7 +67,7 @@ def _runs(algorithm: NcclAlgorithm, kind: Collective, comm: Communicator) -> boo
         case NcclAlgorithm.COLLNET_CHAIN:
             return comm.sharp and comm.nodes > 1 and kind is Collective.ALL_REDUCE
         case NcclAlgorithm.PAT:
-            return comm.local == 1 and kind in SHARDED and comm.version >= (2, 23)
+            return comm.ranks == comm.nodes and kind in SHARDED and comm.version >= (2, 23)
 
 
 def ring_steps(kind: Collective, ranks: int) -> int:

@@ -34,7 +34,7 @@ class Paths:
 
 @dataclass(frozen=True, kw_only=True)
 class Communicator:
-    """``ranks`` over ``nodes`` (NVLink domains), equally, and what NCCL found out about the machine.
+    """``ranks`` over ``nodes`` (NVLink domains), and what NCCL found out about the machine.
 
     ``tree`` is None where it is as ``ring``; ``nvls`` where the GPUs or switches cannot multicast.
     ``sharp`` says whether the network reduces (NCCL_COLLNET_ENABLE, off by default); ``ll128`` whether
@@ -42,7 +42,7 @@ class Communicator:
     switch. ``same_channels``: all channels take the same way through a node, as behind NVSwitches.
 
     Raises:
-        ValueError: an architecture that NCCL's tables lack, or ranks that the nodes do not divide.
+        ValueError: an architecture that NCCL's tables lack, or fewer ranks than nodes.
     """
 
     architecture: str
@@ -65,10 +65,8 @@ class Communicator:
             raise ValueError(
                 f"NCCL's tuning has no rows for {self.architecture!r}; it has {', '.join(ARCHITECTURES)}"
             )
-        if self.ranks < 2 or self.nodes < 1 or self.ranks % self.nodes:
-            raise ValueError(
-                f"{self.ranks} ranks over {self.nodes} nodes: use at least 2, as many on every node"
-            )
+        if self.ranks < 2 or not 1 <= self.nodes <= self.ranks:
+            raise ValueError(f"{self.ranks} ranks over {self.nodes} nodes: at least 2, one on each node")
 
     @property
     def constants(self) -> Architecture:
@@ -77,7 +75,7 @@ class Communicator:
 
     @property
     def local(self) -> int:
-        """Ranks per node."""
+        """Ranks per node, rounded down, as NCCL's latencies count them (tuning.cc: nRanks/nNodes)."""
         return self.ranks // self.nodes
 
     @property
@@ -91,17 +89,23 @@ def communicator_on(
     *,
     ranks: int,
     domains: int,
+    fewest: int | None = None,
     cpu: Cpu = "intel",
     sharp: bool = False,
     version: Version = OF_TABLES,
 ) -> Communicator:
-    """The communicator of ``ranks`` over ``domains`` NVLink domains of a cluster, equally."""
+    """The communicator of ``ranks`` over ``domains`` NVLink domains of a cluster.
+
+    ``fewest`` are the ranks of the domain that has the fewest; None: all have as many. NCCL searches every
+    node and takes the fewest channels and the lowest rates of all (init.cc, initTransportsRank): those of
+    that one.
+    """
     gpu, network = cluster.gpu, cluster.interconnect
     if gpu.architecture not in ARCHITECTURES:
         raise ValueError(
             f"NCCL's tuning has no rows for {gpu.architecture!r}; it has {', '.join(ARCHITECTURES)}"
         )
-    constants, local = ARCHITECTURES[gpu.architecture], ranks // domains
+    constants, local = ARCHITECTURES[gpu.architecture], fewest or ranks // domains
     nics = max(1, min(local, network.links_per_host * local // cluster.gpus_per_node))
     intra_bytes_per_s = cluster.intra_node_bytes_per_s_per_gpu
     nic_bytes_per_s = network.link_bytes_per_s * network.links_per_host * local / cluster.gpus_per_node / nics

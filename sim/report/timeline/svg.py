@@ -7,7 +7,9 @@ read them too.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax import saxutils
+
+from ....hardware.shown import printable_line
 
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 
@@ -25,10 +27,19 @@ def number(value: float) -> str:
 def element(tag: str, content: str = "", /, **attributes: float | str) -> str:
     """One element. ``_`` in a name becomes ``-``; numbers are rounded; ``content`` is markup."""
     written = "".join(
-        f" {name.replace('_', '-')}={quoteattr(value if isinstance(value, str) else number(value))}"
+        f" {name.replace('_', '-')}={_attribute(value if isinstance(value, str) else number(value))}"
         for name, value in attributes.items()
     )
     return f"<{tag}{written}>{content}</{tag}>" if content else f"<{tag}{written}/>"
+
+
+def escape(words: str) -> str:
+    """Text as content of an element. XML has no control characters, not even escaped: they are spelt out."""
+    return saxutils.escape(printable_line(words))
+
+
+def _attribute(words: str) -> str:
+    return saxutils.quoteattr(printable_line(words))
 
 
 def rect(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..figures import TIMES, count, seconds
+from .racks import gpus_in_use, joins_hosts
 from .sheet import gigabits
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def cluster_document(cluster: Cluster, placement: Placement) -> dict[str, Any]:
         "gpus_per_node": cluster.gpus_per_node,
         "host": cluster.node.name,
         "nvlink_domain": cluster.nvlink_domain,
+        "nvlink_domains": _domains(cluster),
         "fabric": fabric.kind,
         "fabric_gpus": cluster.topology.gpus,
         "interconnect": net.name,
@@ -56,6 +58,17 @@ def cluster_document(cluster: Cluster, placement: Placement) -> dict[str, Any]:
         "oversubscription": _ratios(cluster),
         "facts": dict(published.facts) if published else {},
         "sources": _sources(cluster, published.sources if published else ()),
+    }
+
+
+def _domains(cluster: Cluster) -> dict[str, int | bool]:
+    """NVLink domains: how many, the GPUs of each and those in use; whether each is a rack."""
+    return {
+        "count": cluster.domains,
+        "gpus": cluster.gpus_of_whole_domain,
+        "gpus_in_use": gpus_in_use(cluster, 0),
+        "gpus_in_use_of_last": gpus_in_use(cluster, cluster.domains - 1),
+        "racks": joins_hosts(cluster),
     }
 
 
@@ -145,9 +158,22 @@ def print_cluster(cluster: Cluster, placement: Placement, console: Console) -> N
                 console.print(Text(f"  {words}"))
 
 
+def _domain_words(domains: dict[str, Any]) -> str:
+    """Such as ``4 racks × 72 GPUs, 64 of each in use``."""
+    count, gpus = domains["count"], domains["gpus"]
+    what = " racks" if domains["racks"] else ""
+    words = f"{count:,}{what} {TIMES} {gpus} GPUs" if count > 1 else f"1{what[:-1]} {TIMES} {gpus} GPUs"
+    used, last = domains["gpus_in_use"], domains["gpus_in_use_of_last"]
+    if used < gpus:
+        words += f", {used}{' of each' * (count > 1)} in use"
+    elif last < used:
+        words += ", all in use"
+    return words + (f", {last} of the last" if last < used else "")
+
+
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     hosts = f"{facts['hosts']:,} {TIMES} {facts['gpus_per_node']} GPUs ({facts['host']})"
-    rows = [("hosts", hosts), ("NVLink domain", f"{facts['nvlink_domain']} GPUs")]
+    rows = [("hosts", hosts), ("NVLink domains", _domain_words(facts["nvlink_domains"]))]
     if facts["fabric_gpus"] != facts["gpus"]:
         rows.append(
             ("whole fabric", f"{facts['fabric_gpus']:,} GPUs, of which the job has {facts['gpus']:,}")

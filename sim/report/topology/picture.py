@@ -13,6 +13,7 @@ from ..figures import TIMES, count
 from ..timeline import palette
 from ..timeline.page import page
 from ..timeline.svg import group, line, rect, shortened, text, text_width
+from .racks import domains_in_words, draw_racks, joins_hosts
 from .sheet import MARGIN, WIDTH, WIRES, Sheet, gigabits, load_colour
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def topology_svg(cluster: Cluster, *, title: str = "", loads: Mapping[str, float
             raise ValueError(f"load of {name!r} is {load}; loads are 0 (idle) to 1 (full)")
     sheet = Sheet(loads=loads)
     bottom = _drawn(cluster, 118.0, sheet)
+    if joins_hosts(cluster):
+        bottom = draw_racks(cluster, bottom + 22, sheet)
     heading = title or f"{count(cluster.gpus)} {TIMES} {cluster.gpu.name}"
     parts = [*_header(cluster, heading), *_legend(cluster, sheet)]
     parts += [group(sheet.frames), group(sheet.wires, stroke_linecap="round"), group(sheet.boxes)]
@@ -73,6 +76,8 @@ def _drawn(cluster: Cluster, top: float, sheet: Sheet) -> float:
             return draw_dragonfly(topology, fly, top, sheet)
         case Torus() as torus:
             return draw_torus(topology, torus, top, sheet)
+    if joins_hosts(cluster):
+        return top - 22
     raise ValueError("a cluster inside one NVLink domain has no switches to draw; name an interconnect")
 
 
@@ -82,7 +87,9 @@ def _header(cluster: Cluster, title: str) -> Iterator[str]:
     way = "hashed ECMP" if fabric.ecmp == "hashed" else "even spread over equal-cost links"
     line_two = f"{fabric.kind}{', PXN' if fabric.pxn else ''} · {cluster.interconnect.name} · {way}"
     bisection = cluster.bisection_bytes_per_s
-    used = f"job of {count(cluster.gpus)} GPUs · bisection {gigabits(bisection)} per direction"
+    used = f"job of {count(cluster.gpus)} GPUs · {domains_in_words(cluster)}"
+    if bisection:
+        used += f" · bisection {gigabits(bisection)} per direction"
     yield text(MARGIN, 32, shortened(title, 19, room), font_size=19, font_weight="bold", fill=palette.INK)
     yield text(MARGIN, 54, line_two, font_size=13, fill=palette.FAINT_INK)
     yield text(MARGIN, 75, used, font_size=13, fill=palette.INK)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .racks import joins_hosts
 from .sheet import LEFT, MARGIN, WIDTH, Point, Sheet, folded, gigabits, hidden
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ def _hosts(
 ) -> None:
     """Hosts of each drawn unit, with a wire from every drawn rail's GPU to its leaf."""
     units_per_pod = tiers.leaves_per_pod // tiers.leaves_per_unit
-    per_node, links = topology.cluster.gpus_per_node, tiers.links_per_host
+    cluster = topology.cluster
+    per_node, links = cluster.gpus_per_node, tiers.links_per_host
     for unit, left, span in pod.units:
         if unit is None:
             continue
@@ -157,6 +159,9 @@ def _hosts(
             width = min(slot - 8, 118.0)
             sheet.box(x, y, width, 36, "", "host", f"host {first + host}: {per_node} GPUs")
             sheet.words(x, y + 30, f"host {first + host}", min(10.0, width / 5))
+            if joins_hosts(cluster):
+                rack = cluster.domain_of((first + host) * per_node)
+                sheet.words(x, y + 48, f"rack {rack}", min(10.0, width / 5))
             step = (width - 8) / per_node
             for gpu in range(per_node):
                 middle = x - width / 2 + 4 + step * (gpu + 0.5)

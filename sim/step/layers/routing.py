@@ -9,14 +9,11 @@ what is beyond it and pads what is below, so that all ranks are equal again: onl
 
 from __future__ import annotations
 
-import json
 import math
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
+from ....hardware.files import FileError, YamlLimits, load_json, load_yaml, read_text
 from ...scenario.refusal import NotSupported
 
 if TYPE_CHECKING:
@@ -92,18 +89,28 @@ def _over_mean(tokens: list[float]) -> tuple[float, ...]:
     return tuple(count / mean for count in tokens)
 
 
-@lru_cache(maxsize=16)
+_COUNTS = YamlLimits(nodes=20_000)
+"""One number for each expert; models have up to some hundred."""
+
+
 def _counts(path: str) -> tuple[float, ...]:
-    """A list of numbers in JSON or YAML, or one a line."""
+    """A list of numbers in JSON or YAML, or one a line; read every time, so that the command knows of it."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        found = json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
+        return _parsed(path, read_text(path, limit=_COUNTS.bytes))
+    except FileError as error:
+        raise NotSupported("training.routing.file", str(error)) from None
+
+
+@lru_cache(maxsize=16)
+def _parsed(path: str, text: str) -> tuple[float, ...]:
+    try:
+        found = load_json(text, path) if path.endswith(".json") else load_yaml(text, path, _COUNTS)
         if isinstance(found, str | int | float):
             found = [float(word) for word in text.split()]
         counts = tuple(float(count) for count in found)
-    except OSError as error:
-        raise NotSupported("training.routing.file", f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, TypeError, yaml.YAMLError):
+    except FileError:
+        raise
+    except (ValueError, TypeError):
         raise NotSupported("training.routing.file", f"{path} is not a list of numbers") from None
     if not counts or not all(math.isfinite(count) and count >= 0 for count in counts) or not sum(counts):
         raise NotSupported(

@@ -204,7 +204,7 @@ def shard_of(scenario: Scenario) -> Shard:
         experts=experts_of(scenario),
         ffn=model.ffn_hidden_size // par.tp,
         gate=2 if model.mlp == "swiglu" else 1,
-        vocabulary=-(-model.vocab_size // par.tp),
+        vocabulary=model.embedding_rows // par.tp,
         tp=par.tp,
         cp=par.cp,
         cp_a2a=_a2a_ranks(scenario),

@@ -142,7 +142,7 @@ def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
     model = scenario.model
     h = model.hidden_size
     layer_cost = 4.0 * h * h + 3.0 * h * model.ffn_hidden_size
-    costs = [0.0, *([layer_cost] * model.num_layers), 0.0, float(model.vocab_size * h), 0.0]
+    costs = [0.0, *([layer_cost] * model.num_layers), 0.0, float(model.embedding_rows * h), 0.0]
     total, running, stage = sum(costs), 0.0, 0
     layers = [0] * count
     head_stage = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ....hardware.files import read_text
 from ..grids import (
     LEGEND,
     outcome_grid,
@@ -80,7 +81,7 @@ def accuracy_markdown(report: Report, notes: Path = NOTES, *, picture: Path | No
             f"{summary.internal_errors} of the refused cases met a mistake of the simulator itself.\n"
         )
     if notes.is_file():
-        parts.append(notes.read_text(encoding="utf-8"))
+        parts.append(read_text(notes))
     return "\n".join(part for part in parts if part)
 
 

@@ -1,0 +1,1 @@
+"""What all readers of files of other programs share: checked values, tables, names of GPUs."""

@@ -1,0 +1,164 @@
+"""Types of the fields that users write: which numbers are numbers, in which range, and where units belong.
+
+Knows that ``true`` is no number, that every number is finite, and bounds that no real job reaches: past them
+a value is a slip of the keyboard, and its consequences would be counted in earnest. A document writes
+quantities with their unit; a Python caller may give SI numbers. Does not know which fields there are.
+
+    >>> from pydantic import TypeAdapter
+    >>> TypeAdapter(Seconds).validate_python("40min", context=FROM_DOCUMENT)
+    2400.0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
+
+from .quantities import Dimension, format_quantity, parse_quantity
+
+FROM_DOCUMENT = {"document": True}
+"""Validation context under which a quantity must be text with a unit; Python callers may give SI numbers."""
+
+LARGEST = 10**12
+"""No size of a model, a batch or a cluster is beyond it: a slip of the keyboard is."""
+
+YEAR_S = 365.25 * 86400.0
+CENTURY_S = 100 * YEAR_S
+"""Nothing that a job waits for takes longer."""
+
+MOST_GPUS = 10_000_000
+"""Of one job; the largest clusters that are built have some hundred thousand."""
+
+MOST_LAYERS = 10_000
+"""Of one model: published ones have up to some hundred, and 2,500 were tried (DeepNet, arXiv:2203.00555)."""
+
+LEAST_CHANCE = 1e-12
+"""A chance below it is none: no job has as many trials, and a law of so rare events has no finite mean."""
+
+
+def number(
+    *, gt: float | None = None, ge: float | None = None, lt: float | None = None, le: float | None = None
+) -> Any:
+    """Annotation of a float field: a finite number within bounds, no text and no bool."""
+    return Field(strict=True, allow_inf_nan=False, gt=gt, ge=ge, lt=lt, le=le)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a whole number is needed")
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError("a whole number is needed")
+    if abs(value) > LARGEST:
+        raise ValueError("a whole number up to 1e12 is needed")
+    return int(value)
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a whole number is needed")
+    return value
+
+
+NO_BOOL = BeforeValidator(_no_bool)
+"""Annotation of a choice of numbers, among which True would pass for 1."""
+
+
+def whole(low: int, high: int = LARGEST) -> tuple[Any, Any]:
+    """Annotation of an int field: what YAML calls 2048, 2e3 or 2048.0, but no text and no bool."""
+    return BeforeValidator(_whole, json_schema_input_type=int), Field(ge=low, le=high)
+
+
+def quantity(
+    dimension: Dimension, low: float, high: float, *, above: bool = False, text_only: bool = False
+) -> tuple[Any, Any, Any]:
+    """Annotation of a float field in SI units that lies from ``low`` to ``high``; ``above``: not at ``low``.
+
+    It is text with a unit in a document, and writes itself back so; ``text_only``: from Python too.
+    """
+    return (
+        BeforeValidator(_parser(dimension, low, high, above, text_only), json_schema_input_type=str),
+        Field(strict=True, allow_inf_nan=False),
+        PlainSerializer(lambda value: format_quantity(value, dimension), when_used="json"),
+    )
+
+
+def _parser(
+    dimension: Dimension, low: float, high: float, above: bool, text_only: bool
+) -> Callable[[Any, ValidationInfo], Any]:
+    """What reads a quantity; out of range is an error that states the range with its unit."""
+
+    def parse(value: Any, info: ValidationInfo) -> Any:
+        if value is None or isinstance(value, dict | list | tuple):
+            raise ValueError("text with a unit is needed")
+        if isinstance(value, str) or text_only or info.context == FROM_DOCUMENT:
+            size = parse_quantity(value if isinstance(value, str) else str(value), dimension)
+        elif isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return value  # not a finite number: the type of the field says so
+        else:
+            size = float(value)
+        if size < low or (above and size == low):
+            least = f"more than {_shown(low, dimension)}" if above else f"{_shown(low, dimension)} or more"
+            raise ValueError(f"{value} is too small; it must be {least}")
+        if size > high:
+            raise ValueError(f"{value} is too large; it must be {_shown(high, dimension)} or less")
+        return size
+
+    return parse
+
+
+def _shown(value: float, dimension: Dimension) -> str:
+    """A bound in a unit that people read."""
+    if dimension == "seconds" and value >= YEAR_S:
+        return f"{value / YEAR_S:g} years"
+    unit = format_quantity(value, dimension).partition(" ")[2]
+    return f"{value:g} {unit}"
+
+
+Text = Annotated[str, Field(strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+
+Count = Annotated[int, *whole(1)]
+CountOrZero = Annotated[int, *whole(0)]
+ZeroOrOne = Annotated[int, *whole(0, 1)]
+Gpus = Annotated[int, *whole(1, MOST_GPUS)]
+Ways = Annotated[int, *whole(1, 65_536)]
+"""Ranks of a group that cuts layers, heads, sequences or experts: no job has cut anything so finely."""
+Stages = Annotated[int, *whole(1, 1024)]
+"""Pipeline stages, or chunks of one; published jobs have up to 64."""
+Layers = Annotated[int, *whole(1, MOST_LAYERS)]
+LayersOrZero = Annotated[int, *whole(0, MOST_LAYERS)]
+
+Seconds = Annotated[float, *quantity("seconds", 0.0, CENTURY_S), Field(examples=["30min"])]
+SecondsAboveZero = Annotated[float, *quantity("seconds", 1e-6, CENTURY_S), Field(examples=["10 s"])]
+"""From a microsecond on: less than any step, interval or time between failures takes."""
+Latency = Annotated[float, *quantity("seconds", 0.0, 60.0), Field(examples=["2 us"])]
+"""Of one message or one kernel."""
+Rate = Annotated[float, *quantity("bytes_per_s", 1e3, 1e18), Field(examples=["2 TB/s"])]
+"""From a kilobyte a second on: slower is broken."""
+Size = Annotated[float, *quantity("bytes", 1.0, 1e21), Field(examples=["5.7 TB"])]
+
+Share = Annotated[float, number(ge=0, le=1)]
+"""A fraction of one."""
+PositiveShare = Annotated[float, number(ge=1e-6, le=1)]
+"""What is left of something: of less than a millionth nothing is left."""
+
+
+def _chance(value: Any) -> Any:
+    small = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < LEAST_CHANCE
+    if small:
+        raise ValueError(f"{value!r} is less than {LEAST_CHANCE:g}, which never happens; write 0")
+    return value
+
+
+Chance = Annotated[float, BeforeValidator(_chance, json_schema_input_type=float), number(ge=0, le=1)]
+"""A probability: 0, or large enough that it happens."""
+Ratio = Annotated[float, number(ge=1, le=1000)]
+"""How many times as long, or as much."""
+Spread = Annotated[float, number(gt=0, le=10)]
+"""A standard deviation over its mean, or of a logarithm: at 10 a few extremes are everything."""
+Shape = Annotated[float, number(ge=0.1, le=100)]
+"""Of a Weibull law: below a tenth its mean is of events that nobody sees, above 100 it is a constant."""
+Price = Annotated[float, number(gt=0, le=1e6)]

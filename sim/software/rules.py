@@ -1,0 +1,105 @@
+"""What a preset implies for a scenario: the rules of its framework, read from frameworks/*.yaml.
+
+Knows how a rule is written, which presets it is for, and which framework a preset belongs to. Does not know
+what a scenario is: a rule names its fields by their dotted paths, and sim/scenario/frameworks.py holds them
+against one. A preset under a name of the user's own is no preset any more, and has no rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml
+
+Severity = Literal["", "note", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One behaviour of a framework.
+
+    ``path`` is the field of a scenario that it fixes; without one it is a fact that no field states. ``when``
+    says where it holds: products of fields, each with ``>n``, a value, or a list of values. Of the ways to
+    fix a field a rule has one: ``always`` this value; ``among`` these values; ``multiple_of`` a product.
+    Names of fields among the values stand for what the fields hold. ``default`` is what the field is where
+    nobody states it; ``always`` is a default, too. ``severity`` says what becomes of a scenario that states
+    otherwise: ``error`` where the framework runs something else under the same name or refuses, ``note``
+    where it lacks what the scenario has, or has it behind an option; empty where any value is its own.
+    """
+
+    topic: str
+    says: str
+    source: str
+    path: str = ""
+    when: Mapping[str, Any] = field(default_factory=dict)
+    always: Any = None
+    default: Any = None
+    among: tuple[Any, ...] = ()
+    multiple_of: tuple[Any, ...] = ()
+    severity: Severity = ""
+
+    @property
+    def fills(self) -> Any:
+        """What the field is where nobody states it; None where the rule does not say."""
+        return self.default if self.always is None else self.always
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """A framework as one preset has it."""
+
+    name: str
+    title: str
+    rules: tuple[Rule, ...]
+
+
+@lru_cache(maxsize=1)
+def _frameworks() -> dict[str, Framework]:
+    """The framework of each preset that has one."""
+    folder = files(__package__).joinpath("frameworks")
+    texts = {
+        entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".yaml")
+    }
+    documents = {name: yaml.safe_load(text) for name, text in sorted(texts.items())}
+    return {
+        preset: Framework(name=name, title=document["title"], rules=_rules(documents, name, preset))
+        for name, document in documents.items()
+        for preset in document["presets"]
+    }
+
+
+def _rules(documents: dict[str, Any], name: str, preset: str) -> tuple[Rule, ...]:
+    """Rules of the file ``name`` for ``preset``, then those of its basis on other topics."""
+    document = documents[name]
+    own = [entry for entry in document["rules"] if preset in entry.get("presets", [preset])]
+    rules = [_rule(entry) for entry in own]
+    if "basis" in document:
+        # The basis is the state of one of its presets: as_of says of which.
+        inherited = _rules(documents, document["basis"], document["as_of"])
+        topics = {rule.topic for rule in rules}
+        rules += [rule for rule in inherited if rule.topic not in topics]
+    return tuple(rules)
+
+
+def _rule(entry: Mapping[str, Any]) -> Rule:
+    known = {one.name for one in fields(Rule)}
+    stated = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    assert set(stated) - {"presets"} <= known, f"unknown keys in {entry}"
+    return Rule(**{key: value for key, value in stated.items() if key != "presets"})
+
+
+def framework_of(preset: str) -> Framework | None:
+    """The framework of a preset; None for a stack of the user's own."""
+    return _frameworks().get(preset)
+
+
+def rules_of(preset: str) -> tuple[Rule, ...]:
+    """What the preset of that name implies; nothing for a stack of the user's own."""
+    framework = framework_of(preset)
+    return framework.rules if framework else ()
