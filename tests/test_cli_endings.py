@@ -177,6 +177,7 @@ def test_an_interrupt_ends_with_130() -> None:
     """The signal comes while the scenario is loaded."""
     code = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs behind it without
 from stepsim.cli.main import main
 from stepsim.sim.scenario import load
 load.load_scenario = lambda *_: os.kill(os.getpid(), signal.SIGINT)

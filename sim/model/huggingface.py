@@ -19,7 +19,7 @@ from ...hardware.catalogue import unknown_name
 from ...hardware.files import JsonLimits, load_json, read_bytes
 from .model import Model
 
-_LIMITS = JsonLimits(bytes=4 * 2**20, entries=100_000)
+_LIMITS = JsonLimits(bytes=4 * 2**20, entries=100_000, unique_keys=False)  # others write these files
 
 Fields = dict[str, Any]
 
