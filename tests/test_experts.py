@@ -168,7 +168,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     counts.write_text("1\n2\n3\n", encoding="utf-8")
     with pytest.raises(NotSupported, match=r"routing\.file.*3 counts.*16 experts"):
         lowered(with_experts(routing={"kind": "counts", "file": str(counts)}))
-    with pytest.raises(NotSupported, match=r"routing\.file.*cannot read"):
+    with pytest.raises(NotSupported, match=r"routing\.file.*there is no file"):
         lowered(with_experts(routing={"kind": "counts", "file": str(tmp_path / "none.txt")}))
     with pytest.raises(ScenarioError, match="zipf takes an exponent"):
         with_experts(routing={"kind": "zipf"})

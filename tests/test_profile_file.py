@@ -98,6 +98,8 @@ def test_every_short_name_is_a_shipped_profile() -> None:
         ("profile: 1\ngpu: cpu\nkernel_latency: 3 GB\n", "GB measures a size"),
         ("profile: 1\ngpu: cpu\ngem: {}\n", ":3: gem: no field is called 'gem'. Did you mean gemm?"),
         ("profile: 1\ngpu: cpu\ngpu: cpu\n", ":3: gpu: this key is given twice"),
+        ("profile: 1\n? [gpu, cpu]\n: 1\n", ":2: a key must be text"),
+        ("profile: 1\ngpu: &a [*a]\n", "contains itself"),
         (
             "profile: 1\ngpu: cpu\ngemm:\n  store_exposed: 1.5\n  provenance: {source: x}\n",
             ":4: gemm.store_exposed: 1.5 is out of range; it must be 1 or less",

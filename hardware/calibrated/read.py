@@ -139,6 +139,9 @@ def _repeated(node: Any, file: str) -> list[str]:
         return []
     found, seen = [], set()
     for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            found.append(f"{file}:{key.start_mark.line + 1}: a key must be text, not a block or a list")
+            continue
         if key.value in seen:
             found.append(
                 f"{file}:{key.start_mark.line + 1}: {key.value}: this key is given twice; keep one of them"

@@ -15,10 +15,11 @@ parsed trace takes about ten times its text in memory."""
 
 _DENSE = 250
 _SOME = 2**26
-"""gzip packs traces and programs 10 to 60 times. More than 250 times, beyond 64 MiB, is a file of nothing; to
-refuse it there takes a fifth of a second, at the bound two."""
+"""gzip packs traces and programs 10 to 60 times. More than 250 times, beyond 64 MiB, is a file of nothing,
+and is refused in less than a second."""
 
 _PIECE = 2**20
+_GZIP = 31  # zlib's word for a gzip header around a window of 32 KiB
 
 
 def unpacked(content: bytes, file: str | Path, *, limit: int = UNPACKED_BYTES) -> bytes:
@@ -29,30 +30,39 @@ def unpacked(content: bytes, file: str | Path, *, limit: int = UNPACKED_BYTES) -
     """
     import zlib
 
-    parts: list[bytes] = []
-    total, rest = 0, content
-    while rest:
-        member = zlib.decompressobj(wbits=31)
-        while not member.eof:
-            try:
-                piece = member.decompress(rest, _PIECE)
-            except zlib.error as error:
-                raise FileError(file, f"not a gzip file, or a damaged one: {error}") from None
-            rest = member.unconsumed_tail
-            if not piece and not member.eof and not rest:
-                raise FileError(file, "not a gzip file: it ends before its end")
-            total += len(piece)
-            if total > limit:
-                raise FileError(
-                    file, f"holds more than {size_text(limit)} when unpacked, the most that is read"
-                )
-            if total > _SOME and total > _DENSE * len(content):
-                raise FileError(
-                    file, f"holds more than {_DENSE} times its size when unpacked; no trace or program does"
-                )
-            parts.append(piece)
-        # Members may follow one another, and tools pad with zeros.
-        rest = member.unused_data.lstrip(b"\0")
     if not content:
         raise FileError(file, "not a gzip file: it is empty")
-    return b"".join(parts)
+    parts: list[bytes] = []
+    total = taken = 0
+    member, rest = zlib.decompressobj(wbits=_GZIP), b""
+    while True:
+        if not rest:
+            rest = content[taken : taken + _PIECE]
+            taken += len(rest)
+        if member.eof:
+            rest = rest.lstrip(b"\0")  # members may follow one another, and tools pad with zeros
+            if rest:
+                member = zlib.decompressobj(wbits=_GZIP)
+            elif taken < len(content):
+                continue
+            else:
+                return b"".join(parts)
+        try:
+            piece = member.decompress(rest, _PIECE)
+        except zlib.error as error:
+            raise FileError(file, f"not a gzip file, or a damaged one: {error}") from None
+        if not rest and not piece and not member.eof:
+            raise FileError(file, "not a gzip file, or a damaged one: it is cut off")
+        total += len(piece)
+        _check(file, total, taken, limit)
+        parts.append(piece)
+        rest = member.unused_data if member.eof else member.unconsumed_tail
+
+
+def _check(file: str | Path, total: int, taken: int, limit: int) -> None:
+    if total > limit:
+        raise FileError(file, f"holds more than {size_text(limit)} when unpacked, the most that is read")
+    if total > _SOME and total > _DENSE * taken:
+        raise FileError(
+            file, f"holds more than {_DENSE} times its size when unpacked; no trace or program does"
+        )

@@ -20,7 +20,7 @@ from ...hardware.files import JsonLimits, load_json, read_bytes
 from .config_types import Config
 from .model import Model
 
-_LIMITS = JsonLimits(bytes=4 * 2**20, entries=100_000)
+_LIMITS = JsonLimits(bytes=4 * 2**20, entries=100_000, unique_keys=False)  # others write these files
 
 Fields = dict[str, Any]
 
