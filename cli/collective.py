@@ -94,7 +94,7 @@ def collective(
     kind = {ours: kind for kind, ours in SCHEDULED.items()}.get(kind, kind)
 
     held = gpus_per_node or _host_of(gpu or GPU)
-    payload = parse_quantity(int(size) if size.isdecimal() else size, "bytes")
+    payload = parse_quantity(f"{size} B" if size.isdecimal() else size, "bytes")
     if payload < 1:
         raise ValueError(f"--size {size}: must be at least one byte")
     if cluster and (log or calibration):

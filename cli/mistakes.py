@@ -20,6 +20,9 @@ DEFECT = 3
 INTERRUPTED = 130  # what a shell reports for a process that SIGINT ended
 READER_GONE = 141  # the same of SIGPIPE
 
+_LONGEST_LINE = 1200  # a known name and all others of its kind fit
+_MOST_LINES = 100  # of twenty problems, three or four each
+
 P = ParamSpec("P")
 
 
@@ -68,10 +71,18 @@ def reported_error(error: BaseException) -> int:
     from .defects import defect_text, is_of_the_user
 
     if is_of_the_user(error):
-        _say(f"stepsim: {error}")
+        _say(told(error))
         return BAD_INPUT
     _say(defect_text(error))
     return DEFECT
+
+
+def told(error: BaseException) -> str:
+    """The message of a user's error, no longer than people read: it may quote a value of a megabyte."""
+    from ..hardware.shown import clipped, listed
+
+    lines = f"stepsim: {error}".split("\n")
+    return listed([clipped(line, _LONGEST_LINE) for line in lines], _MOST_LINES)
 
 
 def drop_output() -> None:

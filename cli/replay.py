@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .mistakes import told
 from .output import clear_status, say, status_line
 from .views import JsonOption, SpansOption, TimelineOption, TraceOption, ViewFiles, show_result
 
@@ -36,7 +37,7 @@ def replay(
         result = replay_program(program, progress=status_line())
     except BrokenProgram as broken:
         clear_status()
-        say(f"stepsim: {broken}", err=True)
+        say(told(broken), err=True)
         raise typer.Exit(BROKEN) from None
     views.write(result)
     clear_status()

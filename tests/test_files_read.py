@@ -27,6 +27,9 @@ from stepsim.hardware.files import (
     read_text,
     unpacked,
 )
+from stepsim.sim.program.check import BrokenProgram
+from stepsim.sim.scenario.errors import Mark, Problem, ScenarioError
+from stepsim.sim.scenario.refusal import NotSupported
 
 # Files ------------------------------------------------------------------------------------------------------
 
@@ -76,9 +79,16 @@ def test_text_that_is_not_utf8_is_refused_with_its_place(tmp_path: Path) -> None
 
 
 def test_errors_of_files_pass_through_workers() -> None:
-    for error in (FileError("f", "is odd", line=3, column=4), YamlError("f", "is odd")):
+    problem = Problem(mark=Mark(file="f"), path="model", message="is odd")
+    for error in (
+        FileError("f", "is odd", line=3, column=4),
+        YamlError("f", "is odd"),
+        ScenarioError([problem]),
+        NotSupported("model", "is odd"),
+        BrokenProgram("f", ("one", "two")),
+    ):
         again = pickle.loads(pickle.dumps(error))
-        assert (type(again), str(again), again.line) == (type(error), str(error), error.line)
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 # YAML -------------------------------------------------------------------------------------------------------

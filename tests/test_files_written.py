@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from stepsim.hardware.files import (
     FileError,
+    append_row,
     append_text,
     note_output,
     one_command,
@@ -157,6 +159,53 @@ def test_appending_keeps_what_is_there(tmp_path: Path, monkeypatch: pytest.Monke
     assert only(tmp_path / "a", "one\ntwo\n")
     with pytest.raises(FileError):
         append_text(tmp_path, "three\n")
+
+
+def test_rows_are_added_to_a_table_of_their_columns_alone(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    append_row(table, ("a", "b"), {"a": 1, "b": "x,y"})
+    append_row(table, ("a", "b"), {"a": 2})
+    assert table.read_bytes() == b'a,b\r\n1,"x,y"\r\n2,\r\n'
+    with table.open("ab") as file:
+        file.write(b"3,cut")  # a writer that was stopped
+    append_row(table, ("a", "b"), {"a": 4, "b": 5})
+    assert table.read_bytes().endswith(b"3,cut\r\n4,5\r\n")
+    for other in (b"a,c\r\n", b"text", b"\xff\xfe\0"):
+        table.write_bytes(other)
+        with pytest.raises(FileError, match="other columns"):
+            append_row(table, ("a", "b"), {"a": 1, "b": 2})
+        assert table.read_bytes() == other
+
+
+def test_a_row_that_does_not_fit_on_the_disk_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        def __init__(self, file: BinaryIO) -> None:
+            self.file = file
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+        def write(self, text: bytes) -> int:
+            self.file.write(text[:2])
+            self.file.flush()
+            raise OSError(28, "No space left on device")
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.file, name)
+
+    table = tmp_path / "a.csv"
+    table.write_text("one\n")
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", lambda self, *mode: Full(opened(self, *mode)))
+    with pytest.raises(FileError, match="No space left"):
+        append_text(table, "two\n")
+    monkeypatch.undo()
+    assert table.read_text() == "one\n"
 
 
 def test_without_a_scope_a_library_may_read_and_write(old: Path) -> None:

@@ -27,11 +27,15 @@ class BrokenProgram(ValueError):
     """A program that cannot run to its end; ``problems`` holds all of them, the message the first SHOWN."""
 
     def __init__(self, source: str, problems: tuple[str, ...]) -> None:
-        self.problems = problems
+        self.source, self.problems = source, problems
         lines = [f"{source}: {problem}" for problem in problems[:SHOWN]]
         if len(problems) > SHOWN:
             lines.append(f"{source}: and {len(problems) - SHOWN:,} more")
         super().__init__("\n".join(lines))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As of NotSupported: for workers."""
+        return BrokenProgram, (self.source, self.problems)
 
 
 def check_program(programs: Programs, source: str = "program") -> None:

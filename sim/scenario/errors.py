@@ -62,6 +62,10 @@ class ScenarioError(ValueError):
         more = f"\nand {count - SHOWN:,} more" if count > SHOWN else ""
         super().__init__(listed if count == 1 else f"{count:,} problems in the scenario\n{listed}{more}")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As of NotSupported: for workers."""
+        return ScenarioError, (self.problems,)
+
 
 def dotted(path: FieldPath) -> str:
     """``("parallelism", "stage_split", 2)`` as ``parallelism.stage_split[2]``."""

@@ -8,4 +8,8 @@ class NotSupported(ValueError):
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
-        self.field = field
+        self.field, self.message = field, message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Workers send their errors back pickled, and an exception would be built of its message alone."""
+        return NotSupported, (self.field, self.message)

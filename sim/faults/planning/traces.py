@@ -25,7 +25,7 @@ COLUMNS = ("time", "kind", "target", "duration", "magnitude")
 FLOODED = 0.5
 """Share of a NIC that is left beside a flow that floods it: two flows share it evenly."""
 
-_LIST = re.compile(r"\[\s*\d+(?:\s*,\s*\d+)*\s*\]")
+_LIST = re.compile(r"\[\s*[0-9]{1,9}(?:\s*,\s*[0-9]{1,9})*\s*\]")
 
 
 def read_trace(path: str | Path, step_s: float) -> tuple[Event, ...]:
@@ -75,6 +75,13 @@ def _seconds(text: str, where: str, column: str) -> float:
 
 def _csv(text: str, path: str) -> Iterator[tuple[str, dict[str, object]]]:
     reader = csv.DictReader(text.splitlines())
+    try:
+        yield from _rows(reader, path)
+    except csv.Error as error:  # a field beyond csv's own limit
+        raise ValueError(f"{path}:{reader.line_num}: not a table: {error}") from None
+
+
+def _rows(reader: csv.DictReader[str], path: str) -> Iterator[tuple[str, dict[str, object]]]:
     header = tuple(reader.fieldnames or ())
     missing = [name for name in COLUMNS[:3] if name not in header]
     if missing:

@@ -10,6 +10,7 @@ section 3.1 ("Versions", and the table of constants by version).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -41,7 +42,7 @@ def parse_version(text: str) -> Version:
     ValueError for what is no version.
     """
     numbers = text.split("+")[0].split(".")
-    if len(numbers) < 2 or not all(number.isdigit() for number in numbers[:2]):
+    if len(numbers) < 2 or not all(re.fullmatch("[0-9]{1,4}", one) for one in numbers[:2]):
         raise ValueError(f"NCCL version {text!r}: expected one such as 2.28.9")
     return max(FIRST, min(LAST, (int(numbers[0]), int(numbers[1]))))
 
