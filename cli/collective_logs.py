@@ -51,7 +51,12 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
         fabric=replace(default_fabric(network), nodes_per_rack=system.nodes_per_rack),
     )
     algorithm, protocol = forced_choice(log)
-    stated = log.stated.get("nccl")
+    tuning = UNTUNED
+    if stated := log.stated.get("nccl"):
+        try:
+            tuning = Tuning(version=parse_version(stated.split()[0]))
+        except ValueError as error:
+            raise ValueError(f"{log.file}: ## nccl: {error}") from None
     return CollectiveCase(
         log=log.log,
         kind=log.kind,
@@ -60,7 +65,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
         points=tuple((float(row.bytes), row.seconds) for row in log.rows),
         algorithm=algorithm,
         protocol=protocol,
-        tuning=Tuning(version=parse_version(stated.split()[0])) if stated else UNTUNED,
+        tuning=tuning,
     )
 
 
