@@ -77,7 +77,7 @@ def _upper(change: Change) -> Change:
 
 
 def _section(console: Console, title: str) -> None:
-    console.print(f"\n[bold]{title}[/bold]")
+    console.print(f"\n{title}", style="bold")
 
 
 def _fields_table(comparison: Comparison) -> Table:

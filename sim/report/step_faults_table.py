@@ -22,7 +22,7 @@ def print_step_faults(found: StepFaults, console: Console) -> None:
     """The slowdown, where the time went, and who waits for whom."""
     from rich.text import Text
 
-    console.print(f"\n[bold]Faults[/bold]: {Text('; '.join(found.faults)).markup}", highlight=False)
+    console.print(Text.assemble("\n", ("Faults", "bold"), f": {'; '.join(found.faults)}"))
     if found.hang:
         print_hang(found.hang, found.healthy_step_time_s, console)
         return

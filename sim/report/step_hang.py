@@ -99,7 +99,7 @@ def hang_document(found: Hang) -> dict[str, Any]:
 def print_hang(found: Hang, healthy_s: float, console: Console) -> None:
     """Who is blocked where, and when the watchdog ends it."""
     ranks = "1 rank" if found.stopped == 1 else f"{count(found.stopped)} ranks"
-    console.print(f"  [bold]{ranks} stopped at {seconds(found.at_s)}: the step never ends[/bold]")
+    console.print(f"  {ranks} stopped at {seconds(found.at_s)}: the step never ends", style="bold")
     console.print(f"  healthy step {seconds(healthy_s)}, to which all other figures belong")
     if found.finished:
         console.print(f"  {count(found.finished)} ranks had ended their step; the next one blocks them")

@@ -149,7 +149,7 @@ def _fit(result: Result) -> str:
 
 
 def _section(console: Console, title: str) -> None:
-    console.print(f"\n[bold]{title}[/bold]")
+    console.print(f"\n{title}", style="bold")
 
 
 def _grid(lines: Iterator[Line]) -> Table:
@@ -161,7 +161,7 @@ def _grid(lines: Iterator[Line]) -> Table:
     grid.add_column(no_wrap=True, justify="right")
     grid.add_column()
     for what, figure, remark in lines:
-        grid.add_row(f"  {what}", f"[bold]{figure}[/bold]", Text(remark))
+        grid.add_row(f"  {what}", Text(figure, style="bold"), Text(remark))
     return grid
 
 

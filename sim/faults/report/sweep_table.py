@@ -59,6 +59,7 @@ def _header(axis: Axis) -> str:
 def print_sweep(axes: Sequence[Axis], points: Sequence[Point], console: Console) -> None:
     """One field: a line per value. Two: a grid of ETTR. More: a line per point."""
     from rich.table import Table
+    from rich.text import Text
 
     ranking = rank(points)
     top = None if ranking.no_difference else ranking.best
@@ -75,7 +76,7 @@ def print_sweep(axes: Sequence[Axis], points: Sequence[Point], console: Console)
             for b in second.values:
                 point = found[a, b]
                 text = f"{ranking.value(point).mean * 100:.2f} %"
-                cells.append(f"[bold]{text}[/bold]" if point is top else text)
+                cells.append(Text(text, style="bold" if point is top else ""))
             table.add_row(a, *cells)
     else:
         for axis in axes:
@@ -87,7 +88,7 @@ def print_sweep(axes: Sequence[Axis], points: Sequence[Point], console: Console)
             text = interval(point.ettr)
             table.add_row(
                 *point.values,
-                f"[bold]{text}[/bold]" if point is top else text,
+                Text(text, style="bold" if point is top else ""),
                 *([f"{point.study.gpus_held:,}", f"{point.value.mean * 100:.2f} %"] if held else []),
                 *(f"{shares[name] * 100:.2f} %" for name in ("checkpoint", "recompute", "idle")),
                 lasting(point.study.wall.mean),

@@ -121,7 +121,7 @@ def half(value: Estimate, scale: float = 1.0, digits: int = 2) -> str:
 
 
 def _section(console: Console, title: str) -> None:
-    console.print(f"\n[bold]{title}[/bold]")
+    console.print(f"\n{title}", style="bold")
 
 
 def _grid(lines: Iterator[tuple[str, str, str]]) -> Table:

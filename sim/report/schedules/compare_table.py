@@ -48,7 +48,7 @@ def print_comparison(entries: Sequence[Entry], asked: Asked, console: Console) -
         console.print(Text(line, style="dim"))
     refused = [entry for entry in entries if entry.refused]
     if refused:
-        console.print("\n[bold]Do not take this shape[/bold]")
+        console.print("\nDo not take this shape", style="bold")
     for entry in refused:
         console.print(Text(f"  {entry.name}: {entry.refused}"))
 

@@ -93,13 +93,14 @@ def _scale(columns: int, time: int) -> str:
 
 def _figures(schedule: TimedSchedule) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
     table.add_column()
     for what, figure, remark in _lines(schedule):
-        table.add_row(what, f"[bold]{figure}[/bold]", remark)
+        table.add_row(what, Text(figure, style="bold"), remark)
     return table
 
 
