@@ -24,7 +24,7 @@ def read_measured(
     Raises ValueError naming the file and what is wrong in it.
     """
     if gpu is not None and gpu != "cpu":
-        get_gpu(gpu)
+        gpu = get_gpu(gpu).name
     return tuple(_read(path, gpu, interconnect) for path in paths)
 
 
