@@ -98,8 +98,8 @@ def test_efficiency_is_the_plateau_of_the_log(name: str, log: str, shared: Path)
 
 
 @pytest.mark.parametrize(("lookup", "typed", "meant"), [
-    (get_gpu, "h100-sxm-80gb", "H100-SXM5-80GB"),
-    (get_gpu, "GB200", "GB200-NVL72"),
+    (get_gpu, "h10-sxm-80gb", "H100-SXM5-80GB"),
+    (get_gpu, "GB20", "GB200-NVL72"),
     (get_interconnect, "ib-ndr-x8", "ib-ndr400-x8"),
 ])  # fmt: skip
 def test_unknown_name_shows_the_nearest_and_all(lookup, typed: str, meant: str) -> None:  # type: ignore[no-untyped-def]

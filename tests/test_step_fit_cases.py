@@ -144,7 +144,7 @@ def test_calibrate_steps_finds_the_clock(case_file: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--gpu", "H100-SXM5-80G"], "H100-SXM5-80GB"),
+        (["--gpu", "H100-SMX5-80GB"], "H100-SXM5-80GB"),
         (["--software", "nanotron"], "nanotron-2024"),
         (["--gpu", "B200-SXM-180GB"], "nothing to fit"),
     ],

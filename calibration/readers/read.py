@@ -28,7 +28,7 @@ def read_measured(
     not one file can be used, naming each and what is wrong in it.
     """
     if gpu is not None and gpu != CPU:
-        get_gpu(gpu)
+        gpu = get_gpu(gpu).name
     if interconnect is not None:
         get_interconnect(interconnect)
     return read_each(paths, lambda path: read_one(path, gpu, interconnect))

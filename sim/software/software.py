@@ -174,7 +174,7 @@ class Software(BaseModel):
     nccl_proto: str | None = None  # NCCL_PROTO: protocols that it may choose, such as "^LL128"
     nccl_version: str | None = None  # of NCCL, such as 2.26.2: whose tuning tables choose
     extra_launches_per_microbatch: Launches = 0  # the same at the loss: masks, means, bookkeeping
-    host_s_per_kernel: Annotated[float, number(ge=0, le=0.1)] = 6e-6
+    host_s_per_kernel: Annotated[float, number(ge=0, le=10)] = 6e-6
     step_fixed_s: Annotated[float, number(ge=0, le=3600)] = 0.0
     allocator_overhead: Annotated[float, number(ge=0, lt=1)] = 0.05
 
