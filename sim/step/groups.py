@@ -61,11 +61,6 @@ class Groups:
         return (inside | {"ep": self.ep, "etp": self.etp})[axis]
 
 
-def build_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool = False, rank: int = 0) -> Groups:
-    """Slice the rank grid along each axis and seat the groups of ``rank``."""
-    return GroupsOf(scenario, cluster, two_way=two_way).rank(rank)
-
-
 class GroupsOf:
     """The groups of any rank of a job: the grids once, the seats of one rank at a time."""
 

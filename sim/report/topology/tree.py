@@ -158,10 +158,10 @@ def _hosts(
                 continue
             width = min(slot - 8, 118.0)
             sheet.box(x, y, width, 36, "", "host", f"host {first + host}: {per_node} GPUs")
-            sheet.words(x, y + 30, f"host {first + host}", min(10.0, width / 5))
-            if joins_hosts(cluster):
-                rack = cluster.domain_of((first + host) * per_node)
-                sheet.words(x, y + 48, f"rack {rack}", min(10.0, width / 5))
+            size, racked = min(10.0, width / 5), joins_hosts(cluster)
+            sheet.words(x, y + (22 if racked else 30), f"host {first + host}", size)
+            if racked:
+                sheet.words(x, y + 33, f"rack {cluster.domain_of((first + host) * per_node)}", size)
             step = (width - 8) / per_node
             for gpu in range(per_node):
                 middle = x - width / 2 + 4 + step * (gpu + 0.5)
