@@ -16,7 +16,7 @@ TIMELINE := out/$(SCENARIO).svg
 CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml))
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt))
 
-.PHONY: help demo test check fuzz validate fit gallery reliability benchmarks clean
+.PHONY: help demo test check fuzz validate fit gallery reliability docs benchmarks clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -55,6 +55,9 @@ gallery: $(VENV)/.installed ## rewrite docs/schedules.md and its pictures
 
 reliability: $(VENV)/.installed ## simulate closed forms and published cases of failures; rewrite docs/reliability.md
 	$(BIN)/stepsim faults --cases docs/reliability.md
+
+docs: $(VENV)/.installed ## rewrite what README and docs repeat of the program's output (after validate, which it reads)
+	$(BIN)/python docs/remake.py
 
 benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs/speed.md
 	$(BIN)/python benchmarks/run.py --markdown docs/speed.md

@@ -1,13 +1,22 @@
-"""stepsim: what one training step of a large language model costs on a GPU cluster.
+"""Predict what one training step of a large language model costs on a GPU cluster.
 
     >>> import stepsim
-    >>> "simulate" in dir(stepsim)
-    True
+    >>> scenario = stepsim.load_scenario("llama3-8b-h100", {"training.micro_batch": 2})
+    >>> result = stepsim.simulate(scenario)
+    >>> result.fits, 0.3 < result.mfu < 0.6
+    (True, True)
 
-``simulate(load_scenario("llama3.1-405b-16k"))`` gives a ``Result``. Knows the public names and
-where they live; imports none of them until asked, so that importing the package costs nothing and
-no module is loaded under the name of the checkout's folder as well.
+``load_scenario`` takes a YAML file, the name of a shipped scenario, or a mapping, and changes to it;
+``scenario.with_({"parallelism.tp": 4})`` changes a scenario that is there. ``simulate`` gives a ``Result``:
+``step_time_s``, ``mfu``, ``memory``, ``critical_path``, ``interval``, ``assumptions``, ``spans`` (a pandas
+DataFrame), ``to_dict()`` (what ``stepsim run --json`` prints). What is wrong with a scenario is a
+``ScenarioError``, what cannot be modelled a ``NotSupported`` that names the field; both are ValueErrors.
+
+The command ``stepsim --help`` does the same from a shell. Fields of scenarios: docs/scenario.md.
 """
+
+# Imports none of the public names until asked (PEP 562), so that importing the package costs nothing and no
+# module is loaded under the name of the checkout's folder as well.
 
 from __future__ import annotations
 
@@ -16,17 +25,29 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .sim.report.result import Result
+    from .sim.scenario.errors import ScenarioError
     from .sim.scenario.load import load_scenario
     from .sim.scenario.models import Scenario
+    from .sim.scenario.refusal import NotSupported
     from .sim.simulate import simulate
 
 __version__ = "0.1.0"
 
-__all__ = ["Result", "Scenario", "__version__", "load_scenario", "simulate"]
+__all__ = [
+    "NotSupported",
+    "Result",
+    "Scenario",
+    "ScenarioError",
+    "__version__",
+    "load_scenario",
+    "simulate",
+]
 
 _HOMES = {
+    "NotSupported": ".sim.scenario.refusal",
     "Result": ".sim.report.result",
     "Scenario": ".sim.scenario.models",
+    "ScenarioError": ".sim.scenario.errors",
     "load_scenario": ".sim.scenario.load",
     "simulate": ".sim.simulate",
 }

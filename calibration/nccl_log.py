@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..hardware.files import read_bytes
-from .foreign.values import LARGEST_BYTES, LARGEST_SECONDS, written_number, written_whole
+from .foreign.kinds import no_text
+from .foreign.values import LARGEST_BYTES, LARGEST_SECONDS, shown, written_number, written_whole
 from .nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_of
 from .nccl_lines import whole_lines, without_prefix
 
@@ -89,10 +90,13 @@ def read_log(path: Path) -> Measurements:
 
     Raises:
         ValueError: naming file and line, where a row is cut short or its columns contradict each
-            other; naming the file, where it has no row or does not tell its collective or its ranks.
+            other; naming the file, where it has no row, does not tell its collective or its ranks, or is no
+            text.
     """
-    text = read_bytes(path, limit=_LARGEST_LOG).decode("utf-8", errors="replace")
-    return parse_log(text.splitlines(), str(path))
+    content = read_bytes(path, limit=_LARGEST_LOG)
+    if other := no_text(path, content):
+        raise ValueError(f"{path}: no log of nccl-tests: it is {other}")
+    return parse_log(content.decode("utf-8", errors="replace").splitlines(), str(path))
 
 
 def parse_log(lines: Iterable[str], name: str) -> Measurements:
@@ -126,7 +130,9 @@ def _split(line: str, columns: Sequence[str] | None, where: str, number: int) ->
     words = line.split()
     names = columns or _guessed_columns(words, where)
     if len(words) != len(names):
-        raise ValueError(f"{where}: {len(words)} fields where the table has {len(names)} columns: {line!r}")
+        raise ValueError(
+            f"{where}: {len(words)} fields where the table has {len(names)} columns: {shown(line)}"
+        )
     first = names.index("time") if "time" in names else len(names)
     if first == len(names):
         raise ValueError(f"{where}: the table has no column 'time'")

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from .foreign.gpu_named import gpu_named
+from .foreign.values import shown
 from .nccl_log import Measurements
 
 _NETWORKS = (
@@ -44,13 +45,13 @@ def system_of(log: Measurements, gpu: str | None = None, interconnect: str | Non
     fabric = log.stated.get("fabric", "")
     gpu = gpu or gpu_named(log.gpu or "")
     if gpu is None:
-        raise ValueError(f"{log.file}: no GPU of the catalogue in {log.gpu!r}; give --gpu")
+        raise ValueError(f"{log.file}: no GPU of the catalogue in {shown(log.gpu)}; give --gpu")
     apart = bool(re.search(r"distinct nvlink domains", fabric, re.IGNORECASE))
     racks = gpu.endswith("NVL72") and not apart
     alone = log.nodes == 1 or (racks and log.ranks <= 72)
     interconnect = interconnect or _first(_NETWORKS, fabric) or ("nvlink-only" if alone else None)
     if interconnect is None:
-        raise ValueError(f"{log.file}: no network of the catalogue in {fabric!r}; give --interconnect")
+        raise ValueError(f"{log.file}: no network of the catalogue in {shown(fabric)}; give --interconnect")
     if log.gpus_per_node == 4 and interconnect == "ib-ndr400-x8":
         interconnect = "ib-ndr400-x4"  # one NIC a GPU
     return System(gpu=gpu, interconnect=interconnect, nodes_per_rack=1 if apart else None)

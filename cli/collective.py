@@ -88,10 +88,9 @@ def collective(
     output_file("--svg", svg, (".svg",), [log] if log else [])
 
     from ..hardware.quantities import parse_quantity
-    from ..sim.network.place import SCHEDULED
+    from ..sim.network.kind_names import kind_called
 
-    kind = kind.replace("-", "_")
-    kind = {ours: kind for kind, ours in SCHEDULED.items()}.get(kind, kind)
+    kind = kind_called(kind)
 
     held = gpus_per_node or _host_of(gpu or GPU)
     payload = parse_quantity(int(size) if size.isdecimal() else size, "bytes")
@@ -257,7 +256,7 @@ def case_on(
     from ..hardware.fabric import default_fabric
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
-    from ..sim.network.seat import Seat
+    from ..sim.network.seat import seat_in_a_row
     from ..sim.validation.collectives import CollectiveCase
 
     network = get_interconnect(interconnect)
@@ -268,16 +267,9 @@ def case_on(
         interconnect=network,
         fabric=default_fabric(network),
     )
-    domains = -(-gpus // cluster.nvlink_domain)
-    if gpus % domains:
-        raise ValueError(
-            f"gpus {gpus}: do not fill NVLink domains of {cluster.nvlink_domain} GPUs equally; "
-            f"nearest valid: {gpus // cluster.nvlink_domain * cluster.nvlink_domain}"
-        )
     points = tuple((size, 0.0) for size in sizes)
-    return CollectiveCase(
-        log="", kind=kind, seat=Seat(ranks=gpus, domains=domains), cluster=cluster, points=points
-    )
+    seat = seat_in_a_row(gpus, cluster.nvlink_domain)
+    return CollectiveCase(log="", kind=kind, seat=seat, cluster=cluster, points=points)
 
 
 def _powers_of_two(up_to: float) -> list[float]:

@@ -38,7 +38,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     from ..hardware.interconnect import get_interconnect
     from ..sim.network.nccl.tuning import UNTUNED, Tuning
     from ..sim.network.nccl.versions import parse_version
-    from ..sim.network.seat import Seat
+    from ..sim.network.seat import seat_in_a_row
     from ..sim.validation.collectives import CollectiveCase
 
     system = system_of(log, gpu, interconnect)
@@ -55,7 +55,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     return CollectiveCase(
         log=log.log,
         kind=log.kind,
-        seat=Seat(ranks=log.ranks, domains=-(-log.ranks // cluster.nvlink_domain)),
+        seat=seat_in_a_row(log.ranks, cluster.nvlink_domain),
         cluster=cluster,
         points=tuple((float(row.bytes), row.seconds) for row in log.rows),
         algorithm=algorithm,

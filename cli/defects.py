@@ -14,6 +14,9 @@ from pathlib import Path
 from types import TracebackType
 
 PACKAGE = Path(__file__).parents[1]
+FOLDERS = ("calibration", "cli", "hardware", "kernels", "schedules", "sim")
+"""Ours; the folder of the package may hold others, as its tests and an environment with its libraries."""
+
 _RAISE = dis.opmap["RAISE_VARARGS"]
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line \d+, in .*\n +(?P<line>.*)')
 
@@ -30,7 +33,7 @@ def is_of_the_user(error: BaseException) -> bool:
 def defect_text(error: BaseException) -> str:
     """What a user reads of a mistake of ours: what it is, where, and what to do about it."""
     steps = traceback.extract_tb(error.__traceback__)
-    ours = [step for step in steps if Path(step.filename).is_relative_to(PACKAGE)]
+    ours = [step for step in steps if _is_ours(step.filename)]
     where = ""
     if ours:
         name = Path(ours[-1].filename).relative_to(PACKAGE)
@@ -51,9 +54,7 @@ def _raised_by_us(place: TracebackType | None) -> bool:
     while place.tb_next is not None:
         place = place.tb_next
     code = place.tb_frame.f_code
-    if not Path(code.co_filename).is_relative_to(PACKAGE):
-        return False
-    return code.co_code[place.tb_lasti] == _RAISE
+    return _is_ours(code.co_filename) and code.co_code[place.tb_lasti] == _RAISE
 
 
 def _raised_by_a_worker(error: BaseException) -> bool:
@@ -62,4 +63,9 @@ def _raised_by_a_worker(error: BaseException) -> bool:
     if not steps:
         return False
     last = steps[-1]
-    return Path(last["file"]).is_relative_to(PACKAGE) and last["line"].startswith("raise ")
+    return _is_ours(last["file"]) and last["line"].startswith("raise ")
+
+
+def _is_ours(file: str) -> bool:
+    path = Path(file)
+    return path.is_relative_to(PACKAGE) and path.relative_to(PACKAGE).parts[0] in FOLDERS

@@ -18,7 +18,9 @@ STUCK = 1
 
 Replications = Annotated[
     int | None,
-    typer.Option("--replications", "-n", metavar="N", min=1, help="In place of run.replications."),
+    typer.Option(
+        "--replications", "-n", metavar="N", min=1, max=1_000_000, help="In place of run.replications."
+    ),
 ]
 
 

@@ -80,8 +80,24 @@ def _described(kind: Kind, names: tuple[str, ...]) -> tuple[str, ...]:
             from ..sim.software import get_software
 
             return tuple(f"{name:<{width}}{get_software(name).title}" for name in names)
+        case Kind.GPUS:
+            return _gpu_table(names)
         case _:
             return names
+
+
+def _gpu_table(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Each GPU with its memory, its dense peaks, and its links to the others of a domain, per direction."""
+    from ..hardware.gpus import get_gpu
+
+    rows = []
+    for gpu in map(get_gpu, names):
+        peaks = (f"{dtype.upper()} {gpu.peak_flops.get(dtype, 0) / 1e12:,.0f}" for dtype in ("bf16", "fp8"))
+        peak = ", ".join(one for one in peaks if not one.endswith(" 0"))
+        links = f"{gpu.link_name} {gpu.nvlink_bytes_per_s / 1e9:g} GB/s, {gpu.nvlink_domain} GPUs"
+        rows.append((gpu.name, f"{gpu.hbm_bytes / 1e9:.1f} GB", f"{peak} TFLOP/s", links))
+    first, second, third, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return tuple(f"{a:<{first}}  {b:>{second}}  {c:<{third}}  {d}" for a, b, c, d in rows)
 
 
 def _names(kind: Kind) -> tuple[str, ...]:

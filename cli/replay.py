@@ -49,5 +49,5 @@ def replay(
         say(f"stepsim: {broken}", err=True)
         raise typer.Exit(BROKEN) from None
     views.write(result)
-    show_result(result, as_json)
+    show_result(result, as_json, assumptions=True)
     views.announce()

@@ -10,6 +10,7 @@ import typer
 from .output import output_file, save_text, wrote
 from .progress import progress
 from .views import (
+    AssumptionsOption,
     JsonOption,
     MaxEventsOption,
     SpansOption,
@@ -42,6 +43,7 @@ def run(
         ),
     ] = None,
     as_json: JsonOption = False,
+    assumptions: AssumptionsOption = False,
     timeline: TimelineOption = None,
     trace: TraceOption = None,
     spans: SpansOption = None,
@@ -110,7 +112,7 @@ def run(
         from ..sim.replay import save_program as save
 
         save(save_program, loaded)
-    show_result(result, as_json)
+    show_result(result, as_json, assumptions=assumptions)
     views.announce()
     if topology:
         wrote("topology", topology)

@@ -76,7 +76,12 @@ class ViewFiles:
                 wrote(view, path)
 
 
-def show_result(result: Result, as_json: bool) -> None:
+AssumptionsOption = Annotated[
+    bool, typer.Option("--assumptions", help="Show everything that the prediction rests on, with its source.")
+]
+
+
+def show_result(result: Result, as_json: bool, *, assumptions: bool = False) -> None:
     """Print ``result`` as the JSON document or as tables."""
     if as_json:
         from ..sim.report.document import result_document
@@ -85,4 +90,4 @@ def show_result(result: Result, as_json: bool) -> None:
     else:
         from ..sim.report.tables import print_result
 
-        print_result(result, console())
+        print_result(result, console(), assumptions=assumptions)

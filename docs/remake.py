@@ -9,25 +9,33 @@ Two kinds of text are looked after, in README.md and docs/*.md. A block is the o
     ...
     <!-- end -->
 
-``from`` and ``until`` cut it at the first line that begins so, ``keep`` adds later lines that hold those words.
-What ends in ``--markdown`` is taken as it is, all else stands in a fence; times of the clock are left out. A
-figure stands in a sentence, and is that of a constant of the code, or of a cell of docs/accuracy.md:
+``from`` and ``until`` cut it at the first line that begins so, ``keep`` adds later lines that hold those
+words. What ends in ``--markdown`` is taken as it is, all else stands in a fence; times of the clock are left
+out. Blocks of commands on measurements (``{shared}``, the folder STEPSIM_SHARED) take a minute, and stay as
+they are where the folder is absent. A figure stands in a sentence, and is that of a constant of the code, the
+default of a field, a figure of a command's JSON, or a cell of docs/accuracy.md:
 
-    reach <!--= stepsim.sim.network.token_exchange.NIC_SHARE | .0% -->88 %<!--/-->
+    reach <!--= stepsim.sim.network.token_exchange._NETWORK_SHARE :: .0% -->88 %<!--/-->
 
-The format is Python's, after a factor if one is wanted (``| * 1e6 .1f``); of a cell its first number is taken
-(``accuracy: high trust, median``: of the first table with that row and that column).
+The format is Python's, after a factor if one is wanted (``:: * 1e6 .1f``). ``accuracy: high trust, median``
+is the first number of the first table with that row and that column; ``json: stepsim run X --json, events``
+a field of a document.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared"))
 BLOCK = re.compile(r"(<!-- made by: (?P<how>[^\n]*?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 FIGURE = re.compile(r"(<!--= (?P<what>.*?) -->)(?P<stands>[^<]*)(<!--/-->)")
 CLOCK = re.compile(r" in [\d.]+ s \([\d.]+ s in all\)")
@@ -38,9 +46,14 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def remade(text: str) -> str:
-    """A page with its blocks and figures as the program has them now."""
-    text = BLOCK.sub(lambda found: found[1] + made(found["how"]) + found[3], text)
+def remade(text: str, *, quick: bool = False) -> str:
+    """A page with its blocks and figures as the program has them now; ``quick`` leaves measurements alone."""
+
+    def block(found: re.Match[str]) -> str:
+        stays = "{shared}" in found["how"] and (quick or not SHARED.is_dir())
+        return found[0] if stays else found[1] + made(found["how"]) + found[3]
+
+    text = BLOCK.sub(block, text)
     return FIGURE.sub(lambda found: found[1] + figure(found["what"]) + found[4], text)
 
 
@@ -66,41 +79,50 @@ def line_that_begins(lines: list[str], words: str) -> int:
     raise ValueError(f"no line of the output begins with {words!r}")
 
 
+@cache
 def output(command: str) -> str:
     """What a command of the program prints, as into a pipe."""
     from typer.testing import CliRunner
 
     from stepsim.cli.main import app
 
-    program, *arguments = shlex.split(command)
+    program, *arguments = shlex.split(command.format(shared=SHARED) if "{shared}" in command else command)
     if program != "stepsim":
         raise ValueError(f"{command}: only commands of stepsim are run")
     result = CliRunner().invoke(app, arguments)
-    if result.exit_code:
+    if result.exit_code > 1:  # 1 is an answer: no
         raise ValueError(f"{command} ended with {result.exit_code}: {result.output}")
     return result.stdout
 
 
 def figure(what: str) -> str:
     """A number as the sentence has it; percents with their sign, as in ``88 %``."""
-    source, _, how = what.partition(" | ")
+    source, _, how = what.partition(" :: ")
     factor, form = 1.0, how.strip()
     if form.startswith("* "):
         by, _, form = form[2:].partition(" ")
         factor = float(by)
-    value = cell(source.removeprefix("accuracy: ")) if source.startswith("accuracy: ") else constant(source)
-    text = format(value * factor if factor != 1.0 else value, form)
-    return text.replace("%", " %")
+    kind, _, where = source.partition(": ")
+    value = {"accuracy": cell, "json": field}.get(kind, lambda _: constant(source))(where)
+    return format(value * factor if factor != 1.0 else value, form).replace("%", " %")
 
 
-def constant(path: str) -> float:
-    """A constant of a module, or the value at a key of one: ``module.NAME`` or ``module.NAME[key]``."""
+def constant(path: str) -> Any:
+    """``module.NAME``, ``module.NAME[key]``, or the default of a field, ``module.Class.field``."""
     dotted, _, key = path.rstrip("]").partition("[")
     module, _, name = dotted.rpartition(".")
+    if module.rpartition(".")[2][:1].isupper():
+        module, _, owner = module.rpartition(".")
+        kind = getattr(import_module(module), owner)
+        return kind.model_fields[name].default if hasattr(kind, "model_fields") else getattr(kind, name)
     found = getattr(import_module(module), name)
-    if key:
-        found = found[int(key) if key.isdigit() else key]
-    return float(found) if isinstance(found, float) else int(found)
+    return found[int(key) if key.isdigit() else key] if key else found
+
+
+def field(which: str) -> Any:
+    """A field of what a command prints with --json."""
+    command, _, name = which.rpartition(", ")
+    return json.loads(output(command))[name]
 
 
 def cell(which: str) -> float:

@@ -12,6 +12,11 @@ from typing import Any
 
 import yaml
 
+from .shown import value_text
+
+_LONGEST = 100
+"""Characters of a name that a message repeats, and that are compared with known ones."""
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -26,6 +31,6 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
     """The error for a name that is not in the catalogue: the nearest name first, then all of them."""
     names = tuple(known)
     by_lower_case = {known_name.lower(): known_name for known_name in names}
-    nearest = get_close_matches(str(name).lower(), by_lower_case, n=1, cutoff=0.4)
+    nearest = get_close_matches(str(name)[:_LONGEST].lower(), by_lower_case, n=1, cutoff=0.4)
     hint = f" Did you mean {by_lower_case[nearest[0]]}?" if nearest else ""
-    return ValueError(f"no {what} is called {name!r}.{hint} Known: {', '.join(names)}")
+    return ValueError(f"no {what} is called {value_text(name, _LONGEST)}.{hint} Known: {', '.join(names)}")

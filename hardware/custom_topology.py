@@ -177,8 +177,7 @@ def custom_topology(fabric: Fabric, gpus: int) -> CustomTopology:
     """The graph that ``fabric`` names.
 
     Raises:
-        ValueError: the file is wrong, or it has another number of GPUs.
-        OSError: it cannot be read.
+        ValueError: the file is missing or wrong, or it has another number of GPUs.
     """
     assert fabric.file is not None  # the fabric refuses kind custom without a file
     edges = read_graph(fabric.file)

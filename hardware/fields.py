@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
@@ -71,9 +72,23 @@ def whole(low: int, high: int = LARGEST) -> tuple[Any, Any]:
     return BeforeValidator(_whole, json_schema_input_type=int), Field(ge=low, le=high)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """Says of a field that it is a quantity, in which range; for documentation."""
+
+    dimension: Dimension
+    low: float
+    high: float
+
+    @property
+    def range(self) -> str:
+        """From where to where, with units."""
+        return f"{_shown(self.low, self.dimension)} to {_shown(self.high, self.dimension)}"
+
+
 def quantity(
     dimension: Dimension, low: float, high: float, *, above: bool = False, text_only: bool = False
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any, Any, Quantity]:
     """Annotation of a float field in SI units that lies from ``low`` to ``high``; ``above``: not at ``low``.
 
     It is text with a unit in a document, and writes itself back so; ``text_only``: from Python too.
@@ -82,6 +97,7 @@ def quantity(
         BeforeValidator(_parser(dimension, low, high, above, text_only), json_schema_input_type=str),
         Field(strict=True, allow_inf_nan=False),
         PlainSerializer(lambda value: format_quantity(value, dimension), when_used="json"),
+        Quantity(dimension=dimension, low=low, high=high),
     )
 
 
@@ -113,6 +129,8 @@ def _shown(value: float, dimension: Dimension) -> str:
     """A bound in a unit that people read."""
     if dimension == "seconds" and value >= YEAR_S:
         return f"{value / YEAR_S:g} years"
+    if dimension == "seconds" and 0 < value < 1e-3:
+        return f"{value * 1e6:g} us"
     unit = format_quantity(value, dimension).partition(" ")[2]
     return f"{value:g} {unit}"
 

@@ -34,7 +34,13 @@ from .catalogue import unknown_name
 from .files import TABLES, check_xml, compose_yaml, read_bytes, read_text
 from .link import LinkKind
 from .quantities import parse_quantity
-from .shown import clipped
+from .shown import clipped, value_text
+
+LARGEST_LATENCY_S = 60.0
+"""As profile files bound it: to the moon and back takes 2.6 s."""
+_RATES = (0.125, 1e18)  # one bit a second; a million times the fastest link of 2026
+_LONGEST_NUMBER = 9  # digits
+_LONGEST_VALUE = 200  # characters
 
 VERTEX_KINDS = ("gpu", "nic", "switch")
 _FIELDS = ("from", "to", "bandwidth", "latency", "kind", "one_way")
@@ -57,8 +63,7 @@ def read_graph(path: str | Path) -> tuple[Edge, ...]:
     """Edges of the file, in its order; every GPU from 0 to the highest is there.
 
     Raises:
-        ValueError: for the first mistake, with its place.
-        OSError: the file cannot be read.
+        ValueError: the file cannot be read; for the first mistake, with its place.
     """
     path = Path(path)
     if path.suffix in (".yaml", ".yml"):
@@ -124,11 +129,13 @@ def _graphml_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         graph = nx.read_graphml(BytesIO(content))
     except Exception as error:  # networkx passes on whatever its XML reader raises
-        raise ValueError(f"{path}: not GraphML: {error}") from None
+        raise ValueError(f"{path}: not GraphML: {clipped(str(error))}") from None
     names = {vertex: str(data.get("name", vertex)) for vertex, data in graph.nodes(data=True)}
     for a, b, data in graph.edges(data=True):
-        where = f"{path}: edge {names[a]!r} to {names[b]!r}"
-        kept = {key: str(value) for key, value in data.items() if key != "id"}
+        where = f"{path}: edge {value_text(names[a])} to {value_text(names[b])}"
+        kept = {str(key): str(value) for key, value in data.items() if key != "id"}
+        if twice := {"from", "to"} & set(kept):
+            raise ValueError(f"{where}: {min(twice)} is an attribute besides; the edge's own ends count")
         yield where, {"from": names[a], "to": names[b], "one_way": str(graph.is_directed()), **kept}
 
 
@@ -136,6 +143,8 @@ def _edge(where: str, fields: Mapping[str, Any]) -> Edge:
     for field in fields:
         if field not in _FIELDS:
             raise ValueError(f"{where}: {unknown_name('field of an edge', str(field), _FIELDS)}")
+        if len(fields[field]) > _LONGEST_VALUE:
+            raise ValueError(f"{where}: {field}: {value_text(fields[field])} is too long")
     for field in _FIELDS[:4]:
         if field not in fields:
             raise ValueError(f"{where}: {field} is missing; an edge has {', '.join(_FIELDS[:4])}")
@@ -163,9 +172,14 @@ def _edge(where: str, fields: Mapping[str, Any]) -> Edge:
 
 def _quantity(where: str, field: str, text: str) -> float:
     try:
-        return parse_quantity(str(text), "bytes_per_s" if field == "bandwidth" else "seconds")
+        value = parse_quantity(str(text), "bytes_per_s" if field == "bandwidth" else "seconds")
     except ValueError as error:
         raise ValueError(f"{where}: {field}: {error}") from None
+    low, high = (0.0, LARGEST_LATENCY_S) if field == "latency" else _RATES
+    if value and not low <= value <= high:
+        unit = "s" if field == "latency" else "B/s"
+        raise ValueError(f"{where}: {field}: {text!r} is out of range: {low:g} to {high:g} {unit}")
+    return value
 
 
 def _vertex(where: str, field: str, text: str) -> str:
@@ -173,7 +187,8 @@ def _vertex(where: str, field: str, text: str) -> str:
     example = "write its kind and its name, as in gpu 0, nic 3 or switch leaf1"
     if found is None or found[1] not in VERTEX_KINDS:
         raise ValueError(f"{where}: {field}: {text!r} is no vertex; {example}")
-    if found[1] == "gpu" and not (found[2].isascii() and found[2].isdigit()):
+    number = found[2].isascii() and found[2].isdigit() and len(found[2]) <= _LONGEST_NUMBER
+    if found[1] == "gpu" and not number:
         raise ValueError(f"{where}: {field}: {text!r}: GPUs are numbered from 0, as in gpu 0")
     return f"{found[1]} {int(found[2]) if found[1] == 'gpu' else found[2]}"
 

@@ -67,3 +67,23 @@ def listed(problems: Sequence[str], most: int = 20) -> str:
     """
     more = [f"and {len(problems) - most:,} more"] if len(problems) > most else []
     return "\n".join([*problems[:most], *more])
+
+
+def value_text(value: object, most: int = 60) -> str:
+    """A value of a document as an error names it: its beginning where it is long.
+
+    >>> value_text("a"), value_text(None), value_text([1] * 99, 12)
+    ("'a'", 'null', '[1, 1, 1, 1,...')
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, int) and abs(value).bit_length() > 200:  # Python prints no number of 5,000 digits
+        return f"a number of {abs(value).bit_length()} bits"
+    if isinstance(value, str | bytes):
+        text = repr(value[: most + 1])
+    else:
+        try:
+            text = repr(value)
+        except ValueError:  # of such a number within
+            text = f"a {type(value).__name__}"
+    return text if len(text) <= most else text[:most].rstrip() + "..."

@@ -9,6 +9,7 @@ from ..kernels.cost import in_range
 from ..kernels.kernel import Attention, Gemm, Kernel
 from .report.result import Assumption
 from .scenario.frameworks import notes_of
+from .seating_facts import seating_facts
 from .step.communication import Asked, nearest_curve
 from .step.layers.routing import dropped_share, rank_loads
 
@@ -53,7 +54,7 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
     )
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
     found += [*_framework(plan), *_sharding(plan), *_network(plan), *_own_collectives(plan)]
-    found += _router(plan)
+    found += [*_router(plan), *seating_facts(plan)]
     found.append(
         Assumption(
             text="ranks with equal programs, groups and links do the same at the same time",
@@ -66,7 +67,7 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
 def _framework(plan: Plan) -> list[Assumption]:
     """What of the scenario its framework has not, or not by default, and how the vocabulary is padded."""
     scenario = plan.scenario
-    found = [Assumption(text=text, source=source, in_range=False) for text, source in notes_of(scenario)]
+    found = [Assumption(text=text, source=source, note=True) for text, source in notes_of(scenario)]
     model = scenario.model
     if model.embedding_rows != model.vocab_size:
         text = f"vocabulary of {model.vocab_size:,} padded to {model.embedding_rows:,} rows"

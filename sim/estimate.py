@@ -7,7 +7,7 @@ and an hour from a month; steps whose blocks run in detail, since something inte
 Constants were measured on two cores of a cloud machine (Xeon, Python 3.11, 2026-11). Llama 3.1 405B on 16,384
 GPUs with 16, 128, 512 and 8,000 microbatches of a pipeline (4,096 to 2,048,000 actions) makes 12,236,
 69,379, 265,243 and 4,084,591 events in 0.56, 5.9, 35 and 463 s, with all cores taken; and 80, 223 and 738 MB
-of the first three. Of 250 drawn layouts (tests/small_scenarios.py) nine in ten make 0.9 to 1.8 events for each
+of the first three. Of 250 drawn layouts (tests/small_scenarios.py) nine in ten make 0.9 to 1.8 events an
 op of their programs.
 """
 

@@ -86,7 +86,10 @@ def _attention(profile: GpuProfile, implementation: str) -> Residual:
 def _communication(shares: Mapping[str, float], plan: Plan) -> dict[str, float]:
     """Share of communication by the tier that its axis crosses."""
     groups, several = plan.groups, plan.cluster.gpus > plan.cluster.nvlink_domain
-    tiers = {"tp": groups.tp.domains > 1, "cp": groups.cp.domains > 1}
+    tiers = {
+        name: any(seat.domains > 1 for seat in (first, *plan.seatings.groups.get(name, ())))
+        for name, first in (("tp", groups.tp), ("cp", groups.cp))
+    }
     found: dict[str, float] = {}
     for name, share in shares.items():
         if name not in (*_KERNELS, *_HOST) and share > 0:

@@ -25,7 +25,7 @@ def save_program(path: str | Path, scenario: Scenario) -> None:
     Raises:
         ScenarioError: a scenario that was changed by hand and is none any more.
         NotSupported: a legal scenario that the simulator cannot express; names the field.
-        OSError: the file cannot be written; no part of it is left.
+        ValueError: the file cannot be written; no part of it is left.
     """
     from .scenario.checked import checked
     from .simulate import build_cluster
@@ -59,7 +59,6 @@ def replay_program(
         BrokenProgram: it cannot run to its end; lists all problems.
         TooMuchWork: a ValueError: more events than ``max_events`` by an estimate (None: an hour's worth).
         ValueError: the file holds no program, or its scenario is not the program's.
-        OSError: the file cannot be read.
     """
     from .program.check import BrokenProgram, check_program
     from .program.file import read_program

@@ -293,10 +293,15 @@ def host_leads_s(ready: Folded, record: Record) -> dict[int, float]:
 
 
 def build_cluster(scenario: Scenario) -> Cluster:
-    """The cluster that the scenario names, in closed form."""
+    """The cluster that the scenario names, in closed form.
+
+    Raises:
+        ScenarioError: a scenario that was changed by hand and is none any more.
+    """
+    from .scenario.checked import checked
     from .scenario.machine import cluster_of
 
-    return cluster_of(scenario.cluster)
+    return cluster_of(checked(scenario).cluster)
 
 
 def read_result(
@@ -306,6 +311,7 @@ def read_result(
     from .assumptions import assumptions
     from .fold.loads import link_loads
     from .interval import step_interval
+    from .notes import notes
     from .read_record import read_record
 
     result = read_record(
@@ -317,6 +323,7 @@ def read_result(
     )
     result = replace(
         result,
+        assumptions=(*result.assumptions, *notes(lowered.plan, result.bounds)),
         memory=stage_memory(lowered, ready, record),
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         loads_source=lambda: link_loads(lowered, result.step_time_s),

@@ -109,7 +109,7 @@ def test_more_classes_than_can_be_replayed_are_refused_with_advice() -> None:
 @pytest.mark.parametrize(("change", "message"), [
     ("cluster.fabric=eos", "Eos is wired with ib-ndr400-x8, not roce-400-x8"),
     ("cluster.fabric={kind: torus, dimensions: [2, 2, 2]}", "hold 8 hosts, but the job has 2048"),
-    ("cluster.fabric={kind: custom, file: no.yaml}", "cluster.fabric.file: no.yaml: cannot be read: No such"),
+    ("cluster.fabric={kind: custom, file: no.yaml}", "cluster.fabric.file: no.yaml: there is no file"),
     ("cluster.fabric=butterfly", "no kind is called 'butterfly'"),
     ("cluster.placement={kind: explicit, gpus: [0, 1]}", "lists 2 GPUs for 16384 ranks"),
     ("cluster.placement={kind: rail-aware, group: 3}", "group 3 must divide the 8 GPUs"),

@@ -157,7 +157,7 @@ def test_the_table_names_algorithm_and_link() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("all_together",), "no collective 'all_together'; known: all_reduce"),
+        (("all_together",), "no collective is called 'all_together'"),
         (
             ("all_gather", "--algorithm", "tree"),
             "no tree for this collective and group; there are: ring with LL",

@@ -97,5 +97,5 @@ def test_files_that_are_not_there_are_named_with_their_field(
     arguments: tuple[str, ...], field: str, tmp_path: Path
 ) -> None:
     missing = tmp_path / "missing.txt"
-    assert refused(*arguments, str(missing)) == f"stepsim: {field} {missing}: no such file\n"
+    assert refused(*arguments, str(missing)) == f"stepsim: {field} {missing}: there is no file of this name\n"
     assert "is a folder" in refused(*arguments, str(tmp_path))

@@ -150,7 +150,6 @@ def test_a_run_that_gets_nowhere_is_exit_code_1(scenario: str) -> None:
 
 
 def test_the_page(scenario: str, tmp_path: Path) -> None:
-    pytest.importorskip("plotly", reason="needs the extra stepsim[report]")
     path = tmp_path / "report.html"
     ran(scenario, "--html", str(path))
     text = path.read_text()
@@ -163,12 +162,14 @@ def test_the_page(scenario: str, tmp_path: Path) -> None:
     )
     for words in shown:
         assert words in text
-    outside = text.partition("</script></head>")[2]
-    assert "http" not in outside.replace("http://www.w3.org", "")
+    assert "http" not in text
+    assert "<script" not in text
+    assert len(text) < 300_000
+    assert text.count("<svg") == text.count("</svg>") >= 6
     assert "A small campaign" in text
 
 
-def test_without_html_plotly_is_not_loaded(scenario: str) -> None:
+def test_a_campaign_does_not_load_pandas(scenario: str) -> None:
     code = f"""
 import sys
 from stepsim.cli.main import app
@@ -176,17 +177,17 @@ try:
     app(["faults", {scenario!r}, "-n", "1"])
 except SystemExit as end:
     assert not end.code
-print("LOADED", "plotly" in sys.modules, "pandas" in sys.modules)
+print("LOADED", "pandas" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "LOADED False False" in done.stdout
+    assert "LOADED False" in done.stdout
 
 
 def test_the_shipped_campaign() -> None:
     found = document("llama3.1-405b-16k", "-n", "2", "--set", "run.horizon=54d")
     assert found["wall_s"]["mean"] == pytest.approx(54 * 86400)
     assert 350 < sum(found["failures"].values()) < 580
-    assert 0.8 < found["ettr"]["mean"] < 0.95
+    assert 0.9 < found["ettr"]["mean"] < 0.94  # published: higher than 90 %
     assert found["goodput_tokens_per_s"] > 2e6
     storage = found["checkpoints"][0]
     assert storage["durable_after_s"] == pytest.approx(405.85e9 * 14 / 100e9, rel=0.01)

@@ -113,8 +113,8 @@ def test_loading_needs_a_size_only_where_it_counts() -> None:
 def test_corruption_needs_copies_that_reach_back() -> None:
     faults = {"processes": [{"kind": "sdc", "rate_per_unit_day": 0.001}]}
     storage = {"every": "30 min", "stall": "20 s", "load": "30 s"}
-    told = refused(faults=faults, checkpoint={"storage": {**storage, "keep": 3}})
-    assert "checkpoint.storage.keep: 3 copies reach back 1.5 h" in told
+    told = refused(faults=faults, checkpoint={"storage": {**storage, "keep": 2}})
+    assert "checkpoint.storage.keep: 2 copies reach back 1.0 h" in told
     assert plan_of(document(faults=faults, checkpoint={"storage": storage})).storage
 
 

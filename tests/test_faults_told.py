@@ -22,7 +22,7 @@ from stepsim.sim.faults.planning.tiers import sizes_of, tiers_of
 from stepsim.sim.faults.report.answers import Answers, rests_on
 from stepsim.sim.faults.report.document import answers_document
 from stepsim.sim.faults.report.page import verdict
-from stepsim.sim.faults.report.plots import worth_plot
+from stepsim.sim.faults.report.plots import worth_rows
 from stepsim.sim.faults.report.sweep_table import print_sweep
 from stepsim.sim.faults.report.tables import print_answers
 from stepsim.sim.faults.spec.faults import parse_fault
@@ -131,7 +131,7 @@ def test_faults_after_the_end_are_told() -> None:
 
 
 def test_mistakes_name_their_field(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"faults.events: trace: .*nope.csv: No such file"):
+    with pytest.raises(ValueError, match=r"faults.events: trace: .*nope.csv: there is no file"):
         plan_of(document(faults={"events": [{"trace": str(tmp_path / "nope.csv")}]}))
     with pytest.raises(
         ValueError, match="no law is called 'gaussian'; known: exponential, constant, weibull"
@@ -158,7 +158,7 @@ def test_the_oracle_is_a_bound_below_the_fixes() -> None:
     first = "".join(verdict(answers))
     assert "Fix first" in first
     assert "noticed at once" not in first
-    assert worth_plot(answers.worths, "mitigation").data[0].y[0] == "if every fault were noticed at once"
+    assert worth_rows(answers.worths, "mitigation")[-1].name == "if every fault were noticed at once"
 
 
 @pytest.mark.parametrize(("width", "count"), [(80, 1), (80, 2), (120, 3)])

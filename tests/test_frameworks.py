@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -230,3 +231,27 @@ def test_lists_and_tables_are_free() -> None:
 def test_shipped_scenarios_are_as_their_frameworks_have_it() -> None:
     for name in scenario_names():
         assert list(notes_of(load_scenario(name))) == [], name
+
+
+# Told ---------------------------------------------------------------------------------------------------
+
+
+def test_a_preset_tells_what_it_implies() -> None:
+    from typer.testing import CliRunner
+
+    from stepsim.cli.main import app
+
+    told = CliRunner().invoke(app, ["list", "software", "torchtitan-2025", "--json"])
+    assert told.exit_code == 0
+    document = json.loads(told.stdout)
+    assert document["framework"] == "torchtitan"
+    assert document["software"]["sharding"] == "fsdp2"
+    assert {one["topic"] for one in document["implies"] if one["contradicted"] == "error"} == {
+        "sequence parallelism",
+        "sequence length",
+        "expert parallelism",
+    }
+    text = CliRunner().invoke(app, ["list", "software", "torchtitan-2025"]).stdout
+    assert all(one["topic"] in text for one in document["implies"])
+    for wrong in (["gpus", "H100"], ["software", "nope"], ["software", "nanotron-2024", "--markdown"]):
+        assert CliRunner().invoke(app, ["list", *wrong]).exit_code == 2

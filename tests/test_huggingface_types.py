@@ -39,7 +39,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "qwen3_moe": {**COMMON, **EXPERTS, "decoder_sparse_step": 2, "mlp_only_layers": [0]},
     "deepseek_v2": {**COMMON, **LATENT}, "deepseek_v3": {**COMMON, **LATENT},
     "kimi_k2": {**COMMON, **LATENT}, "grok-1": {**COMMON, "num_experts": 8, "num_experts_per_tok": 2},
-    "gpt_neox": {key: value for key, value in COMMON.items() if key not in ("num_key_value_heads", "head_dim")},
+    "gpt_neox": {key: COMMON[key] for key in COMMON if key not in ("num_key_value_heads", "head_dim")},
 }  # fmt: skip
 WRONG: dict[str, tuple[Any, ...]] = {
     "whole": ("1024", True, -5, 3.5, 1e300, [], {}, 10**13),

@@ -44,6 +44,7 @@ def test_fixed_keys_are_there_and_plain() -> None:
         "text": "all-reduce over 16 nodes",
         "source": "nccl-tests, table 3",
         "in_range": False,
+        "note": False,
     }
     assert orjson.loads(orjson.dumps(document)) == document
 

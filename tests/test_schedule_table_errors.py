@@ -133,7 +133,7 @@ def test_a_table_of_no_pipeline_is_told_where(why: str) -> None:
 def test_what_is_no_text_is_no_table(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(b"0F0,\xff\xfe")
-    with pytest.raises(ValueError, match=r"table\.csv: not a CSV file: it is not text in UTF-8"):
+    with pytest.raises(ValueError, match=r"table\.csv:1:5: this file is not UTF-8"):
         read_table(path)
 
 

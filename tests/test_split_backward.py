@@ -242,7 +242,7 @@ def test_a_table_is_found_beside_the_scenario_and_checked(tmp_path: Path) -> Non
     with pytest.raises(ScenarioError, match="schedule"):
         load_scenario(file)
     file.write_text(text.replace("mine.csv", "no.csv"))
-    with pytest.raises(ScenarioError, match=r"cannot read .*no.csv: No such file"):
+    with pytest.raises(ScenarioError, match=r"schedule: .*no.csv: there is no file"):
         load_scenario(file)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...hardware.shown import value_text as shown
+
 LARGEST_SIZE = 2**40
 """Of one dimension of a tensor. The largest that training knows, tokens of a global batch, is below 2**32."""
 
@@ -18,24 +20,6 @@ LARGEST_BYTES = 2**60
 
 LARGEST_SECONDS = 1e6
 """Of one kernel or collective: eleven days."""
-
-_SHOWN = 60
-
-
-def shown(value: object) -> str:
-    """``value`` as an error names it: its beginning where it is long.
-
-    >>> shown("a"), shown(None), shown([1] * 99)
-    ("'a'", 'null', '[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ...')
-    """
-    if value is None:
-        return "null"
-    if isinstance(value, int) and abs(value).bit_length() > 200:
-        return f"a number of {value.bit_length()} bits"
-    if isinstance(value, str | bytes):
-        value = value[: _SHOWN + 1]
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN].rstrip() + "..."
 
 
 def number(where: str, value: Any, *, low: float = 0.0, high: float = math.inf) -> float:
@@ -117,3 +101,18 @@ def _range(low: float, high: float) -> str:
 
 def _most(high: float) -> str:
     return f" and at most {high:g}"
+
+
+__all__ = [
+    "LARGEST_BYTES",
+    "LARGEST_SECONDS",
+    "LARGEST_SIZE",
+    "number",
+    "shown",
+    "text",
+    "whole",
+    "written_flag",
+    "written_number",
+    "written_seconds",
+    "written_whole",
+]

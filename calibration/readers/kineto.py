@@ -59,8 +59,10 @@ def read_trace(path: Path, gpu: str | None = None) -> Measured:
     sent = [one for one in events.kernels if is_collective(one.name)]
     found: list[tuple[Kernel, float]] = []
     collectives: list[MeasuredCollective] = []
+    steps_s = [end - begin for begin, end in events.steps.values()]
     if "stepsim" in document:
         passed[_PREDICTED] = len(events.kernels)
+        steps_s = _predicted_step(path, document["stepsim"])
     else:
         found = _kernels(compute, events, passed)
         groups = groups_of(path, document, name, len(devices))
@@ -71,7 +73,7 @@ def read_trace(path: Path, gpu: str | None = None) -> Measured:
         kernels=measurements_of(found, name, path.name),
         collectives=_quickest(collectives),
         passed_over=dict(passed),
-        facts=_facts(events) | ({"device": device} if device else {}),
+        facts=_facts(events, steps_s) | ({"device": device} if device else {}),
     )
 
 
@@ -88,7 +90,7 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _devices(path: Path, document: Mapping[str, Any]) -> list[tuple[object, str, float]]:
+def _devices(path: Path, document: Mapping[str, Any]) -> list[tuple[int, str, float]]:
     """Number, name and memory in bytes of every GPU that the trace lists: those of one host."""
     properties = document.get("deviceProperties")
     if properties is None:
@@ -107,7 +109,7 @@ def _devices(path: Path, document: Mapping[str, Any]) -> list[tuple[object, str,
 
 
 def _gpu(
-    path: Path, devices: list[tuple[object, str, float]], events: Events, stated: str | None
+    path: Path, devices: list[tuple[int, str, float]], events: Events, stated: str | None
 ) -> tuple[str, str]:
     """The catalogue's name of the traced GPU, by deviceProperties or as stated, which must agree; and what
     the trace calls it. A host may hold several kinds: that of the kernels counts.
@@ -127,7 +129,7 @@ def _gpu(
         raise ValueError(f"{path}: is of {device} ({found}), not of {stated} as --gpu says")
     if found or stated:
         return found or str(stated), device
-    raise ValueError(f"{path}: no GPU of the catalogue in deviceProperties ({device!r}); give --gpu")
+    raise ValueError(f"{path}: no GPU of the catalogue in deviceProperties ({shown(device)}); give --gpu")
 
 
 def _kernels(kernels: Iterable[GpuEvent], events: Events, passed: Counter[str]) -> list[tuple[Kernel, float]]:
@@ -196,11 +198,17 @@ def _quickest(found: Iterable[MeasuredCollective]) -> tuple[MeasuredCollective, 
     return tuple(best.values())
 
 
-def _facts(events: Events) -> dict[str, str]:
+def _predicted_step(path: Path, header: Any) -> list[float]:
+    """The step time that this package wrote into the head of its trace."""
+    where = f"{path}: stepsim"
+    if not isinstance(header, dict):
+        raise ValueError(f"{where}: {shown(header)} where a block of fields must stand")
+    return [number(f"{where}: step_time_s", header.get("step_time_s"))]
+
+
+def _facts(events: Events, steps_s: list[float]) -> dict[str, str]:
     """Of the kernels that the steps launched, where the trace has steps; of each device by itself."""
     devices: dict[object, tuple[list[Span], list[Span]]] = {}
     for one in events.launched_in_steps() if events.steps else events.kernels:
         devices.setdefault(one.device, ([], []))[is_collective(one.name)].append(one.span)
-    return facts_of(
-        devices.values(), [end - begin for begin, end in events.steps.values()], events.step_count
-    )
+    return facts_of(devices.values(), steps_s, events.step_count or len(steps_s))

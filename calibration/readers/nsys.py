@@ -11,7 +11,6 @@ Sources: NVIDIA Nsight Systems, exporter SQLite schema; torch/csrc/profiler/util
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from bisect import bisect_right
@@ -19,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...hardware.files import open_database
+from ...hardware.files import load_json, open_database
 from ...kernels.kernel import Kernel
 from ..foreign.gpu_named import gpu_named
 from ..foreign.values import LARGEST_BYTES, number, shown, text, whole
@@ -29,7 +28,6 @@ from .traced import Span, facts_of, is_collective, kernel_of, measurements_of, s
 _NANO = 1e-9
 _LATEST_NS = 2**62
 _NVTX = re.compile(r"(aten::\w+)(?:, seq = \d+)?(?:, op_id = \d+)?.*?, sizes = (\[[\d\s,\[\]]{0,4096}\])")
-_DEEPEST = 3  # of sizes: a list of arguments, of which one is a list of tensors, of which each has a shape
 _TYPES = (("bf16", "bf16"), ("bfloat16", "bf16"), ("f16", "fp16"), ("half", "fp16"), ("e4m3", "fp8"))
 _NO_SHAPES = "kernels without shapes (torch.autograd.profiler.emit_nvtx(record_shapes=True))"
 _KERNELS, _LAUNCHES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -101,7 +99,7 @@ def _gpu(
         raise ValueError(f"{path}: is of {device} ({name}), not of {stated} as --gpu says")
     if name or stated:
         return name or str(stated), device
-    raise ValueError(f"{path}: no GPU of the catalogue in {device!r}; give --gpu")
+    raise ValueError(f"{path}: no GPU of the catalogue in {shown(device)}; give --gpu")
 
 
 def _rows(
@@ -174,12 +172,5 @@ def _priced(where: str, said: str, kernel_name: str) -> Kernel | None:
 
 
 def _shapes(where: str, sizes: str) -> list[list[int]]:
-    """``[[4096, 1024], []]`` as lists. ValueError for other brackets."""
-    depth = deepest = 0
-    for one in sizes:
-        depth += (one == "[") - (one == "]")
-        deepest = max(deepest, depth)
-    try:
-        return shapes_of(where, json.loads(sizes) if deepest <= _DEEPEST else None)
-    except json.JSONDecodeError:
-        raise ValueError(f"{where}: {shown(sizes)} where a list of shapes must stand") from None
+    """``[[4096, 1024], []]``, which is JSON, as lists. ValueError for other brackets."""
+    return shapes_of(where, load_json(sizes, where))

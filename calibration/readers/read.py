@@ -1,6 +1,6 @@
 """Any file of measurements, by what it is: a table, a profiler's trace, a log of nccl-tests.
 
-Knows which reader a file is for, and what files people give that none is for.
+Knows which reader a file is for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...hardware.calibrated.models import CPU
-from ...hardware.files import Refusal, read_bytes, read_each, require_file
+from ...hardware.files import Refusal, read_each, require_file
 from ...hardware.gpus import get_gpu
 from ...hardware.interconnect import get_interconnect
 from ..measurements import read_points
@@ -17,28 +17,6 @@ from ..nccl_log import read_log
 from ..nccl_system import system_of, tuned
 from .measured import Measured, MeasuredCollective, domains_of
 from .tables import read_table
-
-_READ = "read are .csv, .yaml, .json, .json.gz, .sqlite and logs of nccl-tests as text"
-# By their first bytes. Sources: the formats' own documents; Chakra's traces are protobuf and have no mark.
-_OTHERS = (
-    (b"PAR1", "a table in Parquet; write it as .csv"),
-    (b"\x1f\x8b", "packed with gzip; unpack it, unless it is a trace as .json.gz"),
-    (b"PK\x03\x04", "a zip archive; unpack it"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it"),
-    (b"\xfd7zXZ\x00", "packed with xz; unpack it"),
-    (b"BZh", "packed with bzip2; unpack it"),
-    (b"\x28\xb5\x2f\xfd", "packed with Zstandard; unpack it"),
-    (b"SQLite format 3\x00", "a database of SQLite; call it .sqlite if it is an export of Nsight Systems"),
-    (b"\x89HDF", "a file of HDF5"),
-    (b"%PDF", "a PDF document"),
-)
-_KINDS = {
-    ".et": "an execution trace of Chakra",
-    ".tar": "a tar archive; unpack it",
-    ".nsys-rep": "a report of Nsight Systems; export it: nsys export --type sqlite",
-    ".qdrep": "a report of Nsight Systems; export it: nsys export --type sqlite",
-    ".pftrace": "a trace of Perfetto; export it as Chrome's JSON",
-}
 
 
 def read_measured(
@@ -76,20 +54,7 @@ def read_one(path: Path, gpu: str | None = None, interconnect: str | None = None
         from .nsys import read_nsys
 
         return read_nsys(path, gpu)
-    if other := _other(path):
-        raise ValueError(f"{path}: is {other}; {_READ}")
     return _log(path, gpu, interconnect)
-
-
-def _other(path: Path) -> str | None:
-    """What a file is that no reader is for, such as an archive; None for text, which may be a log."""
-    if path.suffix.lower() in _KINDS:
-        return _KINDS[path.suffix.lower()]
-    content = read_bytes(path)
-    for mark, what in _OTHERS:
-        if content.startswith(mark):
-            return what
-    return "no text" if b"\0" in content else None
 
 
 def _points(path: Path, gpu: str | None) -> Measured:

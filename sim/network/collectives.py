@@ -60,9 +60,9 @@ def collective_transfer(
     """
     if seat.ranks == 1:
         return Transfer(0.0, 0.0, math.inf)
-    if kind == "ring_step":
+    if kind == "ring_step" and seat.domains == 1:
         return ring_step_transfer(payload_bytes, cluster)
-    if kind == "neighbours":
+    if kind in ("ring_step", "neighbours"):  # userbuffers reach as far as NVLink does
         return neighbour_transfer(payload_bytes, seat, cluster)
     ratio = _measured_ratio(kind, seat, cluster, measured, checked)
     place, ways = _surveyed(kind, seat, cluster, ratio)

@@ -34,8 +34,16 @@ def bounds_table(result: Result) -> Table:
         rows = [bound for bound in result.bounds if bound.axis == axis]
         total_s = sum(bound.seconds for bound in rows)
         if total_s > LEAST * result.step_time_s:
-            table.add_row(f"  {axis.upper()}", seconds(total_s), Text(links_words(rows)))
+            words = links_words(rows).replace(WORDS["nvlink"], _nvlink(result))
+            table.add_row(f"  {axis.upper()}", seconds(total_s), Text(words))
     return table
+
+
+def _nvlink(result: Result) -> str:
+    """What the maker of the GPU calls its links."""
+    from ...hardware.gpus import get_gpu
+
+    return get_gpu(result.scenario.cluster.gpu).link_name if result.scenario else WORDS["nvlink"]
 
 
 def links_words(rows: Sequence[Bound]) -> str:

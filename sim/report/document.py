@@ -54,7 +54,8 @@ def result_document(result: Result) -> dict[str, Any]:
         "timing": {name: float(taken_s) for name, taken_s in result.timing.items()},
         "interval": None if interval is None else _interval(interval),
         "assumptions": [
-            {"text": a.text, "source": a.source, "in_range": a.in_range} for a in result.assumptions
+            {"text": a.text, "source": a.source, "in_range": a.in_range, "note": a.note}
+            for a in result.assumptions
         ],
         "faults": step_faults_document(result.faults) if result.faults else None,
         "loss_scaling": _loss_scaling(result),

@@ -1,4 +1,4 @@
-"""What a whole token budget takes at the predicted pace: days, GPU-hours, price.
+"""What a whole token budget takes at the predicted pace: days, GPU-hours, price in US dollars.
 
 Knows one healthy step; failures, checkpoints and restarts are not in it.
 """

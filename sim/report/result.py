@@ -128,11 +128,15 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class Assumption:
-    """A fact that the prediction rests on. ``in_range`` is None where no range applies."""
+    """A fact that the prediction rests on. ``in_range`` is None where no range applies.
+
+    A ``note`` is what the scenario says and what it does not do here, such as a field without effect.
+    """
 
     text: str
     source: str
     in_range: bool | None = None
+    note: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +159,7 @@ class Interval:
     parts: tuple[IntervalPart, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """One predicted step.
 
@@ -201,6 +205,25 @@ class Result:
     waiting_s: Mapping[str, float] = field(default_factory=dict)
     faults: StepFaults | None = None
     loss_scaling: LossScaling | None = None
+
+    def __repr__(self) -> str:
+        """The figures that people ask for first, on one line; ``to_dict`` has all of them."""
+        name = f"{self.scenario.name:.60}: " if self.scenario else ""
+        figures = [f"step {self.step_time_s:.4g} s"]
+        if self.scenario:
+            figures.append(f"MFU {self.mfu:.1%}")
+        if self.memory:
+            verdict = "fits" if self.fits else "does not fit"
+            figures.append(f"peak memory {self.peak_memory_bytes / 1e9:.1f} GB, {verdict}")
+        if self.faults:
+            figures.append("with faults")
+        return f"<Result {name}{', '.join(figures)}; {self.gpus:,} GPUs>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every figure as plain Python values: the document that ``stepsim run --json`` prints."""
+        from .document import result_document
+
+        return result_document(self)
 
     @property
     def gpus(self) -> int:

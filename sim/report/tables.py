@@ -5,14 +5,14 @@ Everything can be read without colour and at 80 columns. Knows rich; computes no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from . import captions
 from .bounds_table import bounds_table
 from .figures import count, gigabytes, large, percent, seconds, signed_percent
 from .outlook import outlook
-from .result import AXES, PEERS, Interval, Result
+from .result import AXES, PEERS, Assumption, Interval, Result
 from .step_faults_table import peers_title, print_step_faults
 
 if TYPE_CHECKING:
@@ -25,8 +25,11 @@ SEEN = 0.0005
 """Of a step: what is shorter is printed as 0.0 % and left out."""
 
 
-def print_result(result: Result, console: Console) -> None:
-    """Print every table, as wide as ``console`` allows."""
+def print_result(result: Result, console: Console, *, assumptions: bool = False) -> None:
+    """Print every table, as wide as ``console`` allows.
+
+    Of the assumptions those that lie outside what was measured, and notes; with ``assumptions`` all of them.
+    """
     from rich.text import Text
 
     from .memory_table import memory_table
@@ -52,7 +55,12 @@ def print_result(result: Result, console: Console) -> None:
         console.print(memory_table(result, console.width))
     if result.assumptions:
         _section(console, f"Rests on: {_counted_assumptions(result)}")
-        console.print(_assumptions_table(result))
+        shown = [one for one in result.assumptions if assumptions or one.in_range is False or one.note]
+        if shown:
+            console.print(_assumptions_table(shown))
+        if len(shown) < len(result.assumptions):
+            rest = len(result.assumptions) - len(shown)
+            console.print(f"  {rest} more, with their sources: --assumptions")
     console.print()
     console.print(class_line(result))
 
@@ -90,7 +98,7 @@ def headline(result: Result) -> Iterator[Line]:
             f"{ahead.days:,.1f} days",
             f"{large(ahead.tokens)} tokens, {count(ahead.steps)} steps",
         )
-        price = "" if ahead.price is None else f"price {large(ahead.price)}"
+        price = "" if ahead.price is None else f"price {large(ahead.price)} US dollars"
         yield "GPU-hours", large(ahead.gpu_hours), price
 
 
@@ -211,17 +219,18 @@ def _counted_assumptions(result: Result) -> str:
     return f"{inside} inside the measured range, {outside} outside, {stated} without one"
 
 
-def _assumptions_table(result: Result) -> Table:
-    """Those outside their measured range first: they are what to doubt."""
+def _assumptions_table(shown: Iterable[Assumption]) -> Table:
+    """Those outside their measured range first: they are what to doubt. Then what is worth a look."""
     from rich.table import Table
     from rich.text import Text
 
     words = {False: "OUTSIDE", True: "inside", None: "stated"}
-    order = {False: 0, True: 1, None: 2}
+    order = {"OUTSIDE": 0, "note": 1, "inside": 2, "stated": 3}
+    named = [("note" if one.note else words[one.in_range], one) for one in shown]
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column()
-    for a in sorted(result.assumptions, key=lambda a: order[a.in_range]):
-        source = f" ({a.source})" if a.source else ""
-        table.add_row(f"  {words[a.in_range]}", Text(a.text + source))
+    for word, one in sorted(named, key=lambda pair: order[pair[0]]):
+        source = f" ({one.source})" if one.source else ""
+        table.add_row(f"  {word}", Text(one.text + source))
     return table

@@ -79,8 +79,15 @@ def _write(result: Result, file: IO[bytes] | gzip.GzipFile, rank: int | None) ->
 def _header(result: Result, rank: int | None) -> Event:
     if rank is not None and not 0 <= rank < len(result.ranks):
         raise ValueError(f"no rank class {rank}: there are {len(result.ranks)}, counted from 0")
+    from ... import __version__
+
     first = result.ranks[rank or 0]
-    return {
+    # What tells readers of ours that this is a prediction, and of which GPU.
+    header: Event = {"stepsim": {"version": __version__, "step_time_s": result.step_time_s}}
+    if result.scenario:
+        gpu = result.scenario.cluster.gpu
+        header["deviceProperties"] = [{"id": index, "name": gpu} for index in range(len(result.ranks))]
+    return header | {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "traceName": result.scenario.name if result.scenario else "program",

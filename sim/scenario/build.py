@@ -275,7 +275,7 @@ class _Builder:
             if isinstance(entry, str) and cluster and cluster.gpu in gpu_names():
                 try:
                     calibrated_profile(cluster.gpu, found[-1:])
-                except (ValueError, OSError) as error:
+                except ValueError as error:
                     self._add(("calibration", place), str(error))
         return found
 
@@ -350,7 +350,7 @@ def _chunks_of(schedule: str) -> int:
     """Chunks per stage that go without saying: those of a V, or of a table; 1 if that is a problem."""
     try:
         return schedule_named(schedule).chunks
-    except (ValueError, OSError):
+    except ValueError:
         return 1
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...hardware.catalogue import unknown_name
+from ...hardware.files import FileError
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
@@ -159,9 +160,8 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
         built = cluster_of(cluster)
         unit = built.switches.nodes_per_unit if built.switches else 1
         gpus = cluster.gpus if plain else built.topology.gpus
-    except OSError as error:
-        message = f"{fabric.file}: cannot be read: {error.strerror or error}"
-        yield Finding(path=("cluster", "fabric", "file"), message=message)
+    except FileError as error:
+        yield Finding(path=("cluster", "fabric", "file"), message=str(error))
         return
     except ValueError as error:
         yield Finding(path=("cluster", "fabric"), message=str(error))

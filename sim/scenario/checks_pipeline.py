@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...hardware.files import FileError
 from ...schedules.orders.schedule import Shape
 from .finding import Finding, choices, divisors
 from .schedules import is_table, pipeline_shape, schedule_named
@@ -29,17 +30,13 @@ def layers_fit_stages(model: Model, par: Parallelism) -> Iterator[Finding]:
     if not isinstance(par.stage_split, str):
         yield from _explicit_split(par.stage_split, layers, chunks, product)
     elif par.stage_split == "uniform" and layers % chunks:
-        advice = f"pp × vpp can be {choices(divisors(layers))}"
-        if (layers + 2) % chunks == 0:
-            advice += "; stage_split: embedding_and_loss_as_layers would fit"
-        yield Finding(
-            path=split, message=f"{layers} layers cannot be split evenly over {product} chunks; {advice}"
-        )
+        message = f"{layers} layers cannot be split evenly over {product} chunks"
+        yield Finding(path=split, message=f"{message}; {_ways_out(layers, par)}")
     elif par.stage_split == "embedding_and_loss_as_layers" and (layers + 2) % chunks:
         yield Finding(
             path=split,
             message=f"{layers} layers, embedding and loss are {layers + 2}, which cannot be split evenly"
-            f" over {product} chunks; pp × vpp can be {choices(divisors(layers + 2))}",
+            f" over {product} chunks; {_ways_out(layers, par)}",
         )
     elif par.stage_split == "flops_balanced" and par.vpp > 1:
         yield Finding(
@@ -48,6 +45,22 @@ def layers_fit_stages(model: Model, par: Parallelism) -> Iterator[Finding]:
     elif par.stage_split in ("flops_balanced", "uneven_unspecified") and layers < chunks:
         message = f"{product} chunks are more than the {layers} layers; use fewer"
         yield Finding(path=("parallelism", "pp"), message=message)
+
+
+def _ways_out(layers: int, par: Parallelism) -> str:
+    """What else may be written where layers and chunks do not divide."""
+    chunks, more = par.pp * par.vpp, layers + 2
+    fits, other = (layers, more) if par.stage_split == "uniform" else (more, layers)
+    rule = "embedding_and_loss_as_layers" if par.stage_split == "uniform" else "uniform"
+    ways = [f"pp × vpp can be {choices(divisors(fits))}"]
+    if other % chunks == 0:
+        ways.append(f"stage_split: {rule} would fit")
+    if layers >= chunks:
+        ways.append("stage_split: uneven_unspecified spreads them as evenly as it can")
+    example = ", ".join(str(layers // chunks + (i < layers % chunks)) for i in range(min(chunks, 4)))
+    dots = ", ..." if chunks > 4 else ""
+    ways.append(f"or list the layers of each chunk, as in stage_split: [{example}{dots}]")
+    return "; ".join(ways)
 
 
 def _explicit_split(split: tuple[int, ...], layers: int, chunks: int, product: str) -> Iterator[Finding]:
@@ -94,8 +107,8 @@ def schedule_accepts_shape(
     microbatches = training.global_batch // (training.micro_batch * par.dp)
     try:
         schedule_named(schedule).check(pipeline_shape(schedule, par, microbatches, options))
-    except OSError as missing:
-        yield Finding(path=("schedule",), message=f"cannot read {schedule}: {missing.strerror}")
+    except FileError as missing:
+        yield Finding(path=("schedule",), message=str(missing))
     except ValueError as refusal:
         field = "schedule" if options == ScheduleOptions() else "schedule_options"
         yield Finding(path=(field,), message=f"{refusal} (pp = {par.pp}, {microbatches} microbatches)")

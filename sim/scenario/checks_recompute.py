@@ -60,7 +60,7 @@ def _most_layers(model: Model, par: Parallelism, schedule: str | None) -> int:
         return max(split)
     try:
         rank_of = schedule_named(schedule).rank_of
-    except (ValueError, OSError):  # reported elsewhere
+    except ValueError:  # reported elsewhere
         return model.num_layers
     shape, held = Shape(ranks=par.pp, microbatches=par.pp, chunks=par.vpp), [0] * par.pp
     for stage, layers in enumerate(split):

@@ -22,6 +22,7 @@ _NEEDED = {
     "bool_type": "true or false is needed",
     "string_type": "text is needed",
     "float_type": "a number is needed",
+    "finite_number": "a finite number is needed",
     "int_type": "a whole number is needed",
     "tuple_type": "a list is needed, as in [1, 2]",
     "model_type": "a block of fields is needed",
@@ -63,10 +64,16 @@ def explained(error: ErrorDetails, part: type[BaseModel], blocks: dict[str, set[
         return f"{message}, not {value!r}" if message.endswith("is needed") else message
     if kind in _BOUNDS:
         verdict, bound = _BOUNDS[kind]
-        return f"{value} is {verdict}; it must be {bound.format(**context)}"
+        limits = {key: _plain(limit) for key, limit in context.items()}
+        return f"{_plain(value)} is {verdict}; it must be {bound.format(**limits)}"
     if kind in _NEEDED:
         return f"{_NEEDED[kind]}, not {value!r}"
     return f"{error['msg']}, not {value!r}"
+
+
+def _plain(value: Any) -> Any:
+    """A whole number without a point behind it: 10 for 10.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
 def unknown_key(key: str, known: Sequence[str], blocks: dict[str, set[str]]) -> str:

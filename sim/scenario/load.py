@@ -20,7 +20,7 @@ from ...hardware.shown import clipped
 from .aliases import canonical, with_recompute
 from .errors import Mark, Problem, ScenarioError
 from .tree import Node, from_plain, merged
-from .yaml_source import LIMITS, read_tree
+from .yaml_source import LIMITS, SHOWN_SUFFIXES, read_tree
 
 if TYPE_CHECKING:
     from ..faults.spec.bare import Bare
@@ -33,6 +33,9 @@ _IN_PYTHON = "scenario"
 
 _DEEPEST = 32
 """Keys of a change: no field lies half as deep."""
+
+_SIGNS = ("model", "cluster", "training", "software", "extends", "step_time", "faults")
+"""By one of these a file is known as a scenario, a part of one, or a campaign."""
 
 _DEEPEST_CHAIN = 32
 """Documents that extend one another. People use three; a thousand would only be a thousand files to open."""
@@ -150,8 +153,8 @@ def _find(source: str | Path, asked_at: Mark, folder: Path) -> Path:
     if str(source) in scenario_names():
         return _shipped_folder() / f"{source}.yaml"
     if path.suffix in _SUFFIXES or len(Path(source).parts) > 1 or os.path.lexists(path):
-        missing = not os.path.lexists(path)
-        message = f"there is no file {clipped(str(path))!r}" if missing else clipped(str(why))
+        name = clipped(str(path))
+        message = f"{name!r} {why.reason}" if os.path.lexists(path) else f"there is no file {name!r}"
     else:
         message = str(unknown_name("shipped scenario", clipped(str(source)), scenario_names()))
     raise ScenarioError([Problem(mark=asked_at, path="", message=message, value=str(source))])
@@ -163,7 +166,12 @@ def _read(path: Path) -> Node:
     except FileError as error:
         mark = Mark(file=str(path), line=error.line, column=error.column)
         raise ScenarioError([Problem(mark=mark, path="", message=error.reason)]) from None
-    return _canonical(read_tree(text, str(path)))
+    tree = read_tree(text, str(path))
+    if path.suffix not in SHOWN_SUFFIXES and not any(key in tree.entries for key in _SIGNS):
+        # Its keys would be told as unknown fields, and they may be lines of /etc/shadow.
+        message = f"this is no scenario: it has none of {', '.join(_SIGNS)}"
+        raise ScenarioError([Problem(mark=Mark(file=str(path)), path="", message=message)])
+    return _canonical(tree)
 
 
 def _canonical(tree: Node) -> Node:
@@ -189,7 +197,11 @@ def _with_base(tree: Node, seen: tuple[Path, ...]) -> Node:
     if len(seen) >= _DEEPEST_CHAIN:
         message = f"more than {_DEEPEST_CHAIN} documents extend one another"
         raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
-    base = _with_base(_read(path), (*seen, path.resolve()))
+    read = _read(path)
+    if not isinstance(read.value, dict):
+        message = f"{clipped(str(path))!r} is no scenario: a scenario is a block of fields"
+        raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
+    base = _with_base(read, (*seen, path.resolve()))
     inherited = {key: entry for key, entry in base.entries.items() if key not in _OF_ONE_DOCUMENT}
     return merged(base.with_entries(inherited), tree)
 

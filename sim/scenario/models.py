@@ -199,7 +199,8 @@ class Parallelism(_Part):
         Discriminator(lambda value: "~rule" if isinstance(value, str) else "~layers"),
     ] = Field(
         default="uniform",
-        description="a rule, or the layers of each of the pp * vpp chunks in pipeline order",
+        description="which chunk has which layers: a rule, or the layers of each of the pp * vpp chunks in "
+        "pipeline order (see below)",
     )
     order: Text = Field(default="-".join(RANK_AXES), description="axes of the rank grid, fastest first")
 

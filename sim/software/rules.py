@@ -89,7 +89,9 @@ def _rules(documents: dict[str, Any], name: str, preset: str) -> tuple[Rule, ...
 
 def _rule(entry: Mapping[str, Any]) -> Rule:
     known = {one.name for one in fields(Rule)}
-    stated = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    stated: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
+    }
     assert set(stated) - {"presets"} <= known, f"unknown keys in {entry}"
     return Rule(**{key: value for key, value in stated.items() if key != "presets"})
 

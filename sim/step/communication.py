@@ -81,6 +81,11 @@ class Communication:
             self._remember(Asked(kind, seat.ranks, seat.domains, payload_bytes), transfer)
         return transfer
 
+    @property
+    def seats(self) -> set[tuple[str, Seat]]:
+        """Kinds of collectives that were asked for, each with its groups."""
+        return {(kind, seat) for kind, _, seat, _ in self._known}
+
     def has_measured(self, kind: str, seat: Seat) -> bool:
         """Whether a measured group speaks for collectives of that kind and seat."""
         return nearest_curve(self.curves, kind, seat.ranks, seat.domains) is not None

@@ -22,17 +22,26 @@ from ..network.nccl.versions import USUAL
 from .reductions import shares_table
 
 if TYPE_CHECKING:
+    from .groups import Groups
     from .plan import Plan
 
 
 def communicators(plan: Plan, r: int) -> tuple[CommunicatorBuffers, ...]:
-    """Of every group that pipeline rank ``r`` communicates over; the world's for what goes over all ranks."""
+    """Of every group that pipeline rank ``r`` communicates over; the world's for what goes over all ranks.
+
+    Where its ranks are seated in several ways, of those whose buffers take the most.
+    """
+    seated = (_communicators(plan, r, groups) for groups in plan.seats_of_stage(r))
+    return max(seated, key=lambda found: sum(one.total for one in found))
+
+
+def _communicators(plan: Plan, r: int, groups: Groups) -> tuple[CommunicatorBuffers, ...]:
     cluster = plan.cluster
     known = cluster.gpu.architecture in ARCHITECTURES
     usual = USUAL.get(cluster.gpu.architecture, RUNTIME_CONNECT)
     version = plan.scenario.software.nccl.version or usual
     messages, found = _messages(plan), []
-    for name, seat in _seats(plan, r):
+    for name, seat in _seats(plan, r, groups):
         comm = (
             communicator_on(
                 cluster, ranks=seat.ranks, domains=seat.domains, fewest=seat.fewest, version=version
@@ -54,8 +63,8 @@ def _messages(plan: Plan) -> set[str]:
     return {"pp", "ep", "cp.heads"} | (set() if gathers and not heads_only else {"cp", "cp.ring"})
 
 
-def _seats(plan: Plan, r: int) -> Iterator[tuple[str, Seat]]:
-    groups, pp = plan.groups, plan.shape.ranks
+def _seats(plan: Plan, r: int, groups: Groups) -> Iterator[tuple[str, Seat]]:
+    pp = plan.shape.ranks
     near = groups.world.domains == 1
     named = {"world": groups.world, "tp": groups.tp}
     if plan.shard.cp_a2a in (1, plan.shard.cp):

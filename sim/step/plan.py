@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...schedules.orders.action import actions_of
 from ...schedules.orders.schedule import stage_to_rank
 from ..program.program import Ending
@@ -20,7 +22,7 @@ from .state.parameters import NO_ELEMENTS, Elements, StageParameters
 from .weighing import overlaps, splits_backward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
@@ -77,6 +79,16 @@ class Plan:
         costs = self.costs_of(groups)
         blocks = Blocks(shard=self.shard, software=self.blocks.software, costs=costs)
         return replace(self, groups=groups, costs=costs, blocks=blocks)
+
+    def seats_of_stage(self, index: int) -> Iterator[Groups]:
+        """The groups of the ranks of a pipeline rank, once for each way in which these are seated."""
+        if len(self.seatings.first) == 1:
+            yield self.groups
+            return
+        ranks = self.groups_of.grid[index].ravel()
+        _, first = np.unique(self.seatings.of_rank[ranks], return_index=True)
+        for rank in ranks[first].tolist():
+            yield self.groups_of.rank(rank)
 
     def held_stages(self, index: int) -> tuple[int, ...]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""

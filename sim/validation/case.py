@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from ...hardware.files import TABLES, load_yaml, read_text
+from ...hardware.shown import clipped, value_text
 from .strict import AtLeast, WrongField, build
 
 SCHEMA = 1
@@ -171,16 +172,17 @@ def read_cases(path: str | Path) -> tuple[Case, ...]:
     """Every case of the file, in its order.
 
     Raises:
-        ValueError: not a file of cases, or a case that does not follow the schema; the message starts
-            with the file, and names the case and the field.
-        OSError: the file cannot be read.
+        ValueError: no file, not a file of cases, or a case that does not follow the schema; the message
+            starts with the file, and names the case and the field.
     """
     path = Path(path)
     document = _load(path)
     _check_frame(path, document)
     cases = []
     for index, entry in enumerate(document["cases"]):
-        name = entry.get("id", f"number {index + 1}") if isinstance(entry, Mapping) else f"number {index + 1}"
+        name = entry.get("id") if isinstance(entry, Mapping) else None
+        if not isinstance(name, str):
+            name = f"number {index + 1}"
         try:
             case = build(Case, entry)
             _check_measured(case)
@@ -197,10 +199,12 @@ def _load(path: Path) -> Any:
 
 def _check_frame(path: Path, document: Any) -> None:
     if not isinstance(document, Mapping) or set(document) != set(HEAD):
-        found = ", ".join(map(str, document)) if isinstance(document, Mapping) else type(document).__name__
+        found = type(document).__name__
+        if isinstance(document, Mapping):
+            found = clipped(", ".join(map(str, list(document)[:20])))
         raise ValueError(f"{path}: a file of cases has the keys {', '.join(HEAD)}; this one has {found}")
-    if document["schema"] != SCHEMA:
-        raise ValueError(f"{path}: schema: must be {SCHEMA}, is {document['schema']!r}")
+    if type(document["schema"]) is not int or document["schema"] != SCHEMA:
+        raise ValueError(f"{path}: schema: must be {SCHEMA}, is {value_text(document['schema'])}")
     if not isinstance(document["cases"], list):
         raise ValueError(f"{path}: cases: must be a list")
 
@@ -208,6 +212,9 @@ def _check_frame(path: Path, document: Any) -> None:
 def _check_measured(case: Case) -> None:
     """What a comparison needs besides the right types."""
     measured = case.measured
+    if not isinstance(case.layout.recompute, str | Mapping):
+        shown = value_text(case.layout.recompute)
+        raise WrongField("layout.recompute", f"must be a word or a block, is {shown}")
     if (measured.outcome == "ok") != (measured.step_time_s is not None):
         raise WrongField(
             "measured.step_time_s", f"outcome is {measured.outcome}, step time {measured.step_time_s}"

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from ...hardware.files import load_json, read_bytes, write_text
+from ...hardware.shown import value_text
 from .constants import Constants, GpuConstants, PresetConstants
+from .strict import AtLeast, WrongField, build
 from .trial import Trial, tried
 
 if TYPE_CHECKING:
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
 HALVES = (0, 1)
+_BOUNDS = {
+    "clock_fraction": (0.01, 1.0),
+    "corun_slowdown": (0.0, 1.0),
+    "host_s_per_kernel": (0.0, 1.0),
+    "step_fixed_s": (0.0, 3600.0),
+}
+C = TypeVar("C", GpuConstants, PresetConstants)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,26 +86,46 @@ def write_halves(path: Path, halves: Halves) -> None:
 
 
 def read_halves(path: Path) -> Halves:
-    """Raises ValueError naming the file where it is none of ``write_halves``."""
+    """Raises ValueError naming the file, and the field, where it is none of ``write_halves``."""
+    document = load_json(read_bytes(path), path)
     try:
-        document = load_json(read_bytes(path), path)
-        constants = tuple(map(_constants, _two(document["constants"])))
-        counts = {name: int(document[name]) for name in ("fitted", "cases", "families")}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path}: not a file of stepsim calibrate steps --save: {type(error).__name__}: {error}"
-        ) from None
-    return Halves(constants=constants, **counts)
+        found = build(_File, document)
+        if len(found.constants) != len(HALVES):
+            raise WrongField("constants", f"there are {len(HALVES)} halves, not {len(found.constants)}")
+        constants = tuple(
+            Constants(
+                gpus=_named(GpuConstants, half.gpus, f"constants[{number}].gpus"),
+                presets=_named(PresetConstants, half.presets, f"constants[{number}].presets"),
+            )
+            for number, half in enumerate(found.constants)
+        )
+    except WrongField as wrong:
+        raise ValueError(f"{path}: not a file of stepsim calibrate steps --save: {wrong}") from None
+    return Halves(constants=constants, fitted=found.fitted, cases=found.cases, families=found.families)
 
 
-def _two(found: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    if len(found) != len(HALVES):
-        raise ValueError(f"constants: there are {len(HALVES)} halves, not {len(found)}")
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Half:
+    gpus: object
+    presets: object
 
 
-def _constants(document: Mapping[str, Any]) -> Constants:
-    return Constants(
-        gpus={name: GpuConstants(**values) for name, values in document["gpus"].items()},
-        presets={name: PresetConstants(**values) for name, values in document["presets"].items()},
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    constants: tuple[_Half, ...]
+    fitted: Annotated[int, AtLeast(0)]
+    cases: Annotated[int, AtLeast(0)]
+    families: Annotated[int, AtLeast(0)]
+
+
+def _named(cls: type[C], document: object, where: str) -> dict[str, C]:
+    """Constants by name, each within what the fit searches (constants.py)."""
+    if not isinstance(document, Mapping):
+        raise WrongField(where, f"expected constants by name; got {value_text(document)}")
+    named = {str(name): build(cls, values, f"{where}.{name}") for name, values in document.items()}
+    for name, values in named.items():
+        for field, value in asdict(values).items():
+            low, high = _BOUNDS[field]
+            if not low <= value <= high:
+                raise WrongField(f"{where}.{name}.{field}", f"must be {low:g} to {high:g}, is {value:g}")
+    return named

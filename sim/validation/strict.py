@@ -15,6 +15,9 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ...hardware.shown import clipped
+from ...hardware.shown import value_text as _show
+
 T = TypeVar("T")
 Reader = Callable[[object, str], Any]
 """Turns a value of the document into that of the dataclass; the text is the value's dotted field."""
@@ -30,13 +33,14 @@ class WrongField(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A bound for a number; ``exclusive`` leaves the bound itself out."""
+    """A bound for a number; ``exclusive`` leaves the bound itself out. ``most`` ends what is counted."""
 
     bound: float
     exclusive: bool = False
+    most: float = 2.0**53
 
     def holds(self, value: float) -> bool:
-        return value > self.bound if self.exclusive else value >= self.bound
+        return value <= self.most and (value > self.bound if self.exclusive else value >= self.bound)
 
     def __str__(self) -> str:
         return f"{'above' if self.exclusive else 'at least'} {self.bound:g}"
@@ -70,7 +74,7 @@ def _check_keys(document: Mapping[object, object], known: Mapping[str, Reader], 
         if key not in known:
             near = get_close_matches(str(key), known, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
-            raise WrongField(_join(where, str(key)), f"unknown key{hint}")
+            raise WrongField(_join(where, clipped(str(key), 60)), f"unknown key{hint}")
     for name in known:
         if name not in document:
             raise WrongField(_join(where, name), "missing")
@@ -96,7 +100,8 @@ def _bounded(read: Reader, bound: AtLeast) -> Reader:
     def checked(value: object, where: str) -> Any:
         number = read(value, where)
         if not bound.holds(number):
-            raise WrongField(where, f"must be {bound}, is {number}")
+            expected = f"at most {bound.most:g}" if number > bound.most else str(bound)
+            raise WrongField(where, f"must be {expected}, is {_show(number)}")
         return number
 
     return checked
@@ -134,9 +139,11 @@ def _exactly(kind: type, name: str) -> Reader:
 
 
 def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value).bit_length() <= 1000:
+        value = float(value)
+    if not isinstance(value, float) or not math.isfinite(value):
         raise WrongField(where, f"must be a number, is {_show(value)}")
-    return float(value)
+    return value
 
 
 _PLAIN: dict[Any, Reader] = {
@@ -150,7 +157,3 @@ _PLAIN: dict[Any, Reader] = {
 
 def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
-
-
-def _show(value: object) -> str:
-    return "null" if value is None else repr(value)

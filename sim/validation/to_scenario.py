@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ...hardware.gpus import get_gpu, gpu_names
+from ...hardware.node import node_for
 from ..network.collectives import shows_checks
 from ..scenario.machine import cluster_of
 from ..scenario.models import ClusterSpec
@@ -18,6 +20,9 @@ from .preset import CHECKED, MODEL_FACTS, known_site, preset_of, software_docume
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
+
+LAUNCHERS = ("Megatron-Bridge", "NeMo")
+"""Frameworks whose jobs are started so."""
 
 NAME = "case"
 """Name of every scenario made here."""
@@ -39,7 +44,7 @@ def scenario_document(case: Case) -> dict[str, Any]:
     """The scenario file of a case, as a document. Raises NotSupported for software that has no preset."""
     layout = case.layout
     stages = layout.pp * layout.vpp
-    cluster: dict[str, Any] = asdict(case.hardware)
+    cluster: dict[str, Any] = asdict(case.hardware) | segments(case)
     software = software_document(case.software, case.hardware.gpu)
     software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
     if case.measured_network:
@@ -56,6 +61,22 @@ def scenario_document(case: Case) -> dict[str, Any]:
         "schedule": layout.schedule,
         "software": software,
     }
+
+
+def segments(case: Case) -> dict[str, int]:
+    """The GPUs of each NVLink domain that a job of several racks uses.
+
+    NVIDIA's launchers ask SLURM for segments of the most hosts of a rack that divide the job's.
+
+    Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/utils/executors.py, NVIDIA/NeMo
+    scripts/performance/executors.py (``segment``).
+    """
+    each, gpus = case.hardware.gpus_per_node, case.hardware.gpus
+    rack = node_for(get_gpu(case.hardware.gpu)).hosts_per_domain if case.hardware.gpu in gpu_names() else 1
+    hosts = gpus // each
+    if not 1 < rack < hosts or not case.software.framework.startswith(LAUNCHERS):
+        return {}
+    return {"gpus_per_domain": each * max(size for size in range(1, rack + 1) if hosts % size == 0)}
 
 
 def model_document(model: CaseModel) -> dict[str, Any]:

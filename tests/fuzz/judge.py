@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fork import Outcome
+from fuzz.fork import Outcome
 
 CODES = (0, 1, 2, 130, 141)
 """Done, the answer is no, the input is wrong, interrupted, the reader has gone. 3 is a fault of our own."""

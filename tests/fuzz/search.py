@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from corpus import Seed, scenarios_around, seeds, whole, written
-from fork import Outcome, outcome
-from hostile import HOSTILE, hostile_content
-from judge import defects
-from mutate import ODD, mutated_bytes, mutated_document, mutated_text
-from options import COMMAND_LINES, VALUES, fields, odd_value
+from fuzz.corpus import Seed, scenarios_around, seeds, whole, written
+from fuzz.fork import Outcome, outcome
+from fuzz.hostile import HOSTILE, hostile_content
+from fuzz.judge import defects
+from fuzz.mutate import ODD, mutated, mutated_bytes, mutated_text
+from fuzz.options import COMMAND_LINES, VALUES, fields, odd_value
 
 OUTPUTS = ("svg", "json", "csv", "html", "md", "yaml")
 TOLD_EVERY_S = 10.0
@@ -172,12 +172,13 @@ def _of_seed(kind: Seed, rng: Random) -> Trial:
     """A seed with a few of its nodes, words or bytes changed."""
     way = rng.randrange(6)
     if kind.document is not None and way < 4:
-        content = written(mutated_document(kind.document, rng, VALUES), kind.file)
+        times = rng.choice((1, 1, 1, 2, 4))
+        content = written(mutated(kind.document, rng, times, VALUES), kind.file)
     elif way < 5 and not kind.file.endswith(".sqlite"):
         text = mutated_text(kind.content.decode("utf-8", errors="replace"), rng)
         content = text.encode("utf-8", errors="replace")
     else:
-        content = mutated_bytes(kind.content, rng)
+        content = mutated_bytes(kind.content, rng, rng.choice((1, 1, 2, 8)))
     return trial_of(kind, content, rng.choice(kind.commands), kind.file)
 
 

@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from corpus import COMMANDS, Seed, whole
-from search import Trial, saved_program, trial_of, tried, warm_up
+from fuzz.corpus import COMMANDS, Seed, whole
+from fuzz.search import Trial, saved_program, trial_of, tried, warm_up
 
 EXAMPLES = sorted(path for path in (Path(__file__).parent / "examples").iterdir() if path.is_dir())
 

@@ -1,8 +1,8 @@
 """Checkpoints whose writes outlast the interval, from the definitions of docs/faults.md alone.
 
 A job that crashes after exponential times, D until it is noticed, R to restore, and snapshots under ``skip``,
-``block`` or ``queue``. Every life of the job begins alike (nothing is being written), so one life without an end
-is laid out step by step, and random lives are looked up in it. Imports nothing of the simulator.
+``block`` or ``queue``. Every life of the job begins alike (nothing is being written), so one life without an
+end is laid out step by step, and random lives are looked up in it. Imports nothing of the simulator.
 """
 
 from __future__ import annotations

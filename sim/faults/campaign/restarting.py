@@ -28,7 +28,7 @@ def reschedule(state: State, stop: Stop, fault: Fault | None) -> Steps:
         return done
     seconds = 0.0
     if not rules.fixed:
-        cold = state.cold_taken > before
+        cold = state.cold_taken > before and stop.why != "regrow"  # those were fetched while steps went on
         wait = rules.requeue_s if cold or _requeued(fault) else rules.standby_s
         in_place = rules.policy == "in_process" and not swapped
         seconds = rules.in_process_s if in_place else rules.kill_s + wait

@@ -32,8 +32,8 @@ class Answers:
 
     @property
     def stuck(self) -> bool:
-        """Whether most replications stopped because they got nowhere."""
-        return self.study.ended.get("no_progress", 0) * 2 > len(self.study.outcomes)
+        """Whether most replications got nowhere."""
+        return len(self.study.stuck) * 2 > len(self.study.outcomes)
 
 
 def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
@@ -56,15 +56,8 @@ def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
     )
     if not plan.tiers:
         yield "there are no checkpoints: every restart begins at step 0", "checkpoint"
-    if (
-        plan.storage
-        and blocks.checkpoint.storage
-        and plan.storage.every != blocks.checkpoint.storage.every.in_steps(plan.step_s)
-    ):
-        yield (
-            "checkpoints that come while the last is being written are skipped",
-            "checkpoint.storage.on_overlap",
-        )
+    if plan.storage and plan.storage.overlap:
+        yield (OVERLAPS[plan.storage.overlap], "checkpoint.storage.on_overlap")
     storage = blocks.checkpoint.storage
     if storage and storage.mode == "async" and storage.persist_slow_factor == 1.0:
         yield (
@@ -87,6 +80,11 @@ def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
             "a broken host is away for a reboot of 10 min, and 3 in 4 for a day (median) besides",
             "assumption",
         )
+    if rules.policy == "elastic_dp":
+        idle = "make up other replicas" if rules.regroup else "wait for it"
+        yield f"healthy hosts of a replica that lacks one {idle}", "recovery.elastic.idle_hosts"
+    if plan.end_s < plan.horizon_s:
+        yield f"a run that is not done after {lasting(plan.end_s)} is given up", "fixed"
     if plan.horizon_s == DEFAULT_HORIZON_S and blocks.run.horizon is None:
         yield "the run ends after 30 days", "default of run.horizon"
     if plan.goal_steps == math.inf:
@@ -94,6 +92,12 @@ def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
     for name in faults.presets:
         yield f"rates of the preset {name}", "sim/faults/presets"
 
+
+OVERLAPS = {
+    "skip": "a snapshot that is due while the last one is being written is not taken",
+    "block": "steps wait for the write of the last snapshot before they take the next one",
+    "queue": "one snapshot may wait for the write of another; for a third one steps wait",
+}
 
 ROUNDED = 0.05
 """Share of an interval by which rounding to whole steps may move it without a word."""

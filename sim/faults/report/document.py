@@ -7,6 +7,7 @@ Shares are fractions, times seconds; what nobody knows is null.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from statistics import fmean
 from typing import Any
 
@@ -53,6 +54,9 @@ def answers_document(answers: Answers) -> dict[str, Any]:
             "excluded": fmean(one.excluded for one in study.outcomes),
             "waiting_share": study.waterfall["idle"],
         },
+        "stuck": _stuck(answers),
+        "gpus_held": study.gpus_held,
+        "ettr_held": estimate(study.ettr_held) if study.ettr_held else None,
         "goodput_tokens_per_s": known(answers.tokens_per_s),
         "step_time_s": plan.step_s,
         "gpus": plan.machine.gpus,
@@ -65,6 +69,7 @@ def answers_document(answers: Answers) -> dict[str, Any]:
                 "durable_after_s": tier.lag_s,
                 "load_s": tier.load_s,
                 "slow_factor": tier.slow_factor,
+                "on_overlap": tier.overlap or None,
             }
             for tier in plan.tiers
         ],
@@ -77,12 +82,22 @@ def answers_document(answers: Answers) -> dict[str, Any]:
 def estimate(value: Estimate) -> dict[str, float | None]:
     """A mean with its interval, null of a single replication."""
     low, high = (value.low, value.high) if value.bounded else (None, None)
-    return {"mean": value.mean, "low": low, "high": high}
+    return {"mean": known(value.mean), "low": low, "high": high}
 
 
 def known(value: float) -> float | None:
     """JSON has neither nan nor infinity."""
     return float(value) if math.isfinite(value) else None
+
+
+def _stuck(answers: Answers) -> dict[str, Any]:
+    """Which share of replications got no further, since when (median), and why."""
+    stuck = answers.study.stuck
+    return {
+        "share": len(stuck) / len(answers.study.outcomes),
+        "since_s": known(quantile([one.stuck_s for one in stuck], 0.5)),
+        "why": dict(Counter(one.stuck_why for one in stuck).most_common()),
+    }
 
 
 def _times(values: list[float]) -> dict[str, float | None]:

@@ -6,7 +6,6 @@ import html
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ....hardware.files import write_text
 from ....hardware.shown import printable_line
@@ -40,31 +39,19 @@ td.n, th.n { text-align: right }
 
 
 def write_page(answers: Answers, path: Path) -> None:
-    """Write the page. ValueError where plotly is not installed."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise ValueError("--html needs plotly: pip install 'stepsim[report]'") from None
+    """Write the page."""
     title = escape(answers.blocks.title or answers.blocks.name)
     body = "\n".join(_sections(answers, title))
     write_text(
         path,
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Faults: {title}</title>'
-        f"<style>{STYLE}</style><script>{get_plotlyjs()}</script></head>\n<body>\n{body}\n</body></html>\n",
+        f"<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n",
     )
 
 
 def escape(words: str) -> str:
     """Text as HTML, control characters spelt out."""
     return html.escape(printable_line(words))
-
-
-def _plot(figure: Any) -> str:
-    return str(
-        figure.to_html(
-            full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True}
-        )
-    )
 
 
 def _sections(answers: Answers, title: str) -> Iterator[str]:
@@ -89,30 +76,30 @@ def _sections(answers: Answers, title: str) -> Iterator[str]:
             "<h2>What to fix first</h2><p class=sub>The same failures again with one thing done better; "
             "bars are 95 % intervals of the difference. Grey: a bound, which no fix reaches.</p>"
         )
-        yield _plot(plots.worth_plot(answers.worths, "mitigation"))
+        yield plots.worth_plot(answers.worths, "mitigation")
         yield (
             "<h2>What each kind of fault costs</h2><p class=sub>The same run with that kind switched off.</p>"
         )
-        yield _plot(plots.worth_plot(answers.worths, "fault"))
+        yield plots.worth_plot(answers.worths, "fault")
     yield (
         "<h2>Where the time goes</h2><p class=sub>All that is not useful; with the useful time it is the "
         "whole of the wall clock.</p>"
     )
-    yield _plot(plots.lost_plot(study))
+    yield plots.lost_plot(study)
     yield _waterfall(answers)
     if answers.optimum:
         yield (
             "<h2>How often to checkpoint</h2><p class=sub>Simulated, beside the exact formula for "
             "exponential failures.</p>"
         )
-        yield _plot(plots.optimum_plot(answers))
+        yield plots.optimum_plot(answers)
     yield (
         "<h2>How one run goes</h2><p class=sub>The first replication. Marks below the curves are faults.</p>"
     )
-    yield _plot(plots.history_plot(study))
+    yield plots.history_plot(study)
     repairs = plots.repairs_plot(study)
-    yield '<div class="two"><div><h2>How runs differ</h2>' + _plot(plots.spread_plot(study)) + "</div>"
-    yield (f"<div><h2>Spares</h2>{_plot(repairs)}</div>" if repairs else "<div></div>") + "</div>"
+    yield '<div class="two"><div><h2>How runs differ</h2>' + plots.spread_plot(study) + "</div>"
+    yield (f"<div><h2>Spares</h2>{repairs}</div>" if repairs else "<div></div>") + "</div>"
     yield (
         "<h2>Rests on</h2><ul>"
         + "".join(
@@ -135,7 +122,8 @@ def verdict(answers: Answers) -> Iterator[str]:
         f"of a run."
     )
     if answers.stuck:
-        yield "<b>The run gets nowhere:</b> restarts fail faster than they succeed."
+        why = escape(answers.study.stuck[0].stuck_why)
+        yield f"<b>The run got no further:</b> {why}."
     better = [one for one in answers.worths if one.about == "mitigation" and one.gain.low > 0]
     if better:
         first = better[0]

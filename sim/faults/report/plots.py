@@ -1,13 +1,13 @@
-"""Plots of a study by plotly: what to fix, where the time went, how a run went, how often to checkpoint.
+"""Plots of a study: what to fix, where the time went, how a run went, how often to checkpoint.
 
-plotly is imported inside functions: only the HTML report needs it. Colours are those of the timelines.
+Knows which figures go into a picture and in which colours; charts.py draws them. Colours are those of the
+timelines.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ...report.timeline import palette
 from ..campaign.ledger import MEANING
@@ -15,10 +15,12 @@ from ..study.closed_forms import ettr_async
 from ..study.study import WINDOW_S, Study, sliding_ettr, useful_by
 from ..study.variants import Worth
 from .answers import Answers
+from .charts import WIDTH, Bar, Frame, bars, dots, legend, picture, ticks
 from .words import lasting
 
 DAY_S = 86400.0
 BLUE, AMBER, GREEN, GREY = palette.RAMPS["F"][0], palette.RAMPS["B"][0], palette.RAMPS["W"][0], "#8d9096"
+PALE = "#b5d3ea"
 COLOURS = {
     "checkpoint": "#6f9fcd",
     "recompute": AMBER,
@@ -33,228 +35,174 @@ COLOURS = {
     "maintenance": GREY,
 }
 COLOUR_OF = {"mitigation": GREEN, "fault": AMBER, "bound": GREY}
+HALF = 500.0
+"""Width of a picture that stands beside another."""
 
 
-def _figure(height: int, **layout: Any) -> Any:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    figure.update_layout(
-        template="simple_white",
-        height=height,
-        margin={"l": 10, "r": 20, "t": 10, "b": 45},
-        showlegend=False,
-        font={"family": "Helvetica, Arial, sans-serif", "size": 13, "color": palette.INK},
-        **layout,
-    )
-    return figure
+def percent(share: float) -> str:
+    """Of an axis."""
+    return f"{share * 100:.4g} %"
 
 
-def _mark(figure: Any, x: float, words: str, colour: str, span: tuple[float, float]) -> None:
-    """A dotted upright line with words at its upper end. plotly's own misplaces its words on logarithmic
-    axes.
-    """
-    import plotly.graph_objects as go
-
-    figure.add_trace(
-        go.Scatter(
-            x=[x, x],
-            y=list(span),
-            mode="lines+text",
-            text=["", words],
-            textposition="top center",
-            showlegend=False,
-            line={"color": colour, "dash": "dot", "width": 2},
-            textfont={"color": colour},
-            hoverinfo="skip",
-            cliponaxis=False,
-        )
-    )
-
-
-def worth_plot(worths: Sequence[Worth], about: str) -> Any:
-    """Bars of gain in points of ETTR with intervals, best on top."""
-    import plotly.graph_objects as go
-
+def worth_rows(worths: Sequence[Worth], about: str) -> list[Bar]:
+    """What each variant gains in points of ETTR, best first; bounds come last, with the mitigations."""
     bounds = [one for one in worths if one.about == "bound" and about == "mitigation"]
-    shown = [*[one for one in worths if one.about == about][:12], *bounds][::-1]
-    figure = _figure(70 + 34 * len(shown), xaxis_title="points of ETTR gained")
-    figure.add_trace(
-        go.Bar(
-            x=[one.gain.mean * 100 for one in shown],
-            y=[one.name.removeprefix("no ") if about == "fault" else one.name for one in shown],
-            orientation="h",
-            marker_color=[COLOUR_OF[one.about] for one in shown],
-            error_x={
-                "type": "data",
-                "array": [one.gain.half_width * 100 for one in shown],
-                "color": palette.FAINT_INK,
-                "thickness": 1.2,
-            },
-            hovertemplate="%{y}: %{x:.3f} points<extra></extra>",
+    shown = [*[one for one in worths if one.about == about][:12], *bounds]
+    return [
+        Bar(
+            name=one.name.removeprefix("no ") if about == "fault" else one.name,
+            value=one.gain.mean * 100,
+            words=f"{one.gain.mean * 100:+.2f} ({one.hours:+,.0f} h)",
+            colour=COLOUR_OF[one.about],
+            interval=(one.gain.low * 100, one.gain.high * 100),
         )
-    )
-    figure.add_trace(
-        go.Scatter(
-            x=[max(one.gain.high, 0.0) * 100 for one in shown],
-            y=[one.name.removeprefix("no ") if about == "fault" else one.name for one in shown],
-            text=[f"  {one.gain.mean * 100:+.2f}  ({one.hours:+,.0f} h)" for one in shown],
-            mode="text",
-            textposition="middle right",
-            cliponaxis=False,
-            hoverinfo="skip",
-        )
-    )
-    most = max((one.gain.high for one in shown), default=0.01) * 100
-    least = min(0.0, min((one.gain.low for one in shown), default=0.0) * 100)
-    figure.update_xaxes(range=[least * 1.1, most * 1.35], zeroline=True)
-    figure.update_yaxes(automargin=True)
-    return figure
+        for one in shown
+    ]
 
 
-def lost_plot(study: Study) -> Any:
+def worth_plot(worths: Sequence[Worth], about: str) -> str:
+    """Bars of gain with their intervals."""
+    return bars(worth_rows(worths, about), "points of ETTR gained")
+
+
+def lost_plot(study: Study) -> str:
     """Lost time by category, longest on top."""
-    import plotly.graph_objects as go
-
     lost = [(share, name) for name, share in study.waterfall.items() if name != "useful" and share > 0]
-    lost.sort()
     hours = study.wall.mean / 3600
-    figure = _figure(70 + 34 * max(1, len(lost)), xaxis_title="% of the wall clock")
-    figure.add_trace(
-        go.Bar(
-            x=[share * 100 for share, _ in lost],
-            y=[name for _, name in lost],
-            orientation="h",
-            marker_color=[COLOURS.get(name, GREY) for _, name in lost],
-            text=[f"  {share * 100:.2f} %, {share * hours:,.0f} h" for share, _ in lost],
-            textposition="outside",
-            cliponaxis=False,
-            customdata=[MEANING[name] for _, name in lost],
-            hovertemplate="%{y}: %{customdata}<extra></extra>",
+    rows = [
+        Bar(
+            name=name,
+            value=share * 100,
+            words=f"{share * 100:.2f} %, {share * hours:,.0f} h",
+            colour=COLOURS.get(name, GREY),
+            hint=MEANING[name],
         )
-    )
-    figure.update_xaxes(range=[0, max((share for share, _ in lost), default=0.01) * 135])
-    figure.update_yaxes(automargin=True)
-    return figure
+        for share, name in sorted(lost, reverse=True)
+    ]
+    return bars(rows, "% of the wall clock")
 
 
-def history_plot(study: Study) -> Any:
+def history_plot(study: Study) -> str:
     """The first replication: cumulative and sliding ETTR, with what struck."""
-    import plotly.graph_objects as go
-
     one = study.outcomes[0]
-    figure = _figure(360, xaxis_title="days", yaxis_title="ETTR", hovermode="closest")
-    figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
-    figure.update_layout(margin={"t": 60})
-    count = min(600, max(2, int(one.wall_s // WINDOW_S)))
-    times = [one.wall_s * (number + 1) / count for number in range(count)]
-    total = useful_by(one, times)
-    sliding = sliding_ettr(one)
-    hours = [(number + 0.5) * WINDOW_S / DAY_S for number in range(len(sliding))]
-    figure.add_trace(
-        go.Scatter(
-            x=hours, y=sliding, name="of each hour", mode="lines", line={"color": "#b5d3ea", "width": 1}
-        )
-    )
-    figure.add_trace(
-        go.Scatter(
-            x=[at / DAY_S for at in times],
-            y=[u / at for u, at in zip(total, times, strict=True)],
-            name="so far",
-            mode="lines",
-            line={"color": BLUE, "width": 2.5},
-        )
-    )
     kinds = list(dict.fromkeys(entry.kind for entry in one.log))
-    marks = ["circle", "diamond", "square", "triangle-up", "x", "cross", "star", "triangle-down"]
-    for number, kind in enumerate(kinds):
-        entries = [entry for entry in one.log if entry.kind == kind]
-        figure.add_trace(
-            go.Scatter(
-                x=[entry.at_s / DAY_S for entry in entries],
-                y=[-0.05 - 0.045 * (number % 8)] * len(entries),
-                name=kind,
-                mode="markers",
-                marker={"size": 5, "symbol": marks[number % 8], "color": list(COLOURS.values())[number % 11]},
-                customdata=[(entry.target, lasting(entry.resumed_s - entry.at_s)) for entry in entries],
-                hovertemplate=kind + " %{customdata[0]}, back after %{customdata[1]}<extra></extra>",
-            )
-        )
-    figure.update_yaxes(
-        range=[-0.1 - 0.045 * min(8, len(kinds)), 1.05], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%"
+    rows = len(kinds)
+    frame = Frame(
+        low=(0.0, -0.09 * rows), high=(one.wall_s / DAY_S or 1.0, 1.05), height=330 + 14.0 * rows, top=56
     )
-    return figure
+
+    def parts() -> Iterator[str]:
+        yield from frame.across(ticks(*frame_x(frame), 10), "days")
+        yield from frame.up([0, 0.25, 0.5, 0.75, 1], "ETTR", percent)
+        yield from legend([("of each hour", PALE), ("so far", BLUE)], 90, 16)
+        sliding = sliding_ettr(one)
+        hours = [((n + 0.5) * WINDOW_S / DAY_S, share) for n, share in enumerate(sliding)]
+        yield frame.curve(hours, PALE, 1.0)
+        count = min(600, max(2, int(one.wall_s // WINDOW_S)))
+        times = [one.wall_s * (n + 1) / count for n in range(count)]
+        total = [(at / DAY_S, done / at) for done, at in zip(useful_by(one, times), times, strict=True) if at]
+        yield frame.curve(total, BLUE, 2.5)
+        for row, kind in enumerate(kinds):
+            y = frame.y(-0.09 * (row + 0.5))
+            colour = list(COLOURS.values())[row % len(COLOURS)]
+            struck = [entry for entry in one.log if entry.kind == kind]
+            back = [entry.resumed_s - entry.at_s for entry in struck if entry.resumed_s == entry.resumed_s]
+            hint = f"{kind}: {len(struck)}" + (f", longest back after {lasting(max(back))}" if back else "")
+            yield dots([frame.x(entry.at_s / DAY_S) for entry in struck], y, colour, hint)
+            yield from legend([(kind, colour)], 90 + 150.0 * (row % 6), 34 if row < 6 else 50)
+
+    return picture(list(parts()), WIDTH, frame.height)
 
 
-def spread_plot(study: Study) -> Any:
+def frame_x(frame: Frame) -> tuple[float, float]:
+    """The ends of its x axis."""
+    return frame.low[0], frame.high[0]
+
+
+def spread_plot(study: Study) -> str:
     """How replications differ: when the work was done, or their ETTR where only the horizon ends a run."""
-    import plotly.graph_objects as go
-
     done = study.finished
     if study.plan.goal_steps < math.inf and done:
         values, title = [wall / DAY_S for wall in done], "days until the work is done"
     else:
         values, title = [one.ettr * 100 for one in study.outcomes], "ETTR of a run, %"
-    figure = _figure(260, xaxis_title=title, yaxis_title="replications", bargap=0.06)
-    figure.add_trace(go.Histogram(x=values, nbinsx=24, marker_color=BLUE))
-    ordered = sorted(values)
-    top = len(values) / 5
-    for number, (share, name) in enumerate(((0.1, "p10"), (0.5, "p50"), (0.9, "p90"))):
-        at = ordered[round(share * (len(ordered) - 1))]
-        _mark(figure, at, f"{name} {at:.4g}", AMBER, (0, top * (1.12 if number == 1 else 1.0)))
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+    low, high = min(values), max(values)
+    pad = (high - low) * 0.05 or abs(high) * 0.01 or 1.0
+    low, high = low - pad, high + pad
+    wide = (high - low) / 24
+    counts = [0] * 24
+    for value in values:
+        counts[min(23, int((value - low) / wide))] += 1
+    frame = Frame(low=(low, 0.0), high=(high, max(counts)), width=HALF, height=260, top=60, left=50)
+
+    def parts() -> Iterator[str]:
+        yield from frame.up([tick for tick in ticks(0, max(counts), 4) if tick == int(tick)], "replications")
+        for n, number in enumerate(counts):
+            if number:
+                a, b = frame.x(low + n * wide), frame.x(low + (n + 1) * wide)
+                base, top = frame.y(0), frame.y(number)
+                yield element_rect(a, top, b - a, base - top)
+        yield from frame.across(ticks(low, high, 5), title)
+        ordered = sorted(values)
+        for number, (share, name) in enumerate(((0.1, "p10"), (0.5, "p50"), (0.9, "p90"))):
+            at = ordered[round(share * (len(ordered) - 1))]
+            yield from frame.upright(at, f"{name} {at:.4g}", AMBER, row=number % 2)
+
+    return picture(list(parts()), HALF, frame.height)
 
 
-def optimum_plot(answers: Answers) -> Any:
+def element_rect(x: float, y: float, width: float, height: float) -> str:
+    """A bar of a histogram, with a gap."""
+    from ...report.timeline.svg import rect
+
+    return rect(x + 0.5, y, max(0.5, width - 1), height, fill=BLUE)
+
+
+def optimum_plot(answers: Answers) -> str:
     """ETTR over the interval: simulated, and by the exact formula of one kind of failure with the same
     mean.
     """
-    import plotly.graph_objects as go
-
-    found = answers.optimum
+    found, storage = answers.optimum, answers.study.plan.storage
     assert found
-    figure = _figure(300, xaxis_title="minutes between checkpoints", yaxis_title="ETTR")
     minutes = [every / 60 for every, _ in found.points]
-    figure.add_trace(
-        go.Scatter(
-            x=minutes,
-            y=[value.mean for _, value in found.points],
-            mode="lines+markers",
-            name="simulated",
-            line={"color": BLUE},
-            error_y={
-                "type": "data",
-                "array": [value.half_width for _, value in found.points],
-                "thickness": 1,
-            },
-        )
+    exact = _exact_curve(answers, minutes)
+    values = [*(end for _, value in found.points for end in (value.low, value.high)), *(y for _, y in exact)]
+    marks = [(found.formula_s / 60, "optimum by formula", GREEN)]
+    if storage:
+        marks.append((storage.every * answers.study.plan.step_s / 60, "now", AMBER))
+    ends = [*minutes, *(at for at, _, _ in marks)]
+    low, high = max(0.0, min(values)), min(1.0, max(values))
+    pad = (high - low) * 0.06 or 0.01
+    frame = Frame(
+        low=(min(ends) * 0.85, low - pad), high=(max(ends) * 1.18, high + pad), top=72, logarithmic=True
     )
-    span = (min(value.low for _, value in found.points), max(value.high for _, value in found.points))
-    storage = answers.study.plan.storage
-    down = _mean_down(answers)
-    if storage and down is not None:
-        grid = [minutes[0] * (minutes[-1] / minutes[0]) ** (i / 60) for i in range(61)]
-        lag = storage.lag_s
-        exact = [ettr_async(tau=m * 60, s=found.stall_s, p=lag, m=found.mtbf_s, d=down, r=0.0) for m in grid]
-        figure.add_trace(
-            go.Scatter(
-                x=grid,
-                y=exact,
-                mode="lines",
-                name="exact formula, crashes alone",
-                line={"color": GREY, "dash": "dash"},
-            )
+
+    def parts() -> Iterator[str]:
+        at = [digit * 10.0**power for power in range(-4, 6) for digit in (1, 2, 5)]
+        shown = [tick for tick in at if frame.low[0] <= tick <= frame.high[0]]
+        yield from frame.up(ticks(low, high, 5), "ETTR", percent)
+        yield from frame.across(shown, "minutes between checkpoints")
+        yield from legend([("simulated", BLUE), ("exact formula, crashes alone", GREY)], 90, 16)
+        yield frame.curve(exact, GREY, 2.0, stroke_dasharray="6 4")
+        yield frame.curve(
+            [(m, value.mean) for m, (_, value) in zip(minutes, found.points, strict=True)], BLUE
         )
-        now = storage.every * answers.study.plan.step_s / 60
-        _mark(figure, now, "now", AMBER, span)
-    _mark(figure, found.formula_s / 60, "optimum by formula", GREEN, span)
-    ticks = [digit * 10.0**power for power in range(-3, 6) for digit in (1, 2, 5)]
-    shown = [tick for tick in ticks if minutes[0] * 0.8 <= tick <= minutes[-1] * 1.25]
-    figure.update_xaxes(type="log", tickvals=shown, ticktext=[f"{tick:g}" for tick in shown])
-    figure.update_yaxes(tickformat=".1%")
-    figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.12, "x": 0})
-    return figure
+        for m, (_, value) in zip(minutes, found.points, strict=True):
+            yield frame.whisker(m, value.low, value.high, BLUE)
+        for row, (x, words, colour) in enumerate(marks):
+            yield from frame.upright(x, words, colour, row)
+
+    return picture(list(parts()), WIDTH, frame.height)
+
+
+def _exact_curve(answers: Answers, minutes: Sequence[float]) -> list[tuple[float, float]]:
+    """The exact formula over the intervals that were tried; empty where it says nothing."""
+    found, storage, down = answers.optimum, answers.study.plan.storage, _mean_down(answers)
+    if not (found and storage and down is not None) or storage.overlap:
+        return []
+    grid = [minutes[0] * (minutes[-1] / minutes[0]) ** (i / 60) for i in range(61)]
+    lag, stall, mtbf = storage.lag_s, found.stall_s, found.mtbf_s
+    return [(m, ettr_async(tau=m * 60, s=stall, p=lag, m=mtbf, d=down, r=0.0)) for m in grid]
 
 
 def _mean_down(answers: Answers) -> float | None:
@@ -269,39 +217,28 @@ def _mean_down(answers: Answers) -> float | None:
     return down / stops if stops else None
 
 
-def repairs_plot(study: Study) -> Any | None:
+def repairs_plot(study: Study) -> str | None:
     """Hosts in repair over the first replication, against the spares."""
-    import plotly.graph_objects as go
-
     series = study.outcomes[0].repairs
     rules = study.plan.recovering
     if not series or rules.warm is None:
         return None
-    figure = _figure(240, xaxis_title="days", yaxis_title="hosts in repair")
-    figure.add_trace(
-        go.Scatter(
-            x=[at / DAY_S for at, _ in series],
-            y=[out for _, out in series],
-            mode="lines",
-            line={"color": BLUE, "shape": "hv"},
-        )
-    )
-    levels = [(rules.warm, f"{rules.warm} warm spares", GREEN)]
     most = max(out for _, out in series)
+    levels = [(rules.warm, f"{rules.warm} warm spares", GREEN)]
     if rules.cold and rules.warm + rules.cold <= 1.6 * max(most, rules.warm):
         levels.append((rules.warm + rules.cold, "all spares", AMBER))
-    figure.update_yaxes(range=[0, 1.2 * max(most, *(level for level, _, _ in levels))])
-    for level, words, colour in levels:
-        figure.add_trace(
-            go.Scatter(
-                x=[0.0, series[-1][0] / DAY_S],
-                y=[level, level],
-                mode="lines+text",
-                text=[words, ""],
-                textposition="top right",
-                line={"color": colour, "dash": "dot", "width": 2},
-                textfont={"color": colour},
-                hoverinfo="skip",
-            )
-        )
-    return figure
+    top = 1.2 * max(most, 1, *(level for level, _, _ in levels))
+    frame = Frame(
+        low=(0.0, 0.0), high=(series[-1][0] / DAY_S or 1.0, top), width=HALF, height=260, top=60, left=50
+    )
+
+    def parts() -> Iterator[str]:
+        yield from frame.up(ticks(0, top, 4), "hosts in repair")
+        yield from frame.across(ticks(*frame_x(frame), 5), "days")
+        yield frame.curve([(0.0, 0.0), *((at / DAY_S, out) for at, out in series)], BLUE, steps=True)
+        for level, _, colour in levels:
+            ends = [(x, float(level)) for x in frame_x(frame)]
+            yield frame.curve(ends, colour, stroke_dasharray="2 3")
+        yield from legend([(words, colour) for _, words, colour in levels], 60, 34, HALF)
+
+    return picture(list(parts()), HALF, frame.height)

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ...report.timeline import palette
 from ...report.timeline.svg import document, element, escape, group, line, paper, rect, text
-from ..study.sweep import Axis, Point
-from .sweep_table import best
+from ..study.sweep import Axis, Point, Ranking, rank
 
 WIDTH, HEIGHT = 900.0, 460.0
 LEFT, RIGHT, TOP, BOTTOM = 130.0, 30.0, 92.0, 80.0
@@ -21,10 +20,12 @@ def sweep_svg(axes: Sequence[Axis], points: Sequence[Point], title: str) -> str:
     """An SVG document. ValueError for more than two fields."""
     if len(axes) > 2:
         raise ValueError(f"--svg draws sweeps over one field or two, not {len(axes)}")
-    body = _curve(axes[0], points) if len(axes) == 1 else _map(axes[0], axes[1], points)
+    ranking = rank(points)
+    body = _curve(axes[0], ranking) if len(axes) == 1 else _map(axes[0], axes[1], ranking)
+    what = "ETTR of the GPUs held" if ranking.by == "ettr_held" else "ETTR"
     head = (
         paper(WIDTH, HEIGHT),
-        text(24, 30, f"ETTR of {title}", font_size=18, font_weight="bold", fill=palette.INK),
+        text(24, 30, f"{what}: {title}", font_size=18, font_weight="bold", fill=palette.INK),
         text(
             24,
             50,
@@ -33,12 +34,13 @@ def sweep_svg(axes: Sequence[Axis], points: Sequence[Point], title: str) -> str:
             fill=palette.FAINT_INK,
         ),
     )
-    return document(f"ETTR of {title}", (*head, *body), WIDTH, HEIGHT)
+    return document(f"{what}: {title}", (*head, *body), WIDTH, HEIGHT)
 
 
-def _curve(axis: Axis, points: Sequence[Point]) -> Iterator[str]:
-    low = min(point.ettr.low for point in points)
-    high = max(point.ettr.high for point in points)
+def _curve(axis: Axis, ranking: Ranking) -> Iterator[str]:
+    points, value = ranking.points, ranking.value
+    low = min(value(point).low for point in points)
+    high = max(value(point).high for point in points)
     pad = max((high - low) * 0.08, 1e-4)
     low, high = low - pad, high + pad
     room, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -60,16 +62,16 @@ def _curve(axis: Axis, points: Sequence[Point]) -> Iterator[str]:
             text_anchor="end",
             fill=palette.FAINT_INK,
         )
-    colour, top = palette.RAMPS["F"][0], best(points)
+    colour, top = palette.RAMPS["F"][0], None if ranking.no_difference else ranking.best
     path = " ".join(
-        f"{'M' if n == 0 else 'L'}{x(n):.2f} {y(point.ettr.mean):.2f}" for n, point in enumerate(points)
+        f"{'M' if n == 0 else 'L'}{x(n):.2f} {y(value(point).mean):.2f}" for n, point in enumerate(points)
     )
     yield element("path", d=path, fill="none", stroke=colour, stroke_width=2)
     for n, point in enumerate(points):
-        yield line(x(n), y(point.ettr.low), x(n), y(point.ettr.high), stroke=colour, stroke_width=1.5)
+        yield line(x(n), y(value(point).low), x(n), y(value(point).high), stroke=colour, stroke_width=1.5)
         fill = palette.RAMPS["B"][0] if point is top else colour
-        said = element("title", escape(f"{axis.field} {point.values[0]}: {point.ettr.mean:.4f}"))
-        yield element("circle", said, cx=x(n), cy=y(point.ettr.mean), r=5, fill=fill)
+        said = element("title", escape(f"{axis.field} {point.values[0]}: {value(point).mean:.4f}"))
+        yield element("circle", said, cx=x(n), cy=y(value(point).mean), r=5, fill=fill)
         yield text(
             x(n), HEIGHT - BOTTOM + 22, point.values[0], font_size=12, text_anchor="middle", fill=palette.INK
         )
@@ -78,9 +80,10 @@ def _curve(axis: Axis, points: Sequence[Point]) -> Iterator[str]:
     )
 
 
-def _map(first: Axis, second: Axis, points: Sequence[Point]) -> Iterator[str]:
-    values = [point.ettr.mean for point in points]
-    low, high, top = min(values), max(values), best(points)
+def _map(first: Axis, second: Axis, ranking: Ranking) -> Iterator[str]:
+    points = ranking.points
+    values = [ranking.value(point).mean for point in points]
+    low, high, top = min(values), max(values), None if ranking.no_difference else ranking.best
     wide = (WIDTH - LEFT - RIGHT) / len(second.values)
     tall = (HEIGHT - TOP - BOTTOM) / len(first.values)
     found = {point.values: point for point in points}
@@ -89,7 +92,8 @@ def _map(first: Axis, second: Axis, points: Sequence[Point]) -> Iterator[str]:
         yield text(LEFT - 10, y + tall / 2 + 4, a, font_size=12, text_anchor="end", fill=palette.INK)
         for column, b in enumerate(second.values):
             point = found[a, b]
-            part = (point.ettr.mean - low) / (high - low) if high > low else 1.0
+            mean = ranking.value(point).mean
+            part = (mean - low) / (high - low) if high > low else 1.0
             fill = "#" + "".join(f"{round(p + part * (q - p)):02x}" for p, q in zip(LOW, HIGH, strict=True))
             x = LEFT + column * wide
             edge = palette.RAMPS["B"][0] if point is top else "#ffffff"
@@ -106,7 +110,7 @@ def _map(first: Axis, second: Axis, points: Sequence[Point]) -> Iterator[str]:
             label = text(
                 x + wide / 2,
                 y + tall / 2 + 4,
-                f"{point.ettr.mean * 100:.1f}",
+                f"{mean * 100:.1f}",
                 font_size=min(13.0, wide / 3.4, tall / 1.3),
             )
             yield group([label], text_anchor="middle", fill=palette.ink_on(fill))

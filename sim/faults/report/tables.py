@@ -5,6 +5,7 @@ on.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -79,9 +80,21 @@ def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
         done = study.finished
         tenth, half, last = (lasting(quantile(done, share)) for share in (0.1, 0.5, 0.9))
         yield "finished after", half, f"one in ten before {tenth}, one in ten after {last}"
-    stuck = study.ended.get("no_progress", 0)
-    if stuck:
-        yield "NO PROGRESS", f"{stuck} of {len(study.outcomes)}", "restarts in a row without a new checkpoint"
+    if study.stuck:
+        since = lasting(quantile([one.stuck_s for one in study.stuck], 0.5))
+        why = Counter(one.stuck_why for one in study.stuck).most_common(1)[0][0]
+        cut = all(one.ended == "events" for one in study.stuck)
+        yield (
+            "CUT SHORT" if cut else "NO PROGRESS",
+            f"{len(study.stuck)} of {len(study.outcomes)}",
+            f"after {since} (median): {why}",
+        )
+    if study.ettr_held and study.gpus_held != plan.machine.gpus:
+        yield (
+            "ETTR of GPUs held",
+            interval(study.ettr_held),
+            f"{count(study.gpus_held or 0)} with idle spares",
+        )
     if plan.recovering.warm is not None:
         repair = fmean(one.mean_repair for one in study.outcomes)
         most = max(one.most_repair for one in study.outcomes)

@@ -114,6 +114,32 @@ class Study:
             found[one.ended] = found.get(one.ended, 0) + 1
         return found
 
+    @property
+    def stuck(self) -> list[Outcome]:
+        """The replications that got no further."""
+        return [one for one in self.outcomes if one.stuck_why]
+
+    @property
+    def gpus_held(self) -> int | None:
+        """GPUs of the job and of its spares, in use or not; None where there is always another spare."""
+        rules, machine = self.plan.recovering, self.plan.machine
+        if rules.warm is None:
+            return None
+        return machine.gpus + (rules.warm + rules.cold) * machine.gpus_per_node
+
+    @property
+    def job_share(self) -> float:
+        """Of the GPUs held, those that the job needs; 1 where nobody knows what spares cost."""
+        return self.plan.machine.gpus / self.gpus_held if self.gpus_held else 1.0
+
+    @property
+    def ettr_held(self) -> Estimate | None:
+        """Useful GPU-hours over GPU-hours held, idle spares among them."""
+        if self.gpus_held is None:
+            return None
+        share, one = self.job_share, self.ettr
+        return Estimate(one.mean * share, one.low * share, one.high * share, one.bounded, one.error * share)
+
     @cached_property
     def sliding(self) -> dict[str, float]:
         """ETTR of every whole hour of every replication: quantiles."""

@@ -18,8 +18,9 @@ from ..planning.blocks import Blocks, blocks_of
 from ..planning.build_plan import build_plan
 from ..planning.expected import check_replications
 from ..planning.step_time import SimulatedStep
-from .statistics import Estimate
+from .statistics import Estimate, ratio_difference
 from .study import Progress, Study, many
+from .variants import parts_of
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
@@ -51,6 +52,67 @@ class Point:
     @property
     def ettr(self) -> Estimate:
         return self.study.ettr
+
+    @property
+    def value(self) -> Estimate:
+        """What points are compared by: ETTR of all GPUs held, where spares are known."""
+        return self.study.ettr_held or self.study.ettr
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """``by``: ettr, or ettr_held where points hold different numbers of GPUs. ``equal``: the points, the best
+    one among them, whose difference from it is within its standard error.
+    """
+
+    by: str
+    best: Point
+    equal: tuple[Point, ...]
+    points: tuple[Point, ...]
+
+    @property
+    def no_difference(self) -> bool:
+        """Whether all of several points are equal."""
+        return len(self.equal) == len(self.points) > 1
+
+    def value(self, point: Point) -> Estimate:
+        """The figure that points are compared by."""
+        return point.value if self.by == "ettr_held" else point.ettr
+
+
+def rank(points: Sequence[Point]) -> Ranking:
+    """The best point, and which are as good as it. Spares cost GPU-hours: where points hold different numbers
+    of GPUs, it is useful GPU-hours over those held that counts.
+    """
+    held = {point.study.gpus_held for point in points}
+    by = "ettr_held" if None not in held and len(held) > 1 else "ettr"
+    value = (lambda point: point.value.mean) if by == "ettr_held" else (lambda point: point.ettr.mean)
+    top = max(points, key=value)
+    equal = tuple(point for point in points if point is top or _equal(top, point, by))
+    return Ranking(by, top, equal, tuple(points))
+
+
+def _equal(top: Point, other: Point, by: str) -> bool:
+    """Whether two points differ by no more than the standard error of their difference, replication by
+    replication; of single replications, whether they are the same.
+    """
+
+    def parts(point: Point) -> tuple[list[float], list[float]]:
+        useful, walls = parts_of(point.study.outcomes)
+        share = point.study.job_share if by == "ettr_held" else 1.0
+        return [share * one for one in useful], walls
+
+    gap = ratio_difference(parts(other), parts(top), top.study.confidence)
+    return abs(gap.mean) <= (gap.error if gap.bounded else 0.0) + 1e-12
+
+
+def held_fixed(axes: Sequence[Axis], points: Sequence[Point]) -> str:
+    """The spares that a sweep over spares leaves as they are; empty where there is nothing to say."""
+    rules = points[0].study.plan.recovering
+    swept = {axis.field.rpartition(".")[2] for axis in axes if axis.field.startswith("recovery.spares")}
+    fixed = {"warm": rules.warm, "cold": rules.cold}
+    kept = [f"{fixed[name]} {name}" for name in ("warm", "cold") if name not in swept]
+    return f"{kept[0]} spares in every point" if len(swept) == 1 and kept and rules.warm is not None else ""
 
 
 def parse_axis(text: str) -> Axis:

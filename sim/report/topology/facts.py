@@ -39,6 +39,7 @@ def cluster_document(cluster: Cluster, placement: Placement) -> dict[str, Any]:
     published = module_of(fabric.kind).PUBLISHED if fabric.kind in PUBLISHED_KINDS else None
     return {
         "gpu": cluster.gpu.name,
+        "link_name": cluster.gpu.link_name,
         "gpus": cluster.gpus,
         "hosts": cluster.nodes,
         "gpus_per_node": cluster.gpus_per_node,
@@ -139,7 +140,7 @@ def print_cluster(cluster: Cluster, placement: Placement, console: Console) -> N
         links.add_column(column, justify="left" if column == "kind" else "right")
     for link in facts["links"]:
         links.add_row(
-            _WORDS[link["kind"]],
+            facts["link_name"] if link["kind"] == "nvlink" else _WORDS[link["kind"]],
             f"{link['directed_links']:,}",
             gigabits(link["bytes_per_s"]),
             seconds(link["latency_s"]),
@@ -173,7 +174,7 @@ def _domain_words(domains: dict[str, Any]) -> str:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     hosts = f"{facts['hosts']:,} {TIMES} {facts['gpus_per_node']} GPUs ({facts['host']})"
-    rows = [("hosts", hosts), ("NVLink domains", _domain_words(facts["nvlink_domains"]))]
+    rows = [("hosts", hosts), (f"{facts['link_name']} domains", _domain_words(facts["nvlink_domains"]))]
     if facts["fabric_gpus"] != facts["gpus"]:
         rows.append(
             ("whole fabric", f"{facts['fabric_gpus']:,} GPUs, of which the job has {facts['gpus']:,}")

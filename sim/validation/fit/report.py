@@ -163,7 +163,6 @@ def fit_steps(
 
     Raises:
         ValueError: a file that is not a file of cases, or no row to fit any constant on.
-        OSError: a file that cannot be read.
     """
     say("reading cases")
     found, refused = timed_rows(paths)

@@ -50,7 +50,6 @@ def timed_rows(paths: Iterable[str | Path]) -> tuple[tuple[TimedRow, ...], int]:
 
     Raises:
         ValueError: a file that is not a file of cases; the message names file, case and field.
-        OSError: a file that cannot be read.
     """
     rows, refused = [], 0
     timed = [

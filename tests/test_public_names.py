@@ -1,0 +1,140 @@
+"""What the package offers at its top, and how a result shows itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from results import fake_result
+from typer.testing import CliRunner
+
+import stepsim
+from stepsim.cli.main import app
+from stepsim.hardware.gpus import get_gpu, gpu_called, gpu_names
+from stepsim.sim.network.kind_names import kind_called
+from stepsim.sim.network.place import SCHEDULED
+from stepsim.sim.network.seat import KINDS
+
+
+def out(*arguments: str) -> str:
+    return CliRunner().invoke(app, [*arguments]).output
+
+
+def test_errors_have_public_names() -> None:
+    with pytest.raises(stepsim.ScenarioError) as refusal:
+        stepsim.load_scenario("llama3-8b-h100", {"parallelism.tp": 3, "cluster.gpu": "H1000"})
+    assert {problem.path for problem in refusal.value.problems} >= {"cluster.gpu"}
+    assert issubclass(stepsim.NotSupported, ValueError)
+    assert set(stepsim.__all__) <= set(dir(stepsim))
+
+
+def test_a_result_is_one_short_line() -> None:
+    result = stepsim.simulate(stepsim.load_scenario("llama3-8b-h100"))
+    assert "llama3-8b-h100" in repr(result)
+    assert f"{result.step_time_s:.4g} s" in repr(result)
+    long = stepsim.load_scenario("llama3-8b-h100", {"name": "x" * 100_000})
+    for shown in (result, replace(result, scenario=None, memory=()), replace(result, scenario=long)):
+        assert len(repr(shown)) < 300
+        assert "\n" not in repr(shown)
+
+
+def test_a_result_as_a_document_is_what_the_command_prints() -> None:
+    result = stepsim.simulate(stepsim.load_scenario("llama3-8b-h100"))
+    document = result.to_dict()
+    assert json.loads(json.dumps(document)) == document
+    printed = orjson.loads(out("run", "llama3-8b-h100", "--json"))
+    assert {**printed, "timing": None} == {**document, "timing": None}
+    assert fake_result().to_dict()["ranks"] == 64
+
+
+def test_citations_are_shown_on_request() -> None:
+    short, long = out("run", "llama3-8b-h100"), out("run", "llama3-8b-h100", "--assumptions")
+    assert "sustained clock" in long
+    assert "sustained clock" not in short
+    assert short.count("OUTSIDE") == long.count("OUTSIDE")
+    assert "stated" in long
+    assert "--assumptions" in short
+    assert len(long) > len(short)
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_a_gpu_goes_by_its_key_in_any_spelling(name: str) -> None:
+    for spelling in (name, name.lower(), name.replace("-", " "), f"NVIDIA {name}", name.replace("-", "_")):
+        assert gpu_called(spelling) == get_gpu(spelling).name == name
+
+
+@pytest.mark.parametrize(
+    ("short", "key"),
+    [
+        ("H200", "H200-SXM-141GB"), ("GB200", "GB200-NVL72"), ("B200", "B200-SXM-180GB"),
+        ("mi300x", "MI300X"),
+        ("H800", "H800-SXM5-80GB"), ("A100-40GB", "A100-SXM4-40GB"), ("h100 pcie", "H100-PCIe-80GB"),
+        ("H100-SXM5", "H100-SXM5-80GB"), ("GB300", "GB300-NVL72"),
+    ],
+)  # fmt: skip
+def test_a_short_name_is_enough_where_only_one_has_it(short: str, key: str) -> None:
+    scenario = stepsim.load_scenario("llama3-8b-h100", {"cluster.gpu": short, "software.attention": "fa2"})
+    assert scenario.cluster.gpu == key
+
+
+@pytest.mark.parametrize("name", ["A100", "H100", "A100-80GB", "H100-SXM"])
+def test_an_ambiguous_name_is_refused_with_the_list(name: str) -> None:
+    with pytest.raises(stepsim.ScenarioError) as refusal:
+        stepsim.load_scenario("llama3-8b-h100", {"cluster.gpu": name})
+    (problem,) = refusal.value.problems
+    candidates = [key for key in gpu_names() if key in problem.message]
+    assert len(candidates) > 1
+    assert all(key.startswith(name[:4]) for key in candidates)
+
+
+@pytest.mark.parametrize("name", ["", "-", "B20", "200", "MI300A", "H100-XYZ", "NVIDIA", "GB200-NVL36"])
+def test_an_unknown_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no GPU is called"):
+        get_gpu(name)
+
+
+def test_an_unknown_gpu_is_told_beside_everything_else() -> None:
+    wrong: dict[str, Any] = {
+        "cluster.gpu": "H1000",
+        "cluster.gpus": "many",
+        "cluster.interconnect": "carrier-pigeon",
+        "training.seq_length": 0,
+        "model.num_layers": True,
+        "parallelism.zero": 7,
+    }
+    with pytest.raises(stepsim.ScenarioError) as refusal:
+        stepsim.load_scenario("llama3-8b-h100", wrong)
+    assert {problem.path for problem in refusal.value.problems} >= set(wrong)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_collectives_go_by_any_spelling(kind: str) -> None:
+    whole = SCHEDULED.get(kind, kind)
+    for name in (kind, whole, whole.replace("_", "-"), whole.replace("_", ""), whole.upper(), f"{kind}_perf"):
+        assert kind_called(name) == kind
+    with pytest.raises(ValueError, match="Did you mean"):
+        kind_called(f"{kind}x")
+
+
+def test_gpus_are_listed_with_their_figures() -> None:
+    (line,) = (line for line in out("list", "gpus").splitlines() if line.startswith("MI300X"))
+    assert "Infinity Fabric" in line
+    assert "206.2 GB" in line
+
+
+def test_ways_out_of_uneven_stages() -> None:
+    with pytest.raises(stepsim.ScenarioError) as refusal:
+        stepsim.load_scenario(
+            "deepseek-v3-2048-h800", {"parallelism.stage_split": "uniform", "model.num_layers": 61}
+        )
+    (problem,) = (one for one in refusal.value.problems if one.path == "parallelism.stage_split")
+    assert "uneven_unspecified" in problem.message
+    assert "stage_split: [" in problem.message
+
+
+def test_a_missing_file_is_said_plainly() -> None:
+    assert "no such file" in out("validate", "absent.yaml")
+    assert "Errno" not in out("validate", "absent.yaml")
