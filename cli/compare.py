@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, status_line
-from .views import JsonOption
+from .output import console, echo_json
+from .progress import progress
+from .views import JsonOption, MaxEventsOption
 
 
 def compare(
@@ -21,6 +22,7 @@ def compare(
         list[str] | None,
         typer.Option("--set-b", metavar="FIELD=VALUE", help="Change one field of B. Repeatable."),
     ] = None,
+    max_events: MaxEventsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict two scenarios and show what differs and where the time went."""
@@ -30,8 +32,8 @@ def compare(
     from ..sim.simulate import simulate
 
     scenarios = load_scenario(a, overrides_a or ()), load_scenario(b, overrides_b or ())
-    first, second = (simulate(scenario, progress=status_line()) for scenario in scenarios)
-    clear_status()
+    with progress() as say:
+        first, second = (simulate(one, max_events=max_events, progress=say) for one in scenarios)
     compared = comparison(first, second)
     if as_json:
         echo_json(comparison_document(compared))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, save_text, say, status_line, wrote
-from .views import JsonOption
+from .output import console, echo_json, output_file, save_text, say, wrote
+from .progress import progress
+from .views import JsonOption, MaxEventsOption
 
 if TYPE_CHECKING:
     from ..sim.faults.report.answers import Answers
@@ -62,6 +63,7 @@ def faults(
             "--what-if", help="What each kind of fault costs and each mitigation gains; the best interval."
         ),
     ] = False,
+    max_events: MaxEventsOption = None,
     as_json: JsonOption = False,
     html: Annotated[
         Path | None,
@@ -102,11 +104,12 @@ def faults(
         wrong = [option for option, value in unused.items() if value]
         if wrong:
             raise ValueError(f"{wrong[0]} does not go with --sweep")
-        _sweep(source, changes, ranges, replications, as_json, svg)
+        _sweep(source, changes, ranges, replications, max_events, as_json, svg)
         return
     if svg:
         raise ValueError("--svg draws a sweep; give --sweep FIELD=LOW..HIGH")
-    answers = _answers(source, changes, fault or [], replications, what_if or html is not None)
+    what_if = what_if or html is not None
+    answers = _answers(source, changes, fault or [], replications, what_if, max_events)
     if html:
         from ..sim.faults.report.page import write_page
 
@@ -115,7 +118,6 @@ def faults(
         from ..sim.faults.report.event_log import write_events
 
         write_events(answers.study.outcomes[0], events)
-    clear_status()
     if as_json:
         from ..sim.faults.report.document import answers_document
 
@@ -132,13 +134,25 @@ def faults(
 
 
 def _answers(
-    source: str, changes: list[str], lines: list[str], replications: int | None, what_if: bool
+    source: str,
+    changes: list[str],
+    lines: list[str],
+    replications: int | None,
+    what_if: bool,
+    max_events: int | None,
 ) -> Answers:
     from ..sim.faults.ask import ask
 
-    return ask(
-        source, changes, lines=lines, replications=replications, what_if=what_if, progress=status_line()
-    )
+    with progress() as status:
+        return ask(
+            source,
+            changes,
+            lines=lines,
+            replications=replications,
+            what_if=what_if,
+            max_events=max_events,
+            progress=status,
+        )
 
 
 def _sweep(
@@ -146,6 +160,7 @@ def _sweep(
     changes: list[str],
     ranges: list[str],
     replications: int | None,
+    max_events: int | None,
     as_json: bool,
     svg: Path | None,
 ) -> None:
@@ -153,12 +168,14 @@ def _sweep(
     from ..sim.faults.study.sweep import parse_axis, sweep
 
     axes = [parse_axis(text) for text in ranges]
-    points = sweep(source, changes, axes, replications=replications, progress=status_line())
+    with progress() as status:
+        points = sweep(
+            source, changes, axes, replications=replications, max_events=max_events, progress=status
+        )
     if svg:
         from ..sim.faults.report.sweep_picture import sweep_svg
 
         save_text(svg, sweep_svg(axes, points, Path(source).stem))
-    clear_status()
     if as_json:
         echo_json(sweep_document(axes, points))
     else:
@@ -174,9 +191,9 @@ def _cases(path: Path, as_json: bool, named: list[str]) -> None:
     from ..sim.faults.cases.page import cases_page
     from ..sim.faults.cases.run import run_cases
 
-    rows = run_cases(progress=status_line())
+    with progress() as status:
+        rows = run_cases(progress=status)
     save_text(path, cases_page(rows))
-    clear_status()
     missed = [row for row in rows if row.verdict == "missed"]
     if as_json:
         echo_json([row.document() for row in rows])

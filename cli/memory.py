@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, save_text, status_line, wrote
-from .views import JsonOption
+from .output import console, echo_json, output_file, save_text, wrote
+from .progress import progress
+from .views import JsonOption, MaxEventsOption
 
 DOES_NOT_FIT = 1
 
@@ -26,6 +27,7 @@ def memory(
     stage: Annotated[
         int | None, typer.Option("--stage", metavar="PP", help="A pipeline rank; default: the fullest.")
     ] = None,
+    max_events: MaxEventsOption = None,
     as_json: JsonOption = False,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE.svg", help="Write what is held over the step.")
@@ -43,12 +45,13 @@ def memory(
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
 
-    result = simulate(load_scenario(scenario, overrides or ()), progress=status_line())
+    loaded = load_scenario(scenario, overrides or ())
+    with progress() as say:
+        result = simulate(loaded, max_events=max_events, progress=say)
     if stage is not None and not 0 <= stage < len(result.memory):
         raise ValueError(f"--stage {stage}: pipeline ranks are 0 to {len(result.memory) - 1}")
     if picture:
         save_text(picture, memory_svg(result))
-    clear_status()
     if as_json:
         echo_json(memory_document(result))
     else:

@@ -8,8 +8,17 @@ from typing import Annotated
 import typer
 
 from .mistakes import told
-from .output import clear_status, say, status_line
-from .views import JsonOption, SpansOption, TimelineOption, TraceOption, ViewFiles, show_result
+from .output import say
+from .progress import progress
+from .views import (
+    JsonOption,
+    MaxEventsOption,
+    SpansOption,
+    TimelineOption,
+    TraceOption,
+    ViewFiles,
+    show_result,
+)
 
 BROKEN = 1
 
@@ -18,6 +27,7 @@ def replay(
     program: Annotated[
         Path, typer.Argument(metavar="PROGRAM.json[.gz]", help="Written by stepsim run --save-program.")
     ],
+    max_events: MaxEventsOption = None,
     as_json: JsonOption = False,
     timeline: TimelineOption = None,
     trace: TraceOption = None,
@@ -34,12 +44,11 @@ def replay(
     from ..sim.replay import replay_program
 
     try:
-        result = replay_program(program, progress=status_line())
+        with progress() as status:
+            result = replay_program(program, max_events=max_events, progress=status)
     except BrokenProgram as broken:
-        clear_status()
         say(told(broken), err=True)
         raise typer.Exit(BROKEN) from None
     views.write(result)
-    clear_status()
     show_result(result, as_json, assumptions=True)
     views.announce()

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import clear_status, output_file, save_text, status_line, wrote
+from .output import output_file, save_text, wrote
+from .progress import progress
 from .views import (
     AssumptionsOption,
     JsonOption,
+    MaxEventsOption,
     SpansOption,
     TimelineOption,
     TraceOption,
@@ -70,6 +72,7 @@ def run(
             "--max-classes", metavar="N", min=1, help="Replay up to so many different ranks; default 4,096."
         ),
     ] = None,
+    max_events: MaxEventsOption = None,
     save_program: Annotated[
         Path | None,
         typer.Option(
@@ -97,7 +100,10 @@ def run(
             raise ValueError(f"{option} knows the healthy step alone, and there are faults; leave one out")
     events = (*events, *beginning(loaded.faults))
     _tell_jitter(events, loaded.cluster.gpus)
-    result = simulate(loaded, fold=fold, max_classes=max_classes, faults=events, progress=status_line())
+    with progress() as say:
+        result = simulate(
+            loaded, fold=fold, max_classes=max_classes, max_events=max_events, faults=events, progress=say
+        )
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
     if topology:
@@ -106,7 +112,6 @@ def run(
         from ..sim.replay import save_program as save
 
         save(save_program, loaded)
-    clear_status()
     show_result(result, as_json, assumptions=assumptions)
     views.announce()
     if topology:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .output import clear_status, console, echo_json, output_file, save_text, there, wrote
+from .output import console, echo_json, output_file, save_text, there, wrote
+from .progress import progress
 from .refusals import refused_files, tell_refused
 from .views import JsonOption
 
@@ -88,7 +88,10 @@ def validate(
     from ..sim.validation.run import validate as predict_all
 
     halves = read_halves(held_out) if held_out else None
-    report = predict_all(files, jobs=jobs, halves=halves, progress=_show_progress)
+    with progress() as status:
+        report = predict_all(
+            files, jobs=jobs, halves=halves, progress=lambda done, all_: status(f"{done} of {all_} cases")
+        )
     tell_refused(report.refused)
     if markdown:
         from ..hardware.files import read_text
@@ -100,7 +103,6 @@ def validate(
         from ..sim.validation.scatter import scatter_svg
 
         save_text(svg, scatter_svg(report))
-    clear_status()
     if as_json:
         echo_json(report_document(report))
     else:
@@ -115,11 +117,3 @@ def validate(
         wrote("page", markdown)
     if svg:
         wrote("picture", svg)
-
-
-def _show_progress(done: int, total: int) -> None:
-    """One line that updates on a terminal; elsewhere a line at every tenth."""
-    if sys.stderr.isatty():
-        typer.echo(f"\r\033[K{done} of {total} cases", nl=False, err=True)
-    elif done * 10 // total > (done - 1) * 10 // total:
-        typer.echo(f"{done} of {total} cases", err=True)

@@ -27,6 +27,15 @@ TraceOption = Annotated[
 SpansOption = Annotated[
     Path | None, typer.Option("--spans", metavar="FILE.csv|FILE.parquet", help="Write every span as a table.")
 ]
+MaxEventsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-events",
+        metavar="N",
+        min=1,
+        help="Refuse work that is estimated at more events; default: an hour's worth, and what memory holds.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
 
 

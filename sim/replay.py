@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .estimate import check_work, programs_work
 from .report.result import Assumption, Result
 
 if TYPE_CHECKING:
@@ -43,7 +44,12 @@ def save_lowered(path: str | Path, lowered: Lowered) -> None:
     write_program(ready.programs, path, ranks=ready.ranks, scenario=document)
 
 
-def replay_program(path: str | Path, *, progress: Callable[[str], None] | None = None) -> Result:
+def replay_program(
+    path: str | Path,
+    *,
+    max_events: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Result:
     """Check the program in ``path`` and replay it.
 
     The times of its ops are taken as they stand; the scenario, if it has one, is asked for tokens and
@@ -51,6 +57,7 @@ def replay_program(path: str | Path, *, progress: Callable[[str], None] | None =
 
     Raises:
         BrokenProgram: it cannot run to its end; lists all problems.
+        TooMuchWork: a ValueError: more events than ``max_events`` by an estimate (None: an hour's worth).
         ValueError: the file holds no program, or its scenario is not the program's.
     """
     from .program.check import BrokenProgram, check_program
@@ -71,6 +78,8 @@ def replay_program(path: str | Path, *, progress: Callable[[str], None] | None =
     say("checking it")
     check_program(saved.programs, str(path))
     timing["check_s"] = lap()
+    work = programs_work(saved.programs)
+    check_work(work, max_events)
     say(f"replaying {len(saved.ranks)} classes")
     from .engine.replay import replay
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from .beside import beside
 from .engine.collection import collection_paused
+from .estimate import check_work, programs_work, step_work
 from .report.result import Result
 
 if TYPE_CHECKING:
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
     from .step.lower import Lowered
 
 
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Classes and events of a simulation at most; None: the defaults."""
+
+    classes: int | None = None
+    events: int | None = None
+
+
 MANY_EVENTS = 2_000
 """Of a replay: from so many on, a child for another one costs less than the replay."""
 
@@ -38,13 +47,15 @@ def simulate(
     profile: GpuProfile | None = None,
     fold: bool = True,
     max_classes: int | None = None,
+    max_events: int | None = None,
     faults: Iterable[str | Event] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Result:
     """Predict one training step, with ``profile`` in place of the shipped one of the GPU where given.
 
     ``fold=False`` replays every rank by itself, which shows that folding changes nothing. ``max_classes``
-    is how many different ranks are replayed at most. ``faults`` are what is wrong, as lines
+    is how many different ranks are replayed at most, ``max_events`` how many events, by an estimate that is
+    made before (None: an hour's worth, estimate.py). ``faults`` are what is wrong, as lines
     (``gpu_throttle gpu/37 slow_factor=1.3 at=1.2s duration=0.5s``) or events; None: those of the scenario
     that have no time, or strike its first step. Where a rank hangs, the figures are of the healthy step.
 
@@ -52,6 +63,7 @@ def simulate(
         ScenarioError: a scenario that was changed by hand (``model_copy``) and is none any more; change one
             by ``Scenario.with_``.
         NotSupported: a legal scenario that the simulator cannot express; names the field.
+        TooMuchWork: a ValueError: the estimate is above ``max_events``.
         ValueError: more ranks, or classes of them, than can sensibly be replayed one by one; a fault on what
             is not there, or that the job cannot go on with.
     """
@@ -59,7 +71,8 @@ def simulate(
 
     scenario = checked(scenario)
     with collection_paused():
-        result = _simulated(scenario, profile, fold, max_classes, faults, progress)
+        limits = Limits(classes=max_classes, events=max_events)
+        result = _simulated(scenario, profile, fold, limits, faults, progress)
         if scenario.training.loss_scale is None or result.faults:
             return result
         return replace(result, loss_scaling=_loss_scaling(scenario, profile, result.step_time_s))
@@ -88,7 +101,7 @@ def _simulated(
     scenario: Scenario,
     profile: GpuProfile | None,
     fold: bool,
-    max_classes: int | None,
+    limits: Limits,
     faults: Iterable[str | Event] | None,
     progress: Callable[[str], None] | None,
 ) -> Result:
@@ -106,11 +119,22 @@ def _simulated(
 
     def fold_with(trouble: Trouble) -> Folded:
         if fold:
-            return folded(lowered, trouble, max_classes=max_classes or MOST_CLASSES)
-        return unfolded(lowered, trouble)
+            found = folded(lowered, trouble, max_classes=limits.classes or MOST_CLASSES)
+        else:
+            found = unfolded(lowered, trouble)
+        check_work(programs_work(found.programs, replays=1 + len(events)), limits.events)
+        return found
+
+    def replayed(ready: Folded, what: str = "") -> Record:
+        classes, expected = len(ready.programs.classes), programs_work(ready.programs).events
+        text = f"replaying {classes:,} classes of {scenario.cluster.gpus:,} ranks{what}"
+        say(text)
+        return replay(ready.programs, tick=lambda done: say(f"{text}: {_so_far(done, expected)}"))
 
     say("building the cluster")
     events = _faults_of(scenario, faults)
+    ranks = None if fold else scenario.world_size
+    check_work(step_work(scenario, ranks=ranks, replays=1 + len(events)), limits.events)
     cluster = build_cluster(scenario)
     timing = {"build_s": lap()}
     say("lowering")
@@ -118,10 +142,10 @@ def _simulated(
     timing["lower_s"] = lap()
     ready = fold_with(HEALTHY)
     timing["fold_s"] = lap()
-    say(f"replaying {len(ready.programs.classes)} classes of {scenario.cluster.gpus:,} ranks")
-    record = replay(ready.programs)
+    record = replayed(ready)
     timing["replay_s"] = lap()
     if not events:
+        say("reading the result")
         return read_result(lowered, ready, record, timing, clock[0])
     events = _of_this_step(scenario, events, record.makespan_s)
     if not events:
@@ -136,15 +160,13 @@ def _simulated(
     with beside(tasks, worth_it=len(events) > 1 and record.events >= MANY_EVENTS) as numbers:
         struck = fold_with(trouble)
         timing["fold_s"] += lap()
-        say(
-            f"replaying {len(struck.programs.classes)} classes of {scenario.cluster.gpus:,} ranks with faults"
-        )
-        with_faults = replay(struck.programs)
+        with_faults = replayed(struck, " with faults")
         # A step that never ends has no end to come after; the healthy one has.
         hangs = with_faults.makespan_s == math.inf
         _check_begins(events, record.makespan_s if hangs else with_faults.makespan_s)
         without_s = numbers()
         timing["replay_s"] += lap()
+    say("reading the result")
     ran = (struck, with_faults) if with_faults.step_s < math.inf else (ready, record)
     result = read_result(lowered, *ran, timing, clock[0])
     found = _cost(lowered, events, trouble, (ready, record), (struck, with_faults))
@@ -159,6 +181,13 @@ def _least_s(healthy: Folded) -> float:
     from .program.uncontended import uncontended
 
     return replay(uncontended(healthy.programs)).step_s
+
+
+def _so_far(done: int, expected: float) -> str:
+    """How far a replay is; an estimate may be too low."""
+    if done < 0.95 * expected:
+        return f"about {done / expected:.0%} of {expected:,.0f} events"
+    return f"{done:,} events, about all"
 
 
 def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:

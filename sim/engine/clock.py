@@ -16,6 +16,9 @@ import simpy
 Call = Callable[[Any], object]
 
 NORMAL = 1
+TICK = 8192
+"""Entries of the queue between two looks at how far a replay is: a tenth of a second."""
+
 AFTER_ALL = 2
 """SimPy runs priorities 0 (urgent) and 1 (normal) of an instant first."""
 
@@ -26,6 +29,8 @@ class Clock(simpy.Environment):
     def __init__(self) -> None:
         super().__init__()
         self.time = 0.0
+        self.tick: Callable[[int], object] | None = None
+        """Told now and then how many entries have been run."""
         self._calls: Any = self._queue
 
     def call(self, delay_s: float, function: Call, value: Any = None) -> None:
@@ -50,6 +55,8 @@ class Clock(simpy.Environment):
         while queue:
             entry = heappop(queue)
             count += 1
+            if not count % TICK and self.tick is not None:
+                self.tick(count)
             self._now = self.time = entry[0]
             if len(entry) == 5:
                 entry[3](entry[4])

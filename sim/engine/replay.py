@@ -8,7 +8,7 @@ A segment runs as a whole while nothing else begins or ends on its rank, and in 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import simpy
@@ -33,13 +33,15 @@ from .segments import Segments
 Process = Generator[simpy.Event, Any, None]
 
 
-def replay(programs: Programs, *, host: bool = True) -> Record:
-    """Run all programs to the end. ``host=False`` issues every op at once (no launch costs).
+def replay(programs: Programs, *, host: bool = True, tick: Callable[[int], object] | None = None) -> Record:
+    """Run all programs to the end. ``host=False`` issues every op at once (no launch costs). ``tick`` is told
+    now and then how many events that has taken so far.
 
     Raises RuntimeError naming the ops that wait for ever when the programs deadlock; where a class stops
     (``Programs.changes``), the record is left as far as it got.
     """
     one = _Replay(programs)
+    one.env.tick = tick
     one.start([0.0 if host else None] * len(programs.classes))
     events, stopped = one.events(), any(rank.stopped for rank in one.ranks)
     if stopped:  # segments wait for a class that never comes: as far as each of them gets

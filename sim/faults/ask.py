@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .planning.blocks import Blocks, blocks_of
 from .planning.build_plan import build_plan
+from .planning.expected import check_replications
 from .report.answers import Answers
 from .spec.faults import parse_fault
 from .study.optimum import find_optimum
@@ -26,6 +27,7 @@ def ask(
     lines: Sequence[str] = (),
     replications: int | None = None,
     what_if: bool = False,
+    max_events: int | None = None,
     progress: Progress | None = None,
 ) -> Answers:
     """Simulate the campaign of a scenario, by name, file or as loaded.
@@ -34,6 +36,7 @@ def ask(
         changes: as ``--set`` takes them; only where ``source`` is a name or a file.
         lines: further faults, as ``--fault`` takes them.
         what_if: also what each kind of fault costs, each mitigation gains, and the best interval.
+        max_events: of the replications, by an estimate that is made before; None: an hour's worth.
 
     Raises:
         ValueError: what a scenario, a fault or their combination refuses.
@@ -47,9 +50,12 @@ def ask(
         load_campaign(source, changes) if isinstance(source, str) else checked_campaign(source)
     )
     blocks = with_faults(blocks, lines)
-    found = study(build_plan(blocks), blocks.run, replications=replications, progress=progress)
+    plan = build_plan(blocks)
+    found = study(plan, blocks.run, replications=replications, max_events=max_events, progress=progress)
     if not what_if:
         return Answers(blocks=blocks, study=found)
+    variants = [plan] * (1 + 2 * len(plan.sources))  # about as many worlds are asked about
+    check_replications(variants, len(found.outcomes), max_events)
     return Answers(
         blocks=blocks,
         study=found,

@@ -353,8 +353,9 @@ class Scenario(_Part):
             faults=self.faults,
             software=self.software,
         )
-        if self.model.vocab_size % self.parallelism.tp and not wrong:
-            message = f"{self.model.vocab_size} rows cannot be split over tp {self.parallelism.tp}"
+        rows = self.model.embedding_rows
+        if rows % self.parallelism.tp and not wrong:
+            message = f"{rows} rows cannot be split over tp {self.parallelism.tp}"
             wrong = [Finding(path=("model", "vocab_size"), message=message)]
         if wrong:
             raise Inconsistent(wrong)

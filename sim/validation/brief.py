@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
+from ..estimate import check_work, step_work
 from .steady import Extended, extended
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def _run(scenario: Scenario, profile: GpuProfile | None) -> _Replayed:
     from ..simulate import build_cluster
     from ..step.lower import lower
 
+    check_work(step_work(scenario))
     lowered = lower(scenario, build_cluster(scenario), profile=profile)
     ready = folded(lowered)
     return _Replayed(lowered, ready, replay(ready.programs))

@@ -17,6 +17,7 @@ from ..campaign.ledger import BADPUT, CATEGORIES
 from ..campaign.outcome import Outcome
 from ..campaign.plan import Plan
 from ..campaign.replicate import replicate
+from ..planning.expected import check_replications
 from ..spec.recovery import Run
 from .statistics import Estimate, mean_of, quantile, ratio_of
 
@@ -171,17 +172,27 @@ def sliding_ettr(outcome: Outcome, window_s: float = WINDOW_S) -> list[float]:
 
 
 def study(
-    plan: Plan, run: Run, *, replications: int | None = None, progress: Progress | None = None
+    plan: Plan,
+    run: Run,
+    *,
+    replications: int | None = None,
+    max_events: int | None = None,
+    progress: Progress | None = None,
 ) -> Study:
-    """As many replications as asked for, or until the interval of the ETTR is narrow enough."""
+    """As many replications as asked for, or until the interval of the ETTR is narrow enough.
+
+    TooMuchWork, a ValueError, where they are estimated at more than ``max_events`` (None: an hour's worth).
+    """
     wanted = replications if replications is not None else run.replications
     say = progress or (lambda _: None)
     if isinstance(wanted, int):
+        check_replications([plan], wanted, max_events)
         say(f"{wanted} replications")
         return Study(plan, tuple(outcomes(plan, range(wanted))), run.confidence)
     done: list[Outcome] = []
     count = min(FIRST_BATCH, run.max_replications)
     while True:
+        check_replications([plan], count, max_events)
         done += outcomes(plan, range(len(done), count))
         found = Study(plan, tuple(done), run.confidence)
         half = found.ettr.half_width

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ....hardware.quantities import parse_quantity
 from ..planning.blocks import Blocks, blocks_of
 from ..planning.build_plan import build_plan
+from ..planning.expected import check_replications
 from ..planning.step_time import SimulatedStep
 from .statistics import Estimate, ratio_difference
 from .study import Progress, Study, many
@@ -128,6 +129,8 @@ def parse_axis(text: str) -> Axis:
             raise ValueError(f"--sweep {text}: no values")
         return Axis(field, values)
     points = int(match["points"]) if match["points"] else None
+    if points is not None and points > MOST_POINTS:
+        raise ValueError(f"--sweep {text}: {points:,} points are more than {MOST_POINTS}; give fewer")
     if points is not None and points < 2:
         raise ValueError(f"--sweep {text}: a range takes two points or more")
     try:
@@ -188,6 +191,7 @@ def sweep(
     axes: Sequence[Axis],
     *,
     replications: int | None = None,
+    max_events: int | None = None,
     progress: Progress | None = None,
 ) -> list[Point]:
     """Every combination, in order. ValueError for a field or value that the scenario refuses."""
@@ -206,6 +210,7 @@ def sweep(
         plans.append(build_plan(blocks, _model(blocks, models)))
         runs.append(blocks.run)
     count = replications or (REPLICATIONS if runs[0].replications == "auto" else runs[0].replications)
+    check_replications(plans, int(count), max_events)
     say(f"{count} replications of {len(points)} points")
     return [
         Point(values, Study(plan, tuple(done), run.confidence))
