@@ -64,10 +64,18 @@ def _interval(interval: Interval) -> dict[str, Any]:
     """What the interval is made of: each part's share of the step, its sigma, and where that is from."""
     return {
         "level": interval.level,
+        "quantile": interval.quantile,
         "low_s": interval.low_s,
         "high_s": interval.high_s,
         "parts": [
-            {"name": part.name, "share": part.share, "sigma": part.sigma, "source": part.source}
+            {
+                "name": part.name,
+                "share": part.share,
+                "sigma": part.sigma,
+                "source": part.source,
+                "kind": part.kind,
+                "distance": part.distance,
+            }
             for part in interval.parts
         ],
     }

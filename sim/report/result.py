@@ -133,22 +133,33 @@ class Assumption:
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalPart:
-    """One cause of uncertainty: ``sigma`` (of the logarithm) of the part of the step that ``share`` is."""
+    """One cause of uncertainty: ``sigma`` (of the logarithm) of the part of the step that ``share`` is.
+
+    ``kind`` says what sort of cause; ``distance`` how far it lies outside what was measured, in doublings (1
+    where there is nothing between measured and not), 0 inside.
+    """
 
     name: str
     share: float
     sigma: float
     source: str
+    kind: str = ""
+    distance: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """From ``low_s`` to ``high_s`` with probability ``level``; ``parts`` are independent of one another."""
+    """From ``low_s`` to ``high_s`` with probability ``level``; ``parts`` are independent of one another.
+
+    ``quantile`` standard deviations of all parts together reach from the prediction to either end, in the
+    logarithm.
+    """
 
     level: float
     low_s: float
     high_s: float
     parts: tuple[IntervalPart, ...]
+    quantile: float = 1.6449  # of a normal distribution
 
 
 @dataclass(frozen=True, kw_only=True)

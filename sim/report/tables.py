@@ -88,7 +88,9 @@ def headline(result: Result) -> Iterator[Line]:
 def _main_causes(interval: Interval) -> str:
     """The two largest causes of an interval, each with what it alone would make of it."""
     largest = sorted(interval.parts, key=lambda part: -part.share * part.sigma)[:2]
-    return ", ".join(f"{part.name} (±{percent(1.645 * part.share * part.sigma)})" for part in largest)
+    return ", ".join(
+        f"{part.name} (±{percent(interval.quantile * part.share * part.sigma)})" for part in largest
+    )
 
 
 def class_line(result: Result) -> str:
