@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..hardware.residuals import Residual
@@ -40,11 +41,14 @@ def collective_residuals(
         absolute = sorted((abs(point.error), 1.0) for point in points)
         inside[tier] = weighted_quantile(absolute, 0.9) / NORMAL_NINTH
         logs = len({point.group for point in points})
-        source = f"stepsim calibrate residuals, each log left out: {len(points)} sizes of 1 MiB and more in {logs} logs"
-        found[f"collectives_{tier}"] = Residual(sigma=inside[tier], source=f"{source}, 90th percentile")
+        found[f"collectives_{tier}"] = Residual(
+            sigma=inside[tier],
+            source=f"stepsim calibrate residuals, each log left out: 90th percentile of {len(points)} sizes "
+            f"of 1 MiB and more in {logs} logs",
+        )
     for name, regions in (("beyond", _larger(observed)), ("carried", _unknown(observed))):
-        points = _by_tier(_regions_left_out(observed, regions, inside, predict, document))
-        for tier, members in sorted(points.items()):
+        grown = _by_tier(_regions_left_out(observed, regions, inside, predict, document))
+        for tier, members in sorted(grown.items()):
             found[f"collectives_{tier}_{name}"] = _grown(name, members)
     return found
 
@@ -65,25 +69,32 @@ Region = tuple[str, Callable[["CollectiveCase"], float]]
 
 def _larger(observed: Sequence[Observed[CollectiveCase]]) -> Iterator[Region]:
     for bound in DOMAIN_BOUNDS:
-        yield (
-            f"more than {bound} domains",
-            lambda case, b=bound: max(0.0, math.log2(case.seat.domains / b)),
-        )
-    yield (
-        f"more than {RANKS_BOUND} GPUs in a domain",
-        lambda case: 0.0 if case.seat.domains > 1 else max(0.0, math.log2(case.seat.ranks / RANKS_BOUND)),
-    )
+        yield f"more than {bound} domains", partial(_domains_beyond, bound)
+    yield f"more than {RANKS_BOUND} GPUs in a domain", partial(_ranks_beyond, RANKS_BOUND)
+
+
+def _domains_beyond(bound: int, case: CollectiveCase) -> float:
+    return max(0.0, math.log2(case.seat.domains / bound))
+
+
+def _ranks_beyond(bound: int, case: CollectiveCase) -> float:
+    return 0.0 if case.seat.domains > 1 else max(0.0, math.log2(case.seat.ranks / bound))
 
 
 def _unknown(observed: Sequence[Observed[CollectiveCase]]) -> Iterator[Region]:
     cases = [one.case for one in observed]
     for name in sorted({case.cluster.gpu.architecture for case in cases}):
-        yield name, lambda case, n=name: float(case.cluster.gpu.architecture == n)
+        yield name, partial(_is_of_architecture, name)
     for kind in sorted({case.cluster.interconnect.kind for case in cases if case.seat.domains > 1}):
-        yield (
-            kind,
-            lambda case, k=kind: float(case.seat.domains > 1 and case.cluster.interconnect.kind == k),
-        )
+        yield kind, partial(_is_on_fabric, kind)
+
+
+def _is_of_architecture(name: str, case: CollectiveCase) -> float:
+    return float(case.cluster.gpu.architecture == name)
+
+
+def _is_on_fabric(kind: str, case: CollectiveCase) -> float:
+    return float(case.seat.domains > 1 and case.cluster.interconnect.kind == kind)
 
 
 def _each_left_out(

@@ -43,8 +43,8 @@ def _residual(points: Sequence[LeftOut]) -> Residual:
     curves = sorted({group.split(",")[0] for group in regions})
     return Residual(
         sigma=growth_per_doubling(points),
-        source=f"a doubling; stepsim calibrate residuals, regions of {', '.join(curves)} left out of their fit: "
-        f"{len(points)} predictions in {len(regions)} regions, up to {far:.1f} doublings away",
+        source=f"a doubling; stepsim calibrate residuals, regions of {', '.join(curves)} left out of their "
+        f"fit: {len(points)} predictions in {len(regions)} regions, up to {far:.1f} doublings away",
     )
 
 

@@ -14,11 +14,12 @@ import yaml
 from ..sim.measured_steps import MeasuredSteps
 
 _RESIDUALS = """\
-# How far predictions lie from measurements that no fit of theirs saw: standard deviations of the natural logarithm,
-# for what no profile states a residual of its own. A median of absolute errors becomes one times 1.4826, a 90th
-# percentile over 1.645, a mean absolute error over 0.798 (normal distribution). Names with "beyond" are of one doubling
-# outside the measured range, names with "carried" of a fabric or a GPU without any log. sim/interval.py puts them
-# together. Entries that name it are written by
+# How far predictions lie from measurements that no fit of theirs saw: standard deviations of the
+# natural logarithm, for what no profile states a residual of its own. A median of absolute errors
+# becomes one times 1.4826, a 90th percentile over 1.645, a mean absolute error over 0.798 (normal
+# distribution). Names with "beyond" are of one doubling outside the measured range, names with
+# "carried" of a fabric or a GPU without any log.
+# sim/interval.py puts them together. Entries that name it are written by
 #   stepsim calibrate residuals --kernels KERNELS.yaml --log LOG... --write
 """
 

@@ -23,7 +23,7 @@ from .measured_steps import (
     MeasuredSteps,
     experts_of_plan,
     measured_steps,
-    regime_of_plan,
+    regime_of,
 )
 from .report.result import Interval, IntervalPart, PathSegment
 from .step.communication import nearest_curve
@@ -47,7 +47,7 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: Plan) -> Dou
     """What is uncertain about a step, whatever measured steps say of it."""
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
     return Doubt(
-        causes=tuple(_causes(shares, plan)), regime=regime_of_plan(plan), experts=experts_of_plan(plan)
+        causes=tuple(_causes(shares, plan)), regime=regime_of(plan.scenario), experts=experts_of_plan(plan)
     )
 
 

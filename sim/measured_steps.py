@@ -21,6 +21,7 @@ from ..hardware.residuals import Residual
 
 if TYPE_CHECKING:
     from .report.result import IntervalPart
+    from .scenario.models import Scenario
     from .step.plan import Plan
 
 FILE = "measured_steps.yaml"
@@ -110,15 +111,14 @@ def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:
     )
 
 
-def regime_of_plan(plan: Plan) -> Regime:
-    """The regime of a lowered step."""
-    scenario = plan.scenario
+def regime_of(scenario: Scenario) -> Regime:
+    """The regime of a scenario's step."""
     return Regime(
         software=scenario.software.name,
-        gpu=plan.profile.gpu,
+        gpu=scenario.cluster.gpu,
         precision=precision_class(scenario.training.precision),
         sequence=scenario.training.seq_length,
-        gpus=plan.cluster.gpus,
+        gpus=scenario.cluster.gpus,
     )
 
 
@@ -175,7 +175,7 @@ def spanning(families: Iterable[Regime]) -> Iterator[Regime]:
 
 
 MUCH = 0.05
-"""Share of the step: kernels and collectives outside their measured ranges that take less move no interval."""
+"""Share of the step: kernels and collectives beyond their measured ranges that take less move no interval."""
 
 
 def beyond_share(doubt: Doubt) -> float:

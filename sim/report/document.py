@@ -30,6 +30,7 @@ def result_document(result: Result) -> dict[str, Any]:
         "tokens_per_second_per_gpu": _known(result.tokens_per_second_per_gpu),
         "mfu": _known(result.mfu),
         "mfu_causal": _known(result.mfu_causal),
+        "headline_mfu": None if math.isnan(result.mfu) else result.headline_mfu,
         "hfu": _known(result.hfu),
         "bubble_fraction": _known(result.bubble_fraction),
         "bubble_per_stage": [_known(share) for share in result.bubble_per_stage],

@@ -67,8 +67,7 @@ def headline(result: Result) -> Iterator[Line]:
         yield "with loss scaling", seconds(found.effective_step_s), every + first
     if result.scenario:
         yield "tokens/s per GPU", f"{result.tokens_per_second_per_gpu:,.1f}", ""
-        yield "MFU", percent(result.mfu), f"full attention scores{_published_mfu(result)}"
-        yield "MFU, causal", percent(result.mfu_causal), "half of the attention scores"
+        yield from _mfu(result)
         yield "HFU", percent(result.hfu), "with recomputation, full attention scores"
     if result.actions:
         yield "pipeline bubble", percent(result.bubble_fraction), "idle over busy time"
@@ -83,6 +82,17 @@ def headline(result: Result) -> Iterator[Line]:
         )
         price = "" if ahead.price is None else f"price {large(ahead.price)}"
         yield "GPU-hours", large(ahead.gpu_hours), price
+
+
+def _mfu(result: Result) -> Iterator[Line]:
+    """Both counts of attention, the one that people should read first as ``MFU``."""
+    full, half = "full attention scores", "half of the attention scores"
+    if result.headline_mfu == "mfu":
+        yield "MFU", percent(result.mfu), f"{full}{_published_mfu(result)}"
+        yield "MFU, causal", percent(result.mfu_causal), half
+    else:
+        yield "MFU", percent(result.mfu_causal), f"causal: {half}{_published_mfu(result)}"
+        yield "MFU, full", percent(result.mfu), full
 
 
 def _main_causes(interval: Interval) -> str:
