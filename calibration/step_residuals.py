@@ -34,6 +34,7 @@ from ..sim.measured_steps import (
     MeasuredSteps,
     Regime,
     differences,
+    nearest,
     spanning,
 )
 from .growth import weighted_quantile
@@ -97,11 +98,13 @@ def fit_step_residuals(rows: Sequence[StepRow]) -> MeasuredSteps:
     values = _fit(table, everything, _starts())
     quantile = _quantile(table, values, unseen)
     families = tuple(spanning(row.doubt.regime for row in fitted))
+    sigmas = {name: _rounded(value) for name, value in zip(_NAMES, values.tolist(), strict=True)}
+    shown = _showing(rows, sigmas)
     found = MeasuredSteps(
         quantile=_rounded(quantile),
-        weights={kind: _rounded(value) for kind, value in zip(KINDS, values, strict=False)},
+        weights={kind: sigmas[kind] for kind in KINDS},
         terms={
-            name: Residual(sigma=_rounded(float(values[_NAMES.index(name)])), source=_source(name, rows))
+            name: Residual(sigma=sigmas[name], source=_source(name, shown[name]))
             for name in (*DIFFERENCES, *EXPERTS)
         },
         families=families,
@@ -199,22 +202,26 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def _source(name: str, rows: Sequence[StepRow]) -> str:
-    """How many runs and families show a term; of differences, those whose family was left out."""
-    measured: Mapping[str, list[Regime]] = {}
-    shown = [row for row in rows if _shows(name, row, rows)]
+def _source(name: str, shown: Sequence[StepRow]) -> str:
+    """How many runs and families show a term."""
     families, sources = {row.family for row in shown}, {row.source for row in shown}
     unit = "a doubling; " if name in ("sequence", "gpus") else ""
-    del measured
     return (
         f"{unit}stepsim calibrate residuals: {len(shown)} measured steps of {len(families)} families "
         f"in {len(sources)} sources"
     )
 
 
-def _shows(name: str, row: StepRow, rows: Sequence[StepRow]) -> bool:
-    if name in EXPERTS:
-        return row.doubt.experts.amounts[EXPERTS.index(name)] > 0
-    place = DIFFERENCES.index(name)
-    others = {one.doubt.regime for one in rows if one.fitted and one.family != row.family}
-    return min((differences(row.doubt.regime, other) for other in others), key=sum)[place] > 0
+def _showing(rows: Sequence[StepRow], sigmas: Mapping[str, float]) -> dict[str, list[StepRow]]:
+    """Runs that show each term: those with experts, and those that differ so from the nearest other family."""
+    found: dict[str, list[StepRow]] = {name: [] for name in (*DIFFERENCES, *EXPERTS)}
+    for row in rows:
+        others = [one.doubt.regime for one in rows if one.fitted and one.family != row.family]
+        far = nearest(row.doubt.regime, set(others), sigmas)[1] if others else ()
+        for name, amount in (
+            *zip(DIFFERENCES, far, strict=False),
+            *zip(EXPERTS, row.doubt.experts.amounts, strict=True),
+        ):
+            if amount > 0:
+                found[name].append(row)
+    return found

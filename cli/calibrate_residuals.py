@@ -11,13 +11,14 @@ import typer
 
 from .collective_logs import keep_blas_to_one_thread, observed, read_cases
 from .output import clear_status, echo_json, status_line, wrote
-from .validate import CORES
+from .validate import CORES, show_progress
 from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.step_residuals import StepRow
     from ..hardware.residuals import Residual
     from ..sim.measured_steps import MeasuredSteps
+    from ..sim.validation.case import Case
     from ..sim.validation.run import Report
 
 PACKAGE = Path(__file__).parents[1]
@@ -110,7 +111,13 @@ def _of_cases(files: Sequence[Path], held_out: Path | None, jobs: int) -> Measur
     from ..sim.validation.run import validate
 
     halves = read_halves(held_out) if held_out else None
-    return fit_step_residuals(step_rows(validate(files, jobs=jobs, halves=halves)))
+    report = validate(files, jobs=jobs, halves=halves, wanted=_is_measured, progress=show_progress)
+    return fit_step_residuals(step_rows(report))
+
+
+def _is_measured(case: Case) -> bool:
+    """Whether an interval can learn from it; of low trust, fields are guessed or the run is doubtful."""
+    return case.trust != "low" and case.measured.step_time_s is not None
 
 
 def step_rows(report: Report) -> list[StepRow]:
@@ -126,7 +133,7 @@ def step_rows(report: Report) -> list[StepRow]:
     found = []
     for row in report.rows:
         prediction, measured_s = row.prediction, row.case.measured.step_time_s
-        if row.case.trust == "low" or prediction.doubt is None or measured_s is None:
+        if prediction.doubt is None or measured_s is None:
             continue
         predicted_s = report.held_out.get(row.case.id, prediction.step_time_s)
         assert predicted_s is not None

@@ -88,7 +88,7 @@ def validate(
     from ..sim.validation.run import validate as predict_all
 
     halves = read_halves(held_out) if held_out else None
-    report = predict_all(files, jobs=jobs, halves=halves, progress=_show_progress)
+    report = predict_all(files, jobs=jobs, halves=halves, progress=show_progress)
     if markdown:
         from ..sim.validation.judge.accuracy_page import accuracy_markdown
 
@@ -113,7 +113,7 @@ def validate(
         wrote("picture", svg)
 
 
-def _show_progress(done: int, total: int) -> None:
+def show_progress(done: int, total: int) -> None:
     """One line that updates on a terminal; elsewhere a line at every tenth."""
     if sys.stderr.isatty():
         typer.echo(f"\r\033[K{done} of {total} cases", nl=False, err=True)

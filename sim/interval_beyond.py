@@ -140,13 +140,13 @@ def unlike_measured(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart
             yield IntervalPart(name=text, share=amount, sigma=one.sigma, source=one.source, kind="experts")
     run = doubt.regime
     sigmas = {name: steps.terms[name].sigma for name in DIFFERENCES}
-    _, far = nearest(run, steps.families, sigmas)
+    measured, far = nearest(run, steps.families, sigmas)
     words = {
-        "software": f"no measured step of {run.software}",
-        "gpu": f"no measured step of {run.gpu}",
-        "precision": f"no measured step in {run.precision}",
-        "sequence": "doublings beyond the longest measured sequence",
-        "gpus": "doublings beyond the most measured GPUs",
+        "software": f"the nearest measured ran {measured.software}",
+        "gpu": f"the nearest measured ran on {measured.gpu}",
+        "precision": f"the nearest measured ran in {measured.precision}",
+        "sequence": "doublings beyond the nearest measured sequence",
+        "gpus": "doublings beyond the nearest measured number of GPUs",
     }
     for name, distance in zip(DIFFERENCES, far, strict=True):
         if distance > 0:

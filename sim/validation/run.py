@@ -68,18 +68,19 @@ def validate(
     jobs: int = 1,
     halves: Halves | None = None,
     progress: Callable[[int, int], None] | None = None,
+    wanted: Callable[[Case], bool] = lambda _: True,
 ) -> Report:
     """Predict every case of the files ``paths``, in ``jobs`` processes.
 
     With ``halves``, the step times of high trust once more, with constants that never saw their family.
-    ``progress(done, total)`` is called after each case. A case that cannot be predicted is a row with
-    the reason.
+    Only cases that are ``wanted``. ``progress(done, total)`` is called after each case. A case that cannot be
+    predicted is a row with the reason.
 
     Raises:
         ValueError: a file that is not a file of cases; the message names file, case and field.
         OSError: a file that cannot be read.
     """
-    sources = [(Path(path).stem, case) for path in paths for case in read_cases(path)]
+    sources = [(Path(path).stem, case) for path in paths for case in read_cases(path) if wanted(case)]
     alike: dict[str, list[int]] = {}
     for number, (_, case) in enumerate(sources):
         alike.setdefault(configuration(case), []).append(number)
