@@ -213,7 +213,7 @@ def _source(name: str, shown: Sequence[StepRow]) -> str:
 
 
 def _showing(rows: Sequence[StepRow], sigmas: Mapping[str, float]) -> dict[str, list[StepRow]]:
-    """Runs that show each term: those with experts, and those that differ so from the nearest other family."""
+    """Runs that show each term: with experts, and unlike the nearest other family in that."""
     found: dict[str, list[StepRow]] = {name: [] for name in (*DIFFERENCES, *EXPERTS)}
     for row in rows:
         others = [one.doubt.regime for one in rows if one.fitted and one.family != row.family]
