@@ -19,13 +19,15 @@ from .growth import NORMAL_NINTH, LeftOut, growth_per_doubling, weighted_quantil
 
 if TYPE_CHECKING:
     from ..hardware.collectives import CollectiveConstants
-    from ..sim.validation.collectives import CollectiveCase
 
 LARGE_BYTES = 1 << 20
 DOMAIN_BOUNDS = (2, 4)
 RANKS_BOUND = 8
 
-Predict = Callable[["CollectiveCase", "CollectiveConstants"], Sequence[float]]
+CollectiveCase = Any
+"""A measured sweep with its ``seat``, ``cluster`` and ``points``, as the model that is handed in knows it."""
+
+Predict = Callable[[CollectiveCase, "CollectiveConstants"], Sequence[float]]
 Tiers = dict[str, list[LeftOut]]
 
 
@@ -63,7 +65,7 @@ def _grown(name: str, points: Sequence[LeftOut]) -> Residual:
     )
 
 
-Region = tuple[str, Callable[["CollectiveCase"], float]]
+Region = tuple[str, Callable[[CollectiveCase], float]]
 """A name, and how far a case is from all others when the region is left out; 0: it is not in the region."""
 
 

@@ -1,17 +1,11 @@
-"""The two files that intervals read, as text: hardware/residuals.yaml and sim/measured_steps.yaml.
-
-Knows their layout alone; what is in them comes from step_residuals, kernel_regions and collective_regions.
-"""
+"""hardware/residuals.yaml as text: its layout; the numbers come from kernel_regions and collective_regions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import yaml
-
-from ..sim.measured_steps import MeasuredSteps
 
 _RESIDUALS = """\
 # How far predictions lie from measurements that no fit of theirs saw: standard deviations of the
@@ -23,31 +17,10 @@ _RESIDUALS = """\
 #   stepsim calibrate residuals --kernels KERNELS.yaml --log LOG... --write
 """
 
-_STEPS = """\
-# What measured steps say of intervals (sim/measured_steps.py says what each entry means). Written by
-#   stepsim calibrate residuals CASES.yaml... --held-out docs/step-fit.json --write
-# Do not edit.
-"""
-
 
 def residuals_text(document: Mapping[str, Any]) -> str:
     """hardware/residuals.yaml."""
     return _RESIDUALS + _dumped(document)
-
-
-def steps_text(steps: MeasuredSteps) -> str:
-    """sim/measured_steps.yaml; the same bytes for the same numbers."""
-    document = {
-        "quantile": steps.quantile,
-        "weights": dict(steps.weights),
-        "terms": {name: asdict(one) for name, one in steps.terms.items()},
-        "left_out": dict(steps.left_out),
-    }
-    families = [asdict(one) for one in steps.families]
-    lines = "".join(
-        f"  - {yaml.safe_dump(one, default_flow_style=True, width=200, sort_keys=False)}" for one in families
-    )
-    return f"{_STEPS}{_dumped(document)}families:\n{lines}"
 
 
 def _dumped(document: Mapping[str, Any]) -> str:

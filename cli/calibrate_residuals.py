@@ -15,10 +15,10 @@ from .validate import CORES, show_progress
 from .views import JsonOption
 
 if TYPE_CHECKING:
-    from ..calibration.step_residuals import StepRow
     from ..hardware.residuals import Residual
     from ..sim.measured_steps import MeasuredSteps
     from ..sim.validation.case import Case
+    from ..sim.validation.fit.step_residuals import StepRow
     from ..sim.validation.run import Report
 
 PACKAGE = Path(__file__).parents[1]
@@ -74,7 +74,8 @@ def residuals(
     clear_status()
     document = _changed(found, reach)
     if write:
-        from ..calibration.residuals_file import residuals_text, steps_text
+        from ..calibration.residuals_file import residuals_text
+        from ..sim.validation.fit.step_residuals import steps_text
 
         if found:
             RESIDUALS.write_text(residuals_text(document), encoding="utf-8")
@@ -106,7 +107,7 @@ def _of_logs(files: Sequence[Path]) -> tuple[dict[str, Residual], dict[str, Any]
 
 
 def _of_cases(files: Sequence[Path], held_out: Path | None, jobs: int) -> MeasuredSteps:
-    from ..calibration.step_residuals import fit_step_residuals
+    from ..sim.validation.fit.step_residuals import fit_step_residuals
     from ..sim.validation.halves import read_halves
     from ..sim.validation.run import validate
 
@@ -125,8 +126,8 @@ def step_rows(report: Report) -> list[StepRow]:
     where these are given, since the shipped ones were fitted on them."""
     from math import log
 
-    from ..calibration.step_residuals import StepRow
     from ..sim.measured_steps import is_outside, spanning
+    from ..sim.validation.fit.step_residuals import StepRow
 
     high = [row for row in report.rows if row.case.trust == "high" and row.prediction.doubt]
     families = tuple(spanning(row.prediction.doubt.regime for row in high if row.prediction.doubt))

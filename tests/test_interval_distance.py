@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from stepsim.calibration.growth import NORMAL_NINTH, LeftOut, growth_per_doubling
-from stepsim.calibration.residuals_file import residuals_text, steps_text
-from stepsim.calibration.step_residuals import StepRow, fit_step_residuals
+from stepsim.calibration.residuals_file import residuals_text
 from stepsim.cli.main import app
 from stepsim.hardware.profile import load_profile, profile_names
 from stepsim.hardware.provenance import Provenance
@@ -45,6 +44,7 @@ from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, simulate
 from stepsim.sim.step.lower import lower
 from stepsim.sim.step.plan import Plan
+from stepsim.sim.validation.fit.step_residuals import StepRow, fit_step_residuals, steps_text
 
 SCENARIO = "llama3-8b-h100"
 

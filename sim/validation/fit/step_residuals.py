@@ -20,13 +20,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import yaml
 
-from ..hardware.residuals import Residual
-from ..sim.measured_steps import (
+from ....hardware.residuals import Residual
+from ...measured_steps import (
     DIFFERENCES,
     EXPERTS,
     KINDS,
@@ -37,10 +38,15 @@ from ..sim.measured_steps import (
     nearest,
     spanning,
 )
-from .growth import weighted_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_HEAD = """\
+# What measured steps say of intervals (sim/measured_steps.py says what each entry means). Written by
+#   stepsim calibrate residuals CASES.yaml... --held-out docs/step-fit.json --write
+# Do not edit.
+"""
 
 _FREEDOM = 4.0
 _LOOSENESS = math.log(3.0)
@@ -194,7 +200,8 @@ def _fit(table: _Table, rows: NDArray[np.bool_], begun: NDArray[np.float64]) -> 
 def _quantile(table: _Table, values: NDArray[np.float64], rows: NDArray[np.bool_]) -> float:
     """Standard deviations that hold nine in ten of the runs ``rows``."""
     scores = np.abs(table.errors[rows]) / table.sigmas(values, rows)
-    return weighted_quantile(sorted((float(score), 1.0) for score in scores), 0.9)
+    ascending = np.sort(scores)
+    return float(ascending[math.ceil(0.9 * len(ascending)) - 1])
 
 
 def _rounded(value: float) -> float:
@@ -225,3 +232,19 @@ def _showing(rows: Sequence[StepRow], sigmas: Mapping[str, float]) -> dict[str, 
             if amount > 0:
                 found[name].append(row)
     return found
+
+
+def steps_text(steps: MeasuredSteps) -> str:
+    """sim/measured_steps.yaml; the same bytes for the same numbers."""
+    document = {
+        "quantile": steps.quantile,
+        "weights": dict(steps.weights),
+        "terms": {name: asdict(one) for name, one in steps.terms.items()},
+        "left_out": dict(steps.left_out),
+    }
+    families = "".join(
+        f"  - {yaml.safe_dump(asdict(one), default_flow_style=True, width=200, sort_keys=False)}"
+        for one in steps.families
+    )
+    numbers: str = yaml.safe_dump(document, sort_keys=False, width=116, allow_unicode=True)
+    return f"{_HEAD}{numbers}families:\n{families}"
