@@ -16,7 +16,7 @@ TIMELINE := out/$(SCENARIO).svg
 CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml))
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt))
 
-.PHONY: help demo test check fuzz validate fit gallery reliability docs benchmarks clean
+.PHONY: help demo test check fuzz validate fit residuals gallery reliability docs benchmarks clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,6 +49,11 @@ FITTED := $(addprefix --gpu ,A100-SXM4-80GB A100-SXM4-40GB H100-SXM5-80GB B200-S
 fit: $(VENV)/.installed ## fit what only step times show, and on either half of the families; rewrite docs/step-fit.md
 	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }
 	$(BIN)/stepsim calibrate steps $(CASES) --near $(FITTED) --markdown docs/step-fit.md --save docs/step-fit.json
+
+residuals: $(VENV)/.installed ## leave regions out of fits and steps out of families; rewrite what intervals read
+	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }
+	$(BIN)/stepsim calibrate residuals --kernels $(STEPSIM_SHARED)/data/kernels.yaml $(addprefix --log ,$(NCCL_LOGS)) --write
+	$(BIN)/stepsim calibrate residuals $(CASES) --held-out docs/step-fit.json --write
 
 gallery: $(VENV)/.installed ## rewrite docs/schedules.md and its pictures
 	$(BIN)/stepsim schedule gallery docs/schedules.md

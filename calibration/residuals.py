@@ -13,8 +13,7 @@ import numpy as np
 
 from ..hardware.gpu import Gpu
 from ..hardware.profile import GpuProfile, Provenance
-from ..kernels.cost import kernel_seconds
-from ..kernels.kernel import Attention, Gemm
+from ..kernels.cost import kernel_seconds, range_quantities
 from .measurements import Measurement
 
 # Residuals beyond 5 % count linearly, not squared: one point measured in another power state must
@@ -161,12 +160,6 @@ def _ranges(measurements: Iterable[Measurement]) -> tuple[tuple[str, float, floa
     seen: dict[str, list[float]] = {}
     for measurement in measurements:
         for kernel in measurement.kernels:
-            if isinstance(kernel, Gemm):
-                quantities = {"narrow": min(kernel.m, kernel.n), "k": kernel.k, "flops": kernel.flops}
-            elif isinstance(kernel, Attention):
-                quantities = {"seq": kernel.seq_kv, "head_dim": kernel.head_dim}
-            else:
-                quantities = {"bytes": kernel.hbm_bytes}
-            for name, value in quantities.items():
+            for name, value in range_quantities(kernel).items():
                 seen.setdefault(name, []).append(float(value))
     return tuple((name, min(values), max(values)) for name, values in seen.items())

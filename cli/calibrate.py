@@ -16,6 +16,7 @@ from .calibrate_fit import fit
 from .calibrate_kernels import kernels
 from .calibrate_layer import layer
 from .calibrate_report import report
+from .calibrate_residuals import residuals
 from .mistakes import reported
 from .output import clear_status, echo_json, output_file, save_text, say, status_line, wrote
 from .validate import CORES
@@ -99,6 +100,7 @@ calibrate.command("steps")(reported(steps))
 calibrate.command("collectives")(reported(collectives))
 calibrate.command("fit")(reported(fit))
 calibrate.command("report")(reported(report))
+calibrate.command("residuals")(reported(residuals))
 calibrate.command("kernels")(reported(kernels))
 calibrate.command("layer")(reported(layer))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from .catalogue import read
 
@@ -22,10 +24,36 @@ class Residual:
     source: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCollectives:
+    """What logs of collectives reach: the most NVLink domains by kind of fabric, the most GPUs of one domain,
+    and the GPU architectures that have one."""
+
+    domains: Mapping[str, int]
+    ranks_in_a_domain: int
+    architectures: tuple[str, ...]
+
+
+def residuals_document() -> dict[str, Any]:
+    """residuals.yaml as it is."""
+    return read("residuals.yaml")
+
+
 @cache
 def shipped_residuals() -> dict[str, Residual]:
-    """By name, as residuals.yaml has them."""
+    """By name, as residuals.yaml has them. Names that end in ``_beyond...`` are of one doubling."""
     return {
         name: Residual(sigma=float(entry["sigma"]), source=str(entry["source"]))
-        for name, entry in read("residuals.yaml").items()
+        for name, entry in residuals_document()["sigmas"].items()
     }
+
+
+@cache
+def measured_collectives() -> MeasuredCollectives:
+    """As residuals.yaml has them."""
+    found = residuals_document()["collectives"]
+    return MeasuredCollectives(
+        domains={kind: int(count) for kind, count in found["domains"].items()},
+        ranks_in_a_domain=int(found["ranks_in_a_domain"]),
+        architectures=tuple(found["architectures"]),
+    )

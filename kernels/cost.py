@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..hardware.gpu import Gpu
-from ..hardware.profile import GpuProfile
+from ..hardware.profile import GpuProfile, Provenance
+from ..hardware.provenance import Beyond
 from .attention import attention_curve, attention_seconds, hbm_bytes
 from .gemm import gemm_seconds
 from .kernel import Attention, Gemm, Kernel, MemoryBound
@@ -34,17 +35,36 @@ def kernel_hbm_bytes(kernel: Kernel, gpu: Gpu) -> float:
     return hbm_bytes(kernel, gpu) if isinstance(kernel, Attention) else kernel.hbm_bytes
 
 
+def range_quantities(kernel: Kernel) -> dict[str, float]:
+    """What a measured range of kernels is stated in, and what ``kernel`` has of it."""
+    match kernel:
+        case Gemm():
+            return {"narrow": min(kernel.m, kernel.n), "k": kernel.k, "flops": kernel.flops}
+        case Attention():
+            return {"seq": kernel.seq_kv, "head_dim": kernel.head_dim}
+        case MemoryBound():
+            return {"bytes": kernel.hbm_bytes}
+
+
+def curve_provenance(kernel: Kernel, profile: GpuProfile) -> Provenance:
+    """Where the curve that prices ``kernel`` comes from."""
+    match kernel:
+        case Gemm():
+            return profile.gemm.provenance
+        case Attention():
+            return attention_curve(kernel, profile).provenance
+        case MemoryBound():
+            return profile.memory.provenance
+
+
 def in_range(kernel: Kernel, profile: GpuProfile) -> bool:
     """Whether ``kernel`` lies inside the measured range of the curve that prices it.
 
     A carried curve keeps the range of the GPU it was measured on; its provenance says so.
     """
-    match kernel:
-        case Gemm():
-            narrow = min(kernel.m, kernel.n)
-            return profile.gemm.provenance.covers(narrow=narrow, k=kernel.k, flops=kernel.flops)
-        case Attention():
-            provenance = attention_curve(kernel, profile).provenance
-            return provenance.covers(seq=kernel.seq_kv, head_dim=kernel.head_dim)
-        case MemoryBound():
-            return profile.memory.provenance.covers(bytes=kernel.hbm_bytes)
+    return curve_provenance(kernel, profile).covers(**range_quantities(kernel))
+
+
+def beyond_range(kernel: Kernel, profile: GpuProfile) -> Beyond | None:
+    """How far ``kernel`` lies outside that range; None inside it, or where the curve has none."""
+    return curve_provenance(kernel, profile).beyond(**range_quantities(kernel))

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..kernels.attention import attention_curve
-from ..kernels.cost import in_range
+from ..kernels.cost import curve_provenance, in_range, range_quantities
 from ..kernels.kernel import Attention, Gemm, Kernel
 from .step.communication import Asked, nearest_curve
 
@@ -42,7 +41,7 @@ def coverage(plan: Plan) -> tuple[Coverage, ...]:
 
 def _kernels(plan: Plan) -> Iterator[Coverage]:
     for kernel, seconds in plan.kernels.items():
-        provenance = _provenance(kernel, plan.profile)
+        provenance = curve_provenance(kernel, plan.profile)
         inside = in_range(kernel, plan.profile)
         reason = "" if inside else _beyond(kernel, provenance)
         if inside and provenance.carried:
@@ -74,26 +73,9 @@ def _uncovered(asked: Asked, profile: GpuProfile) -> str:
     return ""
 
 
-def _provenance(kernel: Kernel, profile: GpuProfile) -> Provenance:
-    match kernel:
-        case Gemm():
-            return profile.gemm.provenance
-        case Attention():
-            return attention_curve(kernel, profile).provenance
-        case _:
-            return profile.memory.provenance
-
-
 def _beyond(kernel: Kernel, provenance: Provenance) -> str:
     """Which quantities lie beyond what was measured."""
-    values: dict[str, float]
-    match kernel:
-        case Gemm():
-            values = {"narrow": min(kernel.m, kernel.n), "k": kernel.k, "flops": kernel.flops}
-        case Attention():
-            values = {"seq": kernel.seq_kv, "head_dim": kernel.head_dim}
-        case _:
-            values = {"bytes": kernel.hbm_bytes}
+    values = range_quantities(kernel)
     beyond = [
         f"{name} {values[name]:.4g} (measured {low:.4g} to {high:.4g})"
         for name, low, high in provenance.ranges

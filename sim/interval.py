@@ -1,18 +1,30 @@
 """The interval that holds nine in ten of the step times that a prediction may turn out to be.
 
-Knows what a step time is made of (its critical path), how uncertain each part is (the residuals of
-the profile's curves, else of hardware/residuals.yaml) and how parts go together: errors of one curve
-are one error, so its kernels add up linearly; those of different curves, of the sustained clock and
-of what no curve knows are independent. Each is log-normal, and so is the step time.
+Knows what a step time is made of (its critical path), how uncertain each part is (the residuals of the
+profile's curves, else of hardware/residuals.yaml), how far it lies from what was measured
+(sim/measured_steps.py, and the measured ranges of curves and collectives) and how causes go together:
+errors of one curve are one error, so its kernels add up linearly; those of different curves, of the
+sustained clock, of what no curve knows and of each difference to measured runs are independent. How many
+standard deviations hold nine in ten is measured, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..hardware.profile import load_profile, profile_names
 from ..hardware.residuals import NORMAL_MEAN, NORMAL_MEDIAN, Residual, shipped_residuals
+from .interval_beyond import beyond_measured, unlike_measured
+from .measured_steps import (
+    Doubt,
+    MeasuredSteps,
+    experts_of_plan,
+    measured_steps,
+    regime_of,
+)
 from .report.result import Interval, IntervalPart, PathSegment
 from .step.communication import nearest_curve
 
@@ -21,25 +33,53 @@ if TYPE_CHECKING:
     from .step.plan import Plan
 
 LEVEL = 0.9
-_QUANTILE = 1.6449  # of the standard normal distribution: 95 % lie below
 _KERNELS = ("GEMM", "attention", "memory-bound kernels", "optimizer")
 _HOST = ("host", "step overhead")
+_NOT_FITTED = "defaults"  # step_time_fit of a profile whose clock no step has shown
 
 
 def step_interval(step_time_s: float, path: Iterable[PathSegment], plan: Plan) -> Interval:
     """The 90 % interval of ``step_time_s``, whose critical path is ``path``."""
+    return interval_of(step_time_s, doubt_of(step_time_s, path, plan), measured_steps())
+
+
+def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: Plan) -> Doubt:
+    """What is uncertain about a step, whatever measured steps say of it."""
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
-    parts = tuple(_parts(shares, plan))
-    sigma = math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts))
-    return Interval(
-        level=LEVEL,
-        low_s=step_time_s * math.exp(-_QUANTILE * sigma),
-        high_s=step_time_s * math.exp(_QUANTILE * sigma),
-        parts=parts,
+    return Doubt(
+        causes=tuple(_causes(shares, plan)), regime=regime_of(plan.scenario), experts=experts_of_plan(plan)
     )
 
 
-def _parts(shares: Mapping[str, float], plan: Plan) -> Iterator[IntervalPart]:
+def interval_of(step_time_s: float, doubt: Doubt, steps: MeasuredSteps) -> Interval:
+    """The interval that ``steps`` makes of what is uncertain."""
+    parts = (*(_weighed(part, steps) for part in doubt.causes), *unlike_measured(doubt, steps))
+    sigma = math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts))
+    return Interval(
+        level=LEVEL,
+        low_s=step_time_s * math.exp(-steps.quantile * sigma),
+        high_s=step_time_s * math.exp(steps.quantile * sigma),
+        parts=parts,
+        quantile=steps.quantile,
+    )
+
+
+def _weighed(part: IntervalPart, steps: MeasuredSteps) -> IntervalPart:
+    """Residuals of measurements by the weight that measured steps give to their kind; all others as they
+    are."""
+    weight = steps.weights.get(part.kind)
+    if weight is None:
+        return part
+    return replace(
+        part, sigma=weight * part.sigma, source=f"{part.source}; in steps {weight:.2g} times as much shows"
+    )
+
+
+def _causes(shares: Mapping[str, float], plan: Plan) -> Iterator[IntervalPart]:
+    """Every cause of doubt that a measurement shows, each as those who measured saw it.
+
+    ``shares`` of the critical path by name.
+    """
     profile, known = plan.profile, shipped_residuals()
     curves = {
         "GEMM": _of_curve(profile.gemm.provenance, "GEMM"),
@@ -47,21 +87,49 @@ def _parts(shares: Mapping[str, float], plan: Plan) -> Iterator[IntervalPart]:
         "memory-bound kernels": known["pointwise"],
         "optimizer": known["pointwise"],
     }
-    fitted = profile.step_time_residual is not None
+    kernels = "kernels" if _has_shipped_curves(profile) and _is_fitted(profile) else "own kernels"
     compute = sum(shares.get(name, 0.0) for name in _KERNELS)
     for name, residual in curves.items():
         if shares.get(name, 0.0) > 0:
-            yield _part(name, shares[name], residual)
-    for tier, share in _communication(shares, plan).items():
-        yield _part(f"communication, {tier}", share, _collectives(plan, tier))
+            yield _part(name, shares[name], residual, kernels)
+    tiers = _communication(shares, plan)
+    for tier, share in tiers.items():
+        yield _part(f"communication, {tier}", share, _collectives(plan, tier), "communication")
     if host := sum(shares.get(name, 0.0) for name in _HOST):
-        yield _part("host", host, known["host"])
-    yield _part("sustained clock", compute, known["fitted_clock" if fitted else "unfitted_clock"])
-    yield _part("what no curve knows", 1.0, _of_steps(profile))
+        yield _part("host", host, known["host"], "host")
+    yield _clock(compute, profile)
+    yield _part("what no curve knows", 1.0, _of_steps(profile), "steps")
+    yield from beyond_measured(shares, tiers, plan)
 
 
-def _part(name: str, share: float, residual: Residual) -> IntervalPart:
-    return IntervalPart(name=name, share=share, sigma=residual.sigma, source=residual.source)
+def _part(name: str, share: float, residual: Residual, kind: str) -> IntervalPart:
+    return IntervalPart(name=name, share=share, sigma=residual.sigma, source=residual.source, kind=kind)
+
+
+def _is_fitted(profile: GpuProfile) -> bool:
+    """Whether steps have shown the clock of this GPU, or of the one that it was carried from."""
+    return profile.step_time_residual is not None or profile.step_time_fit != _NOT_FITTED
+
+
+def _has_shipped_curves(profile: GpuProfile) -> bool:
+    """Whether the clock was fitted with these very curves, so that it makes up for their common error."""
+    if profile.gpu not in profile_names():
+        return False
+    shipped = load_profile(profile.gpu)
+    return profile.gemm.provenance == shipped.gemm.provenance and all(
+        curve.provenance == other.provenance
+        for curve, other in zip(profile.attention, shipped.attention, strict=False)
+    )
+
+
+def _clock(compute: float, profile: GpuProfile) -> IntervalPart:
+    """A clock fitted on many steps is known; one on a few is as uncertain as ``weights`` says; else as
+    measured."""
+    known = shipped_residuals()
+    if profile.step_time_residual is not None:
+        return _part("sustained clock", compute, known["fitted_clock"], "fitted clock")
+    kind = "clock" if _is_fitted(profile) else "unfitted clock"
+    return _part("sustained clock", compute, known["unfitted_clock"], kind)
 
 
 def _of_curve(provenance: Provenance, what: str) -> Residual:

@@ -48,7 +48,7 @@ TIMES = {"a1": ("A", 10.0, 11.0), "a2": ("A", 10.0, 9.0), "b": ("B", 2.0, 3.0), 
 def _result(step_time_s: float, memory: tuple[StageMemory, ...]) -> Any:
     fits = all(stage.fits for stage in memory)
     interval = SimpleNamespace(low_s=0.8 * step_time_s, high_s=1.25 * step_time_s)
-    return SimpleNamespace(step_time_s=step_time_s, memory=memory, fits=fits, interval=interval)
+    return SimpleNamespace(step_time_s=step_time_s, memory=memory, fits=fits, interval=interval, doubt=None)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ def result_document(result: Result) -> dict[str, Any]:
         "tokens_per_second_per_gpu": _known(result.tokens_per_second_per_gpu),
         "mfu": _known(result.mfu),
         "mfu_causal": _known(result.mfu_causal),
+        "headline_mfu": None if math.isnan(result.mfu) else result.headline_mfu,
         "hfu": _known(result.hfu),
         "bubble_fraction": _known(result.bubble_fraction),
         "bubble_per_stage": [_known(share) for share in result.bubble_per_stage],
@@ -66,10 +67,18 @@ def _interval(interval: Interval) -> dict[str, Any]:
     """What the interval is made of: each part's share of the step, its sigma, and where that is from."""
     return {
         "level": interval.level,
+        "quantile": interval.quantile,
         "low_s": interval.low_s,
         "high_s": interval.high_s,
         "parts": [
-            {"name": part.name, "share": part.share, "sigma": part.sigma, "source": part.source}
+            {
+                "name": part.name,
+                "share": part.share,
+                "sigma": part.sigma,
+                "source": part.source,
+                "kind": part.kind,
+                "distance": part.distance,
+            }
             for part in interval.parts
         ],
     }

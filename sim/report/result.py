@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,22 +141,45 @@ class Assumption:
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalPart:
-    """One cause of uncertainty: ``sigma`` (of the logarithm) of the part of the step that ``share`` is."""
+    """One cause of uncertainty: ``sigma`` (of the logarithm) of the part of the step that ``share`` is.
+
+    ``kind`` says what sort of cause; ``distance`` how far it lies outside what was measured, in doublings (1
+    where there is nothing between measured and not), 0 inside.
+    """
 
     name: str
     share: float
     sigma: float
     source: str
+    kind: str = ""
+    distance: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """From ``low_s`` to ``high_s`` with probability ``level``; ``parts`` are independent of one another."""
+    """From ``low_s`` to ``high_s`` with probability ``level``; ``parts`` are independent of one another.
+
+    ``quantile`` standard deviations of all parts together reach from the prediction to either end, in the
+    logarithm.
+    """
 
     level: float
     low_s: float
     high_s: float
     parts: tuple[IntervalPart, ...]
+    quantile: float = 1.6449  # of a normal distribution
+
+
+CAUSAL_HEADLINE = 1.2
+"""MFU with full over MFU with causal scores, above which people are shown the causal one first.
+
+Full scores are then more than a third of all FLOPs that they count, half of which no kernel computes:
+at a million tokens the full count passes 100 %. Below, the full count stays first: so are most
+published figures of short sequences (torchtitan, torchtitan/models/utils.py: "we follow the convention
+and do not account for sparsity in causal attention"; PaLM, arXiv:2204.02311 appendix B; nanotron).
+Figures of long contexts count the causal half (FlashAttention-2, arXiv:2307.08691 section 4.1; NVIDIA's
+tables of Megatron since 2025).
+"""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -245,6 +268,12 @@ class Result:
     @property
     def mfu_causal(self) -> float:
         return self.model_flops_causal / self.step_time_s / self.gpus / self.peak_flops_per_gpu
+
+    @property
+    def headline_mfu(self) -> Literal["mfu", "mfu_causal"]:
+        """Which of both people should read first (CAUSAL_HEADLINE): never the full one beyond 100 %."""
+        long = self.model_flops > CAUSAL_HEADLINE * self.model_flops_causal
+        return "mfu_causal" if long or self.mfu > 1 else "mfu"
 
     @property
     def hfu(self) -> float:

@@ -78,8 +78,7 @@ def headline(result: Result) -> Iterator[Line]:
         yield "with loss scaling", seconds(found.effective_step_s), every + first
     if result.scenario:
         yield "tokens/s per GPU", f"{result.tokens_per_second_per_gpu:,.1f}", ""
-        yield "MFU", percent(result.mfu), f"full attention scores{_published_mfu(result)}"
-        yield "MFU, causal", percent(result.mfu_causal), "half of the attention scores"
+        yield from _mfu(result)
         yield "HFU", percent(result.hfu), "with recomputation, full attention scores"
     if result.actions and result.pipelined:
         yield "pipeline bubble", percent(result.bubble_fraction), "idle over busy time"
@@ -102,10 +101,23 @@ def headline(result: Result) -> Iterator[Line]:
         yield "GPU-hours", large(ahead.gpu_hours), price
 
 
+def _mfu(result: Result) -> Iterator[Line]:
+    """Both counts of attention, the one that people should read first as ``MFU``."""
+    full, half = "full attention scores", "half of the attention scores"
+    if result.headline_mfu == "mfu":
+        yield "MFU", percent(result.mfu), f"{full}{_published_mfu(result)}"
+        yield "MFU, causal", percent(result.mfu_causal), half
+    else:
+        yield "MFU", percent(result.mfu_causal), f"causal: {half}{_published_mfu(result)}"
+        yield "MFU, full", percent(result.mfu), full
+
+
 def _main_causes(interval: Interval) -> str:
     """The two largest causes of an interval, each with what it alone would make of it."""
     largest = sorted(interval.parts, key=lambda part: -part.share * part.sigma)[:2]
-    return ", ".join(f"{part.name} (±{percent(1.645 * part.share * part.sigma)})" for part in largest)
+    return ", ".join(
+        f"{part.name} (±{percent(interval.quantile * part.share * part.sigma)})" for part in largest
+    )
 
 
 def class_line(result: Result) -> str:

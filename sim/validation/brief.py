@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ..engine.record import Record
     from ..fold.whole import Folded
+    from ..measured_steps import Doubt
     from ..report.result import Interval, PathSegment, StageMemory
     from ..scenario.models import Scenario
     from ..step.lower import Lowered
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
-    """``step_time_s`` as ``simulate`` gives it, with its interval, and the memory of every stage."""
+    """``step_time_s`` as ``simulate`` gives it, with its interval, and the memory of every stage.
+
+    ``doubt`` is what the interval was made of.
+    """
 
     step_time_s: float
     interval: Interval
     memory: tuple[StageMemory, ...]
+    doubt: Doubt
 
     @property
     def fits(self) -> bool:
@@ -49,15 +54,18 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
 
     Raises as ``simulate`` does.
     """
-    from ..interval import step_interval
+    from ..interval import doubt_of, interval_of
+    from ..measured_steps import measured_steps
 
     with collection_paused():
         found = _extended(scenario, profile)
         seconds = _seconds(found)
+        doubt = doubt_of(seconds, _path(found), found.run.lowered.plan)
         return Brief(
             step_time_s=seconds,
-            interval=step_interval(seconds, _path(found), found.run.lowered.plan),
+            interval=interval_of(seconds, doubt, measured_steps()),
             memory=_memory(found),
+            doubt=doubt,
         )
 
 

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .intervals import intervals_by_group
+from .intervals import intervals_by_group, intervals_by_range
 from .run import Report, Row
 from .summary import Figures, Summary, summarize
 
 
 def report_document(report: Report) -> dict[str, Any]:
     """Every row in order, and the summary. Times in seconds, memory in bytes, errors relative."""
-    intervals = {name: asdict(one) for name, one in intervals_by_group(report.rows).items()}
+    groups = intervals_by_group(report.rows) | intervals_by_range(report.rows)
+    intervals = {name: asdict(one) for name, one in groups.items()}
     return {
         "cases": [_row(row) for row in report.rows],
         "summary": _summary(summarize(report)) | {"intervals": intervals},

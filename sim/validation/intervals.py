@@ -10,11 +10,13 @@ section 6.2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from ..interval import LEVEL
+from ..measured_steps import is_outside, measured_steps, unlike
 from ..report.figures import count, percent
 from .grids import Grid
 from .run import Row
@@ -80,6 +82,79 @@ def intervals_by_group(rows: Iterable[Row]) -> dict[str, IntervalFigures]:
     groups["all"] = list(rows)
     figures = {name: interval_figures(members) for name, members in groups.items()}
     return {name: one for name, one in figures.items() if one is not None}
+
+
+DISTANCES = ((0.0, 0.0), (0.0, 1.0), (1.0, 2.0), (2.0, math.inf))
+"""Differences and doublings to the measured step that is least unlike: above the first, up to the second."""
+
+
+def intervals_by_range(rows: Iterable[Row]) -> dict[str, IntervalFigures]:
+    """Figures of rows with experts, and of those outside a measured range; high and medium trust, then low.
+
+    And of high and medium trust by how far a step is from all that shaped constants.
+    """
+    found: dict[str, list[Row]] = {}
+    families = measured_steps().families
+    for row in rows:
+        doubt = row.prediction.doubt
+        if doubt is None:
+            continue
+        low = row.case.trust == "low"
+        suffix = ", low trust" if low else ""
+        if low:
+            found.setdefault("low trust", []).append(row)
+        if doubt.experts.share > 0:
+            found.setdefault(EXPERTS + suffix, []).append(row)
+        where = OUTSIDE if is_outside(doubt, families) else INSIDE
+        found.setdefault(where + suffix, []).append(row)
+        if not low:
+            found.setdefault(_distance(unlike(doubt, families)), []).append(row)
+    figures = {name: interval_figures(members) for name, members in sorted(found.items(), key=_place)}
+    return {name: one for name, one in figures.items() if one is not None}
+
+
+RANGES = "Intervals by distance from what was measured"
+EXPERTS, INSIDE, OUTSIDE = "experts", "inside all measured ranges", "outside a measured range"
+
+
+def _distance(far: float) -> str:
+    for low, high in DISTANCES:
+        if low < far <= high or far == low == high:
+            break
+    if high == 0:
+        return "no difference to a measured step"
+    return (
+        f"more than {low:g} to {high:g} differences" if high < math.inf else f"more than {low:g} differences"
+    )
+
+
+def _place(item: tuple[str, list[Row]]) -> tuple[int, str]:
+    """Groups in the order of the page."""
+    order = (INSIDE, OUTSIDE, EXPERTS, *(_distance(high) for _, high in DISTANCES))
+    return (order.index(item[0]) if item[0] in order else len(order), item[0])
+
+
+def range_grid(groups: Mapping[str, IntervalFigures], title: str) -> Grid:
+    """The figures as text, beside what intervals hold of sources that shaped none of their residuals."""
+    left_out = measured_steps().left_out
+    names = {"outside": OUTSIDE}
+    unseen = {names.get(name, name): share for name, share in left_out.items()}
+    shown = tuple(
+        (
+            name,
+            count(one.cases),
+            percent(one.coverage),
+            percent(unseen[name]) if name in unseen else "-",
+            percent(one.median_width),
+            f"{one.score:.3f}",
+        )
+        for name, one in groups.items()
+    )
+    return Grid(
+        title=title,
+        columns=("set", "cases", "measured inside", "source left out", "median width", "score"),
+        rows=shown,
+    )
 
 
 def interval_grid(groups: Mapping[str, IntervalFigures]) -> Grid:

@@ -20,6 +20,7 @@ from .preset import reports_first_rank
 from .to_scenario import to_scenario
 
 if TYPE_CHECKING:
+    from ..measured_steps import Doubt
     from ..report.result import StageMemory
     from .constants import Constants
 
@@ -36,8 +37,8 @@ BEYOND: Mapping[MemoryKind | None, tuple[str, ...]] = {
 class Prediction:
     """A step time and a memory with their outcome; or all None, and ``refused`` says why.
 
-    ``interval_s`` is the 90 % interval of the step time. ``internal`` marks a refusal that is the
-    simulator's own mistake.
+    ``interval_s`` is the 90 % interval of the step time, ``doubt`` what it was made of. ``internal`` marks a
+    refusal that is the simulator's own mistake.
     """
 
     step_time_s: float | None = None
@@ -46,6 +47,7 @@ class Prediction:
     outcome: Outcome | None = None
     refused: str | None = None
     internal: bool = False
+    doubt: Doubt | None = None
 
 
 def predict(case: Case, constants: Constants | None = None) -> Prediction:
@@ -81,6 +83,7 @@ def _prediction(case: Case, step: Brief) -> Prediction:
         interval_s=(step.interval.low_s, step.interval.high_s),
         memory_bytes=memory_as_measured(step.memory, case.measured.memory_kind, first_rank),
         outcome="ok" if step.fits else "oom",
+        doubt=step.doubt,
     )
 
 

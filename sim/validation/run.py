@@ -70,18 +70,19 @@ def validate(
     jobs: int = 1,
     halves: Halves | None = None,
     progress: Callable[[int, int], None] | None = None,
+    wanted: Callable[[Case], bool] = lambda _: True,
 ) -> Report:
     """Predict every case of the files ``paths``, in ``jobs`` processes.
 
     With ``halves``, the step times of high trust once more, with constants that never saw their family.
-    ``progress(done, total)`` is called after each case. A case that cannot be predicted is a row with
-    the reason, and a file that is not one of cases stands in ``refused``.
+    Only cases that are ``wanted``. ``progress(done, total)`` is called after each case. A case that cannot be
+    predicted is a row with the reason, and a file that is not one of cases stands in ``refused``.
 
     Raises:
         ValueError: not one of the files is a file of cases; the message names file, case and field.
     """
     files, refused = read_each(paths, lambda path: (path.stem, read_cases(path)))
-    sources = [(stem, case) for stem, cases in files for case in cases]
+    sources = [(stem, case) for stem, cases in files for case in cases if wanted(case)]
     alike: dict[str, list[int]] = {}
     for number, (_, case) in enumerate(sources):
         alike.setdefault(configuration(case), []).append(number)

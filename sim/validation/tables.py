@@ -14,7 +14,7 @@ from .grids import (
     source_grid,
     worst_grid,
 )
-from .intervals import interval_grid, intervals_by_group
+from .intervals import RANGES, interval_grid, intervals_by_group, intervals_by_range, range_grid
 from .run import Report
 from .summary import summarize
 
@@ -31,6 +31,7 @@ def print_report(report: Report, console: Console) -> None:
         source_grid(summary, "medium"),
         regime_grid(summary, "high"),
         interval_grid(intervals_by_group(report.rows)),
+        range_grid(intervals_by_range(report.rows), RANGES),
         outcome_grid(summary),
         worst_grid(report),
         refused_grid(summary),

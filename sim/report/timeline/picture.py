@@ -73,9 +73,8 @@ def _header(result: Result) -> Iterator[str]:
     if result.actions and result.pipelined:
         outcome += f" · bubble {percent(result.bubble_fraction)} of busy time"
     if result.scenario:
-        outcome += (
-            f" · MFU {percent(result.mfu)} (full attention scores), {percent(result.mfu_causal)} (causal)"
-        )
+        counts = [f"{percent(result.mfu)} (full attention scores)", f"{percent(result.mfu_causal)} (causal)"]
+        outcome += " · MFU " + ", ".join(counts if result.headline_mfu == "mfu" else reversed(counts))
     if not result.fits:
         outcome += " · does not fit in memory"
     yield text(RIGHT, 32, shortened(title, 19, room), font_size=19, font_weight="bold", fill=palette.INK)

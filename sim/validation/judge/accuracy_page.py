@@ -17,7 +17,7 @@ from ..grids import (
     source_grid,
     worst_grid,
 )
-from ..intervals import interval_grid, intervals_by_group
+from ..intervals import RANGES, interval_grid, intervals_by_group, intervals_by_range, range_grid
 from ..markdown import section
 from ..run import Report
 from ..summary import ACCEPTANCE_SOURCES, TRUSTS, summarize
@@ -52,6 +52,7 @@ def accuracy_markdown(report: Report, notes: Path = NOTES, *, picture: Path | No
     ``picture`` is drawn of the same report (scatter.py), into the folder of the page.
     """
     summary = summarize(report)
+    by_range = intervals_by_range(report.rows)
     parts = [
         HEAD,
         section(targets_grid(targets(report))),
@@ -71,6 +72,8 @@ def accuracy_markdown(report: Report, notes: Path = NOTES, *, picture: Path | No
         section(nanotron_grid(report.rows)),
         section(published_grid(report.rows)),
         section(interval_grid(intervals_by_group(report.rows))),
+        section(range_grid(by_range, RANGES)) if by_range else "",
+        RANGE_WORDS if by_range else "",
         section(outcome_grid(summary)),
         section(worst_grid(report)),
         section(refused_grid(summary)),
@@ -83,6 +86,18 @@ def accuracy_markdown(report: Report, notes: Path = NOTES, *, picture: Path | No
     if notes.is_file():
         parts.append(read_text(notes))
     return "\n".join(part for part in parts if part)
+
+
+RANGE_WORDS = """\
+High and medium trust, but where low trust is named: of those rows several fields are guessed or the run
+itself is doubtful, which no interval of a prediction can know. Outside a measured range: no measured step
+of high trust has the same software, GPU and precision with as long a sequence on as many GPUs, or a
+twentieth of the step and more is kernels or collectives beyond what was measured of them. Differences: of
+software, GPU and precision, one each, and doublings of sequence length and of GPUs, to the measured step
+that is least unlike. Source left out: by residuals that never saw the row's source
+(`sim/measured_steps.yaml`). How intervals are made is in
+[calibration.md](calibration.md#how-sure-a-prediction-is).
+"""
 
 
 RANKING = """\

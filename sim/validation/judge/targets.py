@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from ...interval import LEVEL
 from ...report.figures import percent
 from ..grids import Grid
+from ..intervals import EXPERTS, OUTSIDE, intervals_by_group, intervals_by_range
 from ..run import Report, Row
 from ..summary import Confusion, Errors, confusion, errors_of
 from .held_out import held_out_errors
@@ -24,6 +26,7 @@ RANK_MEDIAN, RANK_NINTH = 0.95, 0.90
 NANOTRON_FAST, NANOTRON_NODES = 0.10, 0.20
 OOM_BALANCED, MEMORY_MEDIAN = 0.95, 0.05
 FACTOR = 3.0
+HELD_HIGH, HELD_MEDIUM, HELD_EXPERTS, HELD_OUTSIDE = (0.90, 0.98), 0.88, 0.85, 0.85
 OOM_SOURCES = ("aleph_alpha_layouts", "hf_nanotron_h100", "hf_nanotron_h100_oom")
 
 
@@ -46,6 +49,7 @@ def targets(report: Report) -> tuple[Target, ...]:
         *_nanotron(report.rows),
         *_memory(report.rows),
         *_baselines(report.rows),
+        *_intervals(report.rows),
     )
 
 
@@ -169,4 +173,24 @@ def _baselines(rows: Sequence[Row]) -> Iterator[Target]:
             asked=f"{FACTOR:g} times smaller",
             measured=f"{whole.factor:.1f} times" if whole else "-",
             holds=whole.factor >= FACTOR if whole else None,
+        )
+
+
+def _intervals(rows: Sequence[Row]) -> Iterator[Target]:
+    groups = intervals_by_group(rows) | intervals_by_range(rows)
+    for name, low, high in (
+        ("high trust", *HELD_HIGH),
+        ("medium trust", HELD_MEDIUM, 1.0),
+        (EXPERTS, HELD_EXPERTS, 1.0),
+        (OUTSIDE, HELD_OUTSIDE, 1.0),
+    ):
+        one = groups.get(name)
+        width = f" of {one.cases}; median width {percent(one.median_width)}" if one else ""
+        asked = f"{percent(low, 0)} to {percent(high, 0)}" if high < 1 else f"at least {percent(low, 0)}"
+        trusts = "" if name.endswith("trust") else ", high and medium trust"
+        yield Target(
+            what=f"measured steps inside the {percent(LEVEL, 0)} interval, {name}{trusts}",
+            asked=asked,
+            measured=f"{percent(one.coverage)}{width}" if one else "-",
+            holds=low <= one.coverage <= high if one else None,
         )

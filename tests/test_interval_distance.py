@@ -1,0 +1,334 @@
+"""Intervals widen with the distance from what was measured; what they widen by comes from points left out."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from stepsim.calibration.growth import NORMAL_NINTH, LeftOut, growth_per_doubling
+from stepsim.calibration.residuals_file import residuals_text
+from stepsim.cli.main import app
+from stepsim.hardware.profile import load_profile, profile_names
+from stepsim.hardware.provenance import Provenance
+from stepsim.hardware.residuals import measured_collectives, residuals_document, shipped_residuals
+from stepsim.kernels.cost import beyond_range, in_range
+from stepsim.kernels.kernel import Attention, Gemm
+from stepsim.sim.interval import doubt_of, interval_of
+from stepsim.sim.measured_steps import (
+    DIFFERENCES,
+    Doubt,
+    Regime,
+    RoutedExperts,
+    differences,
+    is_outside,
+    measured_steps,
+    nearest,
+    precision_class,
+    regime_of,
+    spanning,
+    steps_from_document,
+    unlike,
+)
+from stepsim.sim.report.result import CAUSAL_HEADLINE, Interval, IntervalPart, PathSegment, Result
+from stepsim.sim.report.tables import headline
+from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.simulate import build_cluster, simulate
+from stepsim.sim.step.lower import lower
+from stepsim.sim.step.plan import Plan
+from stepsim.sim.validation.fit.step_residuals import StepRow, fit_step_residuals, steps_text
+
+SCENARIO = "llama3-8b-h100"
+
+regimes = st.builds(
+    Regime,
+    software=st.sampled_from(("a", "b", "c")),
+    gpu=st.sampled_from(("A100", "H100")),
+    precision=st.sampled_from(("bf16", "fp8")),
+    sequence=st.sampled_from([2**n for n in range(10, 21)]),
+    gpus=st.sampled_from([2**n for n in range(15)]),
+)
+sigmas = st.fixed_dictionaries({name: st.floats(0.002, 0.5) for name in DIFFERENCES})
+
+
+def width(doubt: Doubt) -> float:
+    interval = interval_of(1.0, doubt, measured_steps())
+    assert interval.low_s < 1.0 < interval.high_s
+    return interval.high_s - interval.low_s
+
+
+def doubt(regime: Regime, *causes: IntervalPart, experts: RoutedExperts | None = None) -> Doubt:
+    base = IntervalPart(name="what no curve knows", share=1.0, sigma=0.05, source="made", kind="steps")
+    return Doubt(causes=(base, *causes), regime=regime, experts=experts or RoutedExperts())
+
+
+@given(measured=st.sampled_from(measured_steps().families), longer=st.integers(1, 8), more=st.integers(1, 8))
+def test_every_doubling_away_from_measured_steps_widens(measured: Regime, longer: int, more: int) -> None:
+    def away(sequence: int, gpus: int) -> float:
+        return width(
+            doubt(replace(measured, sequence=measured.sequence * sequence, gpus=measured.gpus * gpus))
+        )
+
+    assert away(1, 1) <= away(2**longer, 1) <= away(2 ** (longer + 1), 1)
+    assert away(1, 1) <= away(1, 2**more) <= away(1, 2 ** (more + 1))
+    assert away(2**longer, 1) <= away(2**longer, 2**more)
+    far = replace(measured, sequence=2**40, gpus=2**40)
+    assert width(doubt(far)) > width(doubt(measured))
+
+
+@given(measured=st.sampled_from(measured_steps().families))
+def test_software_gpu_precision_and_experts_that_nobody_measured_widen(measured: Regime) -> None:
+    known = width(doubt(measured))
+    for name in ("software", "gpu", "precision"):
+        assert width(doubt(replace(measured, **{name: "new"}))) > known
+    some, all_ = RoutedExperts(share=0.5), RoutedExperts(share=1.0)
+    across = RoutedExperts(share=1.0, across_domains=True)
+    widths = [known, *(width(doubt(measured, experts=experts)) for experts in (some, all_, across))]
+    assert widths == sorted(widths)
+    assert len(set(widths)) == 4
+
+
+@given(run=regimes, families=st.lists(regimes, min_size=1, max_size=8), sigma=sigmas, seed=st.integers(0, 99))
+def test_the_order_of_families_and_what_others_cover_change_nothing(
+    run: Regime, families: list[Regime], sigma: dict[str, float], seed: int
+) -> None:
+    def variance(known: list[Regime]) -> float:
+        _, far = nearest(run, known, sigma)
+        return sum((sigma[name] * one) ** 2 for name, one in zip(DIFFERENCES, far, strict=True))
+
+    shuffled = families[:]
+    Random(seed).shuffle(shuffled)
+    assert nearest(run, shuffled, sigma) == nearest(run, families, sigma)
+    assert variance(list(spanning(families))) == pytest.approx(variance(families))
+    assert (unlike(doubt(run), families) == 0) == any(not any(differences(run, one)) for one in families)
+
+
+@given(
+    errors=st.lists(st.floats(-1, 1), min_size=3, max_size=40),
+    distance=st.floats(0.5, 4),
+    more=st.floats(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_growth_holds_nine_in_ten_and_grows_with_the_errors(
+    errors: list[float], distance: float, more: float, seed: int
+) -> None:
+    points = [LeftOut(group="a", distance=distance, error=error, sigma=0.02) for error in errors]
+    growth = growth_per_doubling(points)
+    limit = NORMAL_NINTH * math.hypot(0.02, growth * distance) * (1 + 1e-9)
+    assert sum(abs(error) <= limit for error in errors) >= 0.9 * len(errors)
+    assert growth_per_doubling([replace(point, error=point.error * more) for point in points]) >= growth
+    assert growth_per_doubling([replace(point, distance=point.distance * more) for point in points]) <= growth
+    Random(seed).shuffle(points)
+    assert growth_per_doubling(points) == growth
+
+
+def test_groups_count_alike_and_near_points_say_nothing_of_growth() -> None:
+    many = [LeftOut(group="calm", distance=1.0, error=0.0, sigma=0.0) for _ in range(95)]
+    few = [LeftOut(group="wild", distance=1.0, error=0.5, sigma=0.0) for _ in range(5)]
+    assert growth_per_doubling(many + few) == pytest.approx(0.5 / NORMAL_NINTH)
+    with pytest.raises(ValueError, match="half a doubling"):
+        growth_per_doubling([replace(few[0], distance=0.1)])
+
+
+def test_a_kernel_is_beyond_a_range_exactly_where_it_is_not_inside() -> None:
+    for gpu in profile_names():
+        profile = load_profile(gpu)
+        for exponent in range(6, 22):
+            shapes = [
+                Gemm(m=2**exponent, n=4096, k=8192, dtype="bf16"),
+                Gemm(m=4096, n=4096, k=2**exponent, dtype="bf16"),
+            ]
+            for kernel in shapes:
+                assert (beyond_range(kernel, profile) is None) == in_range(kernel, profile)
+    seq = Provenance(source="made", ranges=(("seq", 512.0, 16384.0),))
+    far = seq.beyond(seq=131072.0)
+    assert far is not None
+    assert (far.doublings, far.end) == (3.0, "largest")
+    assert seq.beyond(seq=1024.0) is None
+    assert Provenance(source="made").beyond(seq=1.0) is None
+
+
+@functools.cache
+def planned(sequence: int) -> Plan:
+    changes = [f"training.seq_length={sequence}", "training.recompute=full"]
+    scenario = load_scenario(SCENARIO, changes)
+    return lower(scenario, build_cluster(scenario)).plan
+
+
+def test_longer_sequences_are_less_certain_and_say_so() -> None:
+    path = [PathSegment(name="GEMM", seconds=0.4), PathSegment(name="attention", seconds=0.6)]
+
+    def interval(sequence: int) -> Interval:
+        return interval_of(1.0, doubt_of(1.0, path, planned(sequence)), measured_steps())
+
+    found = [interval(sequence) for sequence in (8192, 65536, 262144, 1048576)]
+    widths = [one.high_s - one.low_s for one in found]
+    assert widths == sorted(widths)
+    assert widths[-1] > 1.5 * widths[0]
+    distances = [
+        max((part.distance for part in one.parts if part.name.startswith("attention:")), default=0.0)
+        for one in found
+    ]
+    assert distances[0] == 0.0
+    assert distances[-1] == pytest.approx(distances[-2] + 2.0)
+    assert is_outside(doubt_of(1.0, path, planned(1048576)), measured_steps().families)
+
+
+def test_kernels_of_a_gpu_whose_clock_no_step_shows_count_in_full() -> None:
+    plan = planned(8192)
+    path = [PathSegment(name="GEMM", seconds=1.0)]
+    unfitted = replace(plan.profile, step_time_residual=None, step_time_fit="defaults")
+
+    def gemm(own: Plan) -> float:
+        interval = interval_of(1.0, doubt_of(1.0, path, own), measured_steps())
+        return next(part.sigma for part in interval.parts if part.name == "GEMM")
+
+    assert gemm(replace(plan, profile=unfitted)) == shipped_residuals()["carried_kernels"].sigma
+    assert gemm(plan) < gemm(replace(plan, profile=unfitted))
+
+
+def made_rows(seed: int = 1, many: int = 240, experts_sigma: float = 0.2) -> list[StepRow]:
+    """Runs of six sources with normal errors: 0.05 each, more with experts."""
+    draw = Random(seed)
+    rows = []
+    for n in range(many):
+        experts = RoutedExperts(share=1.0) if n % 4 == 0 else RoutedExperts()
+        fitted = n % 3 == 0
+        regime = Regime(software=f"s{n % 5}", gpu="H100", precision="bf16", sequence=4096, gpus=2 ** (n % 6))
+        sigma = math.hypot(0.05, experts_sigma * experts.share)
+        made = doubt(regime, experts=experts)
+        rows.append(
+            StepRow(
+                family=f"f{n // 2}",
+                source=f"source {n % 6}",
+                error=draw.gauss(0.0, sigma),
+                doubt=made,
+                fitted=fitted,
+                outside=False,
+            )
+        )
+    return rows
+
+
+def test_the_fit_finds_what_experts_add_and_holds_nine_in_ten_of_unseen_runs() -> None:
+    rows = made_rows()
+    steps = fit_step_residuals(rows)
+    assert steps.terms["experts"].sigma == pytest.approx(0.2, rel=0.4)
+    assert fit_step_residuals(made_rows(experts_sigma=0.02)).terms["experts"].sigma < 0.1
+    unseen = [row for row in rows if not row.fitted]
+    held = [
+        interval.low_s <= math.exp(row.error) <= interval.high_s
+        for row in unseen
+        for interval in [interval_of(1.0, row.doubt, steps)]
+    ]
+    assert 0.88 <= sum(held) / len(held) <= 0.92
+    assert 0.8 <= steps.left_out["medium trust"] <= 1.0
+
+
+def test_names_of_sources_and_the_order_of_runs_change_nothing() -> None:
+    rows = made_rows(many=90)
+    once = fit_step_residuals(rows)
+    renamed = [
+        replace(row, family=f"x{hash_of(row.family)}", source=f"y{hash_of(row.source)}") for row in rows
+    ]
+    Random(3).shuffle(renamed)
+    again = fit_step_residuals(renamed)
+    assert again.families == once.families
+    assert again.quantile == pytest.approx(once.quantile, rel=0.02)
+    for name, one in once.terms.items():
+        assert again.terms[name].sigma == pytest.approx(one.sigma, rel=0.05), name
+
+
+def hash_of(name: str) -> int:
+    return sum(ord(letter) * 31**place for place, letter in enumerate(name)) % 9973
+
+
+def test_nothing_is_learnt_without_runs_that_shaped_no_constant() -> None:
+    with pytest.raises(ValueError, match="medium trust"):
+        fit_step_residuals([row for row in made_rows(many=30) if row.fitted])
+    done = CliRunner().invoke(app, ["calibrate", "residuals"])
+    assert done.exit_code == 2
+
+
+def test_the_shipped_files_are_what_the_command_writes() -> None:
+    package = Path(__file__).parents[1]
+    steps = measured_steps()
+    text = (package / "sim" / "measured_steps.yaml").read_text(encoding="utf-8")
+    assert steps_text(steps) == text
+    assert steps_from_document(yaml.safe_load(text)) == steps
+    text = (package / "hardware" / "residuals.yaml").read_text(encoding="utf-8")
+    assert residuals_text(residuals_document()) == text
+
+
+def test_the_shipped_families_are_those_of_the_measured_steps(shared: Path) -> None:
+    from stepsim.sim.validation.case import read_cases
+    from stepsim.sim.validation.to_scenario import to_scenario
+
+    found = set()
+    for path in sorted((shared / "data" / "cases").glob("*.yaml")):
+        for case in read_cases(path):
+            if case.trust == "high" and case.measured.step_time_s is not None:
+                found.add(regime_of(to_scenario(case)))
+    assert measured_steps().families == tuple(spanning(found))
+
+
+def test_the_shipped_growth_is_what_regions_left_out_give(shared: Path) -> None:
+    from stepsim.calibration.kernel_regions import kernel_growth
+    from stepsim.calibration.measurements import read_measurements
+
+    points = [
+        item
+        for item in read_measurements([shared / "data" / "kernels.yaml"])
+        if item.operation == "attention"
+    ]
+    for name, one in kernel_growth(points).items():
+        assert one.sigma == pytest.approx(shipped_residuals()[name].sigma, rel=0.02), name
+        assert one.source == shipped_residuals()[name].source
+
+
+def test_the_shipped_range_of_collectives_is_that_of_the_logs(shared: Path) -> None:
+    from stepsim.calibration.collective_regions import measured_range
+    from stepsim.cli.collective_logs import observed, read_cases
+
+    cases, unstated = read_cases(sorted((shared / "data" / "nccl_logs").glob("*.txt")))
+    found, shipped = measured_range(observed(cases, unstated)), measured_collectives()
+    assert found["domains"] == shipped.domains
+    assert found["ranks_in_a_domain"] == shipped.ranks_in_a_domain
+    assert tuple(found["architectures"]) == shipped.architectures
+
+
+def test_both_16_bit_types_are_one_precision() -> None:
+    assert precision_class("fp16") == precision_class("bf16") != precision_class("fp8")
+    assert Attention  # kernels of both kinds have ranges
+
+
+@functools.cache
+def simulated() -> Result:
+    return simulate(load_scenario(SCENARIO))
+
+
+@given(ratio=st.floats(1.0, 2.0))
+def test_the_headline_is_causal_where_the_scores_are_much_of_the_step(ratio: float) -> None:
+    step = simulated()
+    one = replace(step, model_flops=step.model_flops_causal * ratio)
+    assert one.headline_mfu == ("mfu_causal" if ratio > CAUSAL_HEADLINE or one.mfu > 1 else "mfu")
+    shown = {what: figure for what, figure, _ in headline(one)}
+    first = one.mfu if one.headline_mfu == "mfu" else one.mfu_causal
+    assert shown["MFU"] == f"{first:.1%}".replace("%", " %")
+    assert ("MFU, full" in shown) == (one.headline_mfu == "mfu_causal")
+
+
+def test_no_headline_is_above_one() -> None:
+    step = simulated()
+    peak = step.step_time_s * step.gpus * step.peak_flops_per_gpu
+    one = replace(step, model_flops=1.1 * peak, model_flops_causal=0.95 * peak)
+    assert one.mfu > 1
+    assert one.headline_mfu == "mfu_causal"
