@@ -1,4 +1,4 @@
-"""hardware/residuals.yaml as text: its layout; the numbers come from kernel_regions and collective_regions."""
+"""hardware/residuals.yaml as text: the layout of what kernel_regions and collective_regions find."""
 
 from __future__ import annotations
 
