@@ -110,7 +110,7 @@ def _of_logs(files: Sequence[Path]) -> tuple[dict[str, Residual], dict[str, Any]
 
 
 def _of_cases(
-    files: Sequence[Path], held_out: Path | None, jobs: int, show: Callable[[str], object]
+    files: Sequence[Path], held_out: Path | None, jobs: int, show: Callable[[str], None]
 ) -> MeasuredSteps:
     from ..sim.validation.fit.step_residuals import fit_step_residuals
     from ..sim.validation.halves import read_halves
