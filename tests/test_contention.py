@@ -24,7 +24,6 @@ from stepsim.sim.fold.loads import link_loads
 from stepsim.sim.fold.whole import folded, unfolded
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Exchange, Op, Part, Program
-from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 from stepsim.sim.step.lower import Lowered
 
@@ -166,10 +165,10 @@ def test_a_placement_inside_hosts_decides_what_is_near() -> None:
     assert step_s(**fields, placement=apart) > 1.02 * step_s(**fields)
 
 
-def test_groups_that_sit_unequally_are_refused() -> None:
+def test_groups_that_sit_unequally_are_priced_where_they_sit() -> None:
     fields = {"tp": 2, "pp": 1, "dp": 3, "gpus_per_node": 2, "schedule": "none"}
-    with pytest.raises(NotSupported, match=r"cluster\.placement: it spreads the tp groups"):
-        step_s(**fields, placement={"kind": "explicit", "gpus": [0, 1, 2, 4, 3, 5]})
+    one_astray = {"kind": "explicit", "gpus": [0, 1, 2, 4, 3, 5]}  # two tp groups of three leave their hosts
+    assert step_s(**fields, placement=one_astray) > step_s(**fields)
 
 
 # Which link bound which axis ---------------------------------------------------------------------------

@@ -28,6 +28,6 @@ def test_ranks_without_a_token_run_in_any_precision(
 def test_one_expert_takes_all() -> None:
     alone, even = (
         simulate(with_experts(precision="fp8", routing=r, seq_length=2048, host_s_per_kernel=0.0)).step_time_s
-        for r in ({"kind": "zipf", "exponent": 400.0}, "balanced")
+        for r in ({"kind": "zipf", "exponent": 100.0}, "balanced")
     )
     assert alone > even
