@@ -21,7 +21,7 @@ from stepsim.sim.estimate import (
     step_work,
 )
 from stepsim.sim.faults.campaign.replicate import replicate
-from stepsim.sim.faults.planning.expected import EVENTS_PER_FAULT, check_replications, expected_events
+from stepsim.sim.faults.planning.estimate import PER_FAILURE, check_replications, expected_events
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.replay import replay_program, save_program
 from stepsim.sim.simulate import build_cluster, simulate
@@ -113,7 +113,7 @@ def test_faults_of_weeks_are_estimated() -> None:
     processes = [{"kind": "software_crash", "scope": "job", "mtbf": "10 h"}]
     plan = campaign(faults={"processes": processes})
     found = [sum(replicate(plan, number).failures.values()) for number in range(8)]
-    faults = expected_events(plan) / EVENTS_PER_FAULT
+    faults = expected_events(plan) / PER_FAILURE
     assert 1 / FACTOR < faults / (sum(found) / len(found)) < FACTOR
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .planning.blocks import Blocks, blocks_of
 from .planning.build_plan import build_plan
-from .planning.expected import check_replications
+from .planning.estimate import check_replications
 from .report.answers import Answers
 from .spec.faults import parse_fault
 from .study.optimum import find_optimum

@@ -242,7 +242,7 @@ def _grok(config: Config) -> Fields:
 
 
 def _gpt2(config: Config) -> Fields:
-    """GPT-2, its vocabulary padded as Megatron-LM pads it: 50,257 rows divide by nothing but 29 and 1733."""
+    """GPT-2. Its 50,257 rows divide by nothing but 29 and 1733; who pads them is the software's to say."""
     _gelu(config, "activation_function")
     return {
         "num_layers": config["n_layer"],
@@ -250,7 +250,6 @@ def _gpt2(config: Config) -> Fields:
         "num_attention_heads": config["n_head"],
         "ffn_hidden_size": config.get("n_inner") or 4 * config["n_embd"],
         "vocab_size": config["vocab_size"],
-        "make_vocab_size_divisible_by": 128,  # as of gpt2-1.5b in the catalogue
         "mlp": "gelu",
         "tied_embeddings": config.get("tie_word_embeddings", True),
         "dropout": float(config.get("resid_pdrop", 0.1)),

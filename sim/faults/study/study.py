@@ -17,7 +17,7 @@ from ..campaign.ledger import BADPUT, CATEGORIES
 from ..campaign.outcome import Outcome
 from ..campaign.plan import Plan
 from ..campaign.replicate import replicate
-from ..planning.expected import check_replications
+from ..planning.estimate import check_replications
 from ..spec.recovery import Run
 from .statistics import Estimate, mean_of, quantile, ratio_of
 

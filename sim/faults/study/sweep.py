@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ....hardware.quantities import parse_quantity
 from ..planning.blocks import Blocks, blocks_of
 from ..planning.build_plan import build_plan
-from ..planning.expected import check_replications
+from ..planning.estimate import check_replications
 from ..planning.step_time import SimulatedStep
 from .statistics import Estimate, ratio_difference
 from .study import Progress, Study, many
