@@ -136,5 +136,5 @@ def test_ways_out_of_uneven_stages() -> None:
 
 
 def test_a_missing_file_is_said_plainly() -> None:
-    assert "no such file" in out("validate", "absent.yaml")
+    assert "there is no file of this name" in out("validate", "absent.yaml")
     assert "Errno" not in out("validate", "absent.yaml")

@@ -61,11 +61,8 @@ class Framework:
 def _frameworks() -> dict[str, Framework]:
     """The framework of each preset that has one."""
     folder = files(__package__).joinpath("frameworks")
-    texts = {
-        entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8")
-        for entry in folder.iterdir()
-        if entry.name.endswith(".yaml")
-    }
+    names = [entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml")]
+    texts = {name.removesuffix(".yaml"): folder.joinpath(name).read_text(encoding="utf-8") for name in names}
     documents = {name: yaml.safe_load(text) for name, text in sorted(texts.items())}
     return {
         preset: Framework(name=name, title=document["title"], rules=_rules(documents, name, preset))
