@@ -60,9 +60,14 @@ class Framework:
 @lru_cache(maxsize=1)
 def _frameworks() -> dict[str, Framework]:
     """The framework of each preset that has one."""
-    folder = files(__package__).joinpath("frameworks")
-    names = [entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml")]
-    texts = {name.removesuffix(".yaml"): folder.joinpath(name).read_text(encoding="utf-8") for name in names}
+    names = [entry.name for entry in files(__package__).joinpath("frameworks").iterdir()]
+    texts = {
+        name.removesuffix(".yaml"): files(__package__)
+        .joinpath("frameworks", name)
+        .read_text(encoding="utf-8")
+        for name in names
+        if name.endswith(".yaml")
+    }
     documents = {name: yaml.safe_load(text) for name, text in sorted(texts.items())}
     return {
         preset: Framework(name=name, title=document["title"], rules=_rules(documents, name, preset))
