@@ -53,7 +53,7 @@ class YamlLimits:
     nodes: int = 100_000
 
 
-TABLES = YamlLimits(bytes=64 * 2**20, nodes=1_000_000)
+TABLES = YamlLimits(bytes=64 * 2**20, nodes=500_000)
 """For files that list measurements or edges: the largest of ours have 110,000 nodes."""
 
 
