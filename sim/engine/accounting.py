@@ -7,7 +7,8 @@ to ranks of other pipeline stages that were late (bubble), or to such of its own
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import overload
@@ -17,6 +18,7 @@ from ..program.program import Collective, Compute, Exchange, Op, Segment
 from ..report.result import AXES, IN_LAYER, PEERS, ActionSpan, Span
 from .blocks import block_parts, peers_of, total
 from .record import Piece, Record, Stretch
+from .scope import SLACK_S
 
 
 @dataclass(slots=True)
@@ -42,7 +44,7 @@ class RankTime:
         """For peers of its own stage, or (None) for other stages."""
         if peers is None:
             self.bubble_s += seconds
-        else:
+        elif seconds:
             self.late[peers] = self.late.get(peers, 0.0) + seconds
 
 
@@ -80,16 +82,16 @@ def rank_time(record: Record, r: int, stages: Sequence[int] | None = None) -> Ra
 
 
 def _end(record: Record, r: int, free: float, time: RankTime, stages: Sequence[int]) -> None:
-    """Attribute what lies between the last kernel of class ``r`` and the end of the step."""
-    rest_s, last = max(0.0, record.makespan_s - free), record.last_class
-    if not rest_s:
-        return
-    if last != r:
-        time.wait("step end" if stages[last] == stages[r] else None, rest_s)
-        return
-    ends = record.end[r]  # its own communication is the last thing that happens
-    axis = record.programs.classes[r].ops[ends.index(max(ends))].category
-    time.expose(axis if axis in AXES else "dp", rest_s)
+    """Attribute what lies between the last kernel of class ``r`` and the end of the step: to its own
+    communication as far as that goes on, then to its own stage until all of that has done, then to others.
+    """
+    ops, done = record.programs.classes[r].ops, free
+    if record.last_s[r] > free:
+        after = [i for i, end in enumerate(record.end[r]) if end > free and ops[i].stream != "compute"]
+        done = _awaited(record, r, after, free, time, stages)
+    stage_s = max(last for last, stage in zip(record.last_s, stages, strict=True) if stage == stages[r])
+    time.wait("step end", max(0.0, stage_s - done))
+    time.wait(None, max(0.0, record.makespan_s - max(stage_s, done)))
 
 
 def _work(record: Record, r: int, i: int, seconds: float, time: RankTime, stages: Sequence[int]) -> None:
@@ -157,29 +159,72 @@ def _idle(
     record: Record, r: int, i: int, gap: tuple[float, float], time: RankTime, stages: Sequence[int]
 ) -> None:
     """Attribute a gap during which the compute stream waited for the dependencies of op ``i``."""
+    op, (free, start) = record.programs.classes[r].ops[i], gap
+    cursor = _awaited(record, r, op.after, free, time, stages, busy=bool(op.action))
+    if start > cursor:
+        time.add("host", start - cursor)
+
+
+def _awaited(
+    record: Record,
+    r: int,
+    waited: Iterable[int],
+    cursor: float,
+    time: RankTime,
+    stages: Sequence[int],
+    *,
+    busy: bool = False,
+) -> float:
+    """Attribute the time from ``cursor`` on until all ops of ``waited`` have ended, which is returned.
+
+    ``busy``: a pipeline action waits for them. What ends at the same time counts in the order of the program.
+    """
     ops = record.programs.classes[r].ops
-    op, (cursor, start) = ops[i], gap
-    waited = sorted(op.after, key=lambda d: record.times(r, d)[2])
-    for dependency in waited:
-        reached, begin, end = record.times(r, dependency)
+    for i in sorted(waited, key=lambda d: (round(record.end[r][d] / SLACK_S), d)):
+        reached, begin, end = record.times(r, i)
         if end <= cursor:
             continue
         parts = [(cursor, end)]
         if begin > cursor:  # it had not begun: a peer was late, or it queued behind others of its own stream
-            queued = reached if isinstance(ops[dependency].work, Collective) else cursor
+            queued = reached if isinstance(ops[i].work, Collective) else cursor
             late = max(cursor, min(queued, begin)), min(begin, end)
-            source = record.released(r, dependency)
-            same = source is not None and stages[source[0]] == stages[r]
-            time.wait(peers_of(ops[dependency]) if same else None, late[1] - late[0])
+            _late(record, r, i, late, time, stages)
             parts = [(cursor, late[0]), (late[1], end)]
         exposed = sum(last - first for first, last in parts)
-        axis = ops[dependency].category
+        axis = ops[i].category
         time.expose(axis if axis != "optimizer" else "dp", exposed)
-        if op.action and axis in IN_LAYER:
+        if busy and axis in IN_LAYER:
             time.busy_s += exposed
         cursor = end
-    if start > cursor:
-        time.add("host", start - cursor)
+    return cursor
+
+
+def _late(
+    record: Record, r: int, i: int, gap: tuple[float, float], time: RankTime, stages: Sequence[int]
+) -> None:
+    """Attribute a gap in which op ``i`` waited for its members: for those of its own stage until the last of
+    these had come, then for other stages. Who came last of those that came at once decides nothing.
+    """
+    since, until = gap
+    own = min(max(since, _own_stage_s(record, r, i, stages)), until)
+    time.wait(peers_of(record.programs.classes[r].ops[i]), own - since)
+    time.wait(None, until - own)
+
+
+def _own_stage_s(record: Record, r: int, i: int, stages: Sequence[int]) -> float:
+    """When the last member of communication ``i`` that is of class ``r``'s own stage came to it; infinite
+    where all are. Messages go to other stages.
+    """
+    work = record.programs.classes[r].ops[i].work
+    joined = record.programs.joins(r, work.communicator) if isinstance(work, Collective) else None
+    if joined is None:
+        return -math.inf
+    members = record.programs.communicators[joined]
+    own = [m for m in members if stages[m] == stages[r]]
+    if len(own) == len(members):
+        return math.inf
+    number = record.calls(r, joined).index(i)
+    return max(record.start[m][record.calls(m, joined)[number]] for m in own)
 
 
 def action_spans(record: Record, shown: Mapping[int, int] | None = None) -> tuple[ActionSpan, ...]:

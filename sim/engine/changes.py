@@ -16,17 +16,20 @@ from .clock import Clock
 from .flows import Flows
 from .groups import Groups
 from .ranks import Rank, is_down
+from .scope import SLACK_S
 
 
 def begin_changes(
     env: Clock, programs: Programs, ranks: Sequence[Rank], flows: Flows, groups: Groups
 ) -> None:
-    """Have all changes of ``programs`` happen at their times."""
+    """Have all changes of ``programs`` happen at their times, after whatever ends then: sums of times differ
+    by a little, and whether a rank stops just before or just after an end must not follow from that.
+    """
     before = programs
     for change in programs.changes:
         after = _changed(before, change)
         one = _Edge(env, before, after, ranks, flows, groups)
-        env.call(change.at_s, one.reached)
+        env.call(change.at_s + SLACK_S, one.reached)
         before = after
 
 

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..program.program import Programs
+from ..program.program import Collective, Programs
 from .blocks import SegmentRun
 from .period import step_seconds
 from .scope import BITS, NOBODY, Scope, Times, unknown
@@ -61,8 +61,10 @@ class Record:
     in_pieces: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)
     slowed: list[SlowedBy] = field(default_factory=list)
     events: int = 0
+    last_s: list[float] = field(default_factory=list)  # latest end of each class
     makespan_s: float = 0.0  # latest end over all classes
     step_s: float = 0.0  # from one step to the next
+    _calls: dict[int, dict[str, list[int]]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, programs: Programs) -> Record:
@@ -110,14 +112,24 @@ class Record:
             self.makespan_s = self.step_s = math.inf
             return
         self._check_finished()
-        self.makespan_s = max((max(ends, default=0.0) for ends in self.end), default=0.0)
+        self.last_s = [max(ends, default=0.0) for ends in self.end]
+        self.makespan_s = max(self.last_s, default=0.0)
         self.step_s = step_seconds(self)
 
-    @property
-    def last_class(self) -> int:
-        """The first class of those that end last."""
-        ends = [max(ends, default=0.0) for ends in self.end]
-        return ends.index(max(ends))
+    def calls(self, r: int, communicator: str) -> Sequence[int]:
+        """The collectives of class ``r``'s program over a communicator that joins classes, in order: those of
+        the same number meet.
+        """
+        program = self.programs.classes[r]
+        if id(program) not in self._calls:
+            found: dict[str, list[int]] = {}
+            for i, op in enumerate(program.ops):
+                if isinstance(op.work, Collective):
+                    found.setdefault(op.work.communicator, []).append(i)
+            self._calls[id(program)] = found
+        named = self._calls[id(program)].items()
+        mine = (which for name, which in named if self.programs.joins(r, name) == communicator)
+        return sorted(i for which in mine for i in which)
 
     def times(self, r: int, i: int) -> tuple[float, float, float]:
         """(start, begin, end) of an op that has run."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ...engine.scope import SLACK_S
 from ...fold.ranks import Trouble
 from ...scenario.refusal import NotSupported
 from .trouble import lasts_s, named, trouble_of
@@ -53,8 +54,8 @@ def trouble_over_time(events: Sequence[Event], job: Job) -> Trouble:
 
 
 def begins_after(events: Sequence[Event], step_s: float) -> tuple[Event, ...]:
-    """Those that begin when the step is over."""
-    return tuple(event for event in events if window(event)[0] >= step_s)
+    """Those that begin when the step is over; what ends at the time of a fault has ended before it."""
+    return tuple(event for event in events if window(event)[0] + SLACK_S >= step_s)
 
 
 def _going(state: Trouble) -> Trouble:
