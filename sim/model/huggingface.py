@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from ...hardware.catalogue import unknown_name
 from ...hardware.files import JsonLimits, load_json, read_bytes
 from .config_types import Config
@@ -77,10 +79,15 @@ def import_model(path: Path) -> Model:
     """The model of a config.json, or of the folder that holds one.
 
     Raises:
-        ValueError: no such file, no JSON, a missing field, an architecture that is not known, or a field
-            that shapes layers in a way that is not modelled.
+        ValueError: no such file, no JSON, a missing field, an architecture that is not known, a field that
+            shapes layers in a way that is not modelled, or a model that no ranges hold.
     """
-    return Model(**config_fields(path))
+    fields = config_fields(path)
+    try:
+        return Model(**fields)
+    except ValidationError as failure:
+        wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in failure.errors())
+        raise ValueError(f"{path}: {'; '.join(wrong)}") from None
 
 
 def config_fields(path: Path) -> Fields:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,14 +100,12 @@ class Seed:
     document: Any = None
 
 
-def seeds(program: bytes) -> Iterator[Seed]:
-    """Every kind of file; ``program`` is one that ``run --save-program`` wrote."""
-    for file, commands in COMMANDS.items():
-        content = program if file == "program.json" else whole(file)
-        document = None
-        if file.endswith((".json", ".yaml")):
-            document = json.loads(content) if file.endswith(".json") else yaml.safe_load(content)
-        yield Seed(file=file, commands=commands, content=content, document=document)
+def seed_with(file: str, content: bytes) -> Seed:
+    """The file of that name, which holds ``content``."""
+    document = None
+    if file.endswith((".json", ".yaml")):
+        document = json.loads(content) if file.endswith(".json") else yaml.safe_load(content)
+    return Seed(file=file, commands=COMMANDS[file], content=content, document=document)
 
 
 def whole(file: str) -> bytes:

@@ -19,12 +19,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from fuzz.corpus import Seed, scenarios_around, seeds, whole, written
+from fuzz.corpus import COMMANDS, Seed, scenarios_around, seed_with, whole, written
 from fuzz.fork import Outcome, outcome
 from fuzz.hostile import HOSTILE, hostile_content
 from fuzz.judge import defects
@@ -143,7 +144,7 @@ def warm_up() -> None:
 def trials(seed: int) -> Iterator[Trial]:
     """Inputs without end: some are hostile files, as long as there are any, the others are drawn."""
     rng = Random(seed)
-    kinds = list(seeds(saved_program()))
+    kinds = [seed_of(file) for file in COMMANDS]
     hostile = hostile_trials(kinds, rng)
     paths = fields()
     while True:
@@ -225,8 +226,15 @@ def _filled(word: str, names: dict[str, str]) -> str:
     return word
 
 
+def seed_of(file: str) -> Seed:
+    """The valid file of that name."""
+    return seed_with(file, saved_program() if file == "program.json" else whole(file))
+
+
+@lru_cache(maxsize=1)
 def saved_program() -> bytes:
-    """A small lowered program, as ``run --save-program`` writes it."""
+    """A small lowered program, as ``run --save-program`` writes it: no file of the corpus, since it changes
+    with the program."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "a.yaml").write_bytes(whole("step.yaml"))

@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from fuzz.corpus import COMMANDS, Seed, whole
-from fuzz.search import Trial, saved_program, trial_of, tried, warm_up
+from fuzz.corpus import COMMANDS
+from fuzz.search import Trial, seed_of, trial_of, tried, warm_up
 
 EXAMPLES = sorted(path for path in (Path(__file__).parent / "examples").iterdir() if path.is_dir())
 
@@ -19,9 +19,8 @@ def _warm() -> None:
 
 @pytest.mark.parametrize("file", COMMANDS)
 def test_a_valid_file_is_answered(file: str) -> None:
-    content = saved_program() if file == "program.json" else whole(file)
-    seed = Seed(file=file, commands=COMMANDS[file], content=content)
-    ended, wrong = tried(trial_of(seed, content, COMMANDS[file][0], file))
+    seed = seed_of(file)
+    ended, wrong = tried(trial_of(seed, seed.content, seed.commands[0], file))
     assert (ended.code, wrong) == (0, []), ended.stderr
 
 

@@ -1,0 +1,91 @@
+"""Every reader on files made wrong, in this process: a ValueError that names the file, or a sound answer.
+
+What hangs or ends a process is looked for in children (``search.py``); here hypothesis draws, so that a
+failing file is made small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzz.corpus import COMMANDS, Seed, written
+from fuzz.mutate import contents, documents
+from fuzz.search import seed_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepsim.calibration.measurements import read_measurements
+from stepsim.calibration.readers.read import read_one
+from stepsim.hardware.calibrated.read import read_profile_file
+from stepsim.hardware.graph_file import read_graph
+from stepsim.sim.faults.planning.traces import read_trace
+from stepsim.sim.model.huggingface import import_model
+from stepsim.sim.program.file import read_program
+from stepsim.sim.scenario.load import load_campaign, load_scenario
+from stepsim.sim.scenario.table_files import read_table
+from stepsim.sim.step.layers.routing import _counts
+from stepsim.sim.validation.case import read_cases
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "step.yaml": load_scenario,
+    "experts.yaml": load_scenario,
+    "sharded.yaml": load_scenario,
+    "weeks.yaml": load_campaign,
+    "faults-of-step.yaml": load_campaign,
+    "own.profile.yaml": read_profile_file,
+    "graph.yaml": read_graph,
+    "graph.graphml": read_graph,
+    "llama.json": import_model,
+    "qwen.json": import_model,
+    "gpt2.json": import_model,
+    "counts.json": lambda path: _counts(str(path)),
+    "nccl.txt": read_one,
+    "kernels.csv": read_one,
+    "collectives.csv": read_one,
+    "torch.json": read_one,
+    "nsight.sqlite": read_one,
+    "kernels.yaml": lambda path: read_measurements([path]),
+    "cases.yaml": read_cases,
+    "events.csv": lambda path: read_trace(path, 10.0),
+    "schedule.csv": read_table,
+    "program.json": read_program,
+}
+
+
+def test_every_file_of_the_corpus_has_a_reader() -> None:
+    assert READERS.keys() == COMMANDS.keys()
+
+
+def wrong(seed: Seed) -> st.SearchStrategy[bytes]:
+    """What the file may hold: other bytes, or another document."""
+    bytes_ = contents(seed.content)
+    if seed.document is None:
+        return bytes_
+    return bytes_ | documents(seed.document).map(lambda document: written(document, seed.file))
+
+
+@pytest.mark.parametrize("file", READERS)
+def test_a_reader_answers_or_names_the_file(file: str, tmp_path: Path) -> None:
+    path = tmp_path / file
+
+    @settings(max_examples=20)
+    @given(wrong(seed_of(file)))
+    def law(content: bytes) -> None:
+        path.write_bytes(content)
+        said = file
+        try:
+            READERS[file](path)
+        except ValueError as mistake:
+            said = str(mistake)
+        assert file in said
+
+    READERS[file](_whole(file, path))
+    law()
+
+
+def _whole(file: str, path: Path) -> Path:
+    path.write_bytes(seed_of(file).content)
+    return path
