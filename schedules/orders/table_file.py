@@ -67,7 +67,7 @@ def _steps(rows: list[list[str]], source: str) -> tuple[Orders, list[list[int]]]
     """What the cells hold, and the column of each step. Raises ValueError with all that hold no step."""
     orders: list[Order] = []
     columns: list[list[int]] = []
-    wrong: list[str] = []
+    wrong: list[tuple[int, int, str]] = []
     for rank, row in enumerate(rows):
         steps: list[Step] = []
         columns.append([])
@@ -79,11 +79,12 @@ def _steps(rows: list[list[str]], source: str) -> tuple[Orders, list[list[int]]]
                 steps.append(parse_step(text))
                 columns[-1].append(column)
             except ValueError:
-                wrong.append(f"{source}: {_cell(rows, rank, column)} {_mistake(text)}")
+                wrong.append((rank, column, text))
         orders.append(tuple(steps))
     if wrong:
+        shown = [f"{source}: {_cell(rows, r, column)} {_mistake(text)}" for r, column, text in wrong[:_SHOWN]]
         more = [f"{source}: and {len(wrong) - _SHOWN:,} more"] if len(wrong) > _SHOWN else []
-        raise ValueError("\n".join([*wrong[:_SHOWN], *more]))
+        raise ValueError("\n".join([*shown, *more]))
     return tuple(orders), columns
 
 

@@ -67,7 +67,7 @@ def search(seconds: float, seed: int, keep: Path, only: str = "") -> int:
     began = told = time.monotonic()
     codes: Counter[int | None] = Counter()
     broken: Counter[str] = Counter()
-    slowest = 0.0
+    slowest = (0.0, "")
     for number, trial in enumerate(trials(seed)):
         now = time.monotonic()
         if now - began > seconds:
@@ -83,14 +83,16 @@ def search(seconds: float, seed: int, keep: Path, only: str = "") -> int:
             continue
         ended, wrong = tried(trial)
         codes[ended.code] += 1
-        slowest = max(slowest, ended.seconds)
+        slowest = max(slowest, (ended.seconds, f"{trial.name}, {shlex.join(trial.words)[:80]}"))
         for what in wrong:
             kind = f"{trial.words[0]}: {_NUMBER.sub('#', what)[:80]}"
             broken[kind] += 1
             if broken[kind] <= 3:
                 _keep(keep / f"seed{seed}-{number}", trial, ended, what)
     took = time.monotonic() - began
-    print(f"seed {seed}: {sum(codes.values()):,} inputs in {took:.0f} s, slowest {slowest:.1f} s")
+    print(
+        f"seed {seed}: {sum(codes.values()):,} inputs in {took:.0f} s, slowest {slowest[0]:.1f} s ({slowest[1]})"
+    )
     print("exit codes: " + ", ".join(f"{code}: {count:,}" for code, count in sorted(codes.items(), key=str)))
     for kind, count in broken.most_common():
         print(f"DEFECT {count:5d} x {kind}")
