@@ -19,6 +19,8 @@ from .action import Order, Orders, Step, parse_step
 from .table import Table, table_of
 
 _SHOWN = 10
+_NO_TABLE = 1_000
+"""From so many wrong cells on a file is no table, and is not read to its end."""
 _TEXT_SHOWN = 40
 
 # What torch lowers a table to, or wrote before 2.6.
@@ -71,6 +73,8 @@ def _steps(rows: list[list[str]], source: str) -> tuple[Orders, list[list[int]]]
     for rank, row in enumerate(rows):
         steps: list[Step] = []
         columns.append([])
+        if len(wrong) > _NO_TABLE:
+            break
         for column, cell in enumerate(row):
             text = re.sub(r"\s*([();])\s*", r"\1", cell.strip())
             if not text:
@@ -80,10 +84,13 @@ def _steps(rows: list[list[str]], source: str) -> tuple[Orders, list[list[int]]]
                 columns[-1].append(column)
             except ValueError:
                 wrong.append((rank, column, text))
+                if len(wrong) > _NO_TABLE:
+                    break
         orders.append(tuple(steps))
     if wrong:
         shown = [f"{source}: {_cell(rows, r, column)} {_mistake(text)}" for r, column, text in wrong[:_SHOWN]]
-        more = [f"{source}: and {len(wrong) - _SHOWN:,} more"] if len(wrong) > _SHOWN else []
+        least = "at least " if len(wrong) > _NO_TABLE else ""
+        more = [f"{source}: and {least}{len(wrong) - _SHOWN:,} more"] if len(wrong) > _SHOWN else []
         raise ValueError("\n".join([*shown, *more]))
     return tuple(orders), columns
 

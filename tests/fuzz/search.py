@@ -90,9 +90,8 @@ def search(seconds: float, seed: int, keep: Path, only: str = "") -> int:
             if broken[kind] <= 3:
                 _keep(keep / f"seed{seed}-{number}", trial, ended, what)
     took = time.monotonic() - began
-    print(
-        f"seed {seed}: {sum(codes.values()):,} inputs in {took:.0f} s, slowest {slowest[0]:.1f} s ({slowest[1]})"
-    )
+    print(f"seed {seed}: {sum(codes.values()):,} inputs in {took:.0f} s")
+    print(f"slowest: {slowest[0]:.1f} s, {slowest[1]}")
     print("exit codes: " + ", ".join(f"{code}: {count:,}" for code, count in sorted(codes.items(), key=str)))
     for kind, count in broken.most_common():
         print(f"DEFECT {count:5d} x {kind}")
