@@ -8,7 +8,7 @@ to ranks of other pipeline stages that were late (bubble), or to such of its own
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import overload
@@ -160,7 +160,7 @@ def _idle(
 ) -> None:
     """Attribute a gap during which the compute stream waited for the dependencies of op ``i``."""
     op, (free, start) = record.programs.classes[r].ops[i], gap
-    cursor = _awaited(record, r, op.after, free, time, stages, busy=bool(op.action))
+    cursor = _awaited(record, r, op.after, free, time, stages, busy=op.action != "")
     if start > cursor:
         time.add("host", start - cursor)
 
@@ -168,7 +168,7 @@ def _idle(
 def _awaited(
     record: Record,
     r: int,
-    waited: Iterable[int],
+    waited: Sequence[int],
     cursor: float,
     time: RankTime,
     stages: Sequence[int],
@@ -179,8 +179,10 @@ def _awaited(
 
     ``busy``: a pipeline action waits for them. What ends at the same time counts in the order of the program.
     """
-    ops = record.programs.classes[r].ops
-    for i in sorted(waited, key=lambda d: (round(record.end[r][d] / SLACK_S), d)):
+    ops, ends = record.programs.classes[r].ops, record.end[r]
+    if len(waited) > 1:
+        waited = sorted(waited, key=lambda d: (round(ends[d] / SLACK_S), d))
+    for i in waited:
         reached, begin, end = record.times(r, i)
         if end <= cursor:
             continue
@@ -188,7 +190,10 @@ def _awaited(
         if begin > cursor:  # it had not begun: a peer was late, or it queued behind others of its own stream
             queued = reached if isinstance(ops[i].work, Collective) else cursor
             late = max(cursor, min(queued, begin)), min(begin, end)
-            _late(record, r, i, late, time, stages)
+            if isinstance(ops[i].work, Collective):
+                _late(record, r, i, late, time, stages)
+            else:  # messages go to other stages
+                time.wait(None, late[1] - late[0])
             parts = [(cursor, late[0]), (late[1], end)]
         exposed = sum(last - first for first, last in parts)
         axis = ops[i].category
@@ -202,8 +207,8 @@ def _awaited(
 def _late(
     record: Record, r: int, i: int, gap: tuple[float, float], time: RankTime, stages: Sequence[int]
 ) -> None:
-    """Attribute a gap in which op ``i`` waited for its members: for those of its own stage until the last of
-    these had come, then for other stages. Who came last of those that came at once decides nothing.
+    """Attribute a gap in which collective ``i`` waited for its members: for those of its own stage until the
+    last of these had come, then for other stages. Who came last of those that came at once decides nothing.
     """
     since, until = gap
     own = min(max(since, _own_stage_s(record, r, i, stages)), until)
@@ -212,13 +217,14 @@ def _late(
 
 
 def _own_stage_s(record: Record, r: int, i: int, stages: Sequence[int]) -> float:
-    """When the last member of communication ``i`` that is of class ``r``'s own stage came to it; infinite
-    where all are. Messages go to other stages.
+    """When the last member of collective ``i`` that is of class ``r``'s own stage came to it; infinite where
+    all are.
     """
     work = record.programs.classes[r].ops[i].work
-    joined = record.programs.joins(r, work.communicator) if isinstance(work, Collective) else None
+    assert isinstance(work, Collective)
+    joined = record.programs.joins(r, work.communicator)
     if joined is None:
-        return -math.inf
+        return math.inf
     members = record.programs.communicators[joined]
     own = [m for m in members if stages[m] == stages[r]]
     if len(own) == len(members):
