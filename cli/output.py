@@ -28,7 +28,12 @@ def echo_json(document: object) -> None:
     import orjson
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    text = orjson.dumps(document, option=options).decode()
+    try:
+        text = orjson.dumps(document, option=options).decode()
+    except TypeError:  # half a surrogate pair, as names of files that are not UTF-8 have: json escapes it
+        import json
+
+        text = json.dumps(document, indent=2, default=float)
     typer.echo(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from .mistakes import reported
 from .output import console, echo_json, output_file, save_text, wrote
+from .progress import progress
 from .views import JsonOption
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def compare(
     from ..sim.report.schedules.compare import Asked, entries
     from ..sim.report.schedules.compare_table import comparison_rows, print_comparison
 
-    p, m = _shape("stepsim schedule compare", ranks, microbatches, chunks)
+    p, m = _shape("stepsim schedule compare", ranks, microbatches, chunks, schedules=len(names()))
     asked = Asked(
         ranks=p,
         microbatches=m,
@@ -166,7 +167,9 @@ def compare(
         costs=_costs(forward, input_grad, weight_grad, latency),
         limit=limit,
     )
-    found = entries([get(name) for name in names()], asked)
+    with progress() as status:
+        status(f"{len(names())} schedules of {p:,} ranks and {m:,} microbatches")
+        found = entries([get(name) for name in names()], asked)
     if svg:
         from ..sim.report.schedules.compare_picture import comparison_svg
 
@@ -258,13 +261,21 @@ MOST_ACTIONS = 3_000_000
 """Actions of a schedule that this command lists: half a minute and a gigabyte (p 512, m 1024, v 2)."""
 
 
-def _shape(command: str, ranks: int | None, microbatches: int | None, chunks: int) -> tuple[int, int]:
+MOST_RANKS = 16_384
+"""Lines of a timeline: so many take ten seconds."""
+
+
+def _shape(
+    command: str, ranks: int | None, microbatches: int | None, chunks: int, schedules: int = 1
+) -> tuple[int, int]:
     if ranks is None or microbatches is None:
         raise ValueError(f"{command} needs -p (ranks) and -m (microbatches), as in -p 4 -m 8")
     for option, value in (("-p", ranks), ("-m", microbatches), ("-v", chunks)):
         if value < 1:
             raise ValueError(f"{option} {value}: expected at least 1")
-    actions = 3 * ranks * microbatches * chunks
+    if ranks > MOST_RANKS:
+        raise ValueError(f"-p {ranks}: more than {MOST_RANKS:,} ranks are not listed; take fewer")
+    actions = 3 * ranks * microbatches * chunks * schedules
     if actions > MOST_ACTIONS:
         raise ValueError(
             f"-p {ranks} -m {microbatches} -v {chunks}: {actions:,} actions are more than {MOST_ACTIONS:,}, "

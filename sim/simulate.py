@@ -199,7 +199,7 @@ def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tupl
     if faults is None:
         wanted: tuple[str | Event, ...] = (*standing(scenario.faults), *beginning(scenario.faults))
     else:
-        wanted = tuple(faults)
+        wanted = (faults,) if isinstance(faults, str) else tuple(faults)
     return given(wanted, _machine(scenario)) if wanted else ()
 
 

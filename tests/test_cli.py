@@ -289,3 +289,11 @@ def test_a_traceback_can_be_had(small: Path, monkeypatch: pytest.MonkeyPatch) ->
     done = Ran("run", small, "--timeline", "picture.png")
     assert done.code == 2
     assert "Traceback" in done.err
+
+
+def test_a_name_that_is_no_utf8_is_escaped_in_json(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff.yaml")
+    path.write_text("extends: gpt-22b-a100\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["run", str(path), "--json"])
+    assert done.exit_code in (0, 1), done.output
+    assert json.loads(done.stdout)["scenario"] == "\udcff"

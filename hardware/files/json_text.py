@@ -40,7 +40,10 @@ def load_json(content: bytes | str, file: str | Path, limits: JsonLimits = JsonL
         # orjson stops at 1,024 levels and takes no NaN, both with an error.
         document = orjson.loads(_without_mark(content))
     except orjson.JSONDecodeError as error:
-        raise FileError(file, f"not JSON: {error.msg}", line=error.lineno, column=error.colno) from None
+        why = f"not JSON: {error.msg}"
+        if "depth limit" in error.msg:
+            why = f"is nested more than {limits.depth} levels deep"
+        raise FileError(file, why, line=error.lineno, column=error.colno) from None
     _check_size(document, file, limits)
     if limits.unique_keys:
         _check_keys(content, file)

@@ -26,7 +26,7 @@ def checked(scenario: object) -> Scenario:
     """
     if not isinstance(scenario, Scenario):
         message = f"a Scenario is needed, not {type(scenario).__name__}; load_scenario gives one"
-        raise ValueError(message)
+        raise ScenarioError([Problem(mark=Mark(file="scenario"), path="", message=message)])
     if scenario.is_checked:
         return scenario
     try:

@@ -154,6 +154,13 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
     """The switches can be wired so, the graph file can be read, and every rank has a GPU."""
     fabric = cluster.fabric
     plain = fabric.kind in ("rail-optimized", "fat-tree", "nvlink")
+    if not plain and not get_interconnect(cluster.interconnect).connects_hosts:
+        message = (
+            f"{cluster.interconnect} has no switches, so nothing would read the {fabric.kind} fabric; name"
+            " the network between hosts (cluster.interconnect), or leave fabric out"
+        )
+        yield Finding(path=("cluster", "fabric", "kind"), message=message)
+        return
     if plain and fabric.model_fields_set <= {"kind", "oversubscription"} and cluster.placement is None:
         return  # nothing but what step times read, and check, themselves
     try:

@@ -103,6 +103,10 @@ def _whole_document(source: str | Path | Mapping[str, Any]) -> tuple[Node, str]:
     """The document laid over what it extends, and the name that it has where it does not say one."""
     if isinstance(source, Mapping):
         return _with_base(_canonical(from_plain(source, Mark(file=_IN_PYTHON))), ()), _IN_PYTHON
+    given: object = source
+    if not isinstance(given, str | Path):
+        message = f"a path, a shipped scenario's name or a mapping is needed, not {type(given).__name__}"
+        raise ScenarioError([Problem(mark=Mark(file=_IN_PYTHON), path="", message=message)])
     path = _find(source, Mark(file=str(source)), Path())
     return _with_base(_read(path), ()), path.stem
 

@@ -95,7 +95,10 @@ def given(faults: Iterable[str | Event], machine: Machine) -> tuple[Event, ...]:
     """Faults as lines or events. ValueError for a target that is not there, or a time that is none."""
     found = []
     for fault in faults:
-        event = parse_fault(fault) if isinstance(fault, str) else fault
+        event: object = parse_fault(fault) if isinstance(fault, str) else fault
+        if not isinstance(event, Event):
+            example = "'gpu_throttle gpu/37 slow_factor=1.3'"
+            raise ValueError(f"faults: a line such as {example} or an Event is needed, not {fault!r:.200}")
         if event.trace is not None:
             raise NotSupported("faults: trace", "a step has no use for a trace; it is for stepsim faults")
         if event.at_step is not None:
