@@ -36,6 +36,9 @@ OUTPUTS = ("svg", "json", "csv", "html", "md", "yaml")
 TOLD_EVERY_S = 10.0
 _NUMBER = re.compile(r"-?\d[\d.,e+-]*")
 HOSTILE_SHARE = 0.2
+LIMITED = ("run", "compare", "memory", "faults", "replay")
+MOST_EVENTS = "100000"
+"""About ten seconds of work: what takes longer, and says so, is no hang, and here it is refused."""
 LEFT_OUT = {"measure", "tests", "benchmarks", "docs", "setup"}
 """Packages that need torch, or are no part of the program."""
 
@@ -189,6 +192,8 @@ def _set(rng: Random, paths: tuple[str, ...]) -> Trial:
     file = "weeks.yaml" if rng.random() < 0.3 else "step.yaml"
     command = "faults" if file == "weeks.yaml" else rng.choice(("run", "memory", "cluster"))
     words = [command, file, "--json"]
+    if command in LIMITED:
+        words += ["--max-events", MOST_EVENTS]
     for _ in range(rng.choice((1, 1, 2, 3))):
         words += ["--set", f"{rng.choice(paths)}={odd_value(rng)}".replace("\x00", "0")]
     return Trial(name="--set", words=tuple(words), files={file: whole(file)})
@@ -214,9 +219,12 @@ def trial_of(kind: Seed, content: bytes, command: str, file: str, what: str = ""
         if f"{{{around}}}" in command:
             names[around] = f"with-{around}.yaml"
             files[names[around]] = written(document, names[around])
+    words = shlex.split(command)
+    if words[0] in LIMITED:
+        words += ["--max-events", MOST_EVENTS]
     return Trial(
         name=f"{kind.file}: {what}" if what else kind.file,
-        words=tuple(_filled(word, names) for word in shlex.split(command)),
+        words=tuple(_filled(word, names) for word in words),
         files=files,
     )
 
