@@ -80,7 +80,11 @@ def _of_output(found: Outcome, kept: dict[Path, bytes]) -> Iterator[str]:
     elif found.words[0] not in ("schema", "list"):
         for line in found.stdout.splitlines():
             no_number = _NO_NUMBER.search(line)
-            if no_number and not any(no_number.group(1).encode() in content for content in kept.values()):
+            if (
+                no_number
+                and "refused: " not in line
+                and not any(no_number.group(1).encode() in content for content in kept.values())
+            ):
                 yield f"prints {no_number.group()!r}: {line.strip()[:120]}"
                 return
 
