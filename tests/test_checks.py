@@ -1,4 +1,4 @@
-"""Hooks before a commit are the commands of ``make check``; the fast suite is the suite without slow tests."""
+"""Hooks before a commit are the commands of ``make check``; the fast suite is the one without slow tests."""
 
 from __future__ import annotations
 
