@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ from schedule_shapes import golden_shape, goldens, parse, shapes_of
 
 from stepsim.schedules.messages.megatron_hooks import Call, Hook, hooked
 from stepsim.schedules.messages.point_to_point import point_to_point
-from stepsim.schedules.orders.action import Kind, Overlap, actions_of, parts
+from stepsim.schedules.orders.action import Kind, Orders, Overlap, actions_of, parts
 from stepsim.schedules.orders.in_flight import peak_activations
-from stepsim.schedules.orders.schedule import Shape
+from stepsim.schedules.orders.overlapped import overlapped
+from stepsim.schedules.orders.progress import stalls
+from stepsim.schedules.orders.schedule import Shape, loop_placement
 from stepsim.schedules.orders.validate import validate
 from stepsim.schedules.pipeline import get, interleaved
-from stepsim.schedules.pipeline.interleaved import overlapped_orders
 
 # As recorded ---------------------------------------------------------------------------------------------
 
@@ -38,11 +40,15 @@ def test_combined_steps(shared: Path) -> None:
     logged = 0
     for name, golden in goldens(shared / "data" / "goldens" / "megatron", "*.json"):
         if "moe_overlap" in golden:
-            orders = overlapped_orders(golden_shape(golden))
+            orders = combined(golden_shape(golden))
             named = [[str(step).replace("OVERLAP_F_B", "OVERLAP") for step in order] for order in orders]
             assert named == golden["moe_overlap"], name
             logged += 1
     assert logged == 17
+
+
+def combined(shape: Shape) -> Orders:
+    return overlapped(interleaved.orders(shape), shape, loop_placement)
 
 
 @st.composite
@@ -60,20 +66,49 @@ def interleaved_by_megatron(draw: st.DrawFn) -> Shape:
 @given(interleaved_by_megatron())
 def test_combined_steps_do_the_same_work_with_one_activation_more(shape: Shape) -> None:
     """The same forwards and the same backwards in the same order; nothing deadlocks."""
-    overlapped, plain = overlapped_orders(shape), interleaved.orders(shape)
-    validate(overlapped, shape, interleaved.SCHEDULE.rank_of)
+    pairs, plain = combined(shape), interleaved.orders(shape)
+    validate(pairs, shape, loop_placement)
     for kind in (Kind.FORWARD, Kind.BACKWARD):
-        assert [[a for a in actions_of(order) if a.kind is kind] for order in overlapped] == [
+        assert [[a for a in actions_of(order) if a.kind is kind] for order in pairs] == [
             [a for a in actions_of(order) if a.kind is kind] for order in plain
         ]
     most = shape.microbatches * shape.chunks
-    for more, held in zip(peak_activations(overlapped), peak_activations(plain), strict=True):
+    for more, held in zip(peak_activations(pairs), peak_activations(plain), strict=True):
         assert more == min(held + 1, most)
+
+
+def test_combined_steps_run_to_their_end_or_are_refused() -> None:
+    """Of all grouped shapes: refused are only last groups smaller than the ranks, as Megatron does.
+
+    Alone, forwards and backwards wait for each other up to a last group of 2p - 3 - N.
+    """
+    refused = 0
+    for p, v, m in product(range(2, 6), range(2, 5), range(1, 15)):
+        for group in range(min(p, m), m + 1):
+            shape, last = Shape(ranks=p, microbatches=m, chunks=v, group=group), m % group
+            try:
+                interleaved.check(shape)
+            except ValueError:
+                continue
+            if (2 if v == 2 else 1) <= last <= 2 * p - 2 - group:
+                refused += 1
+                with pytest.raises(ValueError, match="deadlock of ranks"):
+                    combined(shape)
+            else:
+                assert not stalls(combined(shape), shape), shape
+    assert refused == 35
+
+
+def test_a_refusal_of_pairs_names_who_waits_for_whom() -> None:
+    with pytest.raises(
+        ValueError, match=r"rank 0, action 11 .* waits for 5F3 of .*: deadlock of ranks 0 and 2"
+    ):
+        combined(Shape(ranks=3, microbatches=4, chunks=3))
 
 
 @given(interleaved_by_megatron())
 def test_messages_of_combined_steps_need_a_rule_that_knows_pairs(shape: Shape) -> None:
-    orders, rank_of = overlapped_orders(shape), interleaved.SCHEDULE.rank_of
+    orders, rank_of = combined(shape), loop_placement
     assert point_to_point(orders, shape, rank_of, "torch")
     if any(isinstance(step, Overlap) for order in orders for step in order):
         with pytest.raises(ValueError, match="use async or torch"):
