@@ -100,9 +100,7 @@ def test_combined_steps_run_to_their_end_or_are_refused() -> None:
 
 
 def test_a_refusal_of_pairs_names_who_waits_for_whom() -> None:
-    with pytest.raises(
-        ValueError, match=r"rank 0, action 11 .* waits for 5F3 of .*: deadlock of ranks 0 and 2"
-    ):
+    with pytest.raises(ValueError, match=r"rank 0, action 11 .* waits for 5F3 .* ranks 0 and 2"):
         combined(Shape(ranks=3, microbatches=4, chunks=3))
 
 
