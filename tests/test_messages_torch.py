@@ -27,6 +27,7 @@ from stepsim.schedules.messages.torch_lowering import (
     with_messages,
 )
 from stepsim.schedules.orders.action import Action, Kind, Orders
+from stepsim.schedules.orders.overlapped import overlapped
 from stepsim.schedules.orders.schedule import (
     Placement,
     Schedule,
@@ -35,8 +36,7 @@ from stepsim.schedules.orders.schedule import (
     stage_to_rank,
     two_way_placement,
 )
-from stepsim.schedules.pipeline import get
-from stepsim.schedules.pipeline.interleaved import overlapped_orders
+from stepsim.schedules.pipeline import get, interleaved
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.step.bare import ActionTimes, bare_programs
@@ -211,7 +211,8 @@ def test_pairs_are_lowered_as_torch_lowers_them() -> None:
     module = torch_schedules()
     for p, m, v in [(2, 4, 4), (3, 9, 6), (5, 10, 5), (8, 16, 5)]:
         shape = Shape(ranks=p, microbatches=m, chunks=v)
-        orders, ranks = overlapped_orders(shape), [stage % p for stage in range(shape.stages)]
+        orders = overlapped(interleaved.orders(shape), shape, loop_placement)
+        ranks = [stage % p for stage in range(shape.stages)]
         for active_stages in (1, 2, 3, 5):
             theirs = torch_lists(module, orders, shape, ranks, active_stages)
             ours = lowered(orders, shape, loop_placement, active_stages=active_stages)

@@ -9,9 +9,9 @@ import pytest
 from asap import Stuck, Times, asap
 from broken_tables import TWO_WAY, TWO_WAY_SHAPE, Drawn, broken_tables, valid_tables
 from hypothesis import given
+from oracles.messages_of_tables import find_problems as find_message_problems
 from schedule_shapes import any_shape, goldens, parse, schedules_and_shapes
 
-from stepsim.schedules.messages.validate import find_problems as find_message_problems
 from stepsim.schedules.orders.in_flight import peak_activations
 from stepsim.schedules.orders.schedule import Memory, Schedule, Shape, two_way_placement
 from stepsim.schedules.orders.table import Table, schedule_of, table_of
