@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from stepsim.sim.model.again import layer_flops_again
 from stepsim.sim.model.catalogue import get_model, model_names, model_source
 from stepsim.sim.model.huggingface import import_model
 from stepsim.sim.model.model import Model
-from stepsim.sim.model.sizes import model_flops, parameters
+from stepsim.sim.step.again import layer_flops_again
+from stepsim.sim.step.sizes import model_flops, parameters
 
 # Billions of parameters, with the digits that the publication prints, and the rows of its position table.
 PUBLISHED = {
