@@ -26,7 +26,7 @@ from stepsim.sim.network.collectives import (
     message_transfer,
     payload_factor,
 )
-from stepsim.sim.scenario.models import MeasuredNetwork
+from stepsim.sim.network.measured import MeasuredNetwork
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter")
 SYSTEMS = {

@@ -18,10 +18,11 @@ from stepsim.sim.validation import predict as prediction
 from stepsim.sim.validation import run as running
 from stepsim.sim.validation.baselines import baselines
 from stepsim.sim.validation.document import report_document
+from stepsim.sim.validation.errors import errors_of, quantile
 from stepsim.sim.validation.judge.accuracy_page import HISTORY, STILL_WRONG, accuracy_markdown
 from stepsim.sim.validation.predict import memory_as_measured
 from stepsim.sim.validation.run import Report, validate
-from stepsim.sim.validation.summary import Confusion, errors_of, quantile, summarize
+from stepsim.sim.validation.summary import Confusion, summarize
 from stepsim.sim.validation.tables import print_report
 
 ROW_KEYS = [
