@@ -11,8 +11,6 @@ from asap import Times, asap
 from rendezvous import rendezvous
 from schedule_shapes import goldens, parse
 
-from stepsim.schedules.messages.instructions import Compute, Exchange, Instruction, Send
-from stepsim.schedules.messages.point_to_point import point_to_point
 from stepsim.schedules.orders.action import Kind, Orders, parts
 from stepsim.schedules.orders.schedule import (
     Placement,
@@ -22,10 +20,12 @@ from stepsim.schedules.orders.schedule import (
     two_way_placement,
     v_placement,
 )
+from stepsim.schedules.p2p.instructions import Compute, Exchange, Instruction, Send
+from stepsim.schedules.p2p.point_to_point import point_to_point
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.lowering.bare import ActionTimes, bare_programs
 from stepsim.sim.program.check import program_problems
-from stepsim.sim.step.bare import ActionTimes, bare_programs
 
 TIMES = Times(forward=5, input_grad=4, weight_grad=3, latency=2)
 

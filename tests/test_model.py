@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from stepsim.sim.model.catalogue import get_model, model_names, model_source
-from stepsim.sim.model.huggingface import import_model
-from stepsim.sim.model.model import Model
-from stepsim.sim.step.again import layer_flops_again
-from stepsim.sim.step.sizes import model_flops, parameters
+from stepsim.sim.lowering.again import layer_flops_again
+from stepsim.sim.lowering.sizes import model_flops, parameters
+from stepsim.sim.scenario.model.catalogue import get_model, model_names, model_source
+from stepsim.sim.scenario.model.huggingface import import_model
+from stepsim.sim.scenario.model.model import Model
 
 # Billions of parameters, with the digits that the publication prints, and the rows of its position table.
 PUBLISHED = {

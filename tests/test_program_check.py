@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import LOOPED, layouts, lowered
 
-from stepsim.schedules.messages.point_to_point import RULES
 from stepsim.schedules.orders.schedule import Shape
+from stepsim.schedules.p2p.point_to_point import RULES
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.lowering.bare import ActionTimes, bare_programs
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.program import Collective, Compute, Exchange, Op, Part, Program, Programs
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.step.bare import ActionTimes, bare_programs
 
 MESSAGE = Transfer(0.5, 0.0, math.inf)
 

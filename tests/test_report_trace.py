@@ -13,8 +13,8 @@ import orjson
 import pytest
 from results import fake_result
 
-from stepsim.sim.report.result import Result, Span
 from stepsim.sim.report.trace import trace_document, write_trace
+from stepsim.sim.result.step import Result, Span
 
 Event = dict[str, Any]
 

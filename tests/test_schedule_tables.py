@@ -20,8 +20,8 @@ from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.lowering.bare import ActionTimes, bare_programs
 from stepsim.sim.scenario.table_files import read_table, write_table
-from stepsim.sim.step.bare import ActionTimes, bare_programs
 
 ONE_F_ONE_B = "0F0,0F1,0B0,0B1\r\n1F0,1B0,1F1,1B1\r\n"
 

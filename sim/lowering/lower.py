@@ -1,0 +1,289 @@
+"""Lowers a scenario to programs: rank grid x schedule actions x kernel costs.
+
+One program per pipeline rank: ranks that differ only in their tensor- or data-parallel coordinate do the
+same at the same time (structural folding). Where a router gives experts unequal loads, or where the groups of
+an axis sit differently, there is one for each load and seating that occurs. Each is written once.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...hardware.calibrated.overlay import calibrated_profile
+from ...kernels.cost import kernel_seconds
+from ...schedules.orders.overlapped import overlapped
+from ...schedules.orders.schedule import holders, stage_to_rank
+from ..network.collectives import Seat
+from ..network.token_exchange import Router, token_exchange
+from ..network.transfer import Transfer
+from ..program.program import Op, Program, Programs
+from ..scenario.refusal import NotSupported
+from ..scenario.schedules import schedule_named, shape_of
+from .actions import Blocks
+from .communication import Communication
+from .groups import Groups, GroupsOf
+from .layers.moe import TOKENS
+from .layers.routing import distinct_loads, rank_loads
+from .layers.shard import Shard, boundary_bytes, shard_of
+from .layers.stages import build_stages
+from .layers.tape import Costs, Kernel
+from .memory.activations import activation_bytes
+from .pipeline import StepWriters
+from .plan import Plan
+from .refuse import refuse_unsupported
+from .seatings import seatings_of
+from .seats import expert_grid, rank_grid
+from .stage_parameters import stage_parameters
+from .weighing import overlaps, weighed_shape
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...hardware.cluster import Cluster
+    from ...hardware.profile import GpuProfile
+    from ...schedules.orders.action import Orders
+    from ...schedules.orders.schedule import Schedule, Shape
+    from ..scenario.models import Scenario
+
+
+MOST_PROGRAMS = 1024
+"""Programs that are written of one job."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lowered:
+    """Programs, and the plan that they were written from.
+
+    Where a router sets ranks apart there are programs for each of the ``loads``, those of the heaviest
+    first; the plan is that of the heaviest, and of rank 0. Communicators and peers are named as if there were
+    one program for each pipeline rank. ``program_of`` is the program of every rank.
+    """
+
+    programs: Programs
+    plan: Plan
+    program_of: NDArray[np.int64]
+    loads: tuple[float, ...] = (1.0,)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all ranks of a pipeline rank run one program."""
+        return len(self.programs.classes) == self.plan.shape.ranks
+
+
+def lower(
+    scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None, skips: bool = False
+) -> Lowered:
+    """Programs of every class of ranks, by the profile that the scenario names unless one is given.
+
+    ``skips``: of a step whose gradients overflow, so that nothing is updated.
+
+    Raises NotSupported naming the field that cannot be modelled.
+    """
+    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
+    plan = replace(plan, skips=skips)
+    loads = distinct_loads(scenario)
+    program_of, written = _written(plan, loads)
+    programs = Programs(
+        classes=tuple(Program(ops=tuple(ops)) for ops in written),
+        communicators=_communicators(plan),
+        links=(_links(cluster),) * len(written),
+        sms=cluster.gpu.sms,
+        corun_slowdown=plan.profile.corun_slowdown,
+        ends=plan.ends,
+    )
+    return Lowered(programs=programs, plan=plan, program_of=program_of, loads=loads)
+
+
+def _written(plan: Plan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], list[list[Op]]]:
+    """The program of every rank, and the programs: by load, then by pipeline rank, then by seating.
+
+    Raises NotSupported for more of them than can sensibly be written.
+    """
+    grid, seatings, pp = rank_grid(plan.scenario.parallelism), plan.seatings, plan.shape.ranks
+    stage = np.empty(grid.size, dtype=np.int64)
+    stage[grid.ravel()] = np.repeat(np.arange(pp), grid[0].size)
+    count = len(seatings.first)
+    kinds, program_of = np.arange(pp), stage
+    if len(loads) * count > 1:
+        key = (_load_numbers(plan.scenario, loads) * pp + stage) * count + seatings.of_rank
+        kinds, program_of = np.unique(key, return_inverse=True)
+    if len(kinds) > max(MOST_PROGRAMS, len(loads) * pp):
+        raise NotSupported(
+            "cluster.placement",
+            f"it seats the groups of the job in {count:,} ways, which takes {len(kinds):,} programs (at most "
+            f"{MOST_PROGRAMS:,}); place hosts in order, or set cluster.gpus_per_domain so that groups fill "
+            "NVLink domains",
+        )
+    wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for number, kind in enumerate(kinds.tolist()):
+        place, seating = divmod(kind, count)
+        wanted.setdefault((place // pp, seating), []).append((number, place % pp))
+    step, written = StepWriters(plan), list[list[Op]]([[]] * len(kinds))
+    for (heavy, seating), programs in wanted.items():
+        seated = plan.of_load(loads[heavy]).of_groups(seatings.first[seating])
+        for (number, _), ops in zip(programs, step.write(seated, [r for _, r in programs]), strict=True):
+            written[number] = ops
+    return program_of.ravel(), written
+
+
+def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan:
+    """Sizes, stages, orders, groups and blocks of a step."""
+    refuse_unsupported(scenario, profile)
+    schedule, shape = schedule_named(scenario.schedule), shape_of(scenario)
+    two_way = stage_to_rank(schedule.rank_of, shape) is None
+    shard, stages = shard_of(scenario), build_stages(scenario)
+    groups_of = GroupsOf(scenario, cluster, two_way=two_way)
+    groups = groups_of.rank(0)
+    kernels: dict[Kernel, float] = {}
+    communication = Communication(
+        cluster=cluster,
+        curves=profile.collectives,
+        measured=scenario.cluster.measured_network,
+        tuning=scenario.software.nccl,
+        checked=scenario.software.collective_checks,
+    )
+    costs_of = partial(_costs, scenario, cluster, profile, kernels, communication)
+    costs = costs_of(groups)
+    blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
+    if schedule.weighs:
+        sizes = activation_bytes(shard, scenario.software)
+        message_s = _message_s(scenario, communication, shard, groups)
+        shape = weighed_shape(shape, stages, blocks, sizes, message_s)
+    orders = _orders(scenario, schedule, shape)
+    ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
+        holders(shape.stages - 1, schedule.rank_of, shape)
+    )
+    parameters = [stage_parameters(stage, shard, scenario, ends_meet=ends_meet) for stage in stages]
+    return Plan(
+        scenario=scenario,
+        cluster=cluster,
+        profile=profile,
+        shard=shard,
+        schedule=schedule,
+        shape=shape,
+        ends_meet=ends_meet,
+        orders=orders,
+        stages=stages,
+        parameters=tuple(parameters),
+        groups=groups,
+        groups_of=groups_of,
+        costs_of=costs_of,
+        seatings=seatings_of(
+            scenario, groups.gpu, cluster, two_way=two_way, talking=_talking(schedule, shape)
+        ),
+        blocks=blocks,
+        costs=costs,
+        kernels=kernels,
+        communication=communication,
+    )
+
+
+def _orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
+    """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
+    orders = schedule.orders(shape)
+    if not scenario.software.moe_a2a_overlap or scenario.parallelism.ep == 1 or overlaps(orders):
+        return orders
+    try:
+        return overlapped(orders, shape, schedule.rank_of)
+    except ValueError as refusal:
+        groups = " or schedule_options.group so that no last group is smaller than the ranks"
+        raise NotSupported(
+            "software.moe_a2a_overlap",
+            f"forwards beside backwards would wait for each other: {refusal}; set it to false"
+            + (groups if shape.chunks > 1 else ""),
+        ) from None
+
+
+def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
+    """Pipeline ranks that hold stages in a row, and so exchange messages."""
+    held = [sorted(holders(stage, schedule.rank_of, shape)) for stage in range(shape.stages)]
+    return {(a, b) for here, there in pairwise(held) for a in here for b in there if a != b}
+
+
+def _message_s(scenario: Scenario, communication: Communication, shard: Shard, groups: Groups) -> float:
+    """A message between neighbouring pipeline ranks, the median of them."""
+    size = boundary_bytes(shard, scenario.software)
+    transfers = (communication.message(size, reach) for reach in groups.reach)
+    return statistics.median(transfer.solo_s for transfer in transfers)
+
+
+def _costs(
+    scenario: Scenario,
+    cluster: Cluster,
+    profile: GpuProfile,
+    kernels: dict[Kernel, float],
+    communication: Communication,
+    groups: Groups,
+) -> Costs:
+    software = scenario.software
+
+    def seconds(kernel: Kernel) -> float:
+        if kernel not in kernels:
+            kernels[kernel] = kernel_seconds(kernel, cluster.gpu, profile)
+        return kernels[kernel]
+
+    def transfer(axis: str, kind: str, size: float) -> Transfer:
+        if kind == TOKENS:
+            if software.moe_dispatcher == "alltoall" and communication.has_measured("alltoall", groups.ep):
+                return communication.collective("alltoall", size * busiest * router.copies, groups.ep)
+            return token_exchange(size * busiest, router, groups.ep, cluster, software.moe_dispatcher)
+        return communication.collective(kind, size, groups.along(axis))
+
+    router = _router(scenario)
+    busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
+    host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
+    return Costs(
+        seconds=seconds,
+        transfer=transfer,
+        host_s=host_s,
+        host_collective_s=software.launches_per_collective * host_s,
+        check_s=lambda axis: communication.check_s(groups.along(axis)),
+        sms=cluster.gpu.sms,
+        blocks=software.launch_blocking,
+    )
+
+
+def _router(scenario: Scenario) -> Router:
+    """Where tokens go; of a dense model, which exchanges none, whatever."""
+    moe = scenario.model.moe
+    if moe is None:
+        return Router(experts=1, topk=1, copies=1.0)
+    copies = moe.topk * (moe.capacity_factor or 1.0)
+    return Router(experts=moe.num_experts, topk=moe.topk, copies=copies, node_limit=moe.node_limit)
+
+
+def _load_numbers(scenario: Scenario, loads: tuple[float, ...]) -> NDArray[np.int64]:
+    """By rank, which of the ``loads`` its experts have."""
+    grid = expert_grid(scenario.parallelism)
+    numbers = np.zeros(grid.size, dtype=np.int64)
+    for place, load in enumerate(rank_loads(scenario)):
+        numbers[grid[:, :, place].ravel()] = loads.index(load)
+    return numbers
+
+
+def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """Groups that join pipeline ranks: all, the two ends of a tied table, the two copies of each stage."""
+    pp = plan.shape.ranks
+    joined = {"world": tuple(range(pp))}
+    if not plan.ends_meet:
+        joined["embedding"] = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
+    if plan.two_way:
+        joined |= {plan.dp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
+        if plan.shard.experts:
+            joined |= {plan.edp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
+    return joined
+
+
+def _links(cluster: Cluster) -> dict[str, float]:
+    nvlink = max(cluster.gpu.nvlink_bytes_per_s, cluster.gpu.nccl_nvlink_bytes_per_s)
+    network = cluster.nic_bytes_per_s_per_gpu if cluster.nodes > 1 else cluster.gpu.pcie_bytes_per_s
+    return {"nvlink.out": nvlink, "nvlink.in": nvlink, "nic.out": network, "nic.in": network}
+
+
+__all__ = ["Lowered", "Seat", "lower"]

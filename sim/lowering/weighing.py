@@ -1,0 +1,59 @@
+"""What a schedule is told of a step: the costs and memory of its actions.
+
+Schedules that search (zb, zb-v-greedy) weigh times and memory. They get those of the median stage from
+the kernel model, in whole microseconds and bytes, as the zero-bubble runtime gives them what it has
+measured (Qi et al. 2024, arXiv:2401.10241, section 5: profiled, one cost for all stages).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...schedules.orders.action import Action, Kind, Orders, Overlap, actions_of
+from ...schedules.orders.schedule import Costs, Memory, Shape
+from ..program.solo import solo_seconds
+from .actions import Blocks, action_blocks
+from .layers.stages import Stage
+from .memory.activations import ActivationBytes
+
+MICROSECOND = 1e-6
+
+
+def weighed_shape(
+    shape: Shape, stages: Sequence[Stage], blocks: Blocks, sizes: ActivationBytes, message_s: float
+) -> Shape:
+    """``shape`` with the costs of the median stage."""
+
+    def median_us(kind: Kind) -> int:
+        seconds = (solo_seconds(action_blocks(Action(0, kind, 0), stage, blocks)) for stage in stages)
+        return round(statistics.median(seconds) / MICROSECOND)
+
+    kept = max(1, round(statistics.median(sizes.kept_by_forward(stage) for stage in stages)))
+    operands = round(statistics.median(sizes.kept_by_input_grad(stage) for stage in stages))
+    limit = shape.memory.limit
+    return replace(
+        shape,
+        costs=Costs(
+            forward=median_us(Kind.FORWARD),
+            input_grad=median_us(Kind.INPUT_GRAD),
+            weight_grad=median_us(Kind.WEIGHT_GRAD),
+            latency=max(1, round(message_s / MICROSECOND)),
+        ),
+        memory=Memory(
+            forward=kept,
+            input_grad=min(0, max(-kept, operands - kept)),
+            limit=None if limit is None else limit * kept,
+        ),
+    )
+
+
+def splits_backward(orders: Orders) -> bool:
+    """Whether any weight gradient is an action of its own."""
+    return any(action.kind is Kind.WEIGHT_GRAD for order in orders for action in actions_of(order))
+
+
+def overlaps(orders: Orders) -> bool:
+    """Whether any forward and backward run as one."""
+    return any(isinstance(step, Overlap) for order in orders for step in order)
