@@ -278,7 +278,7 @@ def stage_memory(
 ) -> tuple[StageMemory, ...]:
     """Memory of each pipeline rank, of its class; ``leads_s`` of hosts where not as recorded."""
     from .engine.accounting import action_spans
-    from .lowering.memory.bill import memory_of
+    from .lowering.memory import memory_of
 
     shown = {first: pp for pp, first in ready.first_of_stage.items()}
     actions = action_spans(record, shown)

@@ -21,13 +21,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from small_scenarios import BLOCKS, every_op
 
 from stepsim.sim.lowering.lower import Lowered, lower
-from stepsim.sim.lowering.memory.bill import gradient_bytes
-from stepsim.sim.lowering.sharding.rule import sharding_rule
+from stepsim.sim.lowering.memory import gradient_bytes
 from stepsim.sim.program.program import Collective, Compute, Exchange, Op
 from stepsim.sim.result.step import Result
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.scenario.sharding import sharding_rule
 from stepsim.sim.scenario.software.software import Software
 from stepsim.sim.simulate import build_cluster, simulate
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from small_scenarios import changed, layouts, lowered
 
 from stepsim.sim.lowering.sharded import sharding_of
-from stepsim.sim.lowering.sharding.rule import sharding_rule
 from stepsim.sim.result.step import StageMemory
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.scenario.sharding import sharding_rule
 from stepsim.sim.simulate import simulate
 
 

@@ -11,7 +11,7 @@ from small_scenarios import changed, every_op, lowered, parameters_of_ranks, sce
 
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.host_memory import host_memory_of
-from stepsim.sim.lowering.memory.activations import activation_bytes
+from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.program.program import Collective
 from stepsim.sim.result.step import Result
 from stepsim.sim.scenario.models import Scenario

@@ -12,7 +12,7 @@ from small_scenarios import every_op, lowered, scenario
 
 from stepsim.sim.lowering.layers.recompute import FULL
 from stepsim.sim.lowering.layers.stages import build_stages
-from stepsim.sim.lowering.memory.activations import activation_bytes
+from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import scenario_from_document

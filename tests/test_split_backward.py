@@ -19,7 +19,7 @@ from stepsim.sim.engine.replay import replay
 from stepsim.sim.lowering.actions import action_blocks
 from stepsim.sim.lowering.bare import ActionTimes, bare_programs
 from stepsim.sim.lowering.layers.recompute import NOTHING
-from stepsim.sim.lowering.memory.activations import activation_bytes, layer_bytes
+from stepsim.sim.lowering.state.activations import activation_bytes, layer_bytes
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document

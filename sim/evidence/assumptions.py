@@ -25,7 +25,7 @@ SHARDING = {
     "deepspeed": "deepspeed/runtime/zero/partitioned_param_coordinator.py, stage3.py",
     "megatron-fsdp": "megatron/core/distributed/fsdp",
 }
-"""Where each implementation's rule is read off (sim/lowering/sharding/rule.py)."""
+"""Where each implementation's rule is read off (sim/scenario/sharding.py)."""
 
 
 def assumptions(plan: Plan) -> tuple[Assumption, ...]:

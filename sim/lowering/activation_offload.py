@@ -19,9 +19,9 @@ from ...schedules.orders.action import Kind
 from ..program.program import Op
 from .actions import Owned
 from .layers.kinds import LayerRun
-from .memory.activations import activation_bytes
 from .reductions import offload_link
 from .sharding.compose import Around, Composer
+from .state.activations import activation_bytes
 from .updates.offload import FROM_HOST, TO_HOST
 
 if TYPE_CHECKING:

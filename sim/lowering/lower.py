@@ -33,13 +33,13 @@ from .layers.routing import distinct_loads, rank_loads
 from .layers.shard import Shard, boundary_bytes, shard_of
 from .layers.stages import build_stages
 from .layers.tape import Costs, Kernel
-from .memory.activations import activation_bytes
 from .pipeline import StepWriters
 from .plan import Plan
 from .refuse import refuse_unsupported
 from .seatings import seatings_of
 from .seats import expert_grid, rank_grid
 from .stage_parameters import stage_parameters
+from .state.activations import activation_bytes
 from .weighing import overlaps, weighed_shape
 
 if TYPE_CHECKING:

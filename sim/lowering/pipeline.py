@@ -21,6 +21,7 @@ from ..program.program import Block, Op, Segment
 from ..program.script import Script
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import is_table
+from ..scenario.sharding import sharding_rule
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies
 from .meetings import update_checks_s, write_barrier
@@ -31,7 +32,6 @@ from .plan import Plan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .returned import Returned
 from .sharded import Sharding, sharding_of
-from .sharding.rule import sharding_rule
 from .stage_parameters import NO_ELEMENTS, Elements
 from .updates.optimizer import OptimizerShare, write_optimizer
 

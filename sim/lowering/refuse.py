@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ...hardware.gpus import get_gpu
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import is_table
+from ..scenario.sharding import sharding_rule
 from .layers.checkpoints import layers_in_one_go
 from .layers.precision import recipe_of
 from .layers.recompute import FULL, by_operators, recomputed_parts
-from .sharding.rule import sharding_rule
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, Kind, Overlap
 from ..network.collectives import Seat
+from ..scenario.sharding import Rule
 from .actions import Owned, action_blocks, block_owners, owned
 from .layers.kinds import LayerRun
 from .layers.recompute import FULL
-from .memory.timeline import Buffers
 from .parameters import count_of, layer_parameters
 from .reductions import offload_of
 from .sharding.compose import Composer
 from .sharding.held import largest_gradients, largest_pair
 from .sharding.pairs import Joint, pair_row
 from .sharding.rows import Moves, Row, Rows
-from .sharding.rule import Rule
 from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS, Group, Traffic
 from .sharding.units import Piece, Unit, pieces
+from .state.timeline import Buffers
 
 if TYPE_CHECKING:
     from .paired import Paired

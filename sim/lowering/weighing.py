@@ -16,7 +16,7 @@ from ...schedules.orders.schedule import Costs, Memory, Shape
 from ..program.solo import solo_seconds
 from .actions import Blocks, action_blocks
 from .layers.stages import Stage
-from .memory.activations import ActivationBytes
+from .state.activations import ActivationBytes
 
 MICROSECOND = 1e-6
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ....hardware.gpus import get_gpu
-from ..sharding.rule import sharding_rule
+from ...scenario.sharding import sharding_rule
 from .experts import Experts, experts_of
 from .kinds import LayerKind
 from .precision import Recipe, WeightBytes, recipe_of, weight_bytes

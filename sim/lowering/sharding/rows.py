@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ...program.program import Block, Op
+from ...scenario.sharding import Rule
 from .compose import Around, Composer
-from .rule import Rule
 from .traffic import Traffic
 from .units import Piece, Unit
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from ...network.transfer import Transfer
 from ...program.program import Collective, Op
+from ...scenario.sharding import Rule
 from ..updates.offload import Offload
-from .rule import Rule
 from .units import Unit
 
 SHARDS, REPLICAS = "fsdp", "hsdp"

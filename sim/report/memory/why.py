@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...lowering.sharding.rule import sharding_rule
+from ...scenario.sharding import sharding_rule
 
 if TYPE_CHECKING:
     from ...result.step import StageMemory

@@ -159,7 +159,7 @@ class Software(BaseModel):
     head_beside_loss: bool = (
         False  # stage_split flops_balanced: the head is on the last stage, where the loss is
     )
-    sharding: Sharding = "fsdp2"  # whose ZeRO-2 and ZeRO-3 (sim/lowering/sharding/rule.py)
+    sharding: Sharding = "fsdp2"  # whose ZeRO-2 and ZeRO-3 (sim/scenario/sharding.py)
     reshard_after_forward: Reshard = (
         "default"  # torch: parameters are let go after forward; by default where there is no pipeline
     )

@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ...result.step import ActionSpan, StageMemory
-from ...scenario.software.software import Software
-from ..communicators import communicators
-from ..layers.context import received_bytes
-from ..layers.layer import forward_block
-from ..layers.shard import Shard
-from ..sharded import Sharding, sharding_of
-from ..sharding.rule import sharding_rule
-from .activations import activation_bytes
-from .in_flight import in_flight_bytes
-from .timeline import Buffers, peak_held
+from ..result.step import ActionSpan, StageMemory
+from ..scenario.sharding import sharding_rule
+from ..scenario.software.software import Software
+from .communicators import communicators
+from .layers.context import received_bytes
+from .layers.layer import forward_block
+from .layers.shard import Shard
+from .sharded import Sharding, sharding_of
+from .state.activations import activation_bytes
+from .state.in_flight import in_flight_bytes
+from .state.timeline import Buffers, peak_held
 
 if TYPE_CHECKING:
-    from ..plan import Plan
+    from .plan import Plan
 
 CONTEXT_BYTES = 0.8e9
 """CUDA context, cuBLAS and loaded kernels: 0.5 to 1 GB with torch 2 on A100 and H100 (unverified)."""

@@ -22,10 +22,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ...scenario.refusal import NotSupported
+from .refusal import NotSupported
 
 if TYPE_CHECKING:
-    from ...scenario.models import Scenario
+    from .models import Scenario
 
 MATRICES = 4  # of a layer: QKV, projection, two of the MLP; each is fetched with its module
 
