@@ -79,6 +79,7 @@ def test_tables(scenario: str) -> None:
         assert words in text
 
 
+@pytest.mark.slow
 def test_what_if(scenario: str) -> None:
     found = document(scenario, "--what-if")
     names = {one["name"]: one for one in found["what_if"]}

@@ -187,6 +187,7 @@ def test_a_full_disk_leaves_the_old_file(folder: Path, option: str, monkeypatch:
     assert state(folder) == before
 
 
+@pytest.mark.slow
 def test_a_file_that_grows_beyond_what_is_allowed_leaves_the_old_one(folder: Path) -> None:
     """The system itself stops the writer midway, in a process of its own."""
     words = [str(word) for word in old_views(folder)]

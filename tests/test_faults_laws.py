@@ -20,6 +20,7 @@ from stepsim.sim.faults.study import study as studies
 from stepsim.sim.faults.study.study import Study
 
 
+@pytest.mark.slow
 @given(campaigns())
 @settings(max_examples=60)
 def test_the_ledger_closes_and_nothing_is_negative(doc: dict[str, Any]) -> None:

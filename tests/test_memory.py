@@ -55,6 +55,7 @@ def test_one_layer_alone(a: int, d: int, s: int, b: int) -> None:
     assert layer_bytes(a, d, s, b) == pytest.approx(s * b * h * (34 + 5 * a * s / h), rel=1e-12)
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches, groups)
 def test_one_layer_under_tensor_parallelism(a: int, d: int, s: int, b: int, t: int) -> None:
     h = a * d
@@ -62,6 +63,7 @@ def test_one_layer_under_tensor_parallelism(a: int, d: int, s: int, b: int, t: i
     assert layer_bytes(a, d, s, b, tp=t) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches, groups)
 def test_one_layer_under_tensor_and_sequence_parallelism(a: int, d: int, s: int, b: int, t: int) -> None:
     h = a * d
@@ -69,6 +71,7 @@ def test_one_layer_under_tensor_and_sequence_parallelism(a: int, d: int, s: int,
     assert layer_bytes(a, d, s, b, tp=t, sequence_parallel=True) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches, groups)
 def test_selective_recomputation_drops_the_scores(a: int, d: int, s: int, b: int, t: int) -> None:
     sbh = s * b * a * d
@@ -80,6 +83,7 @@ def test_selective_recomputation_drops_the_scores(a: int, d: int, s: int, b: int
     assert list(found) == pytest.approx(list(found.values()), rel=1e-12)
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches, groups)
 def test_full_recomputation_keeps_the_input(a: int, d: int, s: int, b: int, t: int) -> None:
     """Sequence parallelism splits the input too."""
@@ -90,6 +94,7 @@ def test_full_recomputation_keeps_the_input(a: int, d: int, s: int, b: int, t: i
     assert sharded == pytest.approx(2 * sbh / t, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches)
 def test_fused_attention_keeps_no_scores(a: int, d: int, s: int, b: int) -> None:
     """FlashAttention keeps one FP32 log-sum-exp per row and head instead (Dao 2023, section 3.1)."""

@@ -74,6 +74,7 @@ def seated(draw: st.DrawFn) -> Scenario:
     return scenario_from_document(document, "seated")
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seated())
 def test_folded_is_unfolded_however_groups_sit(run: Scenario) -> None:

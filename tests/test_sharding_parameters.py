@@ -151,6 +151,7 @@ def test_folded_equals_unfolded(software: str, shard_size: int | None) -> None:
     assert every.step_time_s == pytest.approx(folded.step_time_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @law
 @given(sharded(fsdp_shard_size=None))
 def test_a_group_of_all_ranks_is_no_group(run: Scenario) -> None:

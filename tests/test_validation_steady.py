@@ -34,6 +34,7 @@ def _shortened(run: Scenario) -> Extended[Record]:
     return extended(run, _record, lambda one: one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [

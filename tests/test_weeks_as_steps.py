@@ -65,6 +65,7 @@ def in_a_step(run: Scenario, *lines: str) -> float:
     return found.slowdown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("name", ["deep", "linked"])
 def test_two_faults_are_as_in_a_step(name: str, pair: tuple[str, str]) -> None:
@@ -81,6 +82,7 @@ def test_two_faults_of_a_part_are_worse_than_either() -> None:
         assert weeks(step, one, other) > 1.005 * max(weeks(step, one), weeks(step, other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["gpu_throttle rank/{} slow_factor=1.3", "link_degraded nic/{} bandwidth_factor=0.02"]
 )
