@@ -123,6 +123,7 @@ def test_mistakes_are_found_when_the_scenario_is_loaded(change: str, message: st
     assert message in err
 
 
+@pytest.mark.slow
 def test_what_works_today_gives_the_same_bytes() -> None:
     """Stating the defaults changes nothing but the document."""
     plain = json.loads(ran("run", JOB, "--json")[1])

@@ -150,6 +150,7 @@ def test_a_run_that_gets_nowhere_is_exit_code_1(scenario: str) -> None:
     assert "NO PROGRESS" in text
 
 
+@pytest.mark.slow
 def test_the_page(scenario: str, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     ran(scenario, "--html", str(path))

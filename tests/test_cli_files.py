@@ -170,6 +170,7 @@ def old_views(folder: Path) -> list[object]:
     return words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", OUTPUTS)
 def test_a_full_disk_leaves_the_old_file(folder: Path, option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full when the file is to take its name: whatever wrote it, what it wrote is not there."""

@@ -99,6 +99,7 @@ def test_closed_forms_are_what_the_transfers_move(algorithm: Algorithm, collecti
             assert plan.flows(rank) == flows[rank]
 
 
+@pytest.mark.slow
 @every
 def test_tiers_add_up(algorithm: Algorithm, collective: Collective) -> None:
     for plan in plans(algorithm, collective):

@@ -43,6 +43,7 @@ def test_the_record_of_useful_time_is_the_ledger_s(doc: dict[str, Any]) -> None:
     assert times == sorted(times)
 
 
+@pytest.mark.slow
 @given(campaigns(), st.integers(0, 3))
 @settings(max_examples=10)
 def test_the_same_seed_gives_the_same_log(doc: dict[str, Any], number: int) -> None:

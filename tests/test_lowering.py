@@ -269,6 +269,7 @@ def test_a_step_takes_no_less_than_its_kernels_and_no_more_than_everything_in_tu
     assert took_s <= in_turn_s * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(layouts())
 def test_a_step_is_the_same_every_time(run: Scenario) -> None:

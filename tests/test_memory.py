@@ -49,6 +49,7 @@ def layer_bytes(a: int, d: int, s: int, b: int, **fields: Any) -> float:
 # One layer: Korthikanti 2022, arXiv:2205.05198, section 4 and table 2 --------------------------------
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches)
 def test_one_layer_alone(a: int, d: int, s: int, b: int) -> None:
     h = a * d
@@ -196,6 +197,7 @@ def test_recipes_cost_their_textbook_bytes_per_parameter(
         assert state_bytes(stage) / held == pytest.approx(per_parameter, rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(layouts())
 def test_zero_1_shards_the_optimizer_alone(run: Scenario) -> None:

@@ -178,6 +178,7 @@ def test_the_command_writes_a_file_that_is_read_back(tmp_path: Path) -> None:
     assert not curve.covers(1e12)
 
 
+@pytest.mark.slow
 def test_a_simulated_step_uses_the_fitted_file(tmp_path: Path) -> None:
     out = tmp_path / "my.profile.yaml"
     run("calibrate", "fit", table(tmp_path / "k.csv", slower(0.5)), "--out", out, "--replicas", "0")

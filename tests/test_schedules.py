@@ -191,6 +191,7 @@ def test_both_timings_agree(name: str, data: st.DataObject) -> None:
     assert ours.spans == reference.spans
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 @given(shape=any_shape)
 def test_orders_refuse_exactly_what_check_refuses(name: str, shape: Shape) -> None:

@@ -212,6 +212,7 @@ def bubble_of_six_microbatches(name: str, p: int, costs: Costs) -> int:
     return spans[1] - spans[0] - 12 * (costs.forward + costs.input_grad + costs.weight_grad)
 
 
+@pytest.mark.slow
 @given(st.integers(2, 8), durations, durations, durations)
 def test_when_v_half_has_no_steady_bubble(p: int, f: int, b: int, w: int) -> None:
     """Exactly if W + 2B >= 2F and W + 2F >= 2B (the authors' condition)."""

@@ -118,6 +118,7 @@ def test_small_parameters_stay_whole_with_deepspeed() -> None:
     assert found["reduce_scatter"] == pytest.approx(2 * held)
 
 
+@pytest.mark.slow
 @law
 @given(sharded())
 def test_a_sharded_step_runs_in_bounds_and_ends_as_it_began(run: Scenario) -> None:
