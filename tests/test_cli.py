@@ -247,6 +247,7 @@ def test_compare_tells_what_differs(small: Path) -> None:
     assert "recompute" in json.dumps(Ran(*arguments, "--json").json)
 
 
+@pytest.mark.slow
 def test_validate_json_keeps_its_interface(shared: Path, tmp_path: Path) -> None:
     page = tmp_path / "accuracy.md"
     cases = shared / "data" / "cases" / "korthikanti_2022.yaml"

@@ -84,6 +84,7 @@ def test_a_custom_graph_is_found_beside_the_scenario(tmp_path: Path) -> None:
     assert "holds one list, edges" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changes", "slower"), [
     (("cluster.fabric=meta-24k-roce",), False),
     (("cluster.fabric.oversubscription=[1, 7]",), True),
@@ -99,6 +100,7 @@ def test_the_step_runs_on_every_fabric(changes: tuple[str, ...], slower: bool) -
     assert told["classes"] == plain["classes"]
 
 
+@pytest.mark.slow
 def test_more_classes_than_can_be_replayed_are_refused_with_advice() -> None:
     code, _, err = ran("run", JOB, *changed("cluster.fabric.ecmp=hashed"))
     assert code == 2
@@ -121,6 +123,7 @@ def test_mistakes_are_found_when_the_scenario_is_loaded(change: str, message: st
     assert message in err
 
 
+@pytest.mark.slow
 def test_what_works_today_gives_the_same_bytes() -> None:
     """Stating the defaults changes nothing but the document."""
     plain = json.loads(ran("run", JOB, "--json")[1])

@@ -216,6 +216,7 @@ def test_names_in_errors_print_as_they_are_written() -> None:
     assert "\x1b" not in done.stderr
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_what_is_printable_steers_nothing_and_is_utf8(text: str) -> None:
     shown = printable(text)

@@ -79,6 +79,7 @@ def test_tables(scenario: str) -> None:
         assert words in text
 
 
+@pytest.mark.slow
 def test_what_if(scenario: str) -> None:
     found = document(scenario, "--what-if")
     names = {one["name"]: one for one in found["what_if"]}
@@ -149,6 +150,7 @@ def test_a_run_that_gets_nowhere_is_exit_code_1(scenario: str) -> None:
     assert "NO PROGRESS" in text
 
 
+@pytest.mark.slow
 def test_the_page(scenario: str, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     ran(scenario, "--html", str(path))

@@ -170,6 +170,7 @@ def old_views(folder: Path) -> list[object]:
     return words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", OUTPUTS)
 def test_a_full_disk_leaves_the_old_file(folder: Path, option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full when the file is to take its name: whatever wrote it, what it wrote is not there."""
@@ -187,6 +188,7 @@ def test_a_full_disk_leaves_the_old_file(folder: Path, option: str, monkeypatch:
     assert state(folder) == before
 
 
+@pytest.mark.slow
 def test_a_file_that_grows_beyond_what_is_allowed_leaves_the_old_one(folder: Path) -> None:
     """The system itself stops the writer midway, in a process of its own."""
     words = [str(word) for word in old_views(folder)]

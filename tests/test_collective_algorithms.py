@@ -90,6 +90,7 @@ def test_everybody_ends_with_what_the_collective_promises(
         execute(plan)
 
 
+@pytest.mark.slow
 @every
 def test_closed_forms_are_what_the_transfers_move(algorithm: Algorithm, collective: Collective) -> None:
     for plan in plans(algorithm, collective):
@@ -98,6 +99,7 @@ def test_closed_forms_are_what_the_transfers_move(algorithm: Algorithm, collecti
             assert plan.flows(rank) == flows[rank]
 
 
+@pytest.mark.slow
 @every
 def test_tiers_add_up(algorithm: Algorithm, collective: Collective) -> None:
     for plan in plans(algorithm, collective):
@@ -107,6 +109,7 @@ def test_tiers_add_up(algorithm: Algorithm, collective: Collective) -> None:
         assert plan.group.nodes > 1 or not beyond.sent
 
 
+@pytest.mark.slow
 @every
 def test_a_message_never_goes_to_its_sender_and_carries_something(
     algorithm: Algorithm, collective: Collective
@@ -126,6 +129,7 @@ def test_any_rank_can_be_the_root(algorithm: Algorithm, collective: Collective, 
     execute(algorithm.plan(collective, Group(local=3, nodes=2, root=root)))
 
 
+@pytest.mark.slow
 @every
 def test_no_fewer_bytes_than_the_bound(algorithm: Algorithm, collective: Collective) -> None:
     """Thakur et al. 2005, section 3: without a switch that reduces, some rank must receive so much."""

@@ -19,6 +19,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gpus", ["8", "64"])
 def test_a_refused_choice_lists_all_that_are_accepted(kind: str, gpus: str) -> None:

@@ -68,6 +68,7 @@ def place(local: int, nodes: int, cluster: Cluster | None = None) -> Place:
 # Loads are what the plans move ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), PRICED)
 def test_loads_are_the_steps_and_bytes_of_the_plan(name: str, kind: Collective) -> None:
     """On every group of up to 8 nodes of up to 8 ranks; rings share what leaves a node among its NICs."""

@@ -257,6 +257,7 @@ def test_the_document_gives_the_shipped_constants() -> None:
 # Published logs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_shipped_constants_are_the_fit_of_the_published_logs(shared: Path) -> None:
     found = read_cases(sorted((shared / "data" / "nccl_logs").glob("*.txt")))
     cases, unstated = found.cases, found.unstated

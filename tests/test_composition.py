@@ -48,6 +48,7 @@ class Refused(NamedTuple):
     text: str
 
 
+@pytest.mark.slow
 @law
 @given(combinations())
 def test_everything_composes(document: dict[str, Any]) -> None:
@@ -258,6 +259,7 @@ def combined(**fields: Any) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_what_must_compose_does(name: str) -> None:
     """Guards the laws: they must not be about a handful of simple scenarios."""

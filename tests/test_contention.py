@@ -211,6 +211,7 @@ def test_a_link_that_two_rings_fill_is_full_all_the_time() -> None:
     assert ports == pytest.approx([0.5] * 128)
 
 
+@pytest.mark.slow
 def test_the_picture_of_a_run_colours_its_links(tmp_path: Path) -> None:
     path = tmp_path / "net.svg"
     fabric = "cluster.fabric={kind: fat-tree, nodes_per_leaf: 2, oversubscription: 8}"

@@ -88,6 +88,7 @@ def test_a_ring_hides_what_a_gather_shows() -> None:
     assert ring.exposed_communication_s["cp"] < gathered.exposed_communication_s["cp"]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     shape=st.sampled_from([(2, None), (4, None), (4, 2), (4, 4)]),

@@ -50,6 +50,7 @@ def test_1f1b_blocking(p: int, m: int, f: float, b: float) -> None:
     )
 
 
+@pytest.mark.slow
 @given(st.integers(2, 8), st.integers(1, 5), st.integers(2, 4), times, times, st.floats(0, 1))
 def test_interleaved(p: int, groups: int, v: int, f: float, b: float, c: float) -> None:
     """Times are per chunk. The latency term needs c no larger than a chunk's time; m is a multiple of p."""

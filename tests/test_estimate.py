@@ -32,6 +32,7 @@ MOST_OFF = 0.1
 """Of drawn layouts: those whose blocks run in detail."""
 
 
+@pytest.mark.slow
 def test_estimates_are_within_a_factor_of_the_events() -> None:
     """Before anything is lowered, and of the programs."""
     off: list[tuple[float, float]] = []

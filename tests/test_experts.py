@@ -241,6 +241,7 @@ def test_exchanges_hide_under_another_microbatch(schedule: str, dispatcher: str)
         assert beside.step_time_s < alone.step_time_s
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(expert_layouts())
 def test_any_legal_layout_runs_and_closes_its_memory(run: Scenario) -> None:

@@ -39,6 +39,7 @@ QUICK: dict[str, Callable[[], Iterator[Row]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(QUICK))
 def test_within_tolerance(name: str) -> None:
     rows = list(QUICK[name]())

@@ -80,6 +80,7 @@ def test_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wall.ended in ("events", "no_progress")
 
 
+@pytest.mark.slow
 def test_the_document_says_who_got_stuck() -> None:
     loaded = campaign_from_document(document(**SCARCE), "scarce")
     answers = ask(loaded, replications=2)

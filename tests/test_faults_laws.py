@@ -20,6 +20,7 @@ from stepsim.sim.reliability.study.study import Study
 from stepsim.sim.report.reliability.event_log import write_events
 
 
+@pytest.mark.slow
 @given(campaigns())
 @settings(max_examples=60)
 def test_the_ledger_closes_and_nothing_is_negative(doc: dict[str, Any]) -> None:
@@ -42,6 +43,7 @@ def test_the_record_of_useful_time_is_the_ledger_s(doc: dict[str, Any]) -> None:
     assert times == sorted(times)
 
 
+@pytest.mark.slow
 @given(campaigns(), st.integers(0, 3))
 @settings(max_examples=10)
 def test_the_same_seed_gives_the_same_log(doc: dict[str, Any], number: int) -> None:

@@ -84,6 +84,7 @@ def test_writes_under_the_same_faults(name: str, policy: str) -> None:
     assert out.seconds["useful"] == pytest.approx(kept_steps(job, lives).sum() * job.step, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "block", "queue"])
 @pytest.mark.parametrize("name", WRITES)
 def test_writes_within_three_standard_errors(name: str, policy: str) -> None:
@@ -190,6 +191,7 @@ def test_hosts_under_the_same_faults(name: str) -> None:
     assert out.ettr == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_hosts_within_three_standard_errors(name: str) -> None:
     job, horizon, runs = ALL[name], 60 * DAY, 10

@@ -201,6 +201,7 @@ def test_what_yaml_1_1_takes_for_odd_numbers_is_text(text: str) -> None:
 # JSON, gzip, SQLite, XML ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(DOCUMENTS.filter(lambda document: "e" not in repr(document)))
 def test_json_is_read_as_by_the_standard_library(document: object) -> None:
     text = json.dumps(document)

@@ -63,6 +63,7 @@ def _sweep(truth_fraction: float) -> tuple[list[Measurement], float]:
     return points, truth_fraction
 
 
+@pytest.mark.slow
 def test_the_fit_recovers_the_constants_that_made_a_sweep() -> None:
     gpu, start = get_gpu("A100-PCIe-80GB"), replace(load_profile("A100-PCIe-80GB"), clock_fraction=1.0)
     points, truth = _sweep(0.66)

@@ -41,6 +41,7 @@ def ends(begun: list[Start], capacity: dict[str, float]) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(starts())
 def test_repaired_flows_end_when_all_solved_anew_do(case: tuple[list[Start], dict[str, float]]) -> None:

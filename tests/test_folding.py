@@ -93,6 +93,7 @@ def same_times(ours: Times, theirs: Times) -> None:
         assert times == pytest.approx(theirs[action], rel=1e-9, abs=1e-12), action
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(troubled())
 def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
@@ -108,6 +109,7 @@ def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
         same_times(ours, theirs)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(layouts())
 def test_without_trouble_a_class_is_a_pipeline_rank(run: Scenario) -> None:
@@ -120,6 +122,7 @@ def test_without_trouble_a_class_is_a_pipeline_rank(run: Scenario) -> None:
     assert replay(again).step_s == replay(step.programs).step_s
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(troubled())
 def test_folded_programs_can_run(drawn: tuple[Scenario, Trouble]) -> None:

@@ -65,6 +65,7 @@ def machines(draw: st.DrawFn) -> tuple[Scenario, Trouble]:
     return run, Trouble(slow=slow, link_share=weak, fabric_share=fabric)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(machines())
 def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
@@ -131,6 +132,7 @@ def test_a_damaged_cable_unfolds_what_crosses_it() -> None:
     assert replay(hurt.programs).step_s > replay(healthy.programs).step_s
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(machines())
 def test_folded_programs_can_run_and_be_written(drawn: tuple[Scenario, Trouble]) -> None:

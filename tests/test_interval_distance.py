@@ -268,6 +268,7 @@ def test_the_shipped_files_are_what_the_command_writes() -> None:
     assert residuals_text(residuals_document()) == text
 
 
+@pytest.mark.slow
 def test_the_shipped_families_are_those_of_the_measured_steps(shared: Path) -> None:
     from stepsim.calibration.cases.case import read_cases
     from stepsim.calibration.cases.to_scenario import to_scenario

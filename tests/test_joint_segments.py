@@ -47,6 +47,7 @@ def troubled(draw: st.DrawFn) -> tuple[Scenario, Trouble]:
     return changed(run, software=software), Trouble(slow=slow, link_share=weak)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(troubled())
 def test_a_troubled_step_is_the_same_spelled_out(drawn: tuple[Scenario, Trouble]) -> None:
@@ -141,6 +142,7 @@ def meeting(draw: st.DrawFn) -> Programs:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(meeting())
 def test_any_classes_that_meet_in_blocks_are_the_same_spelled_out(programs: Programs) -> None:

@@ -156,6 +156,7 @@ def test_no_family_is_predicted_by_a_fit_that_saw_it(monkeypatch: pytest.MonkeyP
     assert sum(map(len, left)) == len(everything)  # each family is left out once
 
 
+@pytest.mark.slow
 def test_a_noiseless_sweep_is_predicted_where_it_was_left_out() -> None:
     sweep = _made_sweep()[::2]
     assert len(sweep) >= ENOUGH
@@ -177,6 +178,7 @@ def test_what_is_carried_does_not_depend_on_the_own_points(shared: Path) -> None
     assert {name for names in RELATIVES.values() for name in names} <= {plan.gpu for plan in PLANS}
 
 
+@pytest.mark.slow
 def test_public_timings_left_out(shared: Path) -> None:
     """With whole families left out: A100 and all attention within 8 and 20 %."""
     files = [shared / "data" / "kernels.yaml"]

@@ -51,6 +51,7 @@ def test_a_blocked_collective_begins_later_and_nothing_runs_beside_it() -> None:
     assert tape.ops[after].after == (index,)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 100))
 def test_a_blocked_step_grows_with_the_host(microseconds: int) -> None:
     slower, blocked = (

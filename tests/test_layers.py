@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,16 @@ def _runs_later(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
-IMPORTS = [(module, path, one) for module, path in MODULES.items() for one in imports(module, path)]
-OURS = [(module, path, one) for module, path, one in IMPORTS if one.target.split(".")[0] == "stepsim"]
+@cache
+def all_imports() -> list[tuple[str, Path, Import]]:
+    """Every import of every module; read by the tests alone, since every worker runs the top of this file."""
+    return [(module, path, one) for module, path in MODULES.items() for one in imports(module, path)]
+
+
+def ours() -> list[tuple[str, Path, Import]]:
+    return [
+        (module, path, one) for module, path, one in all_imports() if one.target.split(".")[0] == "stepsim"
+    ]
 
 
 def where(path: Path, one: Import) -> str:
@@ -75,7 +84,7 @@ def where(path: Path, one: Import) -> str:
 
 def test_the_walk_sees_imports() -> None:
     """Guards the other tests: an empty walk would let everything pass."""
-    seen = {(module, one.target, one.at_load) for module, _, one in OURS}
+    seen = {(module, one.target, one.at_load) for module, _, one in ours()}
     assert ("stepsim.cli.main", "stepsim.cli.run", True) in seen
     assert ("stepsim.cli.run", "stepsim.sim.simulate", False) in seen
     assert ("stepsim", "stepsim.sim.result.step", False) in seen
@@ -88,7 +97,7 @@ def test_every_layer_has_a_rule() -> None:
 def test_imports_point_down() -> None:
     upward = [
         where(path, one)
-        for module, path, one in OURS
+        for module, path, one in ours()
         if module != "stepsim"  # the root only names its public parts, for type checkers
         for layer, target in [(module.split(".")[1], [*one.target.split("."), ""][1])]
         if target != layer and target not in BELOW[layer] and target
@@ -116,13 +125,13 @@ def test_imports_inside_the_package_are_relative() -> None:
 
 def test_imports_name_modules_that_exist() -> None:
     """Lazy imports are otherwise found missing only by whoever calls the function."""
-    missing = [where(path, one) for _, path, one in OURS if one.target not in MODULES]
+    missing = [where(path, one) for _, path, one in ours() if one.target not in MODULES]
     assert missing == []
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
-    for module, _, one in OURS:
+    for module, _, one in ours():
         if one.at_load and one.target != module:
             graph[module].add(one.target)
     graphlib.TopologicalSorter(graph).prepare()  # CycleError names the circle
@@ -131,7 +140,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 def test_no_packages_import_each_other() -> None:
     """Lazy imports and imports for types count: a circle of packages is one package in disguise."""
     graph: dict[str, set[str]] = {package: set() for package in PACKAGES}
-    for module, path, one in OURS:
+    for module, path, one in ours():
         home = module if path.stem == "__init__" else module.rpartition(".")[0]
         target = one.target if one.target in PACKAGES else one.target.rpartition(".")[0]
         if target != home and home != "stepsim":
@@ -142,7 +151,9 @@ def test_no_packages_import_each_other() -> None:
 @pytest.mark.parametrize("library", sorted(OPTIONAL | HEAVY))
 def test_loads_only_when_needed(library: str) -> None:
     eager = [
-        where(path, one) for _, path, one in IMPORTS if one.at_load and one.target.split(".")[0] == library
+        where(path, one)
+        for _, path, one in all_imports()
+        if one.at_load and one.target.split(".")[0] == library
     ]
     assert eager == []
 

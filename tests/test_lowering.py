@@ -269,6 +269,7 @@ def test_a_step_takes_no_less_than_its_kernels_and_no_more_than_everything_in_tu
     assert took_s <= in_turn_s * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(layouts())
 def test_a_step_is_the_same_every_time(run: Scenario) -> None:
@@ -281,6 +282,7 @@ def test_a_step_is_the_same_every_time(run: Scenario) -> None:
     assert outcome() == outcome()
 
 
+@pytest.mark.slow
 @law
 @given(layouts(gpu="A100-SXM4-80GB"))
 def test_a_faster_gpu_is_not_slower(run: Scenario) -> None:
@@ -290,6 +292,7 @@ def test_a_faster_gpu_is_not_slower(run: Scenario) -> None:
     assert faster.step_time_s <= simulate(run).step_time_s * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @law
 @given(layouts())
 def test_more_microbatches_take_no_less_time(run: Scenario) -> None:

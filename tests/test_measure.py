@@ -234,6 +234,7 @@ def test_a_timing_is_ordered(seconds: list[float]) -> None:
 # A layer ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_layer_is_all_its_kernels(name: str) -> None:
     scenario = load_scenario(name, ["training.recompute=none"])

@@ -49,12 +49,14 @@ def layer_bytes(a: int, d: int, s: int, b: int, **fields: Any) -> float:
 # One layer: Korthikanti 2022, arXiv:2205.05198, section 4 and table 2 --------------------------------
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches)
 def test_one_layer_alone(a: int, d: int, s: int, b: int) -> None:
     h = a * d
     assert layer_bytes(a, d, s, b) == pytest.approx(s * b * h * (34 + 5 * a * s / h), rel=1e-12)
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches, groups)
 def test_one_layer_under_tensor_parallelism(a: int, d: int, s: int, b: int, t: int) -> None:
     h = a * d
@@ -62,6 +64,7 @@ def test_one_layer_under_tensor_parallelism(a: int, d: int, s: int, b: int, t: i
     assert layer_bytes(a, d, s, b, tp=t) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches, groups)
 def test_one_layer_under_tensor_and_sequence_parallelism(a: int, d: int, s: int, b: int, t: int) -> None:
     h = a * d
@@ -69,6 +72,7 @@ def test_one_layer_under_tensor_and_sequence_parallelism(a: int, d: int, s: int,
     assert layer_bytes(a, d, s, b, tp=t, sequence_parallel=True) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches, groups)
 def test_selective_recomputation_drops_the_scores(a: int, d: int, s: int, b: int, t: int) -> None:
     sbh = s * b * a * d
@@ -80,6 +84,7 @@ def test_selective_recomputation_drops_the_scores(a: int, d: int, s: int, b: int
     assert list(found) == pytest.approx(list(found.values()), rel=1e-12)
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches, groups)
 def test_full_recomputation_keeps_the_input(a: int, d: int, s: int, b: int, t: int) -> None:
     """Sequence parallelism splits the input too."""
@@ -90,6 +95,7 @@ def test_full_recomputation_keeps_the_input(a: int, d: int, s: int, b: int, t: i
     assert sharded == pytest.approx(2 * sbh / t, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(heads, head_dims, lengths, batches)
 def test_fused_attention_keeps_no_scores(a: int, d: int, s: int, b: int) -> None:
     """FlashAttention keeps one FP32 log-sum-exp per row and head instead (Dao 2023, section 3.1)."""
@@ -191,6 +197,7 @@ def test_recipes_cost_their_textbook_bytes_per_parameter(
         assert state_bytes(stage) / held == pytest.approx(per_parameter, rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(layouts())
 def test_zero_1_shards_the_optimizer_alone(run: Scenario) -> None:

@@ -35,6 +35,7 @@ def beside_bytes(run: Scenario, r: int) -> float:
     return plan.updated_parameters(r) * each * (1 + run.software.allocator_overhead)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(data=st.data())
 def test_a_higher_stage_adds_no_more_than_shards_beside_the_whole(data: st.DataObject) -> None:

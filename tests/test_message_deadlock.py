@@ -264,6 +264,7 @@ def judged(drawn: Drawn, rule: str) -> Sequence[Problem] | None:
     return find_problems(drawn.orders, drawn.shape, drawn.rank_of, rule)
 
 
+@pytest.mark.slow
 @given(broken_tables(REORDERINGS))
 def test_the_engine_ends_exactly_what_the_validator_accepts(drawn: Drawn) -> None:
     """Under every rule that is defined for the order; the engine knows no dependencies within a rank."""

@@ -104,6 +104,7 @@ def torch_calls(instruction: Instruction) -> list[str]:
             return [f"post[{named}]", f"wait[{named}]"] if blocking else [f"post[{named}]"]
 
 
+@pytest.mark.slow
 def test_laws_hold_for_the_orders_of_torch(shared: Path) -> None:
     """Those of schedules that are not registered here too, and of larger shapes."""
     for _, golden in goldens(shared / "data" / "goldens" / "torch", "*.json"):

@@ -21,6 +21,7 @@ def noted(result: Result) -> set[str]:
     return {one.source for one in result.assumptions if one.note}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["llama3-8b-h100", "llama3-70b-h100", "gpt3-175b-a100", "nemotron4-15b-h100"]
 )

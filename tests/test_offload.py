@@ -120,6 +120,7 @@ def test_gradients_leave_while_backward_runs() -> None:
 # Activations ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @law
 @given(
     st.sampled_from(PRESETS),

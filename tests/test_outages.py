@@ -39,6 +39,7 @@ def first_cable(links: LinkTable) -> int:
     return next(n for n in range(len(links)) if links.kinds(np.array([n]))[0] in ("uplink", "torus"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("offset", [0, 7, 100])
 def test_a_weak_cable_of_a_trunk_is_as_bad_as_by_itself(

@@ -97,6 +97,7 @@ def collectives(
     ]
 
 
+@pytest.mark.slow
 def test_the_fit_predicts_what_made_the_data(tmp_path: Path) -> None:
     truth = slower(0.9)
     points = read_table(table(tmp_path / "k.csv", truth, noise=0.01)).kernels
@@ -113,6 +114,7 @@ def test_the_fit_predicts_what_made_the_data(tmp_path: Path) -> None:
     assert record.source == "k.csv"
 
 
+@pytest.mark.slow
 def test_training_keeps_its_clock_unless_the_measurements_are_slower(tmp_path: Path) -> None:
     shipped = load_profile(GPU)
 
@@ -149,6 +151,7 @@ def test_a_family_is_on_one_side_of_the_split() -> None:
     assert [held_out(name) for name in names] == [held_out(name) for name in names]
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_file_that_is_read_back(tmp_path: Path) -> None:
     kernels = table(tmp_path / "k.csv", slower(0.9), noise=0.01)
     rows = collectives(2e-5, 4e-9, 2e11)
@@ -175,6 +178,7 @@ def test_the_command_writes_a_file_that_is_read_back(tmp_path: Path) -> None:
     assert not curve.covers(1e12)
 
 
+@pytest.mark.slow
 def test_a_simulated_step_uses_the_fitted_file(tmp_path: Path) -> None:
     out = tmp_path / "my.profile.yaml"
     run("calibrate", "fit", table(tmp_path / "k.csv", slower(0.5)), "--out", out, "--replicas", "0")

@@ -64,6 +64,7 @@ def test_version_is_the_installed_one() -> None:
     assert importlib.metadata.version("stepsim") == stepsim.__version__
 
 
+@pytest.mark.slow
 def test_no_file_is_loaded_under_two_names() -> None:
     """pytest alone would do so: a root with an __init__.py looks to it like a package of another name.
 

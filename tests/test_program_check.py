@@ -86,6 +86,7 @@ def _ops(draw: st.DrawFn, mine: list[Any]) -> list[Op]:
     return ops
 
 
+@pytest.mark.slow
 @given(programs=tangles())
 @settings(max_examples=300)
 def test_the_check_and_the_engine_agree_on_what_ends(programs: Programs) -> None:

@@ -220,6 +220,7 @@ def test_a_broken_program_and_a_malformed_one_end_differently(tmp_path: Path) ->
     assert "class 1, op 0: name is missing" in malformed.stderr
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_one_number_becomes_the_program_runs_or_is_refused(

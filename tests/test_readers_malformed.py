@@ -314,6 +314,7 @@ def test_tables(name: str, tmp_path: Path) -> None:
 # Logs ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_logs_of_nccl_tests(tmp_path: Path) -> None:
     layout = Layout(prefix="", root=True, error_column="#wrong", hashes=True, extra=False)
     lines = [

@@ -81,6 +81,7 @@ COMMANDS: dict[str, tuple[Callable[[Path], tuple[Path, Path]], tuple[str, ...], 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_other_files_are_used(name: str, tmp_path: Path) -> None:
     make, command, options = COMMANDS[name]

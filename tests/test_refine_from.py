@@ -47,6 +47,7 @@ def test_with_new_edges(drawn: tuple[np.ndarray, Edges], more: tuple[np.ndarray,
     assert refine_from(stable, colours, all_, new).tolist() == refine(stable, all_).tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(machines())
 def test_on_any_job(drawn: tuple[Scenario, Trouble]) -> None:

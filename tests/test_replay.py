@@ -23,6 +23,7 @@ NO_MEMORY |= {"interval", "step_time_interval_s"}
 """Keys of the document that a replay cannot know or that tell how the result came about."""
 
 
+@pytest.mark.slow
 @given(scenario=layouts())
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_saved_program_replays_to_the_bit(scenario: Scenario, tmp_path: Path) -> None:

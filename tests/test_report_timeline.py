@@ -153,6 +153,7 @@ def large() -> Result:
     return fake_result(pp=16, vpp=8, microbatches=128)
 
 
+@pytest.mark.slow
 def test_a_large_step_stays_small_and_has_a_zoom(large: Result) -> None:
     svg = timeline_svg(large)
     assert len(svg) < 1_500_000

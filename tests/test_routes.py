@@ -145,6 +145,7 @@ def test_a_trunk_carries_what_its_cables_do(topology: RegularTopology, data: st.
     assert len(trunks.links_of(a, b).link) <= len(topology.links_of(a, b).link)
 
 
+@pytest.mark.slow
 @FEW
 @given(topologies())
 def test_every_id_has_one_name(topology: RegularTopology) -> None:

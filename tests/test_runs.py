@@ -17,7 +17,14 @@ def test_every_shipped_scenario_has_a_golden() -> None:
     assert sorted(KNOWN) == sorted(scenario_names()), ADVICE
 
 
-@pytest.mark.parametrize("name", scenario_names())
+LARGE = {"gpt-1t-a100-korthikanti", "gpt-1t-a100-sc21", "mt-nlg-530b-a100", "mt-nlg-530b-a100-full-recompute"}
+"""Steps that take five seconds and more to replay."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in scenario_names()],
+)
 def test_a_shipped_scenario_is_predicted_as_before(name: str) -> None:
     if name not in KNOWN:
         pytest.fail(f"no golden of {name}; {ADVICE}")

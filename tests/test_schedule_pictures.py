@@ -96,7 +96,9 @@ def test_every_action_is_one_box_in_proportion(
 
 
 @pytest.mark.parametrize("name", names())
-@pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (16, 128), (64, 512)])
+@pytest.mark.parametrize(
+    ("p", "m"), [(2, 4), (4, 8), (16, 128), pytest.param(64, 512, marks=pytest.mark.slow)]
+)
 def test_nothing_lies_beyond_the_axis(name: str, p: int, m: int) -> None:
     """From a few boxes to far too many to draw: they merge, and the file stays small."""
     (entry,) = entries([get(name)], Asked(ranks=p, microbatches=m))
@@ -172,6 +174,7 @@ def test_chunks_are_lanes() -> None:
 # All of them on one axis -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (64, 512)])
 def test_panels_share_one_axis(p: int, m: int) -> None:
     """Boxes end where the slowest schedule does, and no other reaches as far."""

@@ -84,6 +84,7 @@ def test_a_file_is_as_torch_writes_it(tmp_path: Path) -> None:
     assert read_table(path) == read_table(str(path)) == table_of(orders)
 
 
+@pytest.mark.slow
 def test_goldens_are_read_again(shared: Path) -> None:
     """Every order of other projects, with its placement."""
     for folder in ("torch", "zb", "dualpipe", "megatron", "ilp"):

@@ -116,6 +116,7 @@ def test_goldens(shared: Path, folder: str, pattern: str, count: int) -> None:
         assert_timing(name, golden, orders, shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["torch", "zb", "ilp"])
 def test_timing_and_validator_on_schedules_of_others(shared: Path, folder: str) -> None:
     """Both timings, the peaks and the validator on lists that we only read."""
@@ -150,6 +151,7 @@ def test_orders_are_valid(name: str, data: st.DataObject) -> None:
     assert find_problems(orders, shape, schedule.rank_of, schedule.in_flight) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in names() if get(name).in_flight])
 @given(data=st.data())
 def test_peak_activations_are_as_stated(name: str, data: st.DataObject) -> None:
@@ -160,6 +162,7 @@ def test_peak_activations_are_as_stated(name: str, data: st.DataObject) -> None:
     assert peak_activations(schedule.orders(shape)) == stated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 @given(data=st.data())
 def test_no_schedule_beats_the_work_or_the_fill(name: str, data: st.DataObject) -> None:
@@ -176,6 +179,7 @@ def test_no_schedule_beats_the_work_or_the_fill(name: str, data: st.DataObject) 
     assert timing.makespan >= shape.stages * (f + b) + 2 * c * hops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 @given(data=st.data())
 def test_both_timings_agree(name: str, data: st.DataObject) -> None:
@@ -187,6 +191,7 @@ def test_both_timings_agree(name: str, data: st.DataObject) -> None:
     assert ours.spans == reference.spans
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 @given(shape=any_shape)
 def test_orders_refuse_exactly_what_check_refuses(name: str, shape: Shape) -> None:

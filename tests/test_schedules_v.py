@@ -112,6 +112,7 @@ def v_1f1b_bubble(p: int) -> int:
     return 5 * p - 5 if p % 3 == 1 else 5 * p - 7
 
 
+@pytest.mark.slow
 @given(st.integers(2, 20), st.integers(0, 12), durations)
 def test_makespan_with_equal_times(p: int, more: int, t: int) -> None:
     """From m = 2p on (reference 5.1); span and makespan are one."""
@@ -124,6 +125,7 @@ def test_makespan_with_equal_times(p: int, more: int, t: int) -> None:
         assert timed.makespan == timed.max_span == t * (6 * m + bubble(p)), name
 
 
+@pytest.mark.slow
 @given(st.integers(3, 20), st.data())
 def test_v_half_and_v_min_need_fewer_microbatches_than_stated(p: int, data: st.DataObject) -> None:
     """Measured here: from m = p+3 on, both have the bubble that reference 5.1 states from m = 2p on."""
@@ -210,6 +212,7 @@ def bubble_of_six_microbatches(name: str, p: int, costs: Costs) -> int:
     return spans[1] - spans[0] - 12 * (costs.forward + costs.input_grad + costs.weight_grad)
 
 
+@pytest.mark.slow
 @given(st.integers(2, 8), durations, durations, durations)
 def test_when_v_half_has_no_steady_bubble(p: int, f: int, b: int, w: int) -> None:
     """Exactly if W + 2B >= 2F and W + 2F >= 2B (the authors' condition)."""

@@ -74,6 +74,7 @@ def seated(draw: st.DrawFn) -> Scenario:
     return scenario_from_document(document, "seated")
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seated())
 def test_folded_is_unfolded_however_groups_sit(run: Scenario) -> None:
@@ -85,6 +86,7 @@ def test_folded_is_unfolded_however_groups_sit(run: Scenario) -> None:
             assert ours == pytest.approx(theirs, rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seated())
 def test_ranks_of_one_seating_have_groups_that_sit_alike(run: Scenario) -> None:

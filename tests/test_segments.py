@@ -65,6 +65,7 @@ OVERLAPS = {
 """Buckets that even a small model fills, so that most runs have segments that open."""
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(
     layouts(),
@@ -172,6 +173,7 @@ def interfering(draw: st.DrawFn) -> Programs:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(interfering())
 def test_any_program_is_the_same_spelled_out(programs: Programs) -> None:

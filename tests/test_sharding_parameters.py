@@ -118,6 +118,7 @@ def test_small_parameters_stay_whole_with_deepspeed() -> None:
     assert found["reduce_scatter"] == pytest.approx(2 * held)
 
 
+@pytest.mark.slow
 @law
 @given(sharded())
 def test_a_sharded_step_runs_in_bounds_and_ends_as_it_began(run: Scenario) -> None:
@@ -151,6 +152,7 @@ def test_folded_equals_unfolded(software: str, shard_size: int | None) -> None:
     assert every.step_time_s == pytest.approx(folded.step_time_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @law
 @given(sharded(fsdp_shard_size=None))
 def test_a_group_of_all_ranks_is_no_group(run: Scenario) -> None:

@@ -42,6 +42,7 @@ def load(demands: list[Demand], rates: list[float], link: str) -> float:
 # Laws ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(cases(most=60))
 def test_rates_are_feasible_and_each_has_a_bottleneck(case: Case) -> None:
     """A ceiling, or a full link on which nobody has a higher level. That alone makes the rates unique."""
@@ -64,6 +65,7 @@ def test_rates_are_feasible_and_each_has_a_bottleneck(case: Case) -> None:
         )
 
 
+@pytest.mark.slow
 @given(cases(most=60), st.randoms(use_true_random=False))
 def test_rates_do_not_depend_on_order(case: Case, random: object) -> None:
     demands, capacity = case

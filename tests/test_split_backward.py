@@ -166,6 +166,7 @@ def test_replicas_of_a_stream_agree_before_every_update() -> None:
 # Schedules in the engine -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 @settings(max_examples=20)
 @given(f=sizes, b=sizes, w=sizes, c=st.integers(0, 3))

@@ -51,6 +51,7 @@ def test_every_kind_that_a_step_ends_with_is_in_the_law() -> None:
     assert set(LINES) == set(KNOWN) - {"hang"}
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(data=st.data())
 def test_no_fault_speeds_a_step_up(data: st.DataObject) -> None:

@@ -69,6 +69,7 @@ def programs_in_time(run: Scenario, trouble: Trouble, step_s: float) -> Programs
     return programs_of_classes(step.programs, ranks, classes_of(ranks, timed), timed)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(changing())
 def test_a_step_that_changes_is_the_same_spelled_out(drawn: tuple[Scenario, Trouble, list[float]]) -> None:
@@ -91,6 +92,7 @@ def test_the_edges_of_that_law_lie_inside_segments() -> None:
 # Laws of windows -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(layouts(), st.data())
 def test_a_folded_step_with_a_window_is_the_unfolded_one(run: Scenario, data: st.DataObject) -> None:
@@ -102,6 +104,7 @@ def test_a_folded_step_with_a_window_is_the_unfolded_one(run: Scenario, data: st
     assert_same(cost(run, line), cost(run, line, fold=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "line"), [*((LINKED, line) for line in LINES), *((TWIN, line) for line in LINES[:2])]
 )
@@ -250,6 +253,7 @@ def test_a_flap_from_the_start_lasts_as_long_as_flaps_do() -> None:
     assert 10.0 < found.step_time_s < 10.0 + found.healthy_step_time_s
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(layouts(), st.data())
 def test_a_flap_is_the_same_spelled_out_and_folded(run: Scenario, data: st.DataObject) -> None:

@@ -32,6 +32,7 @@ def hang(run: Scenario, line: str, fold: bool = True) -> Hang:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(layouts(), st.data())
 def test_a_hang_is_the_same_spelled_out(run: Scenario, data: st.DataObject) -> None:
@@ -51,6 +52,7 @@ def test_a_hang_is_the_same_spelled_out(run: Scenario, data: st.DataObject) -> N
             assert mine.since_s == pytest.approx(other.since_s, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(layouts(), st.data())
 def test_a_folded_hang_is_the_unfolded_one(run: Scenario, data: st.DataObject) -> None:

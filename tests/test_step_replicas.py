@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import scenario
@@ -26,6 +27,7 @@ def effect(stage: int, replica: int, factor: float) -> Effect:
     return Effect("gpu_throttle", parse_target(f"rank/{rank}"), factor)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.dictionaries(

@@ -125,6 +125,7 @@ def maximum_flow(topology: RegularTopology, first: set[int]) -> float:
     return float(nx.maximum_flow_value(graph, ("from",), ("to",), capacity="bytes_per_s"))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(topologies(kinds=("rail-optimized", "fat-tree")))
 def test_bisection_of_tapered_trees_is_the_maximum_flow(topology: RegularTopology) -> None:

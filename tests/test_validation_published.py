@@ -26,6 +26,7 @@ def cases(shared: Path) -> tuple[Case, ...]:
     return _cases(shared / "data" / "cases")
 
 
+@pytest.mark.slow
 def test_all_published_cases_are_read(cases: tuple[Case, ...]) -> None:
     assert len({case.id for case in cases}) == len(cases)
     by_trust = Counter((case.trust, case.measured.outcome) for case in cases)
@@ -35,6 +36,7 @@ def test_all_published_cases_are_read(cases: tuple[Case, ...]) -> None:
     assert len(cases) == 2931
 
 
+@pytest.mark.slow
 def test_every_case_is_a_scenario_or_refused(cases: tuple[Case, ...]) -> None:
     refused = Counter()
     for case in cases:
@@ -51,6 +53,7 @@ def test_every_case_is_a_scenario_or_refused(cases: tuple[Case, ...]) -> None:
     assert refused["high"] == 0
 
 
+@pytest.mark.slow
 def test_names_and_outcomes_change_no_scenario(cases: tuple[Case, ...]) -> None:
     shuffled = list(cases)
     random.Random(0).shuffle(shuffled)
@@ -68,6 +71,7 @@ def test_names_and_outcomes_change_no_scenario(cases: tuple[Case, ...]) -> None:
         assert regime_of(renamed) == regime_of(case)
 
 
+@pytest.mark.slow
 def test_a_file_is_predicted_whole_under_any_name(shared: Path, tmp_path: Path) -> None:
     published = shared / "data" / "cases" / "korthikanti_2022.yaml"
     copy = tmp_path / "another.yaml"

@@ -34,6 +34,7 @@ def _shortened(run: Scenario) -> Extended[Record]:
     return extended(run, _record, lambda one: one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [
@@ -77,6 +78,7 @@ def test_a_long_step_is_a_short_one_that_goes_on(fields: dict[str, Any]) -> None
         assert mine.peak_bytes == pytest.approx(other.peak_bytes, rel=1e-9)
 
 
+@pytest.mark.slow
 @given(
     pp=st.sampled_from([2, 4]),
     tp=st.sampled_from([1, 2, 4]),

@@ -65,6 +65,7 @@ def in_a_step(run: Scenario, *lines: str) -> float:
     return found.slowdown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("name", ["deep", "linked"])
 def test_two_faults_are_as_in_a_step(name: str, pair: tuple[str, str]) -> None:
@@ -81,6 +82,7 @@ def test_two_faults_of_a_part_are_worse_than_either() -> None:
         assert weeks(step, one, other) > 1.005 * max(weeks(step, one), weeks(step, other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["gpu_throttle rank/{} slow_factor=1.3", "link_degraded nic/{} bandwidth_factor=0.02"]
 )
@@ -95,6 +97,7 @@ def test_every_stage_is_as_in_a_step(kind: str) -> None:
     assert len({round(one, 6) for one in found}) > 3
 
 
+@pytest.mark.slow
 def test_a_weak_leaf_of_the_second_stage_costs_what_a_step_says() -> None:
     """In the first stage the same weakness makes a step faster; it lies in the second."""
     step, line = model_of("large"), "leaf_switch_down leaf/4 bandwidth_factor=0.875"
@@ -103,6 +106,7 @@ def test_a_weak_leaf_of_the_second_stage_costs_what_a_step_says() -> None:
     assert found == pytest.approx(in_a_step(step.scenario, line), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_fault_that_makes_a_step_faster_gains_weeks_nothing() -> None:
     line = "nic_down nic/3@node/7 bandwidth_factor=0.9"
     assert in_a_step(model_of("large").scenario, line) < 1.0
@@ -139,6 +143,7 @@ def lines(draw: st.DrawFn) -> str:
     return f"{what} at={draw(st.integers(0, 20))}min duration={draw(st.integers(1, 30))}min"
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.sampled_from(["deep", "linked"]), st.lists(lines(), min_size=1, max_size=3))
 def test_the_ledger_of_modelled_steps_closes_and_nothing_is_negative(name: str, struck: list[str]) -> None:

@@ -42,6 +42,7 @@ def rate(row: dict[str, Any], costs: Costs, span: float) -> float:
     return 1 - row["m"] * (costs.forward + costs.input_grad + costs.weight_grad) / span
 
 
+@pytest.mark.slow
 @LISTS
 @pytest.mark.parametrize(("column", "schedule"), [("1F1B", "1f1b"), ("ZB-H1", "zb-h1"), ("ZB-H2", "zb-h2")])
 def test_one_chunk_per_rank(
@@ -53,6 +54,7 @@ def test_one_chunk_per_rank(
         assert rate(row, costs, span) == TO_FOUR_DIGITS(row[column]), row
 
 
+@pytest.mark.slow
 @LISTS
 def test_interleaved_and_the_mistake_in_its_column(shared: Path, name: str, rows: int, doubled: int) -> None:
     """One layer per chunk. The rates published are too low by p latencies of the step.

@@ -26,6 +26,7 @@ def runs(shared: Path) -> list[tuple[Case, Prediction]]:
     return [(case, predict(case)) for case in cases]
 
 
+@pytest.mark.slow
 def test_none_is_refused(runs: list[tuple[Case, Prediction]]) -> None:
     assert [prediction.refused for _, prediction in runs] == [None] * 18
 
@@ -46,6 +47,7 @@ def test_step_time_and_memory(runs: list[tuple[Case, Prediction]]) -> None:
     assert median(memory for _, memory in families) <= 0.08
 
 
+@pytest.mark.slow
 def test_schedules_are_ranked_as_measured(runs: list[tuple[Case, Prediction]]) -> None:
     """Within every model and batch, where the measurement can tell two schedules apart."""
     groups: dict[tuple[int, int], list[tuple[str, float, float]]] = defaultdict(list)
