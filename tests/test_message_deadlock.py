@@ -18,6 +18,7 @@ from broken_tables import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.bare import ActionTimes, bare_table
 from oracles.messages_of_tables import find_problems, message_problems, validate
 from rendezvous import rendezvous
 from schedule_shapes import schedules_and_shapes
@@ -33,7 +34,6 @@ from stepsim.schedules.orders.table_file import format_table
 from stepsim.schedules.orders.validate import Problem, Reason
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.scenario.refusal import NotSupported
-from stepsim.sim.step.bare import ActionTimes, bare_table
 
 TWO_RANKS = Shape(ranks=2, microbatches=2)
 FOUR_MICROBATCHES = Shape(ranks=2, microbatches=4)
