@@ -36,7 +36,7 @@ PEAK_OF = {"fp32": "tf32", "mxfp8": "fp8", "nvfp4": "fp4"}
 def step_work(scenario: Scenario) -> StepWork:
     """Tokens and FLOPs of a step of ``scenario``, all GPUs together."""
     from ..hardware.gpus import get_gpu
-    from .model.sizes import model_flops
+    from .step.sizes import model_flops
 
     model, training = scenario.model, scenario.training
     batch, length = training.global_batch, training.seq_length
@@ -53,7 +53,7 @@ def step_work(scenario: Scenario) -> StepWork:
 
 def _again(scenario: Scenario) -> float:
     """FLOPs of what runs again in the backward passes of a step."""
-    from .model.again import layer_flops_again
+    from .step.again import layer_flops_again
     from .step.layers.kinds import layer_kinds
     from .step.layers.recompute import kept_operators
     from .step.layers.stages import build_stages

@@ -26,8 +26,8 @@ from stepsim.sim.network.collectives import (
     message_transfer,
     payload_factor,
 )
+from stepsim.sim.network.measured import MeasuredNetwork
 from stepsim.sim.network.place import place_of
-from stepsim.sim.scenario.models import MeasuredNetwork
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter")
 SYSTEMS = {

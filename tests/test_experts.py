@@ -204,7 +204,7 @@ def test_pairs_that_would_wait_for_each_other_are_refused() -> None:
 def test_matrices_are_multiplied_once_forward_and_twice_backward(
     fields: dict[str, int], overlap: bool
 ) -> None:
-    from stepsim.sim.model.sizes import layer_matrix_flops, logits_flops
+    from stepsim.sim.step.sizes import layer_matrix_flops, logits_flops
 
     run = with_experts(moe_a2a_overlap=overlap, shared_expert_ffn_hidden_size=512, **fields)
     result = simulate(run)

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from stepsim.cli.main import app
 from stepsim.sim.model.catalogue import get_model
 from stepsim.sim.model.model import Model
-from stepsim.sim.model.sizes import parameters
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
+from stepsim.sim.step.sizes import parameters
 from stepsim.sim.validation.model_facts import known_facts
 
 QWEN = {

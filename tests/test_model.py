@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from imported_models import import_model
 from pydantic import ValidationError
 
-from stepsim.sim.model.again import layer_flops_again
 from stepsim.sim.model.catalogue import get_model, model_names
 from stepsim.sim.model.model import Model
-from stepsim.sim.model.sizes import model_flops, parameters
+from stepsim.sim.step.again import layer_flops_again
+from stepsim.sim.step.sizes import model_flops, parameters
 
 # Billions of parameters, with the digits that the publication prints, and the rows of its position table.
 PUBLISHED = {

@@ -11,7 +11,7 @@ from imported_models import import_model
 
 from stepsim.sim.model.catalogue import get_model, model_names
 from stepsim.sim.model.model import Model
-from stepsim.sim.model.sizes import layer_attention_flops, model_flops, parameters
+from stepsim.sim.step.sizes import layer_attention_flops, model_flops, parameters
 
 BILLION = 1e9
 

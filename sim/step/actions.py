@@ -18,7 +18,7 @@ from .layers.kinds import LayerKind, LayerRun
 from .layers.pairs import pair_block
 from .layers.recompute import Recompute
 from .layers.stages import Stage
-from .state.parameters import NO_ELEMENTS, Elements, StageParameters
+from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
 from .updates import ends
 
 if TYPE_CHECKING:

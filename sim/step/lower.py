@@ -38,8 +38,8 @@ from .plan import Plan
 from .refuse import refuse_unsupported
 from .seatings import seatings_of
 from .seats import expert_grid, rank_grid
+from .stage_parameters import stage_parameters
 from .state.activations import activation_bytes
-from .state.parameters import stage_parameters
 from .weighing import overlaps, weighed_shape
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from .plan import Plan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .returned import Returned
 from .sharded import Sharding, sharding_of
-from .state.parameters import NO_ELEMENTS, Elements
+from .stage_parameters import NO_ELEMENTS, Elements
 from .updates.optimizer import OptimizerShare, write_optimizer
 from .zero.rule import sharding_rule
 

@@ -18,7 +18,7 @@ from .layers.shard import Shard
 from .layers.stages import Stage
 from .layers.tape import Costs, Kernel
 from .seatings import Seatings
-from .state.parameters import NO_ELEMENTS, Elements, StageParameters
+from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
 from .weighing import overlaps, splits_backward
 
 if TYPE_CHECKING:

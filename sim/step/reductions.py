@@ -9,6 +9,7 @@ from ...hardware.host_memory import host_memory_of
 from ..network.transfer import Transfer
 from ..program.program import Collective
 from ..program.script import Script
+from .parameters import count_of, table_parameter
 from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from .updates.gradients import Gradients
 from .updates.offload import Offload
@@ -33,15 +34,18 @@ def _uncut(plan: Plan, index: int) -> Mapping[float, tuple[float, ...]]:
 
     Norms and biases go with the first of attention; what is no dense layer is one parameter.
     """
-    shard, found = plan.shard, {}
+    found = {}
     for stage in plan.held_stages(index):
-        for kind, (_, elements) in plan.parameters[stage].layers.items():
-            if kind.experts or kind.prediction or shard.latent:
+        for kind, (_, listed) in plan.parameters[stage].of_layers.items():
+            if kind.experts or kind.prediction or plan.shard.latent:
                 continue
-            narrow, wide = float(shard.hidden * shard.ffn), float(shard.hidden * shard.heads * shard.head_dim)
-            into = (narrow,) * shard.gate if plan.scenario.software.split_gate else (shard.gate * narrow,)
-            rest = elements.shared - narrow - sum(into) - wide
-            found[elements.shared] = (narrow, *into, wide, rest)
+            each = {parameter.name: parameter for parameter in listed}
+            branches = each["mlp in"]
+            own = [float(each["mlp out"].elements)]
+            own += [float(branches.elements) / branches.count] * branches.count
+            own.append(float(each["projection"].elements))
+            whole = float(count_of(listed))
+            found[whole] = (*own, whole - sum(own))
     return found
 
 
@@ -93,7 +97,7 @@ def reduce_shared_table(plan: Plan, index: int, script: Script) -> None:
     """The gradient of a table that both ends hold."""
     if not shares_table(plan, index):
         return
-    size = float(plan.shard.vocabulary * plan.shard.hidden * plan.shard.grad_bytes)
+    size = float(table_parameter("embedding", plan.shard).elements * plan.shard.grad_bytes)
     transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
     work = Collective("all_reduce", "embedding", transfer)
     host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups.embedding)

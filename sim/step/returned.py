@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..program.script import Script
-from .state.parameters import NO_ELEMENTS, Elements
+from .stage_parameters import NO_ELEMENTS, Elements
 from .updates.gradients import Gradients
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from ..network.collectives import Seat
 from .actions import Owned, action_blocks, block_owners, owned
 from .layers.kinds import LayerRun
 from .layers.recompute import FULL
+from .parameters import count_of, layer_parameters
 from .reductions import offload_of
 from .sharding.compose import Composer
 from .sharding.held import largest_gradients, largest_pair
@@ -181,8 +182,7 @@ class Sharding:
         shard = self.plan.shard.of(run.kind)
         if shard.hidden >= self.rule.persistent or shard.experts or shard.latent:
             return 0.0
-        matrices = shard.hidden * (shard.qkv_width + shard.attention_width + shard.ffn * (shard.gate + 1))
-        return max(0.0, shard.layer_parameters - matrices)
+        return float(count_of(each for each in layer_parameters(shard) if not each.is_matrix))
 
 
 def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:

@@ -16,8 +16,8 @@ from functools import cache
 from statistics import fmean, median
 
 from ..model.model import Model
-from ..model.sizes import model_flops
 from ..read_record import PEAK_OF
+from ..step.sizes import model_flops
 from .case import Case
 from .run import Row
 from .to_scenario import model_document

@@ -56,7 +56,7 @@ def sizes_of(scenario: Scenario | None, spec: Checkpoint, nodes: int, gpus: int)
     if scenario:
         from ....hardware.gpus import get_gpu
         from ....hardware.interconnect import get_interconnect
-        from ...model.sizes import parameters
+        from ...step.sizes import parameters
 
         if not (spec.storage and spec.storage.bytes):
             total = parameters(scenario.model).total * BYTES_PER_PARAMETER

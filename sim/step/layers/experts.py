@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .routing import distinct_loads
 
 if TYPE_CHECKING:
+    from ...model.model import Model
     from ...scenario.models import Scenario
 
 
@@ -43,6 +44,23 @@ class Experts:
     def rows_each(self, tokens: int) -> int:
         """Rows of one expert."""
         return max(1, round(self.rows(tokens) / self.held))
+
+
+def experts_of_model(model: Model) -> Experts | None:
+    """All experts of a model on one rank, each token sent once to each that it goes to; None if dense."""
+    moe = model.moe
+    if moe is None:
+        return None
+    return Experts(
+        total=moe.num_experts,
+        held=moe.num_experts,
+        topk=moe.topk,
+        ffn=moe.expert_ffn_hidden_size,
+        shared_ffn=moe.shared_expert_ffn_hidden_size,
+        ep=1,
+        etp=1,
+        copies=moe.topk,
+    )
 
 
 def experts_of(scenario: Scenario) -> Experts | None:

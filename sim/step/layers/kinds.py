@@ -41,9 +41,12 @@ class LayerRun:
 
 def layer_kinds(model: Model) -> tuple[LayerKind, ...]:
     """The kind of each layer of ``model``, first to last, without those of multi-token prediction."""
-    return tuple(
-        LayerKind(experts=model.has_experts(i), window=model.window_of(i)) for i in range(model.num_layers)
-    )
+    return tuple(kind_of(model, layer) for layer in range(model.num_layers))
+
+
+def kind_of(model: Model, layer: int) -> LayerKind:
+    """The kind of that layer, counted from 0."""
+    return LayerKind(experts=model.has_experts(layer), window=model.window_of(layer))
 
 
 def prediction_kinds(model: Model) -> tuple[LayerKind, ...]:

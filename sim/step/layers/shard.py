@@ -12,7 +12,7 @@ from .kinds import LayerKind
 from .precision import Recipe, WeightBytes, recipe_of, weight_bytes
 
 if TYPE_CHECKING:
-    from ...model.model import Mla
+    from ...model.model import Mla, Model
     from ...scenario.models import Scenario
     from ...software.software import Software
 
@@ -28,9 +28,9 @@ class Shard:
     group that exchange heads for tokens; ``norm_tokens`` the rows of norms, residuals and
     dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
     ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
-    input branches), else 1. ``dtype`` is the activations'; ``recipe`` says how products run in fewer
-    bits, ``quantised_weights`` exist in those only, and ``quantised_dispatch`` sends tokens to experts in
-    them. ``grad_bytes`` is the size of an element of the
+    input branches), else 1; ``split_gate``: each of them is a matrix. ``dtype`` is the activations';
+    ``recipe`` says how products run in fewer bits, ``quantised_weights`` exist in those only, and
+    ``quantised_dispatch`` sends tokens to experts in them. ``grad_bytes`` is the size of an element of the
     gradient that is accumulated and reduced; ``accumulates``: fresh gradients are added to whole ones that
     stay all step long, not to a shard once they are reduced. ``head_dim`` is that of queries and keys,
     ``value_dim`` of values; ``latent`` are the ranks of latent attention, ``window`` the keys that a
@@ -63,6 +63,7 @@ class Shard:
     rms_norm: bool
     accumulates: bool = True
     qkv_biases: bool = False
+    split_gate: bool = False
     value_dim: int = 0
     latent: Mla | None = None
     window: int | None = None
@@ -139,48 +140,6 @@ class Shard:
         """Elements of the score matrices of unfused attention, all local heads."""
         return float(self.batch * self.heads * self.sequence * self.sequence)
 
-    @property
-    def layer_parameters(self) -> float:
-        """Parameters of one layer held here: sharded matrices, whole norms and row-parallel biases.
-
-        Routed experts are not among them: their gradients are reduced over other ranks.
-        """
-        h = self.hidden
-        ffn = self.experts.shared_ffn if self.experts else self.ffn
-        matrices = self._projections + self.attention_width * h + h * ffn * self.gate + ffn * h
-        norms = 2 * h if self.rms_norm else 4 * h
-        if self.latent:
-            norms += (self.latent.q_lora_rank or 0) + self.latent.kv_lora_rank
-        if self.experts:
-            matrices += h * self.experts.total
-        if self.prediction:
-            matrices += 2 * h * h // self.tp
-            norms += 3 * h if self.rms_norm else 6 * h
-        biases = (self.qkv_width + h + (0 if self.experts else ffn * self.gate + h)) if self.biases else 0
-        biases += self.qkv_width if self.qkv_biases else 0
-        return float(matrices + norms + biases)
-
-    @property
-    def _projections(self) -> int:
-        """Parameters that make queries, keys and values; the matrices down to the latents are whole."""
-        latent = self.latent
-        if latent is None:
-            return self.hidden * self.qkv_width
-        queries, rank = self.heads * self.head_dim, latent.q_lora_rank
-        down_up = self.hidden * queries if rank is None else rank * (self.hidden + queries)
-        keys = self.hidden * (latent.kv_lora_rank + latent.qk_rope_head_dim)
-        up = latent.kv_lora_rank * self.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
-        return down_up + keys + up
-
-    @property
-    def expert_parameters(self) -> float:
-        """Parameters of the routed experts of one layer held here."""
-        if self.experts is None:
-            return 0.0
-        width = self.experts.ffn
-        biases = width * self.gate + self.hidden if self.biases else 0
-        return float(self.experts.held * (self.hidden * width * (self.gate + 1) + biases))
-
 
 def boundary_bytes(shard: Shard, software: Software) -> float:
     """Bytes of one activation, or its gradient, that a rank hands to the next stage."""
@@ -188,41 +147,58 @@ def boundary_bytes(shard: Shard, software: Software) -> float:
     return shard.hidden_bytes / (shard.tp if split else 1)
 
 
-def shard_of(scenario: Scenario) -> Shard:
-    """The layer share of one rank of ``scenario``."""
-    model, par, training = scenario.model, scenario.parallelism, scenario.training
-    rule = sharding_rule(scenario)
+def shard_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None) -> Shard:
+    """The sizes of a model's layer on one of ``tp`` ranks, for one token in 16 bit."""
     return Shard(
-        batch=training.micro_batch,
-        sequence=training.seq_length,
+        batch=1,
+        sequence=1,
         hidden=model.hidden_size,
-        heads=model.num_attention_heads // par.tp,
-        kv_heads=max(1, (model.num_attention_heads if model.mla else model.num_query_groups) // par.tp),
+        heads=model.num_attention_heads // tp,
+        kv_heads=max(1, (model.num_attention_heads if model.mla else model.num_query_groups) // tp),
         head_dim=model.mla.qk_head_dim if model.mla else model.kv_channels,
         value_dim=model.mla.v_head_dim if model.mla else model.kv_channels,
         latent=model.mla,
-        experts=experts_of(scenario),
-        ffn=model.ffn_hidden_size // par.tp,
+        experts=experts,
+        ffn=model.ffn_hidden_size // tp,
         gate=2 if model.mlp == "swiglu" else 1,
-        vocabulary=model.embedding_rows // par.tp,
-        tp=par.tp,
-        cp=par.cp,
-        cp_a2a=_a2a_ranks(scenario),
-        sequence_parallel=par.sequence_parallel and par.tp > 1,
-        element_bytes=ELEMENT_BYTES[training.precision],
-        grad_bytes=max(
-            scenario.software.gradient_bytes(training.precision), ELEMENT_BYTES[training.precision]
-        ),
-        dtype=training.precision if training.precision in ("fp32", "fp16") else "bf16",
-        quantised_weights=scenario.software.fp8_parameters,
-        quantised_dispatch=scenario.software.fp8_dispatch,
-        recipe=recipe_of(scenario, get_gpu(scenario.cluster.gpu).architecture),
+        vocabulary=model.embedding_rows // tp,
+        tp=tp,
+        cp=1,
+        cp_a2a=1,
+        sequence_parallel=False,
+        element_bytes=2,
+        grad_bytes=2,
+        dtype="bf16",
+        recipe=None,
+        quantised_weights=False,
+        quantised_dispatch=False,
         dropout=model.dropout > 0,
         biases=model.biases,
         rope=model.position == "rope",
         rms_norm=model.norm == "rmsnorm",
-        accumulates=rule is None or not rule.reduces_each,
         qkv_biases=model.qkv_biases and not model.biases,
+    )
+
+
+def shard_of(scenario: Scenario) -> Shard:
+    """The layer share of one rank of ``scenario``."""
+    par, training, software = scenario.parallelism, scenario.training, scenario.software
+    rule, precision = sharding_rule(scenario), training.precision
+    return replace(
+        shard_of_model(scenario.model, tp=par.tp, experts=experts_of(scenario)),
+        batch=training.micro_batch,
+        sequence=training.seq_length,
+        cp=par.cp,
+        cp_a2a=_a2a_ranks(scenario),
+        sequence_parallel=par.sequence_parallel and par.tp > 1,
+        element_bytes=ELEMENT_BYTES[precision],
+        grad_bytes=max(software.gradient_bytes(precision), ELEMENT_BYTES[precision]),
+        dtype=precision if precision in ("fp32", "fp16") else "bf16",
+        quantised_weights=software.fp8_parameters,
+        quantised_dispatch=software.fp8_dispatch,
+        recipe=recipe_of(scenario, get_gpu(scenario.cluster.gpu).architecture),
+        accumulates=rule is None or not rule.reduces_each,
+        split_gate=software.split_gate,
     )
 
 

@@ -1,0 +1,123 @@
+"""Parameters that one rank holds of a virtual stage, by where their gradients become ready."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .layers.kinds import LayerKind
+from .layers.shard import Shard
+from .layers.stages import Stage
+from .parameters import (
+    OF_EXPERTS,
+    Parameter,
+    count_of,
+    layer_parameters,
+    norm_parameters,
+    position_parameters,
+    table_parameter,
+)
+
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elements:
+    """Parameters by who reduces their gradients: ``shared`` by all data-parallel ranks, and ``experts``."""
+
+    shared: float = 0.0
+    experts: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.shared + self.experts
+
+    def __add__(self, other: Elements) -> Elements:
+        return Elements(shared=self.shared + other.shared, experts=self.experts + other.experts)
+
+    def times(self, count: float) -> Elements:
+        return Elements(shared=count * self.shared, experts=count * self.experts)
+
+
+NO_ELEMENTS = Elements()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageParameters:
+    """What one TP rank holds: the head (with the final norm), layers, the embedding (with positions).
+
+    ``of_layers`` has each kind of layer of the stage with its count and the parameters of one of the kind.
+    """
+
+    of_head: tuple[Parameter, ...]
+    of_layers: Mapping[LayerKind, tuple[int, tuple[Parameter, ...]]]
+    of_embedding: tuple[Parameter, ...]
+
+    @cached_property
+    def head(self) -> float:
+        """Elements of the head."""
+        return float(count_of(self.of_head))
+
+    @cached_property
+    def embedding(self) -> float:
+        """Elements of the embedding."""
+        return float(count_of(self.of_embedding))
+
+    @cached_property
+    def layers(self) -> Mapping[LayerKind, tuple[int, Elements]]:
+        """The count of each kind of layer, and the elements of one of the kind."""
+        return {kind: (count, elements_of(listed)) for kind, (count, listed) in self.of_layers.items()}
+
+    def layer(self, kind: LayerKind) -> Elements:
+        """Elements of one layer of that kind."""
+        return self.layers[kind][1]
+
+    @property
+    def body(self) -> float:
+        """Elements of all layers: those whose products a recipe of fewer bits may quantise."""
+        return sum(count * each.total for count, each in self.layers.values())
+
+    @property
+    def elements(self) -> Elements:
+        """All of them, by who reduces their gradients."""
+        ends = Elements(shared=self.head + self.embedding)
+        return sum((each.times(count) for count, each in self.layers.values()), start=ends)
+
+    @property
+    def total(self) -> float:
+        return self.elements.total
+
+
+def elements_of(parameters: Iterable[Parameter]) -> Elements:
+    """The elements of these parameters, by who reduces their gradients."""
+    shared, experts = 0, 0
+    for parameter in parameters:
+        if parameter.replicated_over == OF_EXPERTS:
+            experts += parameter.elements
+        else:
+            shared += parameter.elements
+    return Elements(shared=float(shared), experts=float(experts))
+
+
+def stage_parameters(stage: Stage, shard: Shard, scenario: Scenario, *, ends_meet: bool) -> StageParameters:
+    """A tied table counts once where both ends share a rank (``ends_meet``), and twice where they do not."""
+    tied_here = scenario.model.tied_embeddings and (ends_meet or stage.embedding)
+    head = [*norm_parameters("final norm", shard)]
+    if not tied_here:
+        head.append(table_parameter("head", shard))
+    # Multi-token prediction looks tokens up where the head is.
+    predicts = not ends_meet and any(kind.prediction for kind in stage.kinds)
+    embedding = [table_parameter("embedding", shard)] if stage.embedding or predicts else []
+    if stage.embedding and scenario.model.position == "learned":
+        embedding += position_parameters(shard, scenario.training.seq_length)
+    return StageParameters(
+        of_head=tuple(head) if stage.head else (),
+        of_layers={
+            kind: (count, layer_parameters(shard.of(kind))) for kind, count in Counter(stage.kinds).items()
+        },
+        of_embedding=tuple(embedding),
+    )
