@@ -1,0 +1,96 @@
+"""The end of a step: gradient norm, clipping, Adam, and the 16-bit copy of the parameters.
+
+All are memory-bound kernels over the rank's share of the parameters; bytes are read plus written
+per parameter, FP32 master weights and moments (Megatron's mixed-precision optimizer, fused Adam).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....kernels.kernel import MemoryBound
+from ...network.transfer import Transfer
+from ...program.program import Collective, Compute
+from ...program.script import Script
+from ...scenario.software.software import Software
+from ..layers.shard import Shard
+from ..layers.tape import Costs
+from .offload import Offload, write_offloaded
+
+ADAM_BYTES = 12  # gradient and weight read, weight written (FP32); and two moments read and written
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerShare:
+    """Parameters that this rank updates, those of them that it casts to 16 bit afterwards, and those whose
+    gradients it sets to zero (none where they are let go). ``body`` is the part of the ``held`` that is in
+    layers, not at the ends of the model."""
+
+    held: float
+    body: float
+    updated: float
+    cast: float
+    cleared: float
+
+
+def write_optimizer(
+    script: Script,
+    share: OptimizerShare,
+    software: Software,
+    costs: Costs,
+    shard: Shard,
+    *,
+    norm: Transfer | None,
+    offload: Offload | None = None,
+    sent: bool = False,
+    skips: bool = False,
+    check_s: float = 0.0,
+) -> None:
+    """Gradient norm, then the update. ``norm`` reduces it over all ranks: there the pipeline meets.
+
+    Without it each rank updates by itself and the norm is checked later (post-validation), or never.
+    ``offload``: the CPU updates; ``sent``: it has the gradients already. A step that ``skips`` ends with the
+    check for infinities, which reduces one number over all ranks as the norm does. For ``check_s`` the
+    checks of what the norm takes hold the host.
+    """
+    grad = shard.grad_bytes
+    if shard.dtype == "fp16":
+        # Unscaling to FP32 main gradients with the check for infinities (read, write).
+        _kernels(script, [("unscale gradients", share.updated * (grad + 4), 2)], costs)
+    if skips:
+        _meet(script, "overflow check all_reduce", norm, costs, check_s)
+        return
+    _kernels(script, [("gradient norm", share.updated * (4 if grad == 4 else grad), 2)], costs)
+    _meet(script, "gradient norm all_reduce", norm, costs, check_s)
+    if offload:
+        write_offloaded(script, offload, share.updated, sent=sent)
+        return
+    after = [("clip gradients", share.updated * 8, 1)]
+    launches = 2 if software.fused_optimizer else 12
+    traffic = (ADAM_BYTES + 4 * software.moment_bytes) * (1 if software.fused_optimizer else 3)
+    after.append(("Adam", share.updated * traffic, launches))
+    if shard.dtype != "fp32" and share.cast:
+        # read FP32, write 16 bit or the products' type
+        written = shard.element_bytes + share.body * (shard.weights.written - shard.element_bytes)
+        after.append(("copy parameters", share.cast * (4 + written), 2))
+    if shard.weights.made:
+        after.append(("quantise weights", share.held * share.body * shard.weights.made, 2))
+    if share.cleared:
+        after.append(("zero gradients", share.cleared * grad, 1))
+    _kernels(script, after, costs)
+
+
+def _meet(script: Script, name: str, reduces: Transfer | None, costs: Costs, check_s: float) -> None:
+    """Reduce a number over all ranks, for which the host waits."""
+    if reduces is None:
+        return
+    work = Collective("all_reduce", "world", reduces)
+    host_s = costs.host_collective_s + check_s
+    script.wait(script.beside(name, "world", "optimizer", work, host_s=host_s, host_sync=True))
+
+
+def _kernels(script: Script, passes: list[tuple[str, float, int]], costs: Costs) -> None:
+    for name, hbm_bytes, launches in passes:
+        kernel = MemoryBound(hbm_bytes=hbm_bytes, launches=launches)
+        work = Compute(costs.seconds(kernel), "memory-bound", bytes=hbm_bytes)
+        script.compute(name, work, category="optimizer", host_s=launches * costs.host_s)
