@@ -54,8 +54,8 @@ def residuals(
     """Learn from regions left out of fits how far predictions may be off, and how that grows with distance.
 
     Kernels and logs give hardware/residuals.yaml; cases, which read it, sim/evidence/measured_steps.yaml.
-    What no file is given for stays as it is shipped. With --write, give cases in a second call: they are predicted
-    with the residuals as they were when it began.
+    What no file is given for stays as it is shipped. With --write, give cases in a second call: they are
+    predicted with the residuals as they were when it began.
     """
     if not (files or kernels or logs):
         raise ValueError("give files of measured cases, --kernels FILE or --log FILE: nothing to learn from")

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from imported_models import import_model
 
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.model.catalogue import get_model
 from stepsim.sim.scenario.model.config_types import TYPES
-from stepsim.sim.scenario.model.huggingface import _FAMILIES, config_fields, import_model
+from stepsim.sim.scenario.model.huggingface import _FAMILIES, config_fields
 from stepsim.sim.scenario.model.model import Model
 
 COMMON = {

@@ -18,6 +18,7 @@ from broken_tables import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.bare import ActionTimes, bare_table
 from oracles.messages_of_tables import find_problems, message_problems, validate
 from rendezvous import rendezvous
 from schedule_shapes import schedules_and_shapes
@@ -32,7 +33,6 @@ from stepsim.schedules.p2p.deadlock import instruction_problems
 from stepsim.schedules.p2p.instructions import Compute, Exchange, Instruction, Recv, Send, Wait
 from stepsim.schedules.p2p.point_to_point import RULES, point_to_point
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.lowering.bare import ActionTimes, bare_table
 from stepsim.sim.scenario.refusal import NotSupported
 
 TWO_RANKS = Shape(ranks=2, microbatches=2)

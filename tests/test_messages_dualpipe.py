@@ -8,6 +8,7 @@ from pathlib import Path
 import message_laws as laws
 import pytest
 from asap import Times, asap
+from oracles.bare import ActionTimes, bare_programs
 from rendezvous import rendezvous
 from schedule_shapes import goldens, parse
 
@@ -24,7 +25,6 @@ from stepsim.schedules.p2p.instructions import Compute, Exchange, Instruction, S
 from stepsim.schedules.p2p.point_to_point import point_to_point
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.lowering.bare import ActionTimes, bare_programs
 from stepsim.sim.program.check import program_problems
 
 TIMES = Times(forward=5, input_grad=4, weight_grad=3, latency=2)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from imported_models import import_model
 from small_experts import with_experts
 from small_scenarios import lowered
 from typer.testing import CliRunner
@@ -19,7 +20,6 @@ from stepsim.cli.main import app
 from stepsim.sim.lowering.sizes import parameters
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.model.catalogue import get_model
-from stepsim.sim.scenario.model.huggingface import import_model
 from stepsim.sim.scenario.model.model import Model
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate

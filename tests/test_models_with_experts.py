@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from imported_models import import_model
 
 from stepsim.sim.lowering.sizes import layer_attention_flops, model_flops, parameters
 from stepsim.sim.scenario.model.catalogue import get_model, model_names
-from stepsim.sim.scenario.model.huggingface import import_model
 from stepsim.sim.scenario.model.model import Model
 
 BILLION = 1e9

@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rendezvous import rendezvous
 from schedule_shapes import golden_shape, goldens, parse, schedules_and_shapes
+from torch_notation import text
 
 from stepsim.schedules.orders.action import Action, Kind, Orders
 from stepsim.schedules.orders.schedule import (
@@ -33,7 +34,6 @@ from stepsim.schedules.p2p.point_to_point import (
     Wait,
     point_to_point,
 )
-from stepsim.schedules.p2p.torch_lowering import text
 from stepsim.schedules.pipeline import get
 
 Programs = Sequence[Sequence[Instruction]]

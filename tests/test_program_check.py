@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.bare import ActionTimes, bare_programs
 from small_scenarios import LOOPED, layouts, lowered
 
 from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.p2p.point_to_point import RULES
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.lowering.bare import ActionTimes, bare_programs
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.program import Collective, Compute, Exchange, Op, Part, Program, Programs

@@ -12,8 +12,9 @@ from typing import Any
 import orjson
 import pytest
 from results import fake_result
+from trace_documents import trace_document
 
-from stepsim.sim.report.trace import trace_document, write_trace
+from stepsim.sim.report.trace import write_trace
 from stepsim.sim.result.step import Result, Span
 
 Event = dict[str, Any]

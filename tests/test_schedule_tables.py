@@ -9,6 +9,7 @@ import pytest
 from asap import Stuck, Times, asap
 from broken_tables import TWO_WAY, TWO_WAY_SHAPE, Drawn, broken_tables, valid_tables
 from hypothesis import given
+from oracles.bare import ActionTimes, bare_programs
 from oracles.messages_of_tables import find_problems as find_message_problems
 from schedule_shapes import any_shape, goldens, parse, schedules_and_shapes
 
@@ -20,7 +21,6 @@ from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.lowering.bare import ActionTimes, bare_programs
 from stepsim.sim.scenario.table_files import read_table, write_table
 
 ONE_F_ONE_B = "0F0,0F1,0B0,0B1\r\n1F0,1B0,1F1,1B1\r\n"

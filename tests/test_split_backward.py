@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.bare import ActionTimes, bare_programs
 from small_scenarios import layouts, lowered, scenario
 
 from stepsim.schedules.orders.action import Action, Kind
@@ -17,7 +18,6 @@ from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.lowering.actions import action_blocks
-from stepsim.sim.lowering.bare import ActionTimes, bare_programs
 from stepsim.sim.lowering.layers.recompute import NOTHING
 from stepsim.sim.lowering.state.activations import activation_bytes, layer_bytes
 from stepsim.sim.program.program import Collective, Compute

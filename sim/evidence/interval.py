@@ -2,7 +2,7 @@
 
 Knows what a step time is made of (its critical path), how uncertain each part is (the residuals of the
 profile's curves, else of hardware/residuals.yaml), how far it lies from what was measured
-(measured_steps.py beside this file, and the measured ranges of curves and collectives) and how causes go together:
+(measured_steps.py here, and the measured ranges of curves and collectives) and how causes go together:
 errors of one curve are one error, so its kernels add up linearly; those of different curves, of the
 sustained clock, of what no curve knows and of each difference to measured runs are independent. How many
 standard deviations hold nine in ten is measured, too.

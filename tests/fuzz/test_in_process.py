@@ -16,6 +16,7 @@ from fuzz.mutate import contents, documents
 from fuzz.search import seed_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from imported_models import import_model
 
 from stepsim.calibration.cases.case import read_cases
 from stepsim.calibration.readers.measurements import read_measurements
@@ -26,7 +27,6 @@ from stepsim.sim.lowering.layers.routing import _counts
 from stepsim.sim.program.file import read_program
 from stepsim.sim.reliability.planning.traces import read_trace
 from stepsim.sim.scenario.load import load_campaign, load_scenario
-from stepsim.sim.scenario.model.huggingface import import_model
 from stepsim.sim.scenario.table_files import read_table
 
 READERS: dict[str, Callable[[Path], Any]] = {
