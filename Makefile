@@ -16,16 +16,19 @@ TIMELINE := out/$(SCENARIO).svg
 CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml))
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt))
 
-.PHONY: help demo test check fuzz validate fit residuals gallery reliability docs benchmarks clean
+.PHONY: help demo test test-fast check fuzz validate fit residuals gallery reliability docs benchmarks clean
 
 help: ## show these targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(VENV)/.installed ## install, then predict Llama 3.1 405B on 16,384 GPUs
 	$(BIN)/stepsim run $(SCENARIO) --timeline $(TIMELINE)
 
 test: check ## install, then lint, check types and run the whole test suite
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+test-fast: $(VENV)/.installed-test ## install, then run the suite without the tests that take minutes
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check

@@ -23,16 +23,6 @@ BUS_FACTORS: Mapping[str, int] = {
 _ALIASES = {"sendreceive": "sendrecv", "alltoallv": "alltoall", "bcast": "broadcast"}
 
 
-def bus_factor(kind: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth.
-
-    >>> bus_factor("all_reduce", 8), bus_factor("all_gather", 4), bus_factor("sendrecv", 2)
-    (1.75, 0.75, 1.0)
-    """
-    times = BUS_FACTORS[kind]
-    return times * (ranks - 1) / ranks if times else 1.0
-
-
 def named_kind(name: str) -> str | None:
     """The collective of a program or title, such as ``all_reduce_perf``; None for one unknown.
 

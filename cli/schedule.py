@@ -257,12 +257,17 @@ def _costs(forward: int, input_grad: int, weight_grad: int, latency: int) -> Cos
     return Costs(forward=forward, input_grad=input_grad, weight_grad=weight_grad, latency=latency)
 
 
+SCHEDULES_IN_SLOTS = 5
+"""So many of all schedules do: zb-v, zb-v-greedy, v-1f1b, v-half, v-min."""
+
+
 MOST_ACTIONS = 3_000_000
 """Actions of a schedule that this command lists: half a minute and a gigabyte (p 512, m 1024, v 2)."""
 
 
-MOST_RANKS = 16_384
-"""Lines of a timeline: so many take ten seconds."""
+SLOTS_PER_ACTION = 5
+"""A pipeline of p ranks fills and drains in some p slots of time on each of them. Schedules that lay their
+actions out in slots look at every one, in about a fifth of the time that an action takes."""
 
 
 def _shape(
@@ -273,12 +278,11 @@ def _shape(
     for option, value in (("-p", ranks), ("-m", microbatches), ("-v", chunks)):
         if value < 1:
             raise ValueError(f"{option} {value}: expected at least 1")
-    if ranks > MOST_RANKS:
-        raise ValueError(f"-p {ranks}: more than {MOST_RANKS:,} ranks are not listed; take fewer")
     actions = 3 * ranks * microbatches * chunks * schedules
-    if actions > MOST_ACTIONS:
+    slots = 3 * ranks * ranks * chunks * min(schedules, SCHEDULES_IN_SLOTS)
+    if actions + slots // SLOTS_PER_ACTION > MOST_ACTIONS:
         raise ValueError(
-            f"-p {ranks} -m {microbatches} -v {chunks}: {actions:,} actions are more than {MOST_ACTIONS:,}, "
-            "which is what is listed; take fewer"
+            f"-p {ranks} -m {microbatches} -v {chunks}: {actions:,} actions, and {ranks:,} ranks to fill are "
+            f"more than {MOST_ACTIONS:,} actions in a short pipeline, which is what is listed; take fewer"
         )
     return ranks, microbatches

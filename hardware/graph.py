@@ -42,12 +42,6 @@ def build_graph(cluster: Cluster) -> nx.Graph[Vertex]:
     return graph
 
 
-def routes(graph: nx.Graph[Vertex], a: int, b: int) -> nx.Graph[Vertex]:
-    """The graph as a message from GPU a to GPU b sees it: all other GPUs left out."""
-    ends = {("gpu", a), ("gpu", b)}
-    return graph.subgraph(vertex for vertex in graph if vertex[0] != "gpu" or vertex in ends)
-
-
 def directed_graph(links: LinkTable) -> nx.DiGraph[Vertex]:
     """Every directed link of a topology as an edge; ``bytes_per_s`` of parallel cables is added up.
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from ..hardware.gpu import Gpu
 from ..hardware.profile import GpuProfile, Provenance
 from ..hardware.provenance import Beyond
-from .attention import attention_curve, attention_seconds, hbm_bytes
+from .attention import attention_curve, attention_seconds
 from .gemm import gemm_seconds
 from .kernel import Attention, Gemm, Kernel, MemoryBound
 from .memory_bound import memory_bound_seconds
@@ -28,11 +28,6 @@ def kernel_seconds(kernel: Kernel, gpu: Gpu, profile: GpuProfile) -> float:
             return attention_seconds(kernel, gpu, profile)
         case MemoryBound():
             return memory_bound_seconds(kernel, gpu, profile)
-
-
-def kernel_hbm_bytes(kernel: Kernel, gpu: Gpu) -> float:
-    """Bytes that ``kernel`` moves at HBM on this GPU, with the re-reads that its caches miss."""
-    return hbm_bytes(kernel, gpu) if isinstance(kernel, Attention) else kernel.hbm_bytes
 
 
 def range_quantities(kernel: Kernel) -> dict[str, float]:

@@ -42,11 +42,11 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
     Raises NotSupported naming the field that cannot be modelled.
     """
     from ..hardware.calibrated.overlay import calibrated_profile
-    from .simulate import build_cluster
+    from .scenario.machine import cluster_of
     from .step.layers.layer import backward_block, forward_block
     from .step.lower import make_plan
 
-    cluster = build_cluster(scenario)
+    cluster = cluster_of(scenario.cluster)
     plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
     runs = [run for stage in plan.stages for run in stage.runs]
     held = Counter({replace(run, count=1): 0 for run in runs})

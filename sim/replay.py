@@ -28,11 +28,11 @@ def save_program(path: str | Path, scenario: Scenario) -> None:
         ValueError: the file cannot be written; no part of it is left.
     """
     from .scenario.checked import checked
-    from .simulate import build_cluster
+    from .scenario.machine import cluster_of
     from .step.lower import lower
 
     scenario = checked(scenario)
-    save_lowered(path, lower(scenario, build_cluster(scenario)))
+    save_lowered(path, lower(scenario, cluster_of(scenario.cluster)))
 
 
 def save_lowered(path: str | Path, lowered: Lowered) -> None:

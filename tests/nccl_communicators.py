@@ -10,7 +10,9 @@ from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
 from stepsim.hardware.node import node_for
 from stepsim.schedules.transfers.collective import Collective
+from stepsim.sim.network.nccl.choice import Choice, table
 from stepsim.sim.network.nccl.constants import NcclAlgorithm, NcclProtocol
+from stepsim.sim.network.nccl.model import lines, seconds_on
 from stepsim.sim.network.nccl.paths import Communicator, communicator_on
 
 AR, AG = Collective.ALL_REDUCE, Collective.ALL_GATHER
@@ -46,3 +48,22 @@ def on_racks(gpu: str, domains: int) -> Cluster:
         fabric=default_fabric(interconnect),
     )
     return replace(found, gpus=found.gpus_per_node + domains * max(found.nvlink_domain, found.gpus_per_node))
+
+
+def choose(
+    kind: Collective | str, payload_bytes: float, comm: Communicator, **variables: str | None
+) -> Choice:
+    """The quickest of what is legal and asked for."""
+    return table(kind, payload_bytes, comm, **variables)[0]
+
+
+def seconds(
+    algorithm: NcclAlgorithm,
+    protocol: NcclProtocol,
+    kind: Collective,
+    payload_bytes: float,
+    comm: Communicator,
+) -> float:
+    """NCCL's predicted time for one combination."""
+    (line,) = (one for one in lines(kind, comm) if (one.algorithm, one.protocol) == (algorithm, protocol))
+    return seconds_on(line, kind, payload_bytes, comm)

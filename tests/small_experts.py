@@ -27,6 +27,7 @@ BLOCKS = {
             "num_dense_layers", "capacity_factor", "layer_freq", "node_limit"),
     "model": ("num_layers", "mla", "mtp_layers", "biases", "sliding_window", "full_attention_every", "moe"),
     "cluster": ("gpus", "gpus_per_node", "gpu"),
+    "schedule_options": ("group",),
 }  # fmt: skip
 
 
@@ -50,6 +51,7 @@ def with_experts(**fields: Any) -> Scenario:
         },
         "parallelism": {"tp": 1, "pp": 1, "ep": 8, "zero": 1},
         "training": {"micro_batch": 1, "seq_length": 512, "precision": "bf16"},
+        "schedule_options": {},
         "software": {"preset": "megatron-core-2025"},
     }
     microbatches = fields.pop("microbatches", 4)

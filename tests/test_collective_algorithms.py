@@ -12,11 +12,11 @@ from fractions import Fraction
 from functools import cache
 
 import pytest
+from oracles.execute import execute
 
 from stepsim.schedules import collectives
 from stepsim.schedules.transfers.algorithm import Algorithm
 from stepsim.schedules.transfers.collective import Collective
-from stepsim.schedules.transfers.execute import execute
 from stepsim.schedules.transfers.group import Group
 from stepsim.schedules.transfers.plan import Plan
 from stepsim.schedules.transfers.transfer import Flow, Transfer

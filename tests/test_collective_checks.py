@@ -21,9 +21,10 @@ from stepsim.sim.network.collectives import (
     payload_factor,
     shows_checks,
 )
+from stepsim.sim.network.measured import MeasuredNetwork
 from stepsim.sim.program.program import Collective, Segment
 from stepsim.sim.scenario.machine import cluster_of
-from stepsim.sim.scenario.models import ClusterSpec, MeasuredNetwork, Scenario
+from stepsim.sim.scenario.models import ClusterSpec, Scenario
 from stepsim.sim.simulate import simulate
 from stepsim.sim.software import get_software
 from stepsim.sim.step.layers.stages import build_stages

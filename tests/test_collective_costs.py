@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nccl_communicators import choose
 
 from stepsim import load_scenario, simulate
 from stepsim.cli.collective_logs import read_cases
@@ -26,7 +27,6 @@ from stepsim.schedules.transfers.group import Group
 from stepsim.schedules.transfers.loads import counted, steps_between_nodes
 from stepsim.sim.network.choosing import KNOWN, NAMES, named, runs
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
-from stepsim.sim.network.nccl.choice import choose
 from stepsim.sim.network.nccl.model import bytes_per_s, combinations
 from stepsim.sim.network.nccl.paths import communicator_on
 from stepsim.sim.network.nccl.tuning import Tuning

@@ -17,7 +17,7 @@ from stepsim.hardware.collectives import collective_constants
 from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
-from stepsim.sim.network.algorithms import curves
+from stepsim.sim.network.algorithms import logged
 from stepsim.sim.network.collectives import (
     Reach,
     Seat,
@@ -26,7 +26,8 @@ from stepsim.sim.network.collectives import (
     message_transfer,
     payload_factor,
 )
-from stepsim.sim.scenario.models import MeasuredNetwork
+from stepsim.sim.network.measured import MeasuredNetwork
+from stepsim.sim.network.place import place_of
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter")
 SYSTEMS = {
@@ -114,7 +115,7 @@ def test_every_link_carries_the_textbook_bytes(kind: str, local: int, domains: i
         "nvls": (1 + 1 / local, 0.0),
         "nvls_tree": (1 + 1 / local, edge),
     }
-    ways = curves(kind, seat, cluster, collective_constants())
+    ways = logged(kind, place_of(seat, cluster, collective_constants()))
     assert {way.algorithm for way in ways} <= set(expected)
     for way in ways:
         nvlink, host = expected[way.algorithm]
@@ -142,7 +143,7 @@ def test_the_engine_is_told_what_the_chosen_curve_says(
 @given(kinds, sizes, local_ranks, hosts, systems)
 def test_every_way_can_be_forced(kind: str, size: float, local: int, domains: int, gpu: str) -> None:
     seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
-    ways = curves(kind, seat, cluster, collective_constants())
+    ways = logged(kind, place_of(seat, cluster, collective_constants()))
     forced = [
         collective_curve(kind, size, seat, cluster, algorithm=w.algorithm, protocol=w.protocol) for w in ways
     ]
@@ -180,7 +181,7 @@ def test_more_bytes_never_take_less_time_nor_a_lower_rate(
     """Of one algorithm and protocol; where NCCL's choice changes, the time may fall (docs/decisions/0004)."""
     seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
     slack = 1 + 1e-12
-    for way in curves(kind, seat, cluster, collective_constants()):
+    for way in logged(kind, place_of(seat, cluster, collective_constants())):
         little, much = way.solo_s(size), way.solo_s(size * more)
         assert much * slack >= little
         assert size * more / much * slack >= size / little
@@ -195,7 +196,9 @@ def test_more_nodes_are_never_faster(
     near, far = (
         {
             (way.algorithm, way.protocol): way.solo_s(size)
-            for way in curves(kind, Seat(ranks=local * n, domains=n), cluster, collective_constants())
+            for way in logged(
+                kind, place_of(Seat(ranks=local * n, domains=n), cluster, collective_constants())
+            )
         }
         for n in sorted((few, few + more))
     )

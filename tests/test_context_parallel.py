@@ -12,7 +12,7 @@ from small_scenarios import every_op, lowered, payloads, scenario
 
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
+from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
@@ -105,7 +105,7 @@ def test_folded_is_unfolded(
     )
     ranks = ranks_of(step)
     trouble = Trouble(slow={rank % ranks.world: factor for rank, factor in slow.items()})
-    classes = classes_of(ranks, trouble)
+    classes = partition_of(ranks, trouble).rank
     folded = replay(programs_of_classes(step.programs, ranks, classes, trouble))
     whole = replay(programs_of_classes(step.programs, ranks, np.arange(ranks.world), trouble))
     assert folded.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)

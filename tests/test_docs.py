@@ -83,3 +83,24 @@ def test_the_page_counts_the_compositions_that_are_drawn() -> None:
     page = (ROOT / "docs" / "composition.md").read_text(encoding="utf-8")
     assert drawn
     assert f"draws {drawn[1]} legal combinations" in page
+
+
+def test_the_list_of_decisions_has_every_one_with_its_title_and_status() -> None:
+    folder = ROOT / "docs" / "decisions"
+    table = (folder / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (\d+) \| \[(.*)\]\((.*)\) \| (.*) \|$", table, re.MULTILINE)
+    pages = sorted(folder.glob("[0-9]*.md"))
+    assert [name for _, _, name, _ in listed] == [page.name for page in pages]
+    for page, (number, title, _, status) in zip(pages, listed, strict=True):
+        text = page.read_text(encoding="utf-8")
+        assert text.startswith(f"# {number}. {title}\n\n")
+        assert int(number) == int(page.name[:4])
+        assert ("superseded" in status) == ("Superseded" in text)
+        marked = text.split("\n\n")[1].startswith("**Superseded**")
+        assert marked == status.startswith("superseded by")
+
+
+def test_links_between_pages_lead_to_pages() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / "decisions").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"

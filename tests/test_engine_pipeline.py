@@ -7,12 +7,12 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.bare import ActionTimes, bare_programs
 
 from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.accounting import rank_time
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.step.bare import ActionTimes, bare_programs
 
 times = st.floats(0.1, 10.0)
 

@@ -182,6 +182,18 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         lowered(with_experts(zero=3, moe_a2a_overlap=True, sharding="deepspeed"))
 
 
+def test_pairs_that_would_wait_for_each_other_are_refused() -> None:
+    """Megatron interleaves no last group smaller than the ranks: one of 1 on 3 ranks deadlocks."""
+    fields = {"gpus": 6, "pp": 3, "vpp": 3, "schedule": "interleaved", "group": 3, "ep": 2}
+    fields |= {"num_layers": 9, "moe_a2a_overlap": True}
+    with pytest.raises(NotSupported, match=r"moe_a2a_overlap: .*deadlock of ranks.*group so that"):
+        lowered(with_experts(**fields, microbatches=4))
+    assert lowered(with_experts(**fields, microbatches=6))
+    assert lowered(
+        with_experts(**{**fields, "moe_a2a_overlap": False, "point_to_point": "async"}, microbatches=4)
+    )
+
+
 # Steps ---------------------------------------------------------------------------------------------------
 
 

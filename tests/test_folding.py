@@ -14,8 +14,8 @@ from small_scenarios import layouts, lowered, scenario
 from stepsim.sim.engine.accounting import action_spans
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
-from stepsim.sim.fold.refine import Edges, is_equitable, refine
+from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
+from stepsim.sim.fold.refine import Edges, refine
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.report.result import ActionSpan
 from stepsim.sim.scenario.models import Scenario
@@ -36,6 +36,15 @@ def graphs(draw: st.DrawFn) -> tuple[np.ndarray, Edges]:
     columns = [np.array([edge[i] for edge in drawn], dtype=np.int64) for i in range(3)]
     colours = np.array(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)), dtype=np.int64)
     return colours, Edges(vertex=columns[0], neighbour=columns[1], label=columns[2])
+
+
+def is_equitable(colours: np.ndarray, edges: Edges) -> bool:
+    """Whether vertices of one colour see the same multiset of labels and colours."""
+    sees: dict[int, list[tuple[int, int]]] = {v: [] for v in range(len(colours))}
+    for v, neighbour, label in zip(edges.vertex, edges.neighbour, edges.label, strict=True):
+        sees[int(v)].append((int(label), int(colours[neighbour])))
+    views = {(int(colours[v]), tuple(sorted(seen))) for v, seen in sees.items()}
+    return len(views) == len(set(colours.tolist()))
 
 
 @given(graphs())
@@ -99,7 +108,7 @@ def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
     run, trouble = drawn
     step = lowered(run)
     ranks = ranks_of(step)
-    classes, each = classes_of(ranks, trouble), np.arange(ranks.world)
+    classes, each = partition_of(ranks, trouble).rank, np.arange(ranks.world)
     folded = replay(programs_of_classes(step.programs, ranks, classes, trouble))
     whole = replay(programs_of_classes(step.programs, ranks, each, trouble))
     assert folded.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)
@@ -114,7 +123,7 @@ def test_without_trouble_a_class_is_a_pipeline_rank(run: Scenario) -> None:
     """And then nothing is rewritten."""
     step = lowered(run)
     ranks = ranks_of(step)
-    classes = classes_of(ranks, Trouble())
+    classes = partition_of(ranks, Trouble()).rank
     assert classes.tolist() == ranks.signature.tolist()
     again = programs_of_classes(step.programs, ranks, classes, Trouble())
     assert replay(again).step_s == replay(step.programs).step_s
@@ -126,7 +135,7 @@ def test_folded_programs_can_run(drawn: tuple[Scenario, Trouble]) -> None:
     run, trouble = drawn
     step = lowered(run)
     ranks = ranks_of(step)
-    programs = programs_of_classes(step.programs, ranks, classes_of(ranks, trouble), trouble)
+    programs = programs_of_classes(step.programs, ranks, partition_of(ranks, trouble).rank, trouble)
     assert program_problems(programs) == ()
 
 
@@ -135,7 +144,7 @@ def test_one_slow_gpu_unfolds_what_it_touches() -> None:
     run = scenario(tp=4, pp=4, dp=4, schedule="1f1b", gpus_per_node=8, zero=1)
     step = lowered(run)
     ranks = ranks_of(step)
-    classes = classes_of(ranks, Trouble(slow={5: 1.5}))
+    classes = partition_of(ranks, Trouble(slow={5: 1.5})).rank
     assert len(set(classes.tolist())) < ranks.world / 2
     assert (classes == classes[5]).sum() == 1
     slowed = replay(programs_of_classes(step.programs, ranks, classes, Trouble(slow={5: 1.5})))

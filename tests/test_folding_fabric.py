@@ -18,7 +18,7 @@ from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.fabric import fabric_of
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
+from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.file import read_program, write_program
@@ -72,7 +72,7 @@ def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
     step = lowered(run)
     ranks = ranks_of(step)
     fabric = fabric_of(step, ranks, trouble)
-    classes, each = classes_of(ranks, trouble, fabric), np.arange(ranks.world)
+    classes, each = partition_of(ranks, trouble, fabric).rank, np.arange(ranks.world)
     few = replay(programs_of_classes(step.programs, ranks, classes, trouble, fabric))
     whole = replay(programs_of_classes(step.programs, ranks, each, trouble, fabric))
     assert few.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from imported_models import import_model
 
 from stepsim.sim.model.catalogue import get_model
 from stepsim.sim.model.config_types import TYPES
-from stepsim.sim.model.huggingface import _FAMILIES, config_fields, import_model
+from stepsim.sim.model.huggingface import _FAMILIES, config_fields
 from stepsim.sim.model.model import Model
 from stepsim.sim.scenario.load import load_scenario
 

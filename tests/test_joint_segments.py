@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.spelled_out import spelled_out
 from small_scenarios import changed, layouts, lowered, scenario
 from test_segments import LINKS, OVERLAPS, SMS, assert_same_times, host, seconds, transfers
 
@@ -14,7 +15,7 @@ from stepsim.sim.engine.groups import Groups
 from stepsim.sim.engine.record import Stretch
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
+from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.bind import bound
 from stepsim.sim.program.check import program_problems
@@ -30,7 +31,6 @@ from stepsim.sim.program.program import (
     Programs,
     Segment,
 )
-from stepsim.sim.program.spell_out import spelled_out
 from stepsim.sim.scenario.models import Scenario
 
 
@@ -57,7 +57,7 @@ def folded(run: Scenario, trouble: Trouble) -> Programs:
     """Programs of classes."""
     step = lowered(run)
     ranks = ranks_of(step)
-    return programs_of_classes(step.programs, ranks, classes_of(ranks, trouble), trouble)
+    return programs_of_classes(step.programs, ranks, partition_of(ranks, trouble).rank, trouble)
 
 
 # Any programs --------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_groups_are_those_that_meet_in_blocks() -> None:
 def test_programs_are_shared_by_classes() -> None:
     step = lowered(scenario(tp=4, pp=2, dp=2, schedule="1f1b"))
     ranks, trouble = ranks_of(step), Trouble(slow={1: 2.0})
-    programs = programs_of_classes(step.programs, ranks, classes_of(ranks, trouble), trouble)
+    programs = programs_of_classes(step.programs, ranks, partition_of(ranks, trouble).rank, trouble)
     assert {id(one) for one in programs.classes} <= {id(one) for one in step.programs.classes}
     alike = bound(programs)
     assert alike.bindings == ()

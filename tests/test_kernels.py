@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.hardware.profile import load_profile, profile_names
 from stepsim.kernels.attention import hbm_bytes, tile_rows, tiled_hbm_bytes
-from stepsim.kernels.cost import in_range, kernel_hbm_bytes, kernel_seconds
+from stepsim.kernels.cost import in_range, kernel_seconds
 from stepsim.kernels.gemm import filled_waves
 from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
 
@@ -119,7 +119,7 @@ def test_waves_lie_between_their_share_and_the_next_whole(waves: float, quantisa
 def test_attention_is_bounded_by_peak_and_by_hbm(kernel: Attention, name: str) -> None:
     gpu, time_s = get_gpu(name), seconds(kernel, name)
     assert kernel.flops / time_s <= gpu.peak_flops["bf16"]
-    assert kernel_hbm_bytes(kernel, gpu) / time_s <= gpu.hbm_bytes_per_s
+    assert hbm_bytes(kernel, gpu) / time_s <= gpu.hbm_bytes_per_s
 
 
 @given(attentions(), gpus)

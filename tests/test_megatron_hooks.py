@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from schedule_shapes import golden_shape, goldens, parse, shapes_of
+from schedule_shapes import golden_shape, goldens, schedules_and_shapes, shapes_of
 
-from stepsim.schedules.messages.megatron_hooks import Call, Hook, hooked
+from stepsim.schedules.messages.megatron_hooks import GIVES_GRADIENT, Call, Hook, Hooked
+from stepsim.schedules.messages.megatron_hooks import hooked as hooked_rank
 from stepsim.schedules.messages.point_to_point import point_to_point
-from stepsim.schedules.orders.action import Kind, Overlap, actions_of, parts
+from stepsim.schedules.orders.action import Kind, Orders, Overlap, actions_of, parts
 from stepsim.schedules.orders.in_flight import peak_activations
-from stepsim.schedules.orders.schedule import Shape
+from stepsim.schedules.orders.overlapped import overlapped
+from stepsim.schedules.orders.progress import stalls
+from stepsim.schedules.orders.schedule import Schedule, Shape, loop_placement, stage_to_rank
 from stepsim.schedules.orders.validate import validate
 from stepsim.schedules.pipeline import get, interleaved
-from stepsim.schedules.pipeline.interleaved import overlapped_orders
+
+
+def hooked(orders: Orders, shape: Shape, *, aligned: bool = True) -> list[tuple[Hooked, ...]]:
+    return [hooked_rank(rank, order, shape, aligned=aligned) for rank, order in enumerate(orders)]
+
 
 # As recorded ---------------------------------------------------------------------------------------------
 
@@ -38,11 +46,15 @@ def test_combined_steps(shared: Path) -> None:
     logged = 0
     for name, golden in goldens(shared / "data" / "goldens" / "megatron", "*.json"):
         if "moe_overlap" in golden:
-            orders = overlapped_orders(golden_shape(golden))
+            orders = combined(golden_shape(golden))
             named = [[str(step).replace("OVERLAP_F_B", "OVERLAP") for step in order] for order in orders]
             assert named == golden["moe_overlap"], name
             logged += 1
     assert logged == 17
+
+
+def combined(shape: Shape) -> Orders:
+    return overlapped(interleaved.orders(shape), shape, loop_placement)
 
 
 @st.composite
@@ -60,60 +72,96 @@ def interleaved_by_megatron(draw: st.DrawFn) -> Shape:
 @given(interleaved_by_megatron())
 def test_combined_steps_do_the_same_work_with_one_activation_more(shape: Shape) -> None:
     """The same forwards and the same backwards in the same order; nothing deadlocks."""
-    overlapped, plain = overlapped_orders(shape), interleaved.orders(shape)
-    validate(overlapped, shape, interleaved.SCHEDULE.rank_of)
+    pairs, plain = combined(shape), interleaved.orders(shape)
+    validate(pairs, shape, loop_placement)
     for kind in (Kind.FORWARD, Kind.BACKWARD):
-        assert [[a for a in actions_of(order) if a.kind is kind] for order in overlapped] == [
+        assert [[a for a in actions_of(order) if a.kind is kind] for order in pairs] == [
             [a for a in actions_of(order) if a.kind is kind] for order in plain
         ]
     most = shape.microbatches * shape.chunks
-    for more, held in zip(peak_activations(overlapped), peak_activations(plain), strict=True):
+    for more, held in zip(peak_activations(pairs), peak_activations(plain), strict=True):
         assert more == min(held + 1, most)
+
+
+def test_combined_steps_run_to_their_end_or_are_refused() -> None:
+    """Of all grouped shapes: refused are only last groups smaller than the ranks, as Megatron does.
+
+    Alone, forwards and backwards wait for each other up to a last group of 2p - 3 - N.
+    """
+    refused = 0
+    for p, v, m in product(range(2, 6), range(2, 5), range(1, 15)):
+        for group in range(min(p, m), m + 1):
+            shape, last = Shape(ranks=p, microbatches=m, chunks=v, group=group), m % group
+            try:
+                interleaved.check(shape)
+            except ValueError:
+                continue
+            if (2 if v == 2 else 1) <= last <= 2 * p - 2 - group:
+                refused += 1
+                with pytest.raises(ValueError, match="deadlock of ranks"):
+                    combined(shape)
+            else:
+                assert not stalls(combined(shape), shape), shape
+    assert refused == 35
+
+
+def test_a_refusal_of_pairs_names_who_waits_for_whom() -> None:
+    with pytest.raises(ValueError, match=r"rank 0, action 11 .* waits for 5F3 .* ranks 0 and 2"):
+        combined(Shape(ranks=3, microbatches=4, chunks=3))
 
 
 @given(interleaved_by_megatron())
 def test_messages_of_combined_steps_need_a_rule_that_knows_pairs(shape: Shape) -> None:
-    orders, rank_of = overlapped_orders(shape), interleaved.SCHEDULE.rank_of
+    orders, rank_of = combined(shape), loop_placement
     assert point_to_point(orders, shape, rank_of, "torch")
     if any(isinstance(step, Overlap) for order in orders for step in order):
         with pytest.raises(ValueError, match="use async or torch"):
             point_to_point(orders, shape, rank_of, "prefetch")
 
 
-@given(st.one_of(shapes_of("1f1b"), interleaved_by_megatron()), st.booleans())
-def test_every_stage_is_reduced_once_after_its_last_backward(shape: Shape, aligned: bool) -> None:
+@given(schedules_and_shapes(), st.booleans())
+def test_every_stage_is_reduced_once_after_its_last_backward(
+    drawn: tuple[Schedule, Shape], aligned: bool
+) -> None:
     """All at once by a call, or bucket by bucket in the last backward itself: never both, never neither."""
-    orders = get("1f1b" if shape.chunks == 1 else "interleaved").orders(shape)
+    schedule, shape = drawn
+    assume(stage_to_rank(schedule.rank_of, shape))  # DualPipe's copies reduce when all is there
+    orders = schedule.orders(shape)
     for rank, entries in enumerate(hooked(orders, shape, aligned=aligned)):
         assert tuple(one for one in entries if not isinstance(one, Hook)) == orders[rank]
+        gives = [action for action in actions_of(orders[rank]) if action.kind in GIVES_GRADIENT]
+        final = {action.stage: action for action in gives}
         enabled, reduced, ended = True, Counter[int](), set()
         for entry in entries:
             match entry:
                 case Hook(Call.ENABLE | Call.DISABLE as call, None):
                     enabled = call is Call.ENABLE
-                case Hook(Call.REDUCE, stage):
+                case Hook(Call.REDUCE, int(stage)):
                     assert stage in ended
                     assert enabled
-                    reduced[stage or 0] += 1
+                    reduced[stage] += 1
                 case Hook(Call.GATHER, stage):
                     assert aligned
                 case step:
                     assert not isinstance(step, Hook)
                     for action in parts(step):
-                        last = action.kind is Kind.BACKWARD and action.microbatch == shape.microbatches - 1
-                        ended |= {action.stage} if last else set()
+                        if action.kind not in GIVES_GRADIENT:
+                            continue
+                        ended |= {action.stage} if action == final[action.stage] else set()
                         if enabled:
-                            assert last
+                            assert action == final[action.stage]
                             reduced[action.stage] += 1
-        assert reduced == {chunk * shape.ranks + rank: 1 for chunk in range(shape.chunks)}
+        assert reduced == dict.fromkeys(final, 1)
         assert enabled
 
 
-@given(interleaved_by_megatron())
-def test_parameters_are_gathered_once_and_ahead_of_use(shape: Shape) -> None:
-    orders = get("interleaved").orders(shape)
-    for rank, entries in enumerate(hooked(orders, shape)):
+@given(schedules_and_shapes())
+def test_parameters_are_gathered_once_and_ahead_of_use(drawn: tuple[Schedule, Shape]) -> None:
+    schedule, shape = drawn
+    assume(shape.chunks > 1)
+    for entries in hooked(schedule.orders(shape), shape):
         gathered: list[int | None] = []
+        used: dict[int, None] = {}
         for entry in entries:
             match entry:
                 case Hook(Call.GATHER, stage):
@@ -121,8 +169,9 @@ def test_parameters_are_gathered_once_and_ahead_of_use(shape: Shape) -> None:
                 case Hook():
                     pass
                 case step:
-                    assert {action.stage for action in parts(step)} <= set(gathered)
-        assert gathered == [chunk * shape.ranks + rank for chunk in range(shape.chunks)]
+                    used |= dict.fromkeys(action.stage for action in parts(step))
+                    assert used.keys() <= set(gathered)
+        assert gathered == list(used)
 
 
 @given(interleaved_by_megatron())
@@ -147,15 +196,3 @@ def test_buckets_of_every_stage_unless_aligned() -> None:
     orders = get("interleaved").orders(shape)
     entries = hooked(orders, shape, aligned=False)[1]
     assert " ".join(map(str, entries)) == "DIS 1F0 1F1 3F0 3B0 3F1 EN 3B1 DIS 1B0 EN 1B1 DIS EN"
-
-
-def test_split_backwards_are_refused() -> None:
-    shape = Shape(ranks=1, microbatches=1)
-    with pytest.raises(ValueError, match="rank 0 has 0I0"):
-        hooked(parse([["0F0", "0I0", "0W0"]]), shape)
-
-
-def test_fewer_microbatches_than_ranks_are_refused() -> None:
-    shape = Shape(ranks=3, microbatches=2, chunks=2, group=2)
-    with pytest.raises(ValueError, match="so not 2 on 3"):
-        hooked(interleaved.orders(shape), shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from asap import Stuck, Times
@@ -17,19 +18,22 @@ from broken_tables import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.bare import ActionTimes, bare_table
+from oracles.messages_of_tables import find_problems, message_problems, validate
 from rendezvous import rendezvous
 from schedule_shapes import schedules_and_shapes
+from small_scenarios import lowered, scenario
 
-from stepsim.schedules.messages.deadlock import instruction_problems, message_problems
+from stepsim.schedules.messages.deadlock import instruction_problems
 from stepsim.schedules.messages.instructions import Compute, Exchange, Instruction, Recv, Send, Wait
 from stepsim.schedules.messages.point_to_point import RULES, point_to_point
-from stepsim.schedules.messages.validate import find_problems, validate
 from stepsim.schedules.orders import validate as table_validate
 from stepsim.schedules.orders.action import Action, Orders
 from stepsim.schedules.orders.schedule import Schedule, Shape, loop_placement, two_way_placement
+from stepsim.schedules.orders.table_file import format_table
 from stepsim.schedules.orders.validate import Problem, Reason
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.step.bare import ActionTimes, bare_table
+from stepsim.sim.scenario.refusal import NotSupported
 
 TWO_RANKS = Shape(ranks=2, microbatches=2)
 FOUR_MICROBATCHES = Shape(ranks=2, microbatches=4)
@@ -50,6 +54,17 @@ def ends_in_the_engine(drawn: Drawn, rule: str) -> bool:
 
 
 # Tables that only a rule breaks ----------------------------------------------------------------------------
+
+
+def test_a_step_refuses_a_table_whose_messages_deadlock(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(format_table(GPIPE_ABOVE_1F1B))
+    fields = {"pp": 2, "schedule": str(path), "microbatches": 4}
+    assert lowered(scenario(**fields, software={"preset": "megatron-2022-sp", "point_to_point": "async"}))
+    with pytest.raises(
+        NotSupported, match=r"point_to_point: .*deadlock of ranks 0 and 1 under rule blocking"
+    ):
+        lowered(scenario(**fields, software={"preset": "megatron-2022-sp", "point_to_point": "blocking"}))
 
 
 def test_a_table_may_deadlock_under_blocking_messages_only() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import message_laws as laws
 import pytest
 from asap import Times, asap
+from oracles.bare import ActionTimes, bare_programs
 from rendezvous import rendezvous
 from schedule_shapes import goldens, parse
 
@@ -25,7 +26,6 @@ from stepsim.schedules.orders.schedule import (
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.program.check import program_problems
-from stepsim.sim.step.bare import ActionTimes, bare_programs
 
 TIMES = Times(forward=5, input_grad=4, weight_grad=3, latency=2)
 

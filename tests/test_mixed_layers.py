@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from imported_models import import_model
 from small_experts import with_experts
 from small_scenarios import lowered
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 from stepsim.sim.model.catalogue import get_model
-from stepsim.sim.model.huggingface import import_model
 from stepsim.sim.model.model import Model
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.refusal import NotSupported

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from imported_models import import_model
 
 from stepsim.sim.model.catalogue import get_model, model_names
-from stepsim.sim.model.huggingface import import_model
 from stepsim.sim.model.model import Model
 from stepsim.sim.step.sizes import layer_attention_flops, model_flops, parameters
 

@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nccl_communicators import A100, AR, B200, GIB, H100, H800, A, P, on
+from nccl_communicators import A100, AR, B200, GIB, H100, H800, A, P, choose, on, seconds
 
 from stepsim.schedules import collectives
 from stepsim.schedules.transfers.collective import Collective
 from stepsim.schedules.transfers.group import Group
-from stepsim.sim.network.nccl.choice import allowed, choose, table
+from stepsim.sim.network.nccl.choice import allowed, table
 from stepsim.sim.network.nccl.constants import NcclProtocol
-from stepsim.sim.network.nccl.model import TUNED, combinations, seconds
+from stepsim.sim.network.nccl.model import TUNED, combinations
 from stepsim.sim.network.nccl.paths import Communicator
 
 # What is legal --------------------------------------------------------------------------------------

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from nccl_communicators import A100, B200, GIB, H100, A, P, on
+from nccl_communicators import A100, B200, GIB, H100, A, P, choose, on
 
 from stepsim.schedules.transfers.collective import Collective
-from stepsim.sim.network.nccl.choice import choose
 from stepsim.sim.network.nccl.model import bus_gb_per_s
 from stepsim.sim.network.nccl.paths import Communicator
 

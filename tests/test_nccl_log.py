@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stepsim.calibration.nccl_bus import BUS_FACTORS, bus_factor, kind_of, named_kind, ranks_of
+from stepsim.calibration.nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_of
 from stepsim.calibration.nccl_log import parse_log, read_log, without_prefix
 from stepsim.calibration.nccl_system import forced_choice, system_of, tuned
 
@@ -49,6 +49,12 @@ layouts = st.builds(
     extra=st.booleans(),
 )
 times = st.lists(st.tuples(st.integers(1, 10**7), st.integers(1, 10**7)), min_size=1, max_size=12)
+
+
+def bus_factor(kind: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth."""
+    times = BUS_FACTORS[kind]
+    return times * (ranks - 1) / ranks if times else 1.0
 
 
 def rendered(kind: str, ranks: int, rows: list[tuple[int, float, float]], layout: Layout) -> list[str]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from nccl_communicators import A100, AG, AR, B200, GIB, H100, H800, A, P, on, on_racks
+from nccl_communicators import A100, AG, AR, B200, GIB, H100, H800, A, P, choose, on, on_racks, seconds
 
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.schedules import collectives
 from stepsim.schedules.transfers.collective import Collective
 from stepsim.schedules.transfers.group import Group
-from stepsim.sim.network.nccl.choice import choose
 from stepsim.sim.network.nccl.constants import ARCHITECTURES
-from stepsim.sim.network.nccl.model import TUNED, bus_gb_per_s, bytes_per_s, latency_us, seconds
+from stepsim.sim.network.nccl.model import TUNED, bus_gb_per_s, bytes_per_s, latency_us
 from stepsim.sim.network.nccl.paths import Communicator, Paths, communicator_on, ring_within_a_node
 
 # Channels -------------------------------------------------------------------------------------------

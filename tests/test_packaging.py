@@ -1,22 +1,15 @@
-"""The root is the package: what that needs to hold, in the checkout and in a wheel."""
+"""The root is the package: what that needs to hold in the checkout (for wheels: test_distributions.py)."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
-import os
-import shutil
 import subprocess
 import sys
-import zipfile
-from pathlib import Path
 
 import pytest
-from checkout import PACKAGES, ROOT, folder
+from checkout import PACKAGES, ROOT
 
 import stepsim
-
-one_worker = pytest.mark.xdist_group("wheel")  # builds the wheel once
 
 NOT_SHIPPED = {"tests", "docs", "benchmarks", "build", "dist", "out"}
 
@@ -93,61 +86,3 @@ print(*(f"{file}={','.join(found)}" for file, found in names.items()
     lines = python(code, cwd=ROOT).split()
     assert any(line.startswith(f"{ROOT / '__init__.py'}=") for line in lines)
     assert [line for line in lines if "," in line.partition("=")[2]] == []
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built from a copy: setuptools leaves a build folder behind, and reuses what is in it."""
-    work = tmp_path_factory.mktemp("wheel")
-    unwanted = shutil.ignore_patterns(".*", "build", "dist", "out", "*.egg-info", "__pycache__")
-    shutil.copytree(ROOT, work / "checkout", ignore=unwanted)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    options = ["--disable-pip-version-check", "--wheel-dir", str(work), str(work / "checkout")]
-    subprocess.run([*command, *options], check=True)
-    return next(work.glob("*.whl"))
-
-
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which the wheel is installed, without its dependencies."""
-    target = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target"]
-    subprocess.run([*command, str(target), "--disable-pip-version-check", str(wheel)], check=True)
-    return target
-
-
-@one_worker
-def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    copy = wheel.parent / "checkout"
-    wanted = {"stepsim/py.typed"}
-    for package in PACKAGES:
-        home = copy / folder(package).relative_to(ROOT)
-        data = [] if package == "stepsim" else home.rglob("*.yaml")
-        wanted |= {f"stepsim/{path.relative_to(copy).as_posix()}" for path in [*home.glob("*.py"), *data]}
-    assert held == wanted
-
-
-@one_worker
-def test_the_wheel_has_licence_and_script(wheel: Path) -> None:
-    archive = zipfile.ZipFile(wheel)
-    notes = {name.partition(".dist-info/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
-    assert "licenses/LICENSE" in notes
-    assert "stepsim = stepsim.cli.main:main" in archive.read(notes["entry_points.txt"]).decode()
-
-
-@one_worker
-def test_the_wheel_runs_a_shipped_scenario_by_name(installed: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    home = python("import stepsim; print(stepsim.__file__)", cwd=tmp_path, env=environment)
-    assert Path(home.strip()).is_relative_to(installed)
-    done = subprocess.run(
-        [sys.executable, "-m", "stepsim.cli.main", "run", "llama3.1-405b-16k", "--json"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["step_time_s"] > 0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.bare import ActionTimes, bare_programs
 from small_scenarios import LOOPED, layouts, lowered
 
 from stepsim.schedules.messages.point_to_point import RULES
@@ -18,7 +19,6 @@ from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.program import Collective, Compute, Exchange, Op, Part, Program, Programs
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.step.bare import ActionTimes, bare_programs
 
 MESSAGE = Transfer(0.5, 0.0, math.inf)
 

@@ -14,6 +14,7 @@ from test_nccl_log import Layout, rendered
 from test_own_fit import collectives
 from test_readers import event, read, report, trace
 from test_readers_malformed import ATTENTION, GEMM
+from trace_documents import trace_document
 from typer.testing import CliRunner
 from validation_cases import case_document, write_cases
 
@@ -21,7 +22,6 @@ from stepsim.calibration.nccl_log import parse_log, read_log
 from stepsim.calibration.readers.traced import is_collective
 from stepsim.cli.main import app
 from stepsim.hardware.files import OverwriteError, read_each
-from stepsim.sim.report.trace import trace_document
 
 GPU = "H100-SXM5-80GB"
 

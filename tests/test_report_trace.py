@@ -12,9 +12,10 @@ from typing import Any
 import orjson
 import pytest
 from results import fake_result
+from trace_documents import trace_document
 
 from stepsim.sim.report.result import Result, Span
-from stepsim.sim.report.trace import trace_document, write_trace
+from stepsim.sim.report.trace import write_trace
 
 Event = dict[str, Any]
 

@@ -21,10 +21,11 @@ from stepsim.sim.network.collectives import (
     collective_transfer,
     payload_factor,
 )
+from stepsim.sim.network.measured import MeasuredNetwork
 from stepsim.sim.network.nccl.paths import communicator_on
 from stepsim.sim.network.transfer import Transfer, in_turn
 from stepsim.sim.scenario.machine import cluster_of
-from stepsim.sim.scenario.models import ClusterSpec, MeasuredNetwork
+from stepsim.sim.scenario.models import ClusterSpec
 from stepsim.sim.validation.case import read_cases
 
 SHARDED = ("all_gather", "reduce_scatter")

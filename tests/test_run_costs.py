@@ -7,17 +7,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.kernel_costs import (
+    accumulate_chain_cost,
+    attention_chain_cost,
+    cross_entropy_sram_bytes,
+    gemm_loaded_bytes,
+    norm_sram_bytes,
+)
 
 from stepsim.calibration.measure.points import memory_kernel
 from stepsim.calibration.measure.scale import GPU
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.kernels.attention import tile_rows, tiled_hbm_bytes
 from stepsim.kernels.kernel import Attention, Gemm
-from stepsim.kernels.run.attention import chain_cost
 from stepsim.kernels.run.attention_tile import HEAD_DIMS, attention_sram_bytes, attention_tile
-from stepsim.kernels.run.cross_entropy import cross_entropy_sram_bytes
-from stepsim.kernels.run.gemm import accumulate_chain_cost, gemm_tile, loaded_bytes
-from stepsim.kernels.run.norm import norm_sram_bytes
+from stepsim.kernels.run.gemm import gemm_tile
 
 REGISTER_BYTES = 64 * 1024 * 4  # of an SM (CUDA programming guide, compute capabilities 8 to 10)
 CHAINS = ("triad", "rms_norm", "layer_norm", "swiglu", "cross_entropy", "adam")
@@ -83,7 +87,7 @@ def test_gemm_tiles_fit_and_load_all_they_need(m: int, n: int, k: int, dtype: st
     gemm, sram_bytes = Gemm(m=m, n=n, k=k, dtype=dtype), get_gpu(name).sram_bytes_per_sm
     tile = gemm_tile(gemm, sram_bytes)
     assert tile.sram_bytes(dtype) <= sram_bytes
-    assert loaded_bytes(gemm, tile) >= gemm.hbm_bytes
+    assert gemm_loaded_bytes(gemm, tile) >= gemm.hbm_bytes
     assert 4 * tile.m * tile.n <= 128 * 4 * 32 * tile.warps  # accumulators: 128 registers a thread at most
 
 
@@ -104,7 +108,7 @@ def test_accumulating_in_the_gemm_never_moves_more(m: int, n: int, k: int) -> No
 @given(attentions())
 def test_unfused_attention_computes_the_same_and_moves_more(kernel: Attention) -> None:
     if kernel.direction == "forward" and kernel.kv_heads == kernel.heads:
-        chain = chain_cost(kernel)
+        chain = attention_chain_cost(kernel)
         products = sum(one.flops for one in chain if isinstance(one, Gemm))
         assert products == pytest.approx(kernel.flops / kernel.visible)
         assert sum(one.hbm_bytes for one in chain) > kernel.query_bytes + kernel.kv_bytes

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreted import TOLERANCE, error, exact, load_torch, normal
+from oracles.kernel_costs import attention_chain, backward_of
 
 from stepsim.kernels.kernel import Gemm
 from stepsim.kernels.run import activation, adam, cross_entropy, gemm, norm, stream
-from stepsim.kernels.run.attention import attention, attention_chain, backward_of, shape_of
+from stepsim.kernels.run.attention import attention, shape_of
 from stepsim.kernels.run.attention_backward import attention_backward
 from stepsim.kernels.run.attention_tile import attention_tile
 

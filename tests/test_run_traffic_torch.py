@@ -9,11 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from interpreted import counted, counted_chain, load_torch, normal
+from oracles.kernel_costs import (
+    attention_chain,
+    attention_chain_cost,
+    backward_loaded_bytes,
+    backward_of,
+    gemm_loaded_bytes,
+)
 
 from stepsim.kernels.attention import tile_rows, tiled_hbm_bytes
 from stepsim.kernels.kernel import Attention, Gemm, MemoryBound
 from stepsim.kernels.run import activation, adam, attention_backward, cross_entropy, gemm, norm, stream
-from stepsim.kernels.run.attention import attention, attention_chain, backward_of, chain_cost
+from stepsim.kernels.run.attention import attention
 from stepsim.kernels.run.attention_tile import attention_sram_bytes, attention_tile
 
 pytestmark = pytest.mark.torch
@@ -86,7 +93,7 @@ def test_the_model_predicts_backward_traffic_by_sram(
     rest = set()
     for sram_bytes in SRAM_BYTES:
         moved = backward_bytes(torch, monkeypatch, kernel, sram_bytes)
-        assert moved == attention_backward.loaded_bytes(kernel, attention_tile(kernel, sram_bytes).rows)
+        assert moved == backward_loaded_bytes(kernel, attention_tile(kernel, sram_bytes).rows)
         model = tiled_hbm_bytes(kernel, sram_bytes=sram_bytes, l2_bytes=0.0, concurrent_tiles=1)
         rest.add(moved - model)
     # The model's compulsory part has dO once and dQ's additions in L2; that does not depend on SRAM.
@@ -120,11 +127,11 @@ def test_the_unfused_chain_writes_the_scores(torch: Any) -> None:
     with counted_chain() as ran:
         attention_chain(q, k, v, causal=True)
     gemms = [moved for name, moved in ran if "bmm" in name or "matmul" in name]
-    assert gemms == [one.hbm_bytes for one in chain_cost(kernel) if isinstance(one, Gemm)]
+    assert gemms == [one.hbm_bytes for one in attention_chain_cost(kernel) if isinstance(one, Gemm)]
     passes = sum(
         moved for name, moved in ran if any(n in name for n in ("mul.", "masked_fill", "softmax", "copy"))
     )
-    (softmax,) = (one for one in chain_cost(kernel) if isinstance(one, MemoryBound))
+    (softmax,) = (one for one in attention_chain_cost(kernel) if isinstance(one, MemoryBound))
     mask = kernel.seq_q * kernel.seq_kv
     # On the CPU softmax casts to FP32 in a kernel of its own, CUDA's reads the 16 bits itself.
     cast = 8.0 * kernel.heads * mask
@@ -144,7 +151,7 @@ def test_gemm_tiles_load_their_operands(
     a, b = normal(torch, 0, batch, m, k, dtype="fp16"), normal(torch, 1, batch, k, n, dtype="fp16")
     with counted(monkeypatch) as traffic:
         gemm.gemm(a, b, torch.zeros(batch, m, n), tile=tile, accumulate=accumulate)
-    assert traffic.total == gemm.loaded_bytes(shape, tile)
+    assert traffic.total == gemm_loaded_bytes(shape, tile)
     if tile.m >= m and tile.n >= n:
         assert traffic.total == shape.hbm_bytes
 

@@ -9,9 +9,10 @@ import pytest
 from asap import Stuck, Times, asap
 from broken_tables import TWO_WAY, TWO_WAY_SHAPE, Drawn, broken_tables, valid_tables
 from hypothesis import given
+from oracles.bare import ActionTimes, bare_programs
+from oracles.messages_of_tables import find_problems as find_message_problems
 from schedule_shapes import any_shape, goldens, parse, schedules_and_shapes
 
-from stepsim.schedules.messages.validate import find_problems as find_message_problems
 from stepsim.schedules.orders.in_flight import peak_activations
 from stepsim.schedules.orders.schedule import Memory, Schedule, Shape, two_way_placement
 from stepsim.schedules.orders.table import Table, schedule_of, table_of
@@ -21,7 +22,6 @@ from stepsim.schedules.orders.validate import find_problems
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.scenario.table_files import read_table, write_table
-from stepsim.sim.step.bare import ActionTimes, bare_programs
 
 ONE_F_ONE_B = "0F0,0F1,0B0,0B1\r\n1F0,1B0,1F1,1B1\r\n"
 

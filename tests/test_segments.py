@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.spelled_out import spelled_out
 from small_scenarios import changed, layouts, lowered
 
 from stepsim.sim.engine.accounting import iter_spans, rank_time
@@ -24,7 +25,6 @@ from stepsim.sim.program.program import (
     Programs,
     Segment,
 )
-from stepsim.sim.program.spell_out import spelled_out
 from stepsim.sim.scenario.models import Scenario
 
 LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from oracles.spelled_out import spelled_out
 from small_scenarios import layouts, lowered, scenario
 
 from stepsim.sim.engine.accounting import iter_spans, segment_parts
@@ -16,7 +17,6 @@ from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, Segment
-from stepsim.sim.program.spell_out import spelled_out
 from stepsim.sim.scenario.models import Scenario
 
 NVLINK = (("nvlink.out", 1.0),)

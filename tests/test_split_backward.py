@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.bare import ActionTimes, bare_programs
 from small_scenarios import layouts, lowered, scenario
 
 from stepsim.schedules.orders.action import Action, Kind
@@ -24,7 +25,6 @@ from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.table_files import write_table
 from stepsim.sim.simulate import simulate
 from stepsim.sim.step.actions import action_blocks
-from stepsim.sim.step.bare import ActionTimes, bare_programs
 from stepsim.sim.step.layers.recompute import NOTHING
 from stepsim.sim.step.state.activations import activation_bytes, layer_bytes
 

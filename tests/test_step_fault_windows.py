@@ -16,7 +16,7 @@ from test_step_faults import LINKED, TWIN, assert_same, cost, with_faults
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.faults.inside.trouble import beginning
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
+from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.program.program import Programs
 from stepsim.sim.scenario.models import Scenario
@@ -66,7 +66,7 @@ def programs_in_time(run: Scenario, trouble: Trouble, step_s: float) -> Programs
     ranks = ranks_of(step)
     later = tuple((share * step_s, state) for share, state in trouble.later)
     timed = Trouble(slow=trouble.slow, link_share=trouble.link_share, later=later)
-    return programs_of_classes(step.programs, ranks, classes_of(ranks, timed), timed)
+    return programs_of_classes(step.programs, ranks, partition_of(ranks, timed).rank, timed)
 
 
 @settings(max_examples=80, deadline=None)

@@ -8,6 +8,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.spelled_out import spelled_out
 from small_scenarios import layouts, lowered, scenario
 from test_step_faults import LINKED, TWIN, cost
 from typer.testing import CliRunner
@@ -16,9 +17,8 @@ from stepsim.cli.main import app
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.faults.inside.hang import _stuck
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, classes_of, ranks_of
+from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
 from stepsim.sim.fold.whole import folded
-from stepsim.sim.program.spell_out import spelled_out
 from stepsim.sim.report.step_faults import StepFaults
 from stepsim.sim.report.step_hang import Hang
 from stepsim.sim.scenario.load import scenario_from_document
@@ -40,7 +40,7 @@ def test_a_hang_is_the_same_spelled_out(run: Scenario, data: st.DataObject) -> N
     rank = data.draw(st.integers(0, run.world_size - 1))
     at_s = data.draw(st.floats(0.0, 1.0)) * replay(folded(step).programs).makespan_s
     ranks, trouble = ranks_of(step), Trouble(later=((at_s, Trouble(slow={rank: math.inf})),))
-    classes = classes_of(ranks, trouble)
+    classes = partition_of(ranks, trouble).rank
     programs = programs_of_classes(step.programs, ranks, classes, trouble)
     short, full = replay(programs), replay(spelled_out(programs))
     for r in set(classes.tolist()) - {int(classes[rank])}:

@@ -18,10 +18,11 @@ from stepsim.sim.validation import predict as prediction
 from stepsim.sim.validation import run as running
 from stepsim.sim.validation.baselines import baselines
 from stepsim.sim.validation.document import report_document
-from stepsim.sim.validation.judge.accuracy_page import accuracy_markdown
+from stepsim.sim.validation.errors import errors_of, quantile
+from stepsim.sim.validation.judge.accuracy_page import HISTORY, STILL_WRONG, accuracy_markdown
 from stepsim.sim.validation.predict import memory_as_measured
 from stepsim.sim.validation.run import Report, validate
-from stepsim.sim.validation.summary import Confusion, errors_of, quantile, summarize
+from stepsim.sim.validation.summary import Confusion, summarize
 from stepsim.sim.validation.tables import print_report
 
 ROW_KEYS = [
@@ -188,9 +189,9 @@ def test_tables_and_page_show_every_part(report: Report, tmp_path: Path) -> None
 
     out = io.StringIO()
     print_report(report, Console(file=out, width=160))
-    notes = tmp_path / "notes.md"
-    notes.write_text("## Why b is slow\n")
-    page = accuracy_markdown(report, notes)
+    history = tmp_path / "history.md"
+    history.write_text(f"## Why a was slow\n\n{STILL_WRONG}## Why b is slow\n")
+    page = accuracy_markdown(report, history)
     for text in (out.getvalue(), page):
         assert "fp8 with N amax histories is not modelled" in text
         assert "megatron_sc21" in text
@@ -199,7 +200,15 @@ def test_tables_and_page_show_every_part(report: Report, tmp_path: Path) -> None
         assert "mistake of the simulator" in text
     assert "| b | A100-SXM4-80GB dense tp+pp+dp | 3.000 s | 2.000 s | +50.0 % |" in page
     assert page.endswith("## Why b is slow\n")
-    assert accuracy_markdown(report, notes) == page
+    assert "Why a was slow" not in page
+    assert accuracy_markdown(report, history) == page
+
+
+def test_the_page_ends_with_what_the_history_says_is_still_wrong() -> None:
+    """docs/accuracy.md, as it stands, has the part of docs/accuracy-history.md that it is made with."""
+    still_wrong = HISTORY.read_text(encoding="utf-8").partition(STILL_WRONG)[2]
+    assert still_wrong.startswith("## The worst rows, and why\n")
+    assert still_wrong in (HISTORY.parent / "accuracy.md").read_text(encoding="utf-8")
 
 
 MEMORY = (

@@ -1,7 +1,7 @@
 """The measured runs of the zero-bubble paper: error, memory, and which schedule wins.
 
 The published figures are samples per GPU and second in two or three digits; schedules within 2 % of each
-other are not ranked. One such pair is predicted the other way round (docs/accuracy-notes.md).
+other are not ranked. One such pair is predicted the other way round (docs/accuracy-history.md).
 """
 
 from __future__ import annotations

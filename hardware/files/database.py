@@ -53,3 +53,5 @@ def open_database(path: str | Path, *, steps: int = STEPS) -> Iterator[sqlite3.C
         if "interrupted" in str(error):
             raise FileError(path, "a query of this database takes too long; is it what it says?") from None
         raise FileError(path, f"this SQLite database cannot be read: {error}") from None
+    except UnicodeDecodeError:  # names of columns, and what SQLite quotes when it complains
+        raise FileError(path, "this SQLite database cannot be read: it holds text that is no UTF-8") from None

@@ -10,31 +10,15 @@ Sources: Dao et al. 2022, arXiv:2205.14135, algorithm 1; Dao 2023, arXiv:2307.08
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from ..kernel import ELEMENT_BYTES, Attention, Gemm, Kernel, MemoryBound
+from ..kernel import Attention
 from .attention_tile import AttentionTile
 from .lazy_jit import cdiv, interpreted, jit
 
 tl: Any = None
 
 _LOG2_E = 1.4426950408889634
-
-
-def chain_cost(kernel: Attention) -> tuple[Kernel, ...]:
-    """The unfused forward pass: QK^T, scale, mask, softmax in FP32, cast, PV."""
-    element = ELEMENT_BYTES[kernel.dtype]
-    batch, size = kernel.batch * kernel.heads, int(element)
-    scores = float(batch * kernel.seq_q * kernel.seq_kv)
-    # Scale: read, write; mask: read, write; softmax with casts: read, write 4, read 4, write.
-    softmax = MemoryBound(hbm_bytes=scores * (6 * element + 8), flops=7 * scores, launches=4)
-    common = {"dtype": kernel.dtype, "batch": batch, "out_bytes": size}
-    return (
-        Gemm(m=kernel.seq_q, n=kernel.seq_kv, k=kernel.head_dim, **common),  # type: ignore[arg-type]
-        softmax,
-        Gemm(m=kernel.seq_q, n=kernel.head_dim, k=kernel.seq_kv, **common),  # type: ignore[arg-type]
-    )
 
 
 @jit
@@ -116,19 +100,6 @@ def arithmetic(dtype: Any) -> dict[str, Any]:
     return {"precision": precision, "widen": interpreted() and str(dtype) == "torch.bfloat16"}
 
 
-def attention_chain(q: Any, k: Any, v: Any, *, causal: bool) -> Any:
-    """The same in torch, the scores of all heads at HBM."""
-    import torch
-
-    group = q.shape[1] // k.shape[1]
-    k, v = (one.repeat_interleave(group, 1) if group > 1 else one for one in (k, v))
-    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-    if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(hidden, -torch.inf)
-    return torch.softmax(scores, -1, dtype=torch.float32).type_as(v) @ v
-
-
 def shape_of(q: Any, k: Any, *, causal: bool) -> Attention:
     """What the cost models call the forward pass of these tensors."""
     names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -137,8 +108,3 @@ def shape_of(q: Any, k: Any, *, causal: bool) -> Attention:
         batch=batch, seq_q=seq_q, seq_kv=k.shape[2], heads=heads, kv_heads=k.shape[1], head_dim=head_dim,
         causal=causal, dtype=names[str(q.dtype).removeprefix("torch.")],
     )  # fmt: skip
-
-
-def backward_of(kernel: Attention) -> Attention:
-    """The backward pass of the same tensors."""
-    return replace(kernel, direction="backward")

@@ -6,7 +6,7 @@ dQ in FP32 with atomics; the last casts dQ. The five products are the 2.5 forwar
 ``kernels.kernel.Attention`` counts.
 
 ``Attention.hbm_bytes`` counts what reaches HBM where L2 holds dO between the first two kernels and dQ
-while it is added to; ``loaded_bytes`` counts every load and store of the SMs.
+while it is added to.
 
 Sources: Dao 2023, arXiv:2307.08691, algorithm 2; flash-attention 2, csrc/flash_attn/src (three kernels).
 """
@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..attention import passes, streamed_bytes
-from ..kernel import Attention
 from .attention import arithmetic, check_causal
 from .attention_tile import AttentionTile
 from .lazy_jit import cdiv, jit
@@ -26,18 +24,6 @@ tl: Any = None
 
 _LOG2_E = 1.4426950408889634
 _ROWS = 16  # rows of one thread block of the first kernel
-
-
-def loaded_bytes(kernel: Attention, rows: int) -> float:
-    """Bytes that the three kernels load and store with tiles of ``rows``; an atomic addition counts 8.
-
-    Outside the passes over the queries: O and dO read and their sums written; K and V read, dK and dV
-    written; dQ read in FP32 and written.
-    """
-    assert kernel.direction == "backward"
-    elements = kernel.batch * kernel.heads * kernel.seq_q * kernel.head_dim
-    outside = 3 * kernel.query_bytes + 4.0 * elements / kernel.head_dim + 4.0 * elements + 2 * kernel.kv_bytes
-    return outside + passes(kernel, rows) * streamed_bytes(kernel)
 
 
 @jit

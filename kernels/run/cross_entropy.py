@@ -40,11 +40,6 @@ def cross_entropy_chain_cost(rows: int, vocabulary: int, dtype: str) -> MemoryBo
     return MemoryBound(hbm_bytes=moved, flops=_FLOPS["forward"] * logits, launches=3)
 
 
-def cross_entropy_sram_bytes(vocabulary: int) -> float:
-    """Registers of one thread block: one step of logits in FP32 and its exponentials."""
-    return 2 * 4.0 * min(BLOCK, power_of_two(vocabulary))
-
-
 @jit
 def _forward(logits, targets, loss, lse, vocabulary, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..kernel import ELEMENT_BYTES, Gemm, MemoryBound
+from ..kernel import ELEMENT_BYTES, Gemm
 from .lazy_jit import cdiv, interpreted, jit, power_of_two
 
 tl: Any = None
@@ -54,26 +54,6 @@ def gemm_tile(gemm: Gemm, sram_bytes: float) -> GemmTile:
             if fills and tile.sram_bytes(gemm.dtype) <= sram_bytes:
                 return tile
     raise ValueError(f"sram_bytes={sram_bytes:g}: no tile of a {gemm.dtype} matrix multiplication fits")
-
-
-def loaded_bytes(gemm: Gemm, tile: GemmTile) -> float:
-    """Bytes that all tiles load and store: A once for each column of tiles, B once for each row.
-
-    What of this reaches HBM is up to L2; ``Gemm.hbm_bytes`` is the case in which it holds every re-read.
-    """
-    element = ELEMENT_BYTES[gemm.dtype]
-    a = gemm.m * gemm.k * element * cdiv(gemm.n, tile.n)
-    b = gemm.n * gemm.k * element * cdiv(gemm.m, tile.m)
-    c = gemm.m * gemm.n * gemm.out_bytes * (2 if gemm.accumulate else 1)
-    return gemm.batch * (a + b + c)
-
-
-def accumulate_chain_cost(gemm: Gemm) -> tuple[Gemm, MemoryBound]:
-    """Unfused weight gradient: the product in 16 bits, then added into the FP32 gradient."""
-    element = ELEMENT_BYTES[gemm.dtype]
-    product = Gemm(m=gemm.m, n=gemm.n, k=gemm.k, dtype=gemm.dtype, batch=gemm.batch, out_bytes=int(element))
-    elements = gemm.batch * gemm.m * gemm.n
-    return product, MemoryBound(hbm_bytes=elements * (element + 8), flops=float(elements))
 
 
 @jit

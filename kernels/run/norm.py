@@ -58,11 +58,6 @@ def layer_norm_chain_cost(rows: int, columns: int, dtype: str) -> MemoryBound:
     return MemoryBound(hbm_bytes=moved, flops=7.0 * elements, launches=11)
 
 
-def norm_sram_bytes(columns: int, direction: Direction) -> float:
-    """Registers of one thread block: the FP32 rows that are alive together, and the weight's sums."""
-    return 4.0 * power_of_two(columns) * (2 if direction == "forward" else 4)
-
-
 @jit
 def _forward(x, weight, bias, y, mean, rstd, rows, columns, eps, centred: tl.constexpr, block: tl.constexpr):
     column = tl.arange(0, block)

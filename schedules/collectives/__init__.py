@@ -23,7 +23,7 @@ def get(name: str) -> Algorithm:
         return known[name]
     nearest = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
     hint = f" Did you mean {nearest[0]}?" if nearest else ""
-    raise ValueError(f"no collective algorithm is called {name!r}.{hint} Known: {', '.join(known)}")
+    raise ValueError(f"no collective algorithm is called {name!r}.{hint} Known: {', '.join(names())}")
 
 
 def names() -> tuple[str, ...]:

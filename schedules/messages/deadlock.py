@@ -18,12 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from ..orders.action import Action, Kind, Orders, Step
+from ..orders.action import Action, Kind, Step
 from ..orders.circles import circles, named
-from ..orders.schedule import Placement, Shape
 from ..orders.validate import Problem, Reason
 from .instructions import Compute, Exchange, Instruction, Part, Recv, Send, Wait
-from .point_to_point import point_to_point
 
 Programs: TypeAlias = Sequence[Sequence[Instruction]]
 
@@ -40,19 +38,11 @@ class _Channel(NamedTuple):
     carries: str
 
 
-def message_problems(orders: Orders, shape: Shape, rank_of: Placement, rule: str) -> tuple[Problem, ...]:
-    """Which ranks wait for each other for ever under the rule, at which actions.
-
-    ``orders`` have all their work on the right ranks (orders/validate.py). Raises ValueError for an
-    unknown rule and for orders that the rule is not defined for.
-    """
-    return instruction_problems(point_to_point(orders, shape, rank_of, rule), f"rule {rule}")
-
-
 def instruction_problems(programs: Programs, rule: str) -> tuple[Problem, ...]:
-    """The same of written-out instructions, one program per rank; ``rule`` is how messages call theirs.
+    """Which ranks wait for each other for ever, at which actions; ``rule`` is how messages call theirs.
 
-    Deadlocks are looked for only where both ends of every channel agree on its order.
+    ``programs`` are one of each rank, of orders that have all their work on the right ranks
+    (orders/validate.py). Deadlocks are looked for only where both ends of every channel agree on its order.
     """
     return tuple(_crossed(programs)) or tuple(_deadlocks(programs, rule))
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import TypeAlias
 
-from ..orders.action import Action, Kind, Order, Orders, Step, actions_of, parts
+from ..orders.action import Action, Kind, Order, Step, actions_of, parts
 from ..orders.schedule import Shape
 
 
@@ -49,44 +50,32 @@ Hooked: TypeAlias = Step | Hook
 """A step of the order, or a call between two steps."""
 
 
-def hooked(orders: Orders, shape: Shape, *, aligned: bool = True) -> tuple[tuple[Hooked, ...], ...]:
-    """The orders with the calls between their steps, rank 0 first.
+GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
+"""Actions after which a stage's gradients of a microbatch are there."""
 
-    ``orders`` are of 1F1B or of the schedule interleaved, or alike. With one chunk per rank only rank 0
-    reduces bucket by bucket during its last backward; the others reduce all at once after theirs, while
-    the pipeline drains, and no parameters are gathered within the schedule. Not ``aligned``, every stage
-    reduces bucket by bucket during its own last backward, and gathers when its forward needs it.
-    Raises ValueError for split backwards, and for fewer microbatches than ranks with several chunks.
+
+def hooked(rank: int, order: Order, shape: Shape, *, aligned: bool = True) -> tuple[Hooked, ...]:
+    """The order of a rank with the calls between its steps.
+
+    With one chunk per rank only rank 0 reduces bucket by bucket during its last backward; the others reduce
+    all at once after theirs, while the pipeline drains, and no parameters are gathered within the
+    schedule. Not ``aligned``, every stage reduces bucket by bucket during its own last backward, and gathers
+    when its forward needs it. Megatron has them for 1F1B and the schedule interleaved. Of other orders a
+    weight gradient stands for its backward; with those and with fewer microbatches than ranks, which Megatron
+    never interleaves, the same rule is followed.
     """
-    if shape.chunks > 1 and shape.microbatches < shape.ranks:
-        raise ValueError(
-            f"Megatron never interleaves fewer microbatches than ranks, so not {shape.microbatches} on "
-            f"{shape.ranks}"
-        )
-    for rank, order in enumerate(orders):
-        split = (action for action in actions_of(order) if action.kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD))
-        if action := next(split, None):
-            raise ValueError(
-                f"Megatron's calls are known for whole backwards only, but rank {rank} has {action}"
-            )
-    return tuple(tuple(_hooked(rank, order, shape, aligned)) for rank, order in enumerate(orders))
-
-
-def _hooked(rank: int, order: Order, shape: Shape, aligned: bool) -> Iterator[Hooked]:
-    yield Hook(Call.DISABLE)
     if shape.chunks > 1 and aligned:
-        yield from _aligned_chunks(rank, order, shape)
-    elif rank > 0 and aligned:
-        yield from order
-        yield from (Hook(Call.ENABLE), Hook(Call.REDUCE, rank))
-    else:
-        yield from _by_bucket(order, shape)
+        return Hook(Call.DISABLE), *_aligned_chunks(rank, order, shape)
+    if rank > 0 and aligned:
+        return Hook(Call.DISABLE), *order, Hook(Call.ENABLE), Hook(Call.REDUCE, _held(order)[0])
+    return Hook(Call.DISABLE), *_by_bucket(order, shape)
 
 
 def _by_bucket(order: Order, shape: Shape) -> Iterator[Hooked]:
     """Enabled for the last backward of each stage."""
+    final = set(_final(order).values())
     for step in order:
-        last = any(_backward(action) and _is_last(action, shape) for action in parts(step))
+        last = not final.isdisjoint(parts(step))
         if last:
             yield Hook(Call.ENABLE)
         yield step
@@ -98,22 +87,22 @@ def _by_bucket(order: Order, shape: Shape) -> Iterator[Hooked]:
 
 def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
     """The first two chunks are gathered before anything runs; what is left to reduce follows at the end."""
-    forwards = [action for action in actions_of(order) if not _backward(action)]
-    backwards = [action for action in actions_of(order) if _backward(action)]
-    gathers = {
-        forward: begun.stage + shape.ranks
-        for forward, begun in zip(forwards, forwards[rank:], strict=False)
-        if begun.microbatch == 0 and shape.ranks <= begun.stage < shape.stages - shape.ranks
-    }
+    forwards = [action for action in actions_of(order) if action.kind is Kind.FORWARD]
+    backwards = _backwards(order)
+    held, final = _held(order), set(_final(order).values())
+    begins = {forward.stage: k for k, forward in reversed(list(enumerate(forwards)))}
+    gathers: dict[Action, list[int]] = {}
+    for begun, following in pairwise(held[1:]):
+        gathers.setdefault(forwards[max(0, begins[begun] - rank)], []).append(following)
     reduces = {
         backward: ended.stage
         for backward, ended in zip(backwards[rank:], backwards, strict=False)
-        if _is_last(ended, shape)
+        if ended in final
     }
-    held = [chunk * shape.ranks + rank for chunk in range(shape.chunks)]
     yield from (Hook(Call.GATHER, stage) for stage in held[:2])
     for step in order:
-        yield from (Hook(Call.GATHER, gathers[action]) for action in parts(step) if action in gathers)
+        for action in parts(step):
+            yield from (Hook(Call.GATHER, stage) for stage in gathers.get(action, ()))
         yield step
         for stage in (reduces[action] for action in parts(step) if action in reduces):
             yield from (Hook(Call.ENABLE), Hook(Call.REDUCE, stage), Hook(Call.DISABLE))
@@ -121,9 +110,15 @@ def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
     yield from (Hook(Call.REDUCE, stage) for stage in held if stage not in reduces.values())
 
 
-def _backward(action: Action) -> bool:
-    return action.kind is Kind.BACKWARD
+def _held(order: Order) -> tuple[int, ...]:
+    """The stages of a rank, in the order of its first forwards."""
+    return tuple(dict.fromkeys(action.stage for action in actions_of(order)))
 
 
-def _is_last(action: Action, shape: Shape) -> bool:
-    return action.microbatch == shape.microbatches - 1
+def _backwards(order: Order) -> list[Action]:
+    return [action for action in actions_of(order) if action.kind in GIVES_GRADIENT]
+
+
+def _final(order: Order) -> dict[int, Action]:
+    """By stage, the action after which its gradients of all microbatches are there."""
+    return {action.stage: action for action in _backwards(order)}

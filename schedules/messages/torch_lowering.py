@@ -14,12 +14,12 @@ Source: torch.distributed.pipelining 2.13 ``schedules.py``: ``_PipelineScheduleR
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from ..orders.action import Action, Kind, Order, Orders, Overlap, Step, parts
+from ..orders.action import Kind, Order, Orders, Step, parts
 from ..orders.dependencies import needed_by, producer_stage, result_of
 from ..orders.schedule import Placement, Shape, stage_to_rank
 from .ends import Ends
@@ -71,49 +71,6 @@ def lowered(
         )
     ends = Ends(orders=orders, shape=shape, rank_of=rank_of)
     return with_messages([_with_calls(order, shape, active_stages) for order in orders], ends)
-
-
-def text(entry: Entry) -> str:
-    """An entry in torch's notation, which names a message by the stage at this end, and every gradient B.
-
-    >>> text(Recv(Action(1, Kind.FORWARD, 0), 0)), text(Send(Action(2, Kind.INPUT_GRAD, 5), 1))
-    ('2RECV_F0', '2SEND_B5')
-    """
-    if not isinstance(entry, (Send, Recv)):
-        return str(entry)
-    action, forward = entry.action, entry.action.kind is Kind.FORWARD
-    stage = action.stage + (1 if forward else -1) * isinstance(entry, Recv)
-    verb = "SEND" if isinstance(entry, Send) else "RECV"
-    return f"{stage}{verb}_{'F' if forward else 'B'}{action.microbatch}"
-
-
-def deferred_receives(lists: Sequence[Sequence[Entry]], shape: Shape) -> tuple[tuple[Entry, ...], ...]:
-    """The lists with each receive right before its use (torch's ``defer_pp_recv``, for fabrics on which a
-    waiting receive holds up other work).
-
-    Of two ranks the lower one still posts what it gets from the other before it sends to it: were both to
-    send first, neither send would find its receive.
-    """
-    return tuple(tuple(_deferred(rank, entries, shape)) for rank, entries in enumerate(lists))
-
-
-def _deferred(rank: int, entries: Sequence[Entry], shape: Shape) -> Iterator[Entry]:
-    waiting: dict[int, Recv] = {}  # receives by the number of their result
-    for entry in entries:
-        if isinstance(entry, Recv):
-            result = result_of(entry.action, shape)
-            assert result is not None
-            waiting[result] = entry
-            continue
-        if isinstance(entry, Send) and rank < entry.peer:
-            due = [result for result, recv in waiting.items() if recv.peer == entry.peer]
-        elif isinstance(entry, (Action, Overlap)):
-            due = [need for action in parts(entry) for need in needed_by(action, shape) if need in waiting]
-        else:
-            due = []
-        yield from (waiting.pop(result) for result in due)
-        yield entry
-    assert not waiting, "a receive without a use"
 
 
 # Calls of FSDP -------------------------------------------------------------------------------------------

@@ -5,16 +5,21 @@ Handcrafted schedules are published so: ``F_a × 3, [F_z, I_z, W_z] × 2``. Know
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from .action import Action, Kind
 
 
-def counted(work: Iterable[tuple[int, Kind]]) -> Iterator[Action]:
-    """An action for each (stage, kind), its microbatches counting up from 0 for each of them apart."""
+def counted(work: Iterable[tuple[int, Kind]], microbatches: float = math.inf) -> Iterator[Action]:
+    """An action for each (stage, kind), its microbatches counting up from 0 for each of them apart.
+
+    Those beyond the first ``microbatches`` are left out.
+    """
     next_one: Counter[tuple[int, Kind]] = Counter()
     for piece in work:
-        stage, kind = piece
-        yield Action(stage, kind, next_one[piece])
-        next_one[piece] += 1
+        number = next_one[piece]
+        next_one[piece] = number + 1
+        if number < microbatches:
+            yield Action(*piece, number)

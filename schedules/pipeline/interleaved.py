@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..orders.action import Action, Kind, Order, Orders, Overlap
+from ..orders.action import Action, Kind, Order, Orders
 from ..orders.schedule import Schedule, Shape, loop_placement, no_limit
 from ..orders.turns import one_forward_one_backward
 
@@ -44,44 +44,16 @@ def orders(shape: Shape) -> Orders:
     return tuple(_order(rank, shape) for rank in range(shape.ranks))
 
 
-def overlapped_orders(shape: Shape) -> Orders:
-    """Megatron's ``overlap_moe_expert_parallel_comm``: the expert all-to-alls of a forward hide behind a
-    backward. One warm-up forward more, then a forward and the backward after it run as one pair.
-
-    Raises ValueError also for a last group smaller than the ranks, which Megatron refuses: pairs would
-    wait for each other in a circle.
-    """
-    check(shape)
-    last = shape.microbatches % group_size(shape)
-    if 0 < last < shape.ranks:
-        raise ValueError(
-            f"a last group of {last} microbatches on {shape.ranks} ranks; {_what_would_do(shape)}"
-        )
-    return tuple(_overlapped_order(rank, shape) for rank in range(shape.ranks))
-
-
 def in_flight(rank: int, shape: Shape) -> int:
     """min(2(p-1-r) + (v-1)N + 1, m·v): the warm-up and the forward that ends it."""
     return min(warm_up_forwards(rank, shape) + 1, shape.microbatches * shape.chunks)
 
 
 def _order(rank: int, shape: Shape) -> Order:
-    forwards, backwards = _forwards_and_backwards(rank, shape)
-    return one_forward_one_backward(forwards, backwards, warm_up=warm_up_forwards(rank, shape))
-
-
-def _overlapped_order(rank: int, shape: Shape) -> Order:
-    forwards, backwards = _forwards_and_backwards(rank, shape)
-    warm_up = min(warm_up_forwards(rank, shape) + 1, len(forwards))
-    pairs = map(Overlap, forwards[warm_up:], backwards)
-    return (*forwards[:warm_up], *pairs, *backwards[len(forwards) - warm_up :])
-
-
-def _forwards_and_backwards(rank: int, shape: Shape) -> tuple[list[Action], list[Action]]:
     turns, p, v = tuple(table(shape, group_size(shape))), shape.ranks, shape.chunks
     forwards = [Action(chunk * p + rank, Kind.FORWARD, k) for k, chunk in turns]
     backwards = [Action((v - 1 - chunk) * p + rank, Kind.BACKWARD, k) for k, chunk in turns]
-    return forwards, backwards
+    return one_forward_one_backward(forwards, backwards, warm_up=warm_up_forwards(rank, shape))
 
 
 def table(shape: Shape, group: int) -> Iterator[tuple[int, int]]:

@@ -22,10 +22,7 @@ check = fixed_chunks("zb-v", 2)
 def orders(shape: Shape) -> Orders:
     """The order for max(2p-1, m) microbatches, without those that there are not."""
     check(shape)
-    return tuple(
-        tuple(action for action in counted(_work(rank, shape)) if action.microbatch < shape.microbatches)
-        for rank in range(shape.ranks)
-    )
+    return tuple(tuple(counted(_work(rank, shape), shape.microbatches)) for rank in range(shape.ranks))
 
 
 def in_flight(rank: int, shape: Shape) -> int:

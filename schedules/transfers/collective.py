@@ -9,7 +9,6 @@ Sources: MPI 4.1 chapter 6; nccl-tests doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from fractions import Fraction
 
@@ -39,42 +38,3 @@ def piece_fraction(collective: Collective, group: Group, pieces: int) -> Fractio
     if collective is Collective.SEND_RECV:
         return Fraction(group.ranks, pieces)
     return Fraction(1, pieces)
-
-
-def held_before(collective: Collective, group: Group, pieces: int, rank: int) -> Iterable[int]:
-    """The pieces that a rank contributes."""
-    if collective in REDUCING:
-        return range(pieces)
-    if collective is Collective.BROADCAST:
-        return range(pieces) if rank == group.root else ()
-    return block(group, pieces, rank)  # of all_to_all: a row of n pieces, one for each target
-
-
-def wanted_after(collective: Collective, group: Group, pieces: int, rank: int) -> Iterable[int]:
-    """The pieces that a rank must hold at the end, whole."""
-    match collective:
-        case Collective.ALL_REDUCE | Collective.ALL_GATHER | Collective.BROADCAST:
-            return range(pieces)
-        case Collective.REDUCE_SCATTER:
-            return block(group, pieces, rank)
-        case Collective.REDUCE:
-            return range(pieces) if rank == group.root else ()
-        case Collective.ALL_TO_ALL:
-            return range(rank, pieces, group.ranks)
-        case Collective.SEND_RECV:
-            return block(group, pieces, (rank - 1) % group.ranks)
-
-
-def contributors(collective: Collective, group: Group, pieces: int, piece: int) -> frozenset[int]:
-    """The ranks whose data a whole piece is made of, each once."""
-    if collective in REDUCING:
-        return frozenset(range(group.ranks))
-    if collective is Collective.BROADCAST:
-        return frozenset({group.root})
-    return frozenset({piece * group.ranks // pieces})
-
-
-def block(group: Group, pieces: int, rank: int) -> range:
-    """Block of a rank where the pieces are dealt out in order."""
-    size = pieces // group.ranks
-    return range(rank * size, (rank + 1) * size)

@@ -36,12 +36,6 @@ def topology_for(cluster: Cluster) -> Topology:
     return topology.as_trunks()
 
 
-def lost_links(cluster: Cluster, shares: Mapping[int, float]) -> Ids:
-    """Links that hashed flows have to go around; under an even spread capacity says it all."""
-    hashed = cluster.fabric.ecmp == "hashed"
-    return np.array([link for link, share in shares.items() if hashed and not share], dtype=np.int64)
-
-
 def capacity_left(cluster: Cluster, shares: Mapping[int, float]) -> dict[int, float]:
     """What damage leaves of the links of ``topology_for``.
 

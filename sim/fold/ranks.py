@@ -125,11 +125,6 @@ def _called(programs: Programs) -> set[str]:
     return found
 
 
-def classes_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> NDArray[np.int64]:
-    """The class of each rank: ranks of one class do the same at the same time."""
-    return partition_of(ranks, trouble, fabric).rank
-
-
 def partition_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> Partition:
     """The classes of ranks, communicators and links."""
     # Healthy ranks of one stage are alike by construction, unless their experts' loads or seats differ.

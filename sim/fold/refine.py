@@ -57,11 +57,6 @@ def refine(colours: NDArray[np.int64], edges: Edges, *, seed: int = 0) -> NDArra
         current = _paired(current, odd.astype(np.uint64))  # an accident of hashing: part them, and go on
 
 
-def is_equitable(colours: NDArray[np.int64], edges: Edges) -> bool:
-    """Whether vertices of one colour see the same multiset of labels and colours."""
-    return not _Rows.of(len(colours), edges).unlike_their_first(numbered(colours)).any()
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
     """The edges sorted by vertex: those of vertex v are the ``degree[v]`` from ``start[v]`` on."""

@@ -31,11 +31,6 @@ def catalogue_fields(name: str) -> dict[str, Any]:
     return {"name": name, **{key: value for key, value in entries[name].items() if key != "source"}}
 
 
-def model_source(name: str) -> str:
-    """Where the shape of that model was read."""
-    return str(_entries()[name]["source"])
-
-
 def model_names() -> tuple[str, ...]:
     """Every model, in the order of the catalogue."""
     return tuple(_entries())

@@ -15,12 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from ...hardware.catalogue import unknown_name
 from ...hardware.files import JsonLimits, load_json, read_bytes
 from .config_types import Config
-from .model import Model
 
 _LIMITS = JsonLimits(bytes=4 * 2**20, entries=100_000, unique_keys=False)  # others write these files
 
@@ -75,23 +72,13 @@ def _refuse_unread(config: Config) -> None:
             )
 
 
-def import_model(path: Path) -> Model:
-    """The model of a config.json, or of the folder that holds one.
+def config_fields(path: Path) -> Fields:
+    """The fields of ``Model`` that a config.json, or the folder that holds one, gives.
 
     Raises:
-        ValueError: no such file, no JSON, a missing field, an architecture that is not known, a field that
-            shapes layers in a way that is not modelled, or a model that no ranges hold.
+        ValueError: no such file, no JSON, a missing field, an architecture that is not known, or a field
+            that shapes layers in a way that is not modelled.
     """
-    fields = config_fields(path)
-    try:
-        return Model(**fields)
-    except ValidationError as failure:
-        wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in failure.errors())
-        raise ValueError(f"{path}: {'; '.join(wrong)}") from None
-
-
-def config_fields(path: Path) -> Fields:
-    """The fields of ``Model`` that a config.json gives. Errors as above."""
     file = path / "config.json" if path.is_dir() else path
     config = load_json(read_bytes(file, limit=_LIMITS.bytes), file, _LIMITS)
     family = config.get("model_type") if isinstance(config, dict) else None

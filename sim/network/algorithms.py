@@ -28,11 +28,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ...hardware.collectives import CollectiveConstants
 from .curve import Curve, Way
 from .nccl.paths import GIGA, communicator_on
 from .nccl.versions import OF_TABLES
-from .place import Place, over, place_of
+from .place import Place, over
 from .seat import ROUNDS, Seat
 
 if TYPE_CHECKING:
@@ -42,18 +41,11 @@ ALGORITHMS = ("ring", "tree", "nvls", "nvls_tree", "pairs")
 RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 
-def curves(
-    kind: str, seat: Seat, cluster: Cluster, constants: CollectiveConstants, ratio: float = 1.0
-) -> tuple[Curve, ...]:
-    """Every way of NCCL's that logs show for this collective and group; ``ratio`` scales all rates.
+def logged(kind: str, place: Place) -> tuple[Curve, ...]:
+    """Every way of NCCL's that logs show for this collective on a place.
 
     ValueError for a kind that is no collective.
     """
-    return logged(kind, place_of(seat, cluster, constants, ratio))
-
-
-def logged(kind: str, place: Place) -> tuple[Curve, ...]:
-    """The same, on a place. ValueError for a kind that is no collective."""
     return tuple(curve for name in logged_names(kind, place) for curve in logged_curves(name, kind, place))
 
 

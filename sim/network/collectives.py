@@ -28,7 +28,7 @@ from .transfer import Transfer
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
-    from ..scenario.models import MeasuredNetwork
+    from .measured import MeasuredNetwork
 
 Reach = Literal["domain", "host", "unit", "fabric"]
 """How far a message goes: one NVLink domain, one host, hosts on the same leaf switches, beyond."""

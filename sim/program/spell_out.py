@@ -13,12 +13,6 @@ from .bind import bound
 from .program import UNORDERED, Block, Op, Program, Programs, Segment
 
 
-def spelled_out(programs: Programs) -> Programs:
-    """The same programs, op by op, and without bindings."""
-    programs = bound(programs)
-    return replace(programs, classes=tuple(spell_out(one, lambda _: True) for one in programs.classes))
-
-
 def meetings_spelled_out(programs: Programs) -> Programs:
     """Without bindings, and op by op where blocks meet other classes: what all that joins them is an op."""
     programs = bound(programs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .compare import Change
 from .figures import count, percent, seconds, signed_percent
 from .step_faults import WAITING, Relation, StepFaults
-from .step_hang import print_hang
+from .step_hang_table import print_hang
 
 if TYPE_CHECKING:
     from rich.console import Console

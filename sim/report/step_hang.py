@@ -1,18 +1,12 @@
 """A step in which a rank stops: who waits for it, in which communication, since when, and until when.
 
-Figures, as part of the JSON document, and for people at a terminal. Simulates nothing.
+Figures, and as part of the JSON document. Simulates nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from .figures import count, seconds
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,49 +88,3 @@ def hang_document(found: Hang) -> dict[str, Any]:
             "ends_job_s": float(found.ends_s),
         },
     }
-
-
-def print_hang(found: Hang, healthy_s: float, console: Console) -> None:
-    """Who is blocked where, and when the watchdog ends it."""
-    ranks = "1 rank" if found.stopped == 1 else f"{count(found.stopped)} ranks"
-    console.print(f"  {ranks} stopped at {seconds(found.at_s)}: the step never ends", style="bold")
-    console.print(f"  healthy step {seconds(healthy_s)}, to which all other figures belong")
-    if found.finished:
-        console.print(f"  {count(found.finished)} ranks had ended their step; the next one blocks them")
-    console.print(
-        f"  the watchdog ends the job at {seconds(found.ends_s)}: {seconds(found.watchdog_s)} after the "
-        f"first communication that never ends was entered, at {seconds(found.entered_s)}\n"
-    )
-    console.print(_blocked(found))
-    console.print()
-    console.print(_waiters(found))
-
-
-def _blocked(found: Hang) -> Table:
-    table = _table("blocked in", "ranks", "first at", "last at", "first in")
-    for one in found.blocked:
-        ranks = count(one.ranks)
-        table.add_row(
-            f"  {one.axis.upper()}", ranks, seconds(one.first_s), seconds(one.last_s), one.operation
-        )
-    return table
-
-
-def _waiters(found: Hang) -> Table:
-    table = _table("who waits", "ranks", "blocked", "first at", "in")
-    for one in found.waiters:
-        first = "-" if one.first_s is None else seconds(one.first_s)
-        table.add_row(f"  {one.name}", count(one.ranks), count(one.blocked), first, one.axis.upper())
-    return table
-
-
-def _table(name: str, *titles: str) -> Table:
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    table.add_column(min_width=24)
-    for _ in titles[:-1]:
-        table.add_column(justify="right", no_wrap=True)
-    table.add_column()
-    table.add_row(f"  {name}", *titles)
-    return table

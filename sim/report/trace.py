@@ -35,19 +35,12 @@ COLLECTIVES = {
 }
 
 
-def trace_document(result: Result, *, rank: int | None = None) -> Event:
-    """The whole trace as one object. ``rank`` (index of a rank class) keeps that class alone, which
-    is what Holistic Trace Analysis wants: one file a rank.
-
-    Raises ValueError when there is no such class.
-    """
-    return {**_header(result, rank), "traceEvents": list(trace_events(result, rank=rank))}
-
-
 def write_trace(result: Result, path: str | Path, *, rank: int | None = None) -> None:
     """Write the trace, one event a line. ``.gz`` at the end of the name compresses it.
 
-    Raises ValueError for a name that ends neither in ``.json`` nor in ``.json.gz``.
+    ``rank`` (index of a rank class) keeps that class alone, which is what Holistic Trace Analysis wants: one
+    file a rank. Raises ValueError when there is no such class, and for a name that ends neither in
+    ``.json`` nor in ``.json.gz``.
     """
     path = Path(path)
     if path.name.endswith(".json"):

@@ -31,7 +31,6 @@ from ...hardware.fields import (
     Layers,
     LayersOrZero,
     Price,
-    Rate,
     Ratio,
     SecondsAboveZero,
     Stages,
@@ -44,6 +43,7 @@ from ..faults.spec.detection import Detection
 from ..faults.spec.faults import Faults
 from ..faults.spec.recovery import Checkpoint, Recovery, Run
 from ..model.model import Model
+from ..network.measured import MeasuredNetwork
 from ..software.software import Software
 from .checks import findings
 from .finding import Finding, Inconsistent
@@ -121,17 +121,6 @@ class FabricSpec(_Part):
     routers_per_group: Gpus | None = Field(default=None, description="dragonfly")
     global_links: Gpus | None = Field(default=None, description="dragonfly: global cables per router")
     file: Text | None = Field(default=None, description="custom: a graph in GraphML or YAML")
-
-
-class MeasuredNetwork(_Part):
-    """Bus bandwidth that collectives of the job reached, over all ranks and inside one host (``intra``)."""
-
-    all_reduce_bytes_per_s: Rate | None = None
-    all_gather_bytes_per_s: Rate | None = None
-    reduce_scatter_bytes_per_s: Rate | None = None
-    all_reduce_intra_bytes_per_s: Rate | None = None
-    all_gather_intra_bytes_per_s: Rate | None = None
-    reduce_scatter_intra_bytes_per_s: Rate | None = None
 
 
 class PlacementSpec(_Part):

@@ -20,7 +20,7 @@ from ..network.transfer import Transfer
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.collective_curve import CollectiveCurve
-    from ..scenario.models import MeasuredNetwork
+    from ..network.measured import MeasuredNetwork
 
 MESSAGE = "sendrecv"
 _MOST_LATENCY = 0.999  # of a measured time: bytes take some of it

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
+from ...schedules.orders.overlapped import overlapped
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.collectives import Seat
 from ..network.token_exchange import Router, token_exchange
@@ -32,7 +33,6 @@ from .layers.routing import distinct_loads, rank_loads
 from .layers.shard import Shard, boundary_bytes, shard_of
 from .layers.stages import build_stages
 from .layers.tape import Costs, Kernel
-from .paired import paired
 from .pipeline import StepWriters
 from .plan import Plan
 from .refuse import refuse_unsupported
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
+    from ...schedules.orders.action import Orders
     from ...schedules.orders.schedule import Schedule, Shape
     from ..scenario.models import Scenario
 
@@ -154,9 +155,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         sizes = activation_bytes(shard, scenario.software)
         message_s = _message_s(scenario, communication, shard, groups)
         shape = weighed_shape(shape, stages, blocks, sizes, message_s)
-    orders = schedule.orders(shape)
-    if scenario.software.moe_a2a_overlap and scenario.parallelism.ep > 1 and not overlaps(orders):
-        orders = paired(orders)
+    orders = _orders(scenario, schedule, shape)
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
     )
@@ -183,6 +182,22 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
         kernels=kernels,
         communication=communication,
     )
+
+
+def _orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
+    """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
+    orders = schedule.orders(shape)
+    if not scenario.software.moe_a2a_overlap or scenario.parallelism.ep == 1 or overlaps(orders):
+        return orders
+    try:
+        return overlapped(orders, shape, schedule.rank_of)
+    except ValueError as refusal:
+        groups = " or schedule_options.group so that no last group is smaller than the ranks"
+        raise NotSupported(
+            "software.moe_a2a_overlap",
+            f"forwards beside backwards would wait for each other: {refusal}; set it to false"
+            + (groups if shape.chunks > 1 else ""),
+        ) from None
 
 
 def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:

@@ -1,15 +1,13 @@
-"""Forwards and backwards that run as one: which of an order, and what such a pair runs on a rank.
+"""What a forward and a backward that run as one run on a rank, block by block.
 
-DualPipe's orders have pairs of their own. Megatron pairs what 1F1B lets follow one another (a backward and
-the forward after it) where exchanges of experts are overlapped: each rank has one more microbatch in flight.
+DualPipe's orders have such pairs of their own; those of others are made by schedules/orders/overlapped.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...schedules.orders.action import Kind, Orders, Overlap, Step
+from ...schedules.orders.action import Kind
 from ..program.program import Block
 from .actions import around_layers
 from .layers.kinds import LayerRun
@@ -18,31 +16,6 @@ from .layers.pairs import pairs_up
 if TYPE_CHECKING:
     from .actions import Blocks
     from .layers.stages import Stage
-
-
-def paired(orders: Orders) -> Orders:
-    """``orders`` with every whole backward and the forward right after it made one."""
-    return tuple(tuple(_paired(order)) for order in orders)
-
-
-def _paired(order: tuple[Step, ...]) -> Iterator[Step]:
-    waiting: Step | None = None
-    for step in order:
-        if waiting is not None:
-            follows = not isinstance(step, Overlap) and step.kind is Kind.FORWARD
-            assert not isinstance(waiting, Overlap)
-            if follows and not isinstance(step, Overlap):
-                yield Overlap(step, waiting)
-                waiting = None
-                continue
-            yield waiting
-            waiting = None
-        if not isinstance(step, Overlap) and step.kind is Kind.BACKWARD:
-            waiting = step
-        else:
-            yield step
-    if waiting is not None:
-        yield waiting
 
 
 Owner = str | LayerRun | None

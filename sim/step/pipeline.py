@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import repeat
 
+from ...schedules.messages.deadlock import instruction_problems
+from ...schedules.messages.megatron_hooks import GIVES_GRADIENT, Call, Hook, Hooked, hooked
 from ...schedules.messages.point_to_point import (
     Compute,
     Exchange,
@@ -18,11 +20,13 @@ from ...schedules.messages.point_to_point import (
     point_to_point,
 )
 from ...schedules.orders.action import Action, Kind, Overlap, Step, actions_of, parts
+from ...schedules.orders.validate import refuse
 from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import Block, Op, Segment
 from ..program.script import Script
 from ..scenario.refusal import NotSupported
+from ..scenario.schedules import is_table
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies
 from .meetings import update_checks_s, write_barrier
@@ -37,9 +41,6 @@ from .sharded import Sharding, sharding_of
 from .stage_parameters import NO_ELEMENTS, Elements
 from .updates.optimizer import OptimizerShare, write_optimizer
 from .zero.rule import sharding_rule
-
-GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
-"""Actions after which a stage's gradients of a microbatch are there."""
 
 NAMES = {kind: kind.name.lower() for kind in Kind}
 
@@ -56,6 +57,12 @@ class StepWriters:
             self.instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule)
         except ValueError as refusal:
             raise NotSupported("software.point_to_point", str(refusal)) from None
+        # Registered schedules run under every rule that takes them; a user's table may not.
+        if is_table(plan.scenario.schedule):
+            try:
+                refuse(instruction_problems(self.instructions, f"rule {self.rule}"))
+            except ValueError as refusal:
+                raise NotSupported("software.point_to_point", f"{refusal}; async waits for no send") from None
 
     def write(self, plan: Plan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and seats."""
@@ -88,9 +95,10 @@ class _StepWriter:
     )  # per virtual stage, by layer unit
     rows: dict[tuple[int, Kind], Owned] = field(default_factory=dict)  # by stage
     pairs: dict[tuple[int, int], Paired | None] = field(default_factory=dict)  # by stages forward, backward
-    reduced: set[int] = field(default_factory=set)  # virtual stages reduced between backwards
     begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
-    backwards: int = 0
+    calls: dict[Step | None, list[Hook]] = field(default_factory=dict)  # after a step; None: before all
+    syncs: bool = False  # whether backwards reduce each bucket of gradients as soon as it is full
+    unreduced: list[int] = field(default_factory=list)  # virtual stages to reduce when all has run
 
     def __post_init__(self) -> None:
         plan, software = self.plan, self.plan.scenario.software
@@ -113,23 +121,41 @@ class _StepWriter:
             self.returns_parameters = False
         whole = self.reduces and self.sharding is None
         together = not plan.two_way and plan.ends != "streaming"
-        self.overlaps = whole and software.overlap_grad_reduce and together
         self.gradients = gradients_of(plan, self.index)
         self.expert_gradients = expert_gradients_of(plan, self.index)
-        # Megatron aligns reductions: only the first pipeline rank of an uninterleaved pipeline has buckets.
-        self.buckets = self.overlaps and not (software.align_grad_reduce and (par.vpp > 1 or self.index > 0))
-        self.backward_order = [a for a in actions_of(plan.orders[self.index]) if a.kind in GIVES_GRADIENT]
-        self.final = {action.stage: action for action in self.backward_order}
+        order = plan.orders[self.index]
+        self.final = {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT}
+        self.unreduced = list(plan.held_stages(self.index))
+        if whole and software.overlap_grad_reduce and together:
+            aligned = software.align_grad_reduce
+            self._place(hooked(self.index, order, plan.shape, aligned=aligned))
+
+    def _place(self, order: Iterable[Hooked]) -> None:
+        """Note the calls between steps.
+
+        Those at the end come after the last messages, as in Megatron: they reduce what is ``unreduced``.
+        """
+        step: Step | None = None
+        for entry in order:
+            if isinstance(entry, Hook):
+                self.calls.setdefault(step, []).append(entry)
+            else:
+                step = entry
+        last = self.calls.get(step, [])
+        while last and last.pop().call is not Call.ENABLE:
+            pass
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
         if self.returns_parameters and self.plan.scenario.software.overlap_param_gather:
             self.gathers = self._returned().ahead()
+        self._call(None)
         for instruction in instructions:
             match instruction:
                 case Compute(step):
                     if not self._pair(step):
                         for action in parts(step):
                             self._action(action)
+                    self._call(step)
                 case Exchange():
                     self._exchange(instruction)
                 case Wait(part):
@@ -145,7 +171,7 @@ class _StepWriter:
         stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
         # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
         gathers = self.gathers.pop(action.stage, []) if action.kind is Kind.FORWARD else []
-        reduces = self.buckets and action == self.final[action.stage]
+        reduces = self.syncs and action == self.final.get(action.stage)
         if (action.stage, action.kind) not in self.rows:
             self.rows[action.stage, action.kind] = self._owned(action)
         row = self.rows[action.stage, action.kind]
@@ -153,6 +179,8 @@ class _StepWriter:
             blocks = self.sharding.row(action, row, first=self._begins(action))
         else:
             blocks = tuple((block, count) for block, _, count in row)
+        if reduces:
+            self.unreduced.remove(action.stage)
         if gathers or reduces:
             if reduces and action.kind is Kind.WEIGHT_GRAD and stage.embedding:  # came with an input gradient
                 self.gradients.add(script, parameters.embedding)
@@ -186,7 +214,7 @@ class _StepWriter:
         """
         if not isinstance(step, Overlap) or step.forward.stage in self.gathers:
             return False
-        if self.buckets and step.backward == self.final[step.backward.stage]:
+        if self.syncs:
             return False
         key = step.forward.stage, step.backward.stage
         if key not in self.pairs:
@@ -238,7 +266,7 @@ class _StepWriter:
         self.script.segment(NAMES[action.kind], self.shared.segments[row], action=str(action))
 
     def _after_backward(self, action: Action) -> None:
-        """Megatron's aligned reduction: after its j-th backward, rank r reduces what ends at j - r."""
+        """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
         plan = self.plan
         if plan.ends == "streaming":  # replicas of a stage agree before each update (PipeDream's DDP)
             whole = plan.parameters[action.stage].total
@@ -249,17 +277,18 @@ class _StepWriter:
             return
         if self.sharding and not self.sharding.rule.reduces_each and action == self.final[action.stage]:
             self._run(action, self.sharding.last_reduction(action.stage))
-        slot = self.backwards - self.index
-        self.backwards += 1
-        if not self.overlaps or self.buckets or plan.shape.chunks == 1:
-            return
-        if slot >= 0:
-            ended = self.backward_order[slot]
-            if ended == self.final[ended.stage]:
-                self._reduce_stage(ended.stage)
+
+    def _call(self, after: Step | None) -> None:
+        """What happens to gradients right after a step; before all of them for None."""
+        for hook in self.calls.get(after, ()):
+            match hook:
+                case Hook(Call.ENABLE | Call.DISABLE):
+                    self.syncs = hook.call is Call.ENABLE
+                case Hook(Call.REDUCE, int(stage)):
+                    self.unreduced.remove(stage)
+                    self._reduce_stage(stage)
 
     def _reduce_stage(self, stage: int) -> None:
-        self.reduced.add(stage)
         elements = self.plan.parameters[stage].elements
         self.gradients.ready += elements.shared
         self.gradients.flush(self.script)
@@ -278,10 +307,9 @@ class _StepWriter:
         plan, script = self.plan, self.script
         held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
         if self.reduces and self.sharding is None and plan.ends != "streaming":
-            if not self.buckets:
-                left = [s for s in plan.held_stages(self.index) if s not in self.reduced]
-                elements = sum((plan.parameters[s].elements for s in left), start=NO_ELEMENTS)
-                self.gradients.ready, self.expert_gradients.ready = elements.shared, elements.experts
+            elements = sum((plan.parameters[s].elements for s in self.unreduced), start=NO_ELEMENTS)
+            self.gradients.ready += elements.shared
+            self.expert_gradients.ready += elements.experts
             self._mean(updated)
         reduce_shared_table(plan, self.index, script)
         if plan.ends != "streaming":

@@ -19,7 +19,7 @@ from ..network.curve import Curve
 from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.place import Place, place_of
 from ..network.seat import Seat
-from .summary import quantile
+from .errors import quantile
 
 LARGE_BYTES = 1 << 20
 """From here on bandwidth counts; below, latency does."""

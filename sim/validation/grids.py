@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..report.figures import count, percent, seconds, signed_percent
+from .errors import Errors
 from .run import Report, Row
-from .summary import Errors, Figures, Summary
+from .summary import Figures, Summary
 
 NONE = "-"
 WORST = 20

@@ -9,9 +9,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from statistics import fmean, median
 
 from .baselines import Baseline, baselines
+from .errors import Errors, errors_of
 from .run import Report, Row
 
 TRUSTS = ("high", "medium", "low", "all")
@@ -24,21 +24,6 @@ ACCEPTANCE_SOURCES = (
     "dgxc_benchmarking",
     "hf_nanotron_h100",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
-    """Relative errors of ``cases`` in ``families``.
-
-    ``median`` and ``p90`` are over families, of the mean absolute error in each; ``signed_median``
-    is over families of the mean signed error.
-    """
-
-    cases: int
-    families: int
-    median: float
-    p90: float
-    signed_median: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,31 +110,6 @@ def refusals(rows: Iterable[Row]) -> dict[str, int]:
         _without_numbers(row.prediction.refused) for row in rows if row.prediction.refused is not None
     )
     return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
-
-
-def errors_of(errors: Iterable[tuple[str, float]]) -> Errors | None:
-    """Figures of (family, relative error); None without any."""
-    families: dict[str, list[float]] = defaultdict(list)
-    for family, error in errors:
-        families[family].append(error)
-    if not families:
-        return None
-    absolute = sorted(fmean(map(abs, values)) for values in families.values())
-    return Errors(
-        cases=sum(map(len, families.values())),
-        families=len(families),
-        median=median(absolute),
-        p90=quantile(absolute, 0.9),
-        signed_median=median(fmean(values) for values in families.values()),
-    )
-
-
-def quantile(ascending: list[float], share: float) -> float:
-    """Linear between the two nearest ranks, as numpy's default."""
-    position = share * (len(ascending) - 1)
-    below = int(position)
-    above = min(below + 1, len(ascending) - 1)
-    return ascending[below] + (position - below) * (ascending[above] - ascending[below])
 
 
 def _grouped(rated: list[Rated], key: Callable[[Row], str]) -> dict[str, dict[str, Figures]]:

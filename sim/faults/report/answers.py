@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...report.figures import lasting
 from ..campaign.plan import Plan
 from ..planning.blocks import Blocks
 from ..planning.build_plan import DEFAULT_HORIZON_S
 from ..study.optimum import Optimum
 from ..study.study import Study
 from ..study.variants import Worth
-from .words import lasting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from ....hardware.files import write_text
 from ....hardware.shown import printable_line
-from ...report.figures import count, large
+from ...report.figures import count, large, lasting
 from ..campaign.ledger import BADPUT, MEANING
 from . import plots
 from .answers import Answers, rests_on
 from .tables import headline
-from .words import lasting
 
 MOST_ENTRIES = 60
 STYLE = """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from ...report.figures import lasting
 from ...report.timeline import palette
 from ..campaign.ledger import MEANING
 from ..study.closed_forms import ettr_async
@@ -16,7 +17,6 @@ from ..study.study import WINDOW_S, Study, sliding_ettr, useful_by
 from ..study.variants import Worth
 from .answers import Answers
 from .charts import WIDTH, Bar, Frame, bars, dots, legend, picture, ticks
-from .words import lasting
 
 DAY_S = 86400.0
 BLUE, AMBER, GREEN, GREY = palette.RAMPS["F"][0], palette.RAMPS["B"][0], palette.RAMPS["W"][0], "#8d9096"

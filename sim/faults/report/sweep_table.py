@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...report.figures import lasting
 from ..study.sweep import Axis, Point, Ranking, held_fixed, rank
 from .document import estimate
 from .tables import interval
-from .words import lasting
 
 if TYPE_CHECKING:
     from rich.console import Console

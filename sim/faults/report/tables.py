@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ...report.figures import count, large, percent
+from ...report.figures import count, large, lasting, percent
 from ..campaign.ledger import MEANING
 from ..study.statistics import Estimate, quantile
 from .answers import Answers, rests_on
-from .words import lasting
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -34,23 +34,6 @@ class Choice:
     channels: int
 
 
-def choose(
-    kind: Collective | str,
-    payload_bytes: float,
-    comm: Communicator,
-    *,
-    nccl_algo: str | None = None,
-    nccl_proto: str | None = None,
-) -> Choice:
-    """The quickest of what is legal and asked for. ``payload_bytes``: the whole buffer, as nccl-tests counts.
-
-    Raises:
-        ValueError: a collective that NCCL does not tune, a name that NCCL does not know, or variables
-            that leave nothing which the communicator can run.
-    """
-    return table(kind, payload_bytes, comm, nccl_algo=nccl_algo, nccl_proto=nccl_proto)[0]
-
-
 def table(
     kind: Collective | str,
     payload_bytes: float,
@@ -59,7 +42,14 @@ def table(
     nccl_algo: str | None = None,
     nccl_proto: str | None = None,
 ) -> list[Choice]:
-    """All that is legal and asked for, the quickest first; in NCCL's order among equals."""
+    """All that is legal and asked for, the quickest first; in NCCL's order among equals.
+
+    ``payload_bytes``: the whole buffer, as nccl-tests counts.
+
+    Raises:
+        ValueError: a collective that NCCL does not tune, a name that NCCL does not know, or variables
+            that leave nothing which the communicator can run.
+    """
     if kind not in TUNED:
         raise ValueError(f"NCCL chooses no algorithm for {str(kind)!r}; it does for {', '.join(TUNED)}")
     kind = Collective(kind)

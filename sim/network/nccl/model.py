@@ -204,23 +204,6 @@ def _ring_us(
 # By size --------------------------------------------------------------------------------------------
 
 
-def seconds(
-    algorithm: NcclAlgorithm,
-    protocol: NcclProtocol,
-    kind: Collective,
-    payload_bytes: float,
-    comm: Communicator,
-) -> float:
-    """NCCL's predicted time; infinite where it predicts no bandwidth at all."""
-    line = Line(
-        algorithm=algorithm,
-        protocol=protocol,
-        bytes_per_s=bytes_per_s(algorithm, protocol, kind, comm),
-        latency_us=latency_us(algorithm, protocol, kind, comm),
-    )
-    return seconds_on(line, kind, payload_bytes, comm)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """What NCCL works out once for a communicator: latency and bandwidth of one combination."""
@@ -246,7 +229,7 @@ def lines(kind: Collective, comm: Communicator) -> tuple[Line, ...]:
 
 
 def seconds_on(line: Line, kind: Collective, payload_bytes: float, comm: Communicator) -> float:
-    """Latency and bandwidth with NCCL's corrections by size."""
+    """NCCL's predicted time: latency and bandwidth, corrected by size; infinite without any bandwidth."""
     algorithm, protocol, rate, latency = line.algorithm, line.protocol, line.bytes_per_s, line.latency_us
     if not rate:
         return math.inf

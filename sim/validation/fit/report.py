@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..constants import CLOCKS, HOSTS_S, Constants, Wanted, shipped_constants, unfitted
+from ..errors import Errors, errors_of
 from ..halves import HALVES, Halves, half_of
-from ..summary import Errors, errors_of
 from .choice import (
     COARSE_CLOCKS,
     COARSE_HOSTS,

@@ -1,6 +1,6 @@
 """docs/accuracy.md: how near the predictions are to measured runs, written by the program itself.
 
-Deterministic: the same report and the same notes give the same page.
+Deterministic: the same report and the same history give the same page.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from .doubtful import doubtful_grid
 from .tables import baseline_grid, held_out_grid, nanotron_grid, published_grid, ranking_grid
 from .targets import targets, targets_grid
 
-NOTES = Path(__file__).parents[3] / "docs" / "accuracy-notes.md"
-"""Explanations written by hand, put at the end of the page; an installed package has none."""
+HISTORY = Path(__file__).parents[3] / "docs" / "accuracy-history.md"
+"""Explanations written by hand; what is still wrong ends the page. An installed package has none."""
+
+STILL_WRONG = "<!-- docs/accuracy.md ends with all that follows -->\n\n"
 
 HEAD = f"""\
 # Accuracy
@@ -36,7 +38,7 @@ Made by `make validate`, which runs
     stepsim validate ../shared/data/cases/*.yaml --markdown docs/accuracy.md
 
 and predicts every measured run of these files from its configuration alone. Do not edit this page;
-explanations belong in `accuracy-notes.md`.
+explanations belong in [accuracy-history.md](accuracy-history.md).
 
 A family is one model and layout. Errors are averaged within a family first, so that a sweep of hundreds of
 rows counts as little as a single run. The acceptance set is the rows of high trust that are dense, in
@@ -46,8 +48,8 @@ Every case of every file is counted: predicted, or refused with the reason.
 """
 
 
-def accuracy_markdown(report: Report, notes: Path = NOTES, *, picture: Path | None = None) -> str:
-    """The page, ending with the text of the file ``notes`` where there is one.
+def accuracy_markdown(report: Report, history: Path = HISTORY, *, picture: Path | None = None) -> str:
+    """The page, ending with what the file ``history`` says is still wrong, where there is such a file.
 
     ``picture`` is drawn of the same report (scatter.py), into the folder of the page.
     """
@@ -83,8 +85,8 @@ def accuracy_markdown(report: Report, notes: Path = NOTES, *, picture: Path | No
         parts.append(
             f"{summary.internal_errors} of the refused cases met a mistake of the simulator itself.\n"
         )
-    if notes.is_file():
-        parts.append(read_text(notes))
+    if history.is_file():
+        parts.append(read_text(history).partition(STILL_WRONG)[2])
     return "\n".join(part for part in parts if part)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..errors import Errors, errors_of
 from ..run import Report, Row
-from ..summary import Errors, errors_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..baselines import ideal_s
+from ..errors import Errors, errors_of
 from ..run import Row
-from ..summary import Errors, errors_of
 
 SOURCE = "hf_nanotron_h100"
 TRUSTS = ("high", "medium")

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from ..errors import quantile
 from ..run import Row
-from ..summary import quantile
 
 FEWEST_ROWS = 10
 FEWEST_LAYOUTS = 3

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..baselines import Baseline, baselines
+from ..errors import errors_of
 from ..run import Row
-from ..summary import errors_of
 
 FEWEST_FAMILIES = 10
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...report.figures import count, percent, signed_percent
+from ..errors import Errors
 from ..grids import NONE, Grid
 from ..run import Report, Row
-from ..summary import Errors
 from .held_out import by_source
 from .nanotron import Cell, by_band, by_nodes
 from .published import others

@@ -11,10 +11,11 @@ from statistics import median
 
 from ...interval import LEVEL
 from ...report.figures import percent
+from ..errors import Errors, errors_of
 from ..grids import Grid
 from ..intervals import EXPERTS, OUTSIDE, intervals_by_group, intervals_by_range
 from ..run import Report, Row
-from ..summary import Confusion, Errors, confusion, errors_of
+from ..summary import Confusion, confusion
 from .held_out import held_out_errors
 from .nanotron import by_nodes, fast
 from .ranking import median_and_ninth_decile, sweeps

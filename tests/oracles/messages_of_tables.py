@@ -1,18 +1,19 @@
 """Everything that is wrong with a table of actions whose messages move by a rule, in one call.
 
 First the table by itself (orders/validate.py); then, if its ranks could run it with messages that block
-nobody, its messages under the rule (deadlock.py). Knows no seconds and no bytes.
+nobody, its messages under the rule (messages/deadlock.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..orders import validate as table
-from ..orders.action import Orders
-from ..orders.schedule import Placement, Shape
-from ..orders.validate import Problem, Reason
-from .deadlock import message_problems
+from stepsim.schedules.messages.deadlock import instruction_problems
+from stepsim.schedules.messages.point_to_point import point_to_point
+from stepsim.schedules.orders import validate as table
+from stepsim.schedules.orders.action import Orders
+from stepsim.schedules.orders.schedule import Placement, Shape
+from stepsim.schedules.orders.validate import Problem, Reason
 
 
 def validate(
@@ -42,3 +43,12 @@ def find_problems(
     if any(problem.reason is not Reason.IN_FLIGHT for problem in found):
         return found
     return found + message_problems(orders, shape, rank_of, rule)
+
+
+def message_problems(orders: Orders, shape: Shape, rank_of: Placement, rule: str) -> tuple[Problem, ...]:
+    """Which ranks wait for each other for ever under the rule, at which actions.
+
+    ``orders`` have all their work on the right ranks. Raises ValueError for an unknown rule and for orders
+    that the rule is not defined for.
+    """
+    return instruction_problems(point_to_point(orders, shape, rank_of, rule), f"rule {rule}")

@@ -7,11 +7,13 @@ pieces that the collective promises, made of exactly the right ranks.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 
-from .collective import contributors, held_before, wanted_after
-from .plan import Plan
-from .transfer import Transfer
+from stepsim.schedules.transfers.collective import REDUCING, Collective
+from stepsim.schedules.transfers.group import Group
+from stepsim.schedules.transfers.plan import Plan
+from stepsim.schedules.transfers.transfer import Transfer
 
 Held = dict[int, dict[int, int]]
 """Of each vertex, of each piece that it holds: the ranks in it, as bits."""
@@ -82,3 +84,45 @@ def _check_end(plan: Plan, held: Held) -> None:
 def _words(transfer: Transfer) -> str:
     verb = "reduces into" if transfer.reduces else "copies to"
     return f"step {transfer.step}: {transfer.source} {verb} {transfer.target}"
+
+
+# Who holds which piece before, and who must hold it after (MPI 4.1 chapter 6) -------------------------------
+
+
+def held_before(collective: Collective, group: Group, pieces: int, rank: int) -> Iterable[int]:
+    """The pieces that a rank contributes."""
+    if collective in REDUCING:
+        return range(pieces)
+    if collective is Collective.BROADCAST:
+        return range(pieces) if rank == group.root else ()
+    return block(group, pieces, rank)  # of all_to_all: a row of n pieces, one for each target
+
+
+def wanted_after(collective: Collective, group: Group, pieces: int, rank: int) -> Iterable[int]:
+    """The pieces that a rank must hold at the end, whole."""
+    match collective:
+        case Collective.ALL_REDUCE | Collective.ALL_GATHER | Collective.BROADCAST:
+            return range(pieces)
+        case Collective.REDUCE_SCATTER:
+            return block(group, pieces, rank)
+        case Collective.REDUCE:
+            return range(pieces) if rank == group.root else ()
+        case Collective.ALL_TO_ALL:
+            return range(rank, pieces, group.ranks)
+        case Collective.SEND_RECV:
+            return block(group, pieces, (rank - 1) % group.ranks)
+
+
+def contributors(collective: Collective, group: Group, pieces: int, piece: int) -> frozenset[int]:
+    """The ranks whose data a whole piece is made of, each once."""
+    if collective in REDUCING:
+        return frozenset(range(group.ranks))
+    if collective is Collective.BROADCAST:
+        return frozenset({group.root})
+    return frozenset({piece * group.ranks // pieces})
+
+
+def block(group: Group, pieces: int, rank: int) -> range:
+    """Block of a rank where the pieces are dealt out in order."""
+    size = pieces // group.ranks
+    return range(rank * size, (rank + 1) * size)

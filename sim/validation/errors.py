@@ -1,0 +1,48 @@
+"""Relative errors as figures: averaged within families first, then over families, each counted once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean, median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Relative errors of ``cases`` in ``families``.
+
+    ``median`` and ``p90`` are over families, of the mean absolute error in each; ``signed_median``
+    is over families of the mean signed error.
+    """
+
+    cases: int
+    families: int
+    median: float
+    p90: float
+    signed_median: float
+
+
+def errors_of(errors: Iterable[tuple[str, float]]) -> Errors | None:
+    """Figures of (family, relative error); None without any."""
+    families: dict[str, list[float]] = defaultdict(list)
+    for family, error in errors:
+        families[family].append(error)
+    if not families:
+        return None
+    absolute = sorted(fmean(map(abs, values)) for values in families.values())
+    return Errors(
+        cases=sum(map(len, families.values())),
+        families=len(families),
+        median=median(absolute),
+        p90=quantile(absolute, 0.9),
+        signed_median=median(fmean(values) for values in families.values()),
+    )
+
+
+def quantile(ascending: list[float], share: float) -> float:
+    """Linear between the two nearest ranks, as numpy's default."""
+    position = share * (len(ascending) - 1)
+    below = int(position)
+    above = min(below + 1, len(ascending) - 1)
+    return ascending[below] + (position - below) * (ascending[above] - ascending[below])

@@ -1,0 +1,150 @@
+"""What the wheel and the sdist hold, and that stepsim runs from either where nothing else of it is.
+
+Needs no network: setuptools builds both, and the libraries that stepsim depends on are those of the running
+environment.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from checkout import PACKAGES, ROOT, folder
+
+import stepsim
+
+pytestmark = pytest.mark.xdist_group("distributions")  # each is built once
+
+PIP_OPTIONS = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--no-build-isolation"]
+SCENARIO = "llama3-8b-h100"
+
+
+def output(command: list[str | Path], **options: object) -> str:
+    """Stdout of a command that succeeds."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def needs(tool: str) -> None:
+    """Skip a test where ``tool`` cannot be imported."""
+    if importlib.util.find_spec(tool) is None:
+        pytest.skip(f"{tool} is not installed in this environment, and is what builds or installs here")
+
+
+def copied(work: Path) -> Path:
+    """A copy of the checkout: setuptools leaves a build folder behind, and reuses what is in it."""
+    unwanted = shutil.ignore_patterns(".*", "build", "dist", "out", "*.egg-info", "__pycache__")
+    return Path(shutil.copytree(ROOT, work / "checkout", ignore=unwanted))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    needs("pip")
+    needs("setuptools")
+    work = tmp_path_factory.mktemp("wheel")
+    output([sys.executable, "-m", "pip", "wheel", *PIP_OPTIONS, "--wheel-dir", work, copied(work)])
+    return next(work.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    needs("setuptools")
+    work = tmp_path_factory.mktemp("sdist")
+    build = f"from setuptools import build_meta; build_meta.build_sdist({str(work)!r})"
+    output([sys.executable, "-c", build], cwd=copied(work))
+    return next(work.glob("*.tar.gz"))
+
+
+def shipped(copy: Path) -> set[str]:
+    """The modules and data of the package in a copy of the checkout, relative to it."""
+    wanted = {"py.typed"}
+    for package in PACKAGES:
+        home = copy / folder(package).relative_to(ROOT)
+        data = [] if package == "stepsim" else home.rglob("*.yaml")
+        wanted |= {path.relative_to(copy).as_posix() for path in [*home.glob("*.py"), *data]}
+    return wanted
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert held == {f"stepsim/{name}" for name in shipped(wheel.parent / "checkout")}
+
+
+def test_the_wheel_has_licence_and_script(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    notes = {name.partition(".dist-info/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
+    assert "licenses/LICENSE" in notes
+    assert "stepsim = stepsim.cli.main:main" in archive.read(notes["entry_points.txt"]).decode()
+
+
+def test_the_sdist_holds_what_builds_the_package_and_no_tests(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        files = [member.name for member in archive.getmembers() if member.isfile()]
+    held = {name.partition("/")[2] for name in files}
+    made = {name for name in held if name.startswith("stepsim.egg-info/")} | {"PKG-INFO", "setup.cfg"}
+    builds = {"pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"}
+    assert held - made == builds | shipped(sdist.parent / "checkout")
+
+
+def dependencies(work: Path) -> Path:
+    """A folder that shows all that is installed in the running environment, but for stepsim itself."""
+    seen = work / "dependencies"
+    seen.mkdir()
+    for home in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(home).iterdir():
+            if "stepsim" not in path.name and path.name != "__pycache__":
+                (seen / path.name).symlink_to(path)
+    return seen
+
+
+def place(kind: str, environment: Path) -> Path:
+    """Where an environment keeps its ``scripts``, or its ``purelib``."""
+    return Path(sysconfig.get_path(kind, "venv", {"base": str(environment)}))
+
+
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment into which the wheel, or the sdist, is installed."""
+    archive: Path = request.getfixturevalue(request.param)
+    needs("pip")
+    work = tmp_path_factory.mktemp("installed")
+    home = work / "environment"
+    venv.create(home, with_pip=False, symlinks=True)
+    path = place("purelib", home) / "dependencies.pth"
+    path.write_text(f"{dependencies(work)}\n", encoding="utf-8")
+    python = place("scripts", home) / "python"
+    output([sys.executable, "-m", "pip", "--python", python, "install", *PIP_OPTIONS, archive])
+    return home
+
+
+@pytest.mark.slow
+def test_an_installed_stepsim_is_whole(installed: Path, tmp_path: Path) -> None:
+    """Help, catalogues and a prediction are those of the checkout, while the code is the environment's."""
+    command, python = (place("scripts", installed) / name for name in ("stepsim", "python"))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    where = {"cwd": tmp_path, "env": clean}
+    package = output([python, "-c", "import stepsim; print(stepsim.__file__)"], **where)
+    assert Path(package.strip()).is_relative_to(installed)
+    here = [sys.executable, "-m", "stepsim.cli.main"]
+    assert "Usage: stepsim" in output([command, "--help"], **where)
+    assert output([command, "list"], **where) == output([*here, "list"])
+    step = json.loads(output([command, "run", SCENARIO, "--json"], **where))
+    assert step["step_time_s"] == stepsim.simulate(stepsim.load_scenario(SCENARIO)).step_time_s
+
+
+@pytest.mark.slow
+def test_an_installed_stepsim_has_every_file(installed: Path) -> None:
+    home = place("purelib", installed) / "stepsim"
+    held = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
+    assert {name for name in held if not name.endswith(".pyc")} == shipped(ROOT)
