@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .sim.report.result import Result
+    from .sim.result.step import Result
     from .sim.scenario.errors import ScenarioError
     from .sim.scenario.load import load_scenario
     from .sim.scenario.models import Scenario

@@ -17,9 +17,9 @@ from stepsim.sim.engine.collection import collection_paused
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.ranks import Trouble
 from stepsim.sim.fold.whole import folded
+from stepsim.sim.lowering.lower import lower
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, read_result
-from stepsim.sim.step.lower import lower
 
 SCENARIO = "llama3.1-405b-16k"
 GPUS, BATCH = 16384, 2048

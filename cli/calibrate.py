@@ -23,7 +23,7 @@ from .validate import CORES
 from .views import JsonOption
 
 if TYPE_CHECKING:
-    from ..sim.validation.fit.report import StepFit
+    from ..calibration.fit.steps.report import StepFit
 
 PACKAGE = Path(__file__).parents[1]
 PROFILES = PACKAGE / "hardware" / "profiles"
@@ -67,10 +67,10 @@ def steps(
     output_file("--markdown", markdown, (".md",), files)
     output_file("--save", save, (".json",), files)
 
+    from ..calibration.fit.steps.page import fit_markdown, fit_text
+    from ..calibration.fit.steps.report import fit_steps
     from ..hardware.gpus import get_gpu
-    from ..sim.software import get_software
-    from ..sim.validation.fit.page import fit_markdown, fit_text
-    from ..sim.validation.fit.report import fit_steps
+    from ..sim.scenario.software import get_software
 
     gpus = [get_gpu(name).name for name in gpu or ()]
     presets = [get_software(name).name for name in software or ()]
@@ -79,13 +79,13 @@ def steps(
     if markdown:
         save_text(markdown, fit_markdown(fit))
     if save:
-        from ..sim.validation.halves import write_halves
+        from ..calibration.cases.halves import write_halves
 
         write_halves(save, fit.saved)
     if write:
         write_constants(fit, PROFILES, PRESETS)
     if as_json:
-        from ..sim.validation.fit.files import fit_document
+        from ..calibration.fit.steps.files import fit_document
 
         echo_json(fit_document(fit))
     else:
@@ -112,10 +112,10 @@ def _calibrate() -> None:
 
 def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
     """Write what was fitted into the folder of profiles and the file of presets."""
-    from ..calibration.profile_file import write_profile
+    from ..calibration.fit.profile_file import write_profile
+    from ..calibration.fit.steps.files import edited_presets, gpu_provenance
     from ..hardware.files import read_text
     from ..hardware.profile import load_profile
-    from ..sim.validation.fit.files import edited_presets, gpu_provenance
 
     edited = edited_presets(read_text(presets), fit)  # a mistake here shall leave the profiles as they are
     for gpu in fit.gpus:

@@ -17,9 +17,9 @@ from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
 
 if TYPE_CHECKING:
-    from ..calibration.collective_fit import Estimate, FittedCurve
-    from ..sim.validation.collectives import CollectiveRow
-    from ..sim.validation.grids import Grid
+    from ..calibration.fit.collectives import Estimate, FittedCurve
+    from ..calibration.validation.collectives import CollectiveRow
+    from ..calibration.validation.grids import Grid
 
 FILE = Path(__file__).parents[1] / "hardware" / "collectives.yaml"
 
@@ -83,16 +83,16 @@ def collectives(
         )
 
     keep_blas_to_one_thread()
-    from ..calibration.collective_constants import (
+    from ..calibration.fit.collective_constants import (
         constant_intervals,
         constants_of,
         edited_text,
         fit_constants,
     )
-    from ..calibration.collective_fit import fit_curve, pooled
+    from ..calibration.fit.collectives import fit_curve, pooled
+    from ..calibration.validation.collectives import compare, predicted_s
     from ..hardware.collectives import collectives_document
     from ..hardware.files import read_text
-    from ..sim.validation.collectives import compare, predicted_s
 
     logs = read_cases(files, gpu, interconnect)
     tell_refused(logs.refused)
@@ -121,7 +121,7 @@ def _document(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from ..sim.validation.collectives import collectives_document
+    from ..calibration.validation.collectives import collectives_document
 
     return {
         "curves": [
@@ -151,10 +151,10 @@ def _print(
     rows: Sequence[CollectiveRow],
     refused: Grid,
 ) -> None:
-    from ..sim.report.figures import percent
-    from ..sim.validation.collective_grids import log_grid
-    from ..sim.validation.grids import Grid
-    from ..sim.validation.tables import print_grid
+    from ..calibration.validation.collective_grids import log_grid
+    from ..calibration.validation.grids import Grid
+    from ..calibration.validation.tables import print_grid
+    from ..sim.figures import percent
 
     shown = tuple(
         (

@@ -16,11 +16,11 @@ from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
 
 if TYPE_CHECKING:
-    from ..calibration.own.collectives import OwnCurve
-    from ..calibration.own.kernels import FittedKernels
+    from ..calibration.fit.own.collectives import OwnCurve
+    from ..calibration.fit.own.kernels import FittedKernels
     from ..calibration.readers.measured import Measured
+    from ..calibration.validation.grids import Grid
     from ..hardware.files import Refusal
-    from ..sim.validation.grids import Grid
 
 POOR = 0.5
 """A part whose p90 error is above this follows its measurements worse than the shipped curves follow most
@@ -58,9 +58,9 @@ def fit(
     """
     output_file("--out", out, (".yaml", ".yml"), files)
 
-    from ..calibration.own.collectives import fit_collectives
-    from ..calibration.own.file import profile_text
-    from ..calibration.own.kernels import fit_kernels
+    from ..calibration.fit.own.collectives import fit_collectives
+    from ..calibration.fit.own.file import profile_text
+    from ..calibration.fit.own.kernels import fit_kernels
     from ..calibration.readers.measured import one_gpu
     from ..calibration.readers.read import read_measured
     from ..hardware.calibrated.read import read_profile_file
@@ -124,7 +124,7 @@ def _show(
     as_json: bool,
 ) -> list[str]:
     """Print what was fitted; gives the parts that do not even follow their own measurements."""
-    from ..sim.validation.tables import print_grid
+    from ..calibration.validation.tables import print_grid
 
     parts = [*_kernel_parts(kernels), *_collective_parts(curves)]
     poor = [f"{part['part']}: p90 {error:.0%}" for part in parts if (error := _p90(part)) > POOR]
@@ -187,8 +187,8 @@ def _part(name: str, record: Any) -> dict[str, Any]:
 
 
 def _grid(gpu: str, parts: Sequence[dict[str, Any]]) -> Grid:
-    from ..sim.report.figures import percent
-    from ..sim.validation.grids import Grid
+    from ..calibration.validation.grids import Grid
+    from ..sim.figures import percent
 
     names = ("median_residual", "p90_residual", "held_out_median", "held_out_p90")
     rows = tuple(

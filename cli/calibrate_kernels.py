@@ -95,8 +95,8 @@ def _print(rows: tuple[KernelRow, ...]) -> None:
     from statistics import median
 
     from ..calibration.measure.kernel_csv import triton_beside
-    from ..sim.validation.grids import Grid
-    from ..sim.validation.tables import print_grid
+    from ..calibration.validation.grids import Grid
+    from ..calibration.validation.tables import print_grid
 
     groups: dict[tuple[str, str, str], list[KernelRow]] = defaultdict(list)
     for row in rows:

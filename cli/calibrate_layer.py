@@ -61,7 +61,7 @@ def layer(
 
 def _ops(loaded: Any) -> list[LayerOp]:
     from ..calibration.measure.layer import LayerOp
-    from ..sim.layer_kernels import layer_kernels
+    from ..sim.lowering.layer_kernels import layer_kernels
 
     return [
         LayerOp(
@@ -118,8 +118,8 @@ def _document(measured: Sequence[MeasuredOp], here: Device, gpu: str) -> dict[st
 
 def _print(measured: Sequence[MeasuredOp]) -> None:
     """Equal kernels of a pass on one line, with their number and their times together."""
-    from ..sim.validation.grids import Grid
-    from ..sim.validation.tables import print_grid
+    from ..calibration.validation.grids import Grid
+    from ..calibration.validation.tables import print_grid
 
     groups: dict[MeasuredOp, int] = {}
     for one in measured:

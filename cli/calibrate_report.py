@@ -15,9 +15,9 @@ from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.readers.measured import Measured
+    from ..calibration.validation.grids import Grid
     from ..hardware.profile import GpuProfile
-    from ..sim.coverage import Coverage
-    from ..sim.validation.grids import Grid
+    from ..sim.evidence.coverage import Coverage
 
 _TOOLS = {
     "all_reduce": "all_reduce_perf",
@@ -112,7 +112,7 @@ def _kernel_points(
     """(measured, predicted) seconds of every kernel, by operation."""
     from dataclasses import replace
 
-    from ..calibration.residuals import predicted_seconds
+    from ..calibration.fit.residuals import predicted_seconds
     from ..hardware.gpus import get_gpu
 
     found: dict[str, list[tuple[float, float]]] = {}
@@ -167,7 +167,7 @@ def _residuals(profile: str, gpu: str, measured: Sequence[Measured]) -> Iterator
 
 
 def _picture(profile: str, gpu: str, measured: Sequence[Measured]) -> str:
-    from ..sim.validation.calibration_picture import CurvePoints, calibration_svg
+    from ..calibration.validation.calibration_picture import CurvePoints, calibration_svg
 
     curves = [
         CurvePoints(name=f"{one.kind} of {one.ranks}", seconds=one.solo_s, points=_sizes_of(one, measured))
@@ -178,10 +178,10 @@ def _picture(profile: str, gpu: str, measured: Sequence[Measured]) -> str:
 
 def _coverage(profile: str, scenario: str) -> tuple[Coverage, ...]:
     from ..hardware.calibrated.overlay import calibrated_profile
-    from ..sim.coverage import coverage
+    from ..sim.evidence.coverage import coverage
+    from ..sim.lowering.lower import lower
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import build_cluster
-    from ..sim.step.lower import lower
 
     loaded = load_scenario(scenario)
     own = calibrated_profile(loaded.cluster.gpu, [profile])
@@ -222,9 +222,9 @@ def _print(
     commands: Sequence[str],
     refused: Grid,
 ) -> None:
-    from ..sim.report.figures import percent, seconds, signed_percent
-    from ..sim.validation.grids import Grid
-    from ..sim.validation.tables import print_grid
+    from ..calibration.validation.grids import Grid
+    from ..calibration.validation.tables import print_grid
+    from ..sim.figures import percent, seconds, signed_percent
 
     if residuals:
         rows = tuple(

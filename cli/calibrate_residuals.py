@@ -17,11 +17,11 @@ from .validate import CORES
 from .views import JsonOption
 
 if TYPE_CHECKING:
+    from ..calibration.cases.case import Case
+    from ..calibration.fit.steps.step_residuals import StepRow
+    from ..calibration.validation.run import Report
     from ..hardware.residuals import Residual
-    from ..sim.measured_steps import MeasuredSteps
-    from ..sim.validation.case import Case
-    from ..sim.validation.fit.step_residuals import StepRow
-    from ..sim.validation.run import Report
+    from ..sim.evidence.measured_steps import MeasuredSteps
 
 PACKAGE = Path(__file__).parents[1]
 RESIDUALS = PACKAGE / "hardware" / "residuals.yaml"
@@ -53,7 +53,7 @@ def residuals(
 ) -> None:
     """Learn from regions left out of fits how far predictions may be off, and how that grows with distance.
 
-    Kernels and logs give hardware/residuals.yaml; cases, which read it, sim/measured_steps.yaml. What no
+    Kernels and logs give hardware/residuals.yaml; cases, which read it, sim/evidence/measured_steps.yaml. What no
     file is given for stays as it is shipped. With --write, give cases in a second call: they are predicted
     with the residuals as they were when it began.
     """
@@ -75,9 +75,9 @@ def residuals(
         steps = _of_cases(files, held_out, jobs, show) if files else None
     document = _changed(found, reach)
     if write:
-        from ..calibration.residuals_file import residuals_text
+        from ..calibration.fit.steps.step_residuals import steps_text
+        from ..calibration.validation.regions.residuals_file import residuals_text
         from ..hardware.files import write_text
-        from ..sim.validation.fit.step_residuals import steps_text
 
         if found:
             write_text(RESIDUALS, residuals_text(document), edits=True)
@@ -92,16 +92,16 @@ def residuals(
 
 
 def _of_kernels(files: Sequence[Path]) -> dict[str, Residual]:
-    from ..calibration.kernel_regions import kernel_growth
-    from ..calibration.measurements import read_measurements
+    from ..calibration.readers.measurements import read_measurements
+    from ..calibration.validation.regions.kernel_regions import kernel_growth
 
     return kernel_growth(read_measurements(files))
 
 
 def _of_logs(files: Sequence[Path]) -> tuple[dict[str, Residual], dict[str, Any]]:
-    from ..calibration.collective_regions import collective_residuals, measured_range
+    from ..calibration.validation.collectives import predicted_s
+    from ..calibration.validation.regions.collective_regions import collective_residuals, measured_range
     from ..hardware.collectives import collectives_document
-    from ..sim.validation.collectives import predicted_s
 
     logs = read_cases(files)
     tell_refused(logs.refused)
@@ -112,9 +112,9 @@ def _of_logs(files: Sequence[Path]) -> tuple[dict[str, Residual], dict[str, Any]
 def _of_cases(
     files: Sequence[Path], held_out: Path | None, jobs: int, show: Callable[[str], None]
 ) -> MeasuredSteps:
-    from ..sim.validation.fit.step_residuals import fit_step_residuals
-    from ..sim.validation.halves import read_halves
-    from ..sim.validation.run import validate
+    from ..calibration.cases.halves import read_halves
+    from ..calibration.fit.steps.step_residuals import fit_step_residuals
+    from ..calibration.validation.run import validate
 
     halves = read_halves(held_out) if held_out else None
     report = validate(
@@ -138,8 +138,8 @@ def step_rows(report: Report) -> list[StepRow]:
     where these are given, since the shipped ones were fitted on them."""
     from math import log
 
-    from ..sim.measured_steps import is_outside, spanning
-    from ..sim.validation.fit.step_residuals import StepRow
+    from ..calibration.fit.steps.step_residuals import StepRow
+    from ..sim.evidence.measured_steps import is_outside, spanning
 
     high = [row for row in report.rows if row.case.trust == "high" and row.prediction.doubt]
     families = tuple(spanning(row.prediction.doubt.regime for row in high if row.prediction.doubt))

@@ -11,8 +11,8 @@ from .output import console, echo_json, output_file, save_text, there, wrote
 from .views import JsonOption
 
 if TYPE_CHECKING:
+    from ..calibration.validation.collectives import CollectiveCase
     from ..sim.report.collective import CollectiveCost
-    from ..sim.validation.collectives import CollectiveCase
 
 GPU, INTERCONNECT = "H100-SXM5-80GB", "ib-ndr400-x8"
 
@@ -110,7 +110,7 @@ def collective(
         show_own(kind, sizes, gpus, gpu, interconnect, held, calibration, as_json=as_json)
         return
     if log:
-        from ..calibration.nccl_log import read_log
+        from ..calibration.readers.nccl_log import read_log
         from .collective_logs import case_of
 
         there("--log", [log])
@@ -190,15 +190,15 @@ def _show(
     ]
     times = [seconds for _, seconds in case.points] if measured else None
     if svg:
-        from ..sim.validation.collective_picture import collective_svg
+        from ..calibration.validation.collective_picture import collective_svg
 
         save_text(svg, collective_svg(costs, times, case.log if measured else None))
     if as_json:
         documents = _documents(costs, times)
         echo_json(documents[0] if len(documents) == 1 else documents)
     else:
-        from ..sim.validation.collective_grids import cost_grid, ways_grid
-        from ..sim.validation.tables import print_grid
+        from ..calibration.validation.collective_grids import cost_grid, ways_grid
+        from ..calibration.validation.tables import print_grid
 
         print_grid(cost_grid(costs, times), console())
         print_grid(ways_grid(costs), console())
@@ -229,10 +229,10 @@ def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> Col
 
     import numpy as np
 
+    from ..calibration.validation.collectives import CollectiveCase
+    from ..sim.lowering.seats import seat
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import build_cluster
-    from ..sim.step.seats import seat
-    from ..sim.validation.collectives import CollectiveCase
 
     scenario = load_scenario(name)
     machine = build_cluster(scenario)
@@ -252,12 +252,12 @@ def case_on(
     kind: str, sizes: list[float], gpus: int, gpu: str, interconnect: str, gpus_per_node: int
 ) -> CollectiveCase:
     """The case that the options describe; its sizes are not measured."""
+    from ..calibration.validation.collectives import CollectiveCase
     from ..hardware.cluster import Cluster
     from ..hardware.fabric import default_fabric
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
     from ..sim.network.seat import seat_in_a_row
-    from ..sim.validation.collectives import CollectiveCase
 
     network = get_interconnect(interconnect)
     cluster = Cluster(

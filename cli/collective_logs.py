@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..calibration.collective_constants import Observed
-    from ..calibration.collective_fit import Sweep
-    from ..calibration.nccl_log import Measurements
+    from ..calibration.fit.collective_constants import Observed
+    from ..calibration.fit.collectives import Sweep
+    from ..calibration.readers.nccl_log import Measurements
+    from ..calibration.validation.collectives import CollectiveCase
     from ..hardware.files import Refusal
-    from ..sim.validation.collectives import CollectiveCase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,8 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     """The case of a log; ``gpu`` and ``interconnect`` replace what it says of them."""
     from dataclasses import replace
 
-    from ..calibration.nccl_system import forced_choice, system_of
+    from ..calibration.readers.nccl_system import forced_choice, system_of
+    from ..calibration.validation.collectives import CollectiveCase
     from ..hardware.cluster import Cluster
     from ..hardware.fabric import default_fabric
     from ..hardware.gpus import get_gpu
@@ -39,7 +40,6 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     from ..sim.network.nccl.tuning import UNTUNED, Tuning
     from ..sim.network.nccl.versions import parse_version
     from ..sim.network.seat import seat_in_a_row
-    from ..sim.validation.collectives import CollectiveCase
 
     system = system_of(log, gpu, interconnect)
     network = get_interconnect(system.interconnect)
@@ -74,8 +74,8 @@ def read_cases(files: Sequence[Path], gpu: str | None = None, interconnect: str 
 
     Raises ValueError for names that are unknown, two logs of one name, or where not one log can be used.
     """
-    from ..calibration.nccl_log import read_log
-    from ..calibration.nccl_system import tuned
+    from ..calibration.readers.nccl_log import read_log
+    from ..calibration.readers.nccl_system import tuned
     from ..hardware.files import read_each
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
@@ -102,7 +102,7 @@ def read_cases(files: Sequence[Path], gpu: str | None = None, interconnect: str 
 
 def observed(cases: Sequence[CollectiveCase], left_out: Sequence[str]) -> list[Observed[CollectiveCase]]:
     """What a fit may learn from: all cases but those named."""
-    from ..calibration.collective_constants import Observed
+    from ..calibration.fit.collective_constants import Observed
 
     return [
         Observed(name=case.log, case=case, seconds=tuple(seconds for _, seconds in case.points))
@@ -121,7 +121,7 @@ def keep_blas_to_one_thread() -> None:
 
 def sweep_of(case: CollectiveCase) -> Sweep:
     """The case as calibration knows it, with what its links allow at most."""
-    from ..calibration.collective_fit import Sweep, ceiling_bytes_per_s
+    from ..calibration.fit.collectives import Sweep, ceiling_bytes_per_s
 
     seat, cluster = case.seat, case.cluster
     return Sweep(

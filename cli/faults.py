@@ -12,7 +12,7 @@ from .progress import progress
 from .views import JsonOption, MaxEventsOption
 
 if TYPE_CHECKING:
-    from ..sim.faults.report.answers import Answers
+    from ..sim.reliability.answers import Answers
 
 STUCK = 1
 
@@ -111,19 +111,19 @@ def faults(
     what_if = what_if or html is not None
     answers = _answers(source, changes, fault or [], replications, what_if, max_events)
     if html:
-        from ..sim.faults.report.page import write_page
+        from ..sim.report.reliability.page import write_page
 
         write_page(answers, html)
     if events:
-        from ..sim.faults.report.event_log import write_events
+        from ..sim.report.reliability.event_log import write_events
 
         write_events(answers.study.outcomes[0], events)
     if as_json:
-        from ..sim.faults.report.document import answers_document
+        from ..sim.report.reliability.document import answers_document
 
         echo_json(answers_document(answers))
     else:
-        from ..sim.faults.report.tables import print_answers
+        from ..sim.report.reliability.tables import print_answers
 
         print_answers(answers, console())
     for what, path in (("report", html), ("events", events)):
@@ -141,7 +141,7 @@ def _answers(
     what_if: bool,
     max_events: int | None,
 ) -> Answers:
-    from ..sim.faults.ask import ask
+    from ..sim.reliability.ask import ask
 
     with progress() as status:
         return ask(
@@ -164,8 +164,8 @@ def _sweep(
     as_json: bool,
     svg: Path | None,
 ) -> None:
-    from ..sim.faults.report.sweep_table import print_sweep, sweep_document
-    from ..sim.faults.study.sweep import parse_axis, sweep
+    from ..sim.reliability.study.sweep import parse_axis, sweep
+    from ..sim.report.reliability.sweep_table import print_sweep, sweep_document
 
     axes = [parse_axis(text) for text in ranges]
     with progress() as status:
@@ -173,7 +173,7 @@ def _sweep(
             source, changes, axes, replications=replications, max_events=max_events, progress=status
         )
     if svg:
-        from ..sim.faults.report.sweep_picture import sweep_svg
+        from ..sim.report.reliability.sweep_picture import sweep_svg
 
         save_text(svg, sweep_svg(axes, points, Path(source).stem))
     if as_json:
@@ -188,8 +188,8 @@ def _cases(path: Path, as_json: bool, named: list[str]) -> None:
     if named:
         raise ValueError("--cases takes no SCENARIO: the published cases bring their own")
     output_file("--cases", path, (".md",), [])
-    from ..sim.faults.cases.page import cases_page
-    from ..sim.faults.cases.run import run_cases
+    from ..sim.reliability.cases.page import cases_page
+    from ..sim.reliability.cases.run import run_cases
 
     with progress() as status:
         rows = run_cases(progress=status)

@@ -74,11 +74,11 @@ def _described(kind: Kind, names: tuple[str, ...]) -> tuple[str, ...]:
 
             return tuple(f"{name:<{width}}{get(name).title}" for name in names)
         case Kind.FAULTS:
-            from ..sim.faults.kinds import get_kind
+            from ..sim.scenario.faults.kinds import get_kind
 
             return tuple(f"{name:<{width}}{get_kind(name).title}" for name in names)
         case Kind.SOFTWARE:
-            from ..sim.software import get_software
+            from ..sim.scenario.software import get_software
 
             return tuple(f"{name:<{width}}{get_software(name).title}" for name in names)
         case Kind.GPUS:
@@ -118,11 +118,11 @@ def _optimizer_table(names: tuple[str, ...]) -> tuple[str, ...]:
 def _names(kind: Kind) -> tuple[str, ...]:
     match kind:
         case Kind.FAULTS:
-            from ..sim.faults.kinds import kind_names
+            from ..sim.scenario.faults.kinds import kind_names
 
             return kind_names()
         case Kind.FAULT_PRESETS:
-            from ..sim.faults.presets import preset_names
+            from ..sim.scenario.faults.presets import preset_names
 
             return preset_names()
         case Kind.SCENARIOS:
@@ -130,7 +130,7 @@ def _names(kind: Kind) -> tuple[str, ...]:
 
             return scenario_names()
         case Kind.MODELS:
-            from ..sim.model.catalogue import model_names
+            from ..sim.scenario.model.catalogue import model_names
 
             return model_names()
         case Kind.GPUS:
@@ -142,7 +142,7 @@ def _names(kind: Kind) -> tuple[str, ...]:
 
             return interconnect_names()
         case Kind.SOFTWARE:
-            from ..sim.software.presets import software_names
+            from ..sim.scenario.software.presets import software_names
 
             return software_names()
         case Kind.SCHEDULES:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .output import output_file, wrote
 
 if TYPE_CHECKING:
-    from ..calibration.measure_collectives import Groups
+    from ..calibration.measure.collectives import Groups
 
 _LARGEST = {"gloo": 64e6, "nccl": 1e9}
 _SMALLEST = 256
@@ -31,7 +31,7 @@ def measure_collectives(
 ) -> None:
     """Measure in processes of this machine (``spawned`` of them), or in those that torchrun started."""
     from .. import __version__
-    from ..calibration import measure_collectives as bench
+    from ..calibration.measure import collectives as bench
     from ..hardware.catalogue import unknown_name
     from ..hardware.quantities import parse_quantity
 
@@ -98,13 +98,13 @@ def _sizes(most: float) -> Iterator[int]:
 
 def _groups(world: int, scenario: str | None) -> Iterator[Groups]:
     """All ranks; with a scenario of that many GPUs, the groups of each of its axes too."""
-    from ..calibration.measure_collectives import Groups
+    from ..calibration.measure.collectives import Groups
 
     yield Groups(axis="world", members=(tuple(range(world)),))
     if scenario is None:
         return
+    from ..sim.lowering.axes import axis_groups
     from ..sim.scenario.load import load_scenario
-    from ..sim.step.axes import axis_groups
 
     loaded = load_scenario(scenario)
     if loaded.world_size != world:

@@ -72,8 +72,8 @@ def _on_cluster(
     curves: tuple[CollectiveCurve, ...],
     path: Path,
 ) -> list[dict[str, Any]]:
+    from ..sim.lowering.communication import nearest_curve
     from ..sim.report.collective import collective_cost
-    from ..sim.step.communication import nearest_curve
     from .collective import case_on
 
     case = case_on(kind, sizes, gpus, gpu, interconnect, gpus_per_node)
@@ -95,10 +95,10 @@ def _on_cluster(
 
 
 def _print(kind: str, ranks: int, gpu: str, rows: Sequence[dict[str, Any]]) -> None:
+    from ..calibration.validation.grids import Grid
+    from ..calibration.validation.tables import print_grid
+    from ..sim.figures import seconds
     from ..sim.network.seat import payload_factor
-    from ..sim.report.figures import seconds
-    from ..sim.validation.grids import Grid
-    from ..sim.validation.tables import print_grid
 
     shown = tuple(
         (

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from .output import say
 
 if TYPE_CHECKING:
+    from ..calibration.validation.grids import Grid
     from ..hardware.files import Refusal
-    from ..sim.validation.grids import Grid
 
 
 def tell_refused(refused: Sequence[Refusal]) -> None:
@@ -30,7 +30,7 @@ def refused_document(refused: Sequence[Refusal]) -> list[dict[str, str]]:
 
 def refused_files(refused: Sequence[Refusal]) -> Grid:
     """A row for each file."""
-    from ..sim.validation.grids import Grid
+    from ..calibration.validation.grids import Grid
 
     rows = tuple((one.file, f"refused: {one.reason}") for one in refused)
     return Grid(title="Files that were not used", columns=("file", "why"), rows=rows, labels=2)

@@ -23,8 +23,8 @@ from .views import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..sim.faults.spec.faults import Event
-    from ..sim.report.result import Result
+    from ..sim.result.step import Result
+    from ..sim.scenario.faults.faults import Event
 
 DOES_NOT_FIT = 1
 
@@ -89,7 +89,7 @@ def run(
     output_file("--topology", topology, (".svg",), [scenario, *([timeline] if timeline else [])])
     output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
 
-    from ..sim.faults.inside.trouble import beginning, standing
+    from ..sim.degradation.trouble import beginning, standing
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
 

@@ -83,9 +83,9 @@ def validate(
         validate_logs(files, leave_out=leave_out, jobs=jobs, as_json=as_json, markdown=markdown)
         return
 
-    from ..sim.validation.document import report_document
-    from ..sim.validation.halves import read_halves
-    from ..sim.validation.run import validate as predict_all
+    from ..calibration.cases.halves import read_halves
+    from ..calibration.validation.document import report_document
+    from ..calibration.validation.run import validate as predict_all
 
     halves = read_halves(held_out) if held_out else None
     with progress() as status:
@@ -94,20 +94,20 @@ def validate(
         )
     tell_refused(report.refused)
     if markdown:
+        from ..calibration.validation.judge.accuracy_page import accuracy_markdown
         from ..hardware.files import read_text
-        from ..sim.validation.judge.accuracy_page import accuracy_markdown
 
         pages = [read_text(page) for page in append]
         save_text(markdown, "\n".join((accuracy_markdown(report, picture=svg), *pages)))
     if svg:
-        from ..sim.validation.scatter import scatter_svg
+        from ..calibration.validation.scatter import scatter_svg
 
         save_text(svg, scatter_svg(report))
     if as_json:
         echo_json(report_document(report))
     else:
-        from ..sim.validation.judge.targets import targets, targets_grid
-        from ..sim.validation.tables import print_grid, print_report
+        from ..calibration.validation.judge.targets import targets, targets_grid
+        from ..calibration.validation.tables import print_grid, print_report
 
         print_report(report, console())
         print_grid(targets_grid(targets(report)), console())

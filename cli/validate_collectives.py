@@ -11,7 +11,7 @@ from .output import clear_status, console, echo_json, save_text, status_line, wr
 from .refusals import refused_document, refused_files, tell_refused
 
 if TYPE_CHECKING:
-    from ..sim.validation.collectives import CollectiveCase, CollectiveRow
+    from ..calibration.validation.collectives import CollectiveCase, CollectiveRow
 
 
 def validate_logs(
@@ -19,9 +19,9 @@ def validate_logs(
 ) -> None:
     """Print rows and summary of all logs; the page has both ways of predicting where both were asked for."""
     keep_blas_to_one_thread()
-    from ..sim.validation.collective_grids import collectives_markdown, log_grid
-    from ..sim.validation.collectives import collectives_document, compare
-    from ..sim.validation.tables import print_grid
+    from ..calibration.validation.collective_grids import collectives_markdown, log_grid
+    from ..calibration.validation.collectives import collectives_document, compare
+    from ..calibration.validation.tables import print_grid
 
     logs = read_cases(files)
     cases, unstated = logs.cases, logs.unstated
@@ -48,9 +48,9 @@ def _without_each(
     cases: Sequence[CollectiveCase], unstated: Sequence[str], jobs: int
 ) -> tuple[CollectiveRow, ...]:
     """Rows of each case by a fit on all others; no fit learns from those with unstated settings."""
-    from ..calibration.collective_constants import constants_of, fits_without
+    from ..calibration.fit.collective_constants import constants_of, fits_without
+    from ..calibration.validation.collectives import compare, predicted_s
     from ..hardware.collectives import collectives_document
-    from ..sim.validation.collectives import compare, predicted_s
 
     if len(cases) < 2:
         raise ValueError("--leave-out needs two logs or more: a fit without the only one knows nothing")

@@ -11,20 +11,25 @@ from .output import clear_status, console, echo_json, save_text, status_line, wr
 from .refusals import refused_document, refused_files, tell_refused
 
 if TYPE_CHECKING:
-    from ..calibration.kernel_errors import KernelErrors, KernelRow
-    from ..calibration.measurements import Measurement
+    from ..calibration.readers.measurements import Measurement
+    from ..calibration.validation.grids import Grid
+    from ..calibration.validation.regions.kernel_errors import KernelErrors, KernelRow
     from ..hardware.files import Refusal
-    from ..sim.validation.grids import Grid
 
     Summary = Mapping[str, Mapping[str, KernelErrors]]
 
 
 def validate_kernels(files: Sequence[Path], *, leave_out: bool, as_json: bool, markdown: Path | None) -> None:
     """Print rows and summary of every point that kernels/ can price; what it cannot is named."""
-    from ..calibration.fit_kernels import all_measurements
-    from ..calibration.kernel_errors import kernel_summary, left_out_rows, repeats, shipped_rows
+    from ..calibration.fit.kernels import all_measurements
+    from ..calibration.validation.regions.kernel_errors import (
+        kernel_summary,
+        left_out_rows,
+        repeats,
+        shipped_rows,
+    )
+    from ..calibration.validation.tables import print_grid
     from ..hardware.files import read_each
-    from ..sim.validation.tables import print_grid
 
     found, refused = read_each(files, _read)
     tell_refused(refused)
@@ -60,8 +65,8 @@ def validate_kernels(files: Sequence[Path], *, leave_out: bool, as_json: bool, m
 
 def kernel_grid(summary: Summary, leave_out: bool) -> Grid:
     """Figures by GPU and kernel, as text."""
-    from ..sim.report.figures import count, percent, signed_percent
-    from ..sim.validation.grids import Grid
+    from ..calibration.validation.grids import Grid
+    from ..sim.figures import count, percent, signed_percent
 
     shown = tuple(
         (
@@ -83,8 +88,8 @@ def kernel_grid(summary: Summary, leave_out: bool) -> Grid:
 
 def _read(path: Path) -> tuple[list[Measurement], dict[str, str]]:
     """The points of a file, and by id why another one has no prediction."""
-    from ..calibration.kernel_errors import shipped_rows
-    from ..calibration.measurements import read_points
+    from ..calibration.readers.measurements import read_points
+    from ..calibration.validation.regions.kernel_errors import shipped_rows
     from ..hardware.catalogue import unknown_name
     from ..hardware.profile import profile_names
 

@@ -7,7 +7,7 @@ to them is for the simulator to decide.
 Where the library changes its algorithm, or a buffer outgrows a cache, the time leaves that form: a curve
 may carry by how much at measured sizes.
 
-Sources: Hockney 1994 (alpha and B); ``calibration/collective_fit.py`` fits all three.
+Sources: Hockney 1994 (alpha and B); ``calibration/fit/collectives.py`` fits all three.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a GPU sustains: calibrated curves of its kernels, each with its provenance.
 
-Knows the profile files (profiles/*.yaml, written by calibration/fit_kernels.py) and what their
+Knows the profile files (profiles/*.yaml, written by calibration/fit/kernels.py) and what their
 constants mean. Knows neither kernels nor seconds: kernels/ turns the constants into time.
 """
 
@@ -107,7 +107,7 @@ class GpuProfile:
     in the same unit: 1 but where a sweep sustained less than the best measured shape.
     ``step_time_residual`` is the mean absolute error of steps that this fit did not see; None without one.
     ``measured_boost`` is how much faster short kernels ran in this GPU's own sweeps, before its power
-    limit acts (``calibration/residuals.py``); no step is ever that short. ``measured_call_s`` is what a
+    limit acts (``calibration/fit/residuals.py``); no step is ever that short. ``measured_call_s`` is what a
     call of the host took there at least: no measured kernel is shorter.
     ``collectives`` are groups measured on a user's own cluster; shipped profiles have none.
     """

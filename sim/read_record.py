@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .report.result import AXES, PEERS, Assumption, PathSegment, RankClass, Result, StageMemory
+from .result.step import AXES, PEERS, Assumption, PathSegment, RankClass, Result, StageMemory
 
 if TYPE_CHECKING:
     from .engine.record import Record
@@ -36,7 +36,7 @@ PEAK_OF = {"fp32": "tf32", "mxfp8": "fp8", "nvfp4": "fp4"}
 def step_work(scenario: Scenario) -> StepWork:
     """Tokens and FLOPs of a step of ``scenario``, all GPUs together."""
     from ..hardware.gpus import get_gpu
-    from .step.sizes import model_flops
+    from .lowering.sizes import model_flops
 
     model, training = scenario.model, scenario.training
     batch, length = training.global_batch, training.seq_length
@@ -53,10 +53,10 @@ def step_work(scenario: Scenario) -> StepWork:
 
 def _again(scenario: Scenario) -> float:
     """FLOPs of what runs again in the backward passes of a step."""
-    from .step.again import layer_flops_again
-    from .step.layers.kinds import layer_kinds
-    from .step.layers.recompute import kept_operators
-    from .step.layers.stages import build_stages
+    from .lowering.again import layer_flops_again
+    from .lowering.layers.kinds import layer_kinds
+    from .lowering.layers.recompute import kept_operators
+    from .lowering.layers.stages import build_stages
 
     model, training = scenario.model, scenario.training
     tokens = float(training.global_batch * training.seq_length)

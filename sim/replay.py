@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .estimate import check_work, programs_work
-from .report.result import Assumption, Result
+from .result.step import Assumption, Result
 
 if TYPE_CHECKING:
+    from .lowering.lower import Lowered
     from .program.file import SavedProgram
     from .scenario.models import Scenario
-    from .step.lower import Lowered
 
 
 def save_program(path: str | Path, scenario: Scenario) -> None:
@@ -27,9 +27,9 @@ def save_program(path: str | Path, scenario: Scenario) -> None:
         NotSupported: a legal scenario that the simulator cannot express; names the field.
         ValueError: the file cannot be written; no part of it is left.
     """
+    from .lowering.lower import lower
     from .scenario.checked import checked
     from .scenario.machine import cluster_of
-    from .step.lower import lower
 
     scenario = checked(scenario)
     save_lowered(path, lower(scenario, cluster_of(scenario.cluster)))

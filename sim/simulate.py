@@ -9,24 +9,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .beside import beside
+from .children import beside
 from .engine.collection import collection_paused
 from .estimate import check_work, programs_work, step_work
-from .report.result import Result
+from .result.step import Result
 
 if TYPE_CHECKING:
     from ..hardware.cluster import Cluster
     from ..hardware.profile import GpuProfile
     from .engine.record import Record
-    from .faults.spec.faults import Event
-    from .faults.spec.machine import Machine
     from .fold.ranks import Trouble
     from .fold.whole import Folded
-    from .report.loss_scaling import LossScaling
-    from .report.result import StageMemory
-    from .report.step_faults import StepFaults
+    from .lowering.lower import Lowered
+    from .result.loss_scaling import LossScaling
+    from .result.step import StageMemory
+    from .result.step_faults import StepFaults
+    from .scenario.faults.faults import Event
+    from .scenario.faults.machine import Machine
     from .scenario.models import Scenario
-    from .step.lower import Lowered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,8 @@ def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float)
     from .engine.replay import replay
     from .fold.ranks import HEALTHY
     from .fold.whole import folded
-    from .report.loss_scaling import LossScaling, first_skipped, skipped_share
-    from .step.lower import lower
+    from .lowering.lower import lower
+    from .result.loss_scaling import LossScaling, first_skipped, skipped_share
 
     scale = scenario.training.loss_scale
     assert scale is not None
@@ -108,7 +108,7 @@ def _simulated(
     from .engine.replay import replay
     from .fold.ranks import HEALTHY
     from .fold.whole import MOST_CLASSES, folded, unfolded
-    from .step.lower import lower
+    from .lowering.lower import lower
 
     say = progress or (lambda _: None)
     clock = [time.perf_counter()]
@@ -194,7 +194,7 @@ def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tupl
     """What is wrong during the step: what is given, else what the scenario has of its first step."""
     if faults is None and (scenario.faults is None or not scenario.faults.events):
         return ()
-    from .faults.inside.trouble import beginning, given, standing
+    from .degradation.trouble import beginning, given, standing
 
     if faults is None:
         wanted: tuple[str | Event, ...] = (*standing(scenario.faults), *beginning(scenario.faults))
@@ -205,8 +205,8 @@ def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tupl
 
 def _of_this_step(scenario: Scenario, events: tuple[Event, ...], step_s: float) -> tuple[Event, ...]:
     """Without those of the scenario that strike later steps."""
-    from .faults.inside.trouble import beginning
-    from .faults.inside.windows import begins_after
+    from .degradation.trouble import beginning
+    from .degradation.windows import begins_after
 
     later = begins_after(beginning(scenario.faults), step_s)
     return tuple(event for event in events if event not in later)
@@ -215,8 +215,8 @@ def _of_this_step(scenario: Scenario, events: tuple[Event, ...], step_s: float) 
 def _check_begins(events: tuple[Event, ...], step_s: float) -> None:
     """ValueError for a fault that begins when the step is over."""
     from ..hardware.quantities import format_quantity
-    from .faults.inside.trouble import named
-    from .faults.inside.windows import begins_after
+    from .degradation.trouble import named
+    from .degradation.windows import begins_after
 
     for event in begins_after(events, step_s):
         at = format_quantity(event.at or 0.0, "seconds")
@@ -224,16 +224,16 @@ def _check_begins(events: tuple[Event, ...], step_s: float) -> None:
 
 
 def _machine(scenario: Scenario) -> Machine:
-    from .faults.spec.faults import Domains
     from .scenario.checks_faults import machine_of
+    from .scenario.faults.faults import Domains
 
     domains = scenario.faults.domains if scenario.faults else Domains()
     return machine_of(scenario.cluster, scenario.parallelism, domains)
 
 
 def _trouble(lowered: Lowered, events: tuple[Event, ...]) -> Trouble:
-    from .faults.inside.trouble import Job
-    from .faults.inside.windows import trouble_over_time
+    from .degradation.trouble import Job
+    from .degradation.windows import trouble_over_time
 
     plan = lowered.plan
     machine, faults = _machine(plan.scenario), plan.scenario.faults
@@ -253,8 +253,8 @@ def _cost(
     struck: tuple[Folded, Record],
 ) -> StepFaults:
     """What faults cost a step."""
-    from .faults.inside.effect import Replayed, effect, hang_effect
-    from .faults.inside.trouble import line_of
+    from .degradation.effect import Replayed, effect, hang_effect
+    from .degradation.trouble import line_of
     from .read_record import path_of
 
     scenario, lines = lowered.plan.scenario, tuple(line_of(event) for event in events)
@@ -268,7 +268,7 @@ def _cost(
 
 
 def _watchdog_s(scenario: Scenario) -> float:
-    from .faults.spec.detection import Detection
+    from .scenario.faults.detection import Detection
 
     return (scenario.detection or Detection()).watchdog.timeout
 
@@ -278,7 +278,7 @@ def stage_memory(
 ) -> tuple[StageMemory, ...]:
     """Memory of each pipeline rank, of its class; ``leads_s`` of hosts where not as recorded."""
     from .engine.accounting import action_spans
-    from .step.memory import memory_of
+    from .lowering.memory import memory_of
 
     shown = {first: pp for pp, first in ready.first_of_stage.items()}
     actions = action_spans(record, shown)
@@ -308,10 +308,10 @@ def read_result(
     lowered: Lowered, ready: Folded, record: Record, timing: dict[str, float], began: float
 ) -> Result:
     """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
-    from .assumptions import assumptions
+    from .evidence.assumptions import assumptions
+    from .evidence.interval import step_interval
+    from .evidence.notes import notes
     from .fold.loads import link_loads
-    from .interval import step_interval
-    from .notes import notes
     from .read_record import read_record
 
     result = read_record(

@@ -11,7 +11,7 @@ PACKAGES: list[str] = CONFIG["tool"]["setuptools"]["packages"]
 
 
 def folder(package: str) -> Path:
-    """The folder of ``stepsim.sim.step``: the root is ``stepsim``."""
+    """The folder of ``stepsim.sim.lowering``: the root is ``stepsim``."""
     return ROOT.joinpath(*package.split(".")[1:])
 
 

@@ -15,10 +15,10 @@ from composition_flops import expert_loads, expert_rows, parts_again, stream_tok
 from composition_sharding import data_parallel
 from small_scenarios import microbatches_of
 
+from stepsim.sim.lowering.layers.kinds import LayerRun
+from stepsim.sim.lowering.plan import Plan
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schedules import schedule_named
-from stepsim.sim.step.layers.kinds import LayerRun
-from stepsim.sim.step.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

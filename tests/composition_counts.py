@@ -8,10 +8,10 @@ from typing import Any
 from composition_flops import expert_loads
 from small_scenarios import every_op
 
+from stepsim.sim.lowering.lower import Lowered
+from stepsim.sim.lowering.plan import Plan
 from stepsim.sim.network.seat import payload_factor
 from stepsim.sim.program.program import Collective, Compute, Exchange, Program
-from stepsim.sim.step.lower import Lowered
-from stepsim.sim.step.plan import Plan
 
 
 def multiplied(program: Program) -> float:

@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from stepsim.sim.lowering.layers.kinds import LayerKind, LayerRun
+from stepsim.sim.lowering.plan import Plan
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.step.layers.kinds import LayerKind, LayerRun
-from stepsim.sim.step.plan import Plan
 
 FLASH_BACKWARD = 2.5  # S again, dV, dP, dQ, dK for two products forward (arXiv:2205.14135, algorithm 4)
 

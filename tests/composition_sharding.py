@@ -9,10 +9,10 @@ from collections import Counter
 
 from small_scenarios import microbatches_of
 
+from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.step.plan import Plan
-from stepsim.sim.step.state.activations import activation_bytes
-from stepsim.sim.step.zero.rule import Rule, sharding_rule
+from stepsim.sim.scenario.sharding import Rule, sharding_rule
 
 
 def data_parallel(run: Scenario, plan: Plan, r: int) -> Counter[str]:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from small_scenarios import LOOPED
 
 from stepsim.schedules.pipeline import get, names
+from stepsim.sim.lowering.refuse import PAIRED
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schedules import MEMORY_LIMITED
-from stepsim.sim.software import get_software, software_names
-from stepsim.sim.step.refuse import PAIRED
+from stepsim.sim.scenario.software import get_software, software_names
 
 GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB")
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")

@@ -6,12 +6,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stepsim.sim.faults.campaign.outcome import Outcome
-from stepsim.sim.faults.campaign.plan import Plan
-from stepsim.sim.faults.campaign.replicate import replicate
-from stepsim.sim.faults.kinds import get_kind, kind_names
-from stepsim.sim.faults.planning.blocks import blocks_of
-from stepsim.sim.faults.planning.build_plan import build_plan
+from stepsim.sim.reliability.campaign.outcome import Outcome
+from stepsim.sim.reliability.campaign.plan import Plan
+from stepsim.sim.reliability.campaign.replicate import replicate
+from stepsim.sim.reliability.planning.blocks import blocks_of
+from stepsim.sim.reliability.planning.build_plan import build_plan
+from stepsim.sim.scenario.faults.kinds import get_kind, kind_names
 from stepsim.sim.scenario.load import campaign_from_document
 
 HOUR = 3600.0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from stepsim.sim.model.huggingface import config_fields
-from stepsim.sim.model.model import Model
+from stepsim.sim.scenario.model.huggingface import config_fields
+from stepsim.sim.scenario.model.model import Model
 
 
 def import_model(path: Path) -> Model:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from stepsim.schedules.messages.instructions import (
+from stepsim.schedules.orders.action import Action, Kind, Orders, actions_of
+from stepsim.schedules.orders.schedule import Placement, Shape
+from stepsim.schedules.p2p.instructions import (
     Compute,
     Exchange,
     Instruction,
@@ -14,8 +16,6 @@ from stepsim.schedules.messages.instructions import (
     Send,
     Wait,
 )
-from stepsim.schedules.orders.action import Action, Kind, Orders, actions_of
-from stepsim.schedules.orders.schedule import Placement, Shape
 
 Programs = Sequence[Sequence[Instruction]]
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from asap import Stuck, Times
 
-from stepsim.schedules.messages.point_to_point import Compute, Exchange, Instruction, Part, Send, Wait
 from stepsim.schedules.orders.action import Action, actions_of
+from stepsim.schedules.p2p.point_to_point import Compute, Exchange, Instruction, Part, Send, Wait
 
 
 def rendezvous(

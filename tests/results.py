@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-from stepsim.sim.report.result import (
+from stepsim.sim.result.step import (
     ActionSpan,
     Assumption,
     PathSegment,

@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from stepsim.sim.lowering.lower import Lowered
+from stepsim.sim.lowering.refuse import PAIRED
 from stepsim.sim.program.program import Collective, Op, Segment
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.step.lower import Lowered
-from stepsim.sim.step.refuse import PAIRED
 
 LATENT = {
     "kv_lora_rank": 64,

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.pipeline import get, names
-from stepsim.sim.model.model import Model
+from stepsim.sim.lowering.layers.shard import ELEMENT_BYTES
+from stepsim.sim.lowering.lower import Lowered, lower
 from stepsim.sim.program.program import Collective, Op, Program, Segment
 from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.scenario.model.model import Model
 from stepsim.sim.scenario.models import ClusterSpec, Parallelism, Scenario, Training
 from stepsim.sim.scenario.schedules import schedule_named, shape_of
+from stepsim.sim.scenario.software import get_software, software_names
+from stepsim.sim.scenario.software.rules import rules_of
 from stepsim.sim.simulate import build_cluster
-from stepsim.sim.software import get_software, software_names
-from stepsim.sim.software.rules import rules_of
-from stepsim.sim.step.layers.shard import ELEMENT_BYTES
-from stepsim.sim.step.lower import Lowered, lower
 
 LOOPED = ("interleaved", "interleaved-zb", "looped-bfs")
 """Schedules with several chunks on a rank, as many as one likes."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from stepsim.sim.validation.constants import unfitted
-from stepsim.sim.validation.fit.choice import Data, fittable
-from stepsim.sim.validation.fit.rows import TimedRow
-from stepsim.sim.validation.trial import Trial
+from stepsim.calibration.cases.constants import unfitted
+from stepsim.calibration.cases.trial import Trial
+from stepsim.calibration.fit.steps.choice import Data, fittable
+from stepsim.calibration.fit.steps.rows import TimedRow
 
 GPU, PRESET = "H100-SXM5-80GB", "nanotron-2024"
 

@@ -13,7 +13,7 @@ from small_scenarios import scenario
 
 from stepsim.sim import beside as module
 from stepsim.sim import simulate as simulation
-from stepsim.sim.beside import beside
+from stepsim.sim.children import beside
 
 FAULTS = ("gpu_throttle gpu/1 slow_factor=1.3", "gpu_throttle gpu/6 slow_factor=1.2")
 

@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from stepsim.calibration.validation.calibration_picture import CurvePoints, calibration_svg
 from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import calibrated_profile
-from stepsim.sim.coverage import coverage
+from stepsim.sim.evidence.coverage import coverage
+from stepsim.sim.lowering.lower import lower
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster
-from stepsim.sim.step.lower import lower
-from stepsim.sim.validation.calibration_picture import CurvePoints, calibration_svg
 
 SCENARIO = "llama3-70b-h100"
 PROFILE = """profile: 1

@@ -9,11 +9,11 @@ from faults_campaigns import DAY, crashes, document, outcome_of, plan_of
 from small_scenarios import scenario
 from test_step_faults import LINKED, cost
 
-from stepsim.sim.faults.planning.blocks import blocks_of
-from stepsim.sim.faults.planning.build_plan import build_plan
-from stepsim.sim.faults.planning.step_time import SimulatedStep
-from stepsim.sim.faults.spec.faults import Domains
+from stepsim.sim.reliability.planning.blocks import blocks_of
+from stepsim.sim.reliability.planning.build_plan import build_plan
+from stepsim.sim.reliability.planning.step_time import SimulatedStep
 from stepsim.sim.scenario.checks_faults import machine_of
+from stepsim.sim.scenario.faults.faults import Domains
 from stepsim.sim.scenario.load import scenario_from_document
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stepsim.schedules.messages.point_to_point import Exchange, point_to_point
 from stepsim.schedules.orders.in_flight import peak_activations
 from stepsim.schedules.orders.schedule import Costs, Shape
 from stepsim.schedules.orders.timeline import Timeline, timeline
+from stepsim.schedules.p2p.point_to_point import Exchange, point_to_point
 from stepsim.schedules.pipeline import get
 
 durations = st.integers(1, 40)

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_scenarios import lowered, scenario
 
+from stepsim.calibration.cases.case import read_cases
+from stepsim.calibration.cases.to_scenario import to_scenario
 from stepsim.hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES, get_interconnect
+from stepsim.sim.lowering.layers.stages import build_stages
 from stepsim.sim.network.checks import CALLS, CHECK_S_PER_RANK, check_s, mean_call_s
 from stepsim.sim.network.collectives import (
     REFERENCE_BYTES,
@@ -25,11 +28,8 @@ from stepsim.sim.network.measured import MeasuredNetwork
 from stepsim.sim.program.program import Collective, Segment
 from stepsim.sim.scenario.machine import cluster_of
 from stepsim.sim.scenario.models import ClusterSpec, Scenario
+from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import simulate
-from stepsim.sim.software import get_software
-from stepsim.sim.step.layers.stages import build_stages
-from stepsim.sim.validation.case import read_cases
-from stepsim.sim.validation.to_scenario import to_scenario
 
 CHECKED = {"preset": "nanotron-2025"}
 UNCHECKED = {"preset": "nanotron-2025", "collective_checks": False}

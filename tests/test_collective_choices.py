@@ -7,11 +7,11 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from stepsim.calibration.validation.collective_grids import collectives_markdown
+from stepsim.calibration.validation.collectives import CollectiveRow
 from stepsim.cli.main import app
 from stepsim.sim.network.choosing import KNOWN
 from stepsim.sim.network.seat import KINDS
-from stepsim.sim.validation.collective_grids import collectives_markdown
-from stepsim.sim.validation.collectives import CollectiveRow
 
 
 def run(*arguments: str) -> tuple[int, str]:

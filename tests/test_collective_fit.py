@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.calibration.collective_constants import (
+from stepsim.calibration.fit.collective_constants import (
     PARAMETERS,
     Observed,
     constant_intervals,
@@ -19,7 +19,8 @@ from stepsim.calibration.collective_constants import (
     fit_constants,
     fits_without,
 )
-from stepsim.calibration.collective_fit import Sweep, ceiling_bytes_per_s, fit_curve, pooled
+from stepsim.calibration.fit.collectives import Sweep, ceiling_bytes_per_s, fit_curve, pooled
+from stepsim.calibration.validation.collectives import CollectiveCase, compare, errors_by_size, predicted_s
 from stepsim.cli.collective_logs import observed, read_cases, sweep_of
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.collectives import (
@@ -33,7 +34,6 @@ from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
 from stepsim.sim.network.collectives import collective_curve
 from stepsim.sim.network.seat import Seat
-from stepsim.sim.validation.collectives import CollectiveCase, compare, errors_by_size, predicted_s
 
 SIZES = tuple(8.0 * 2**k for k in range(30))
 

@@ -11,12 +11,12 @@ from small_experts import with_experts
 from small_scenarios import every_op, lowered, scenario
 from test_context_parallel import run_of
 
+from stepsim.sim.lowering.communicators import communicators
+from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.program.program import Collective, Exchange, Program
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
-from stepsim.sim.step.communicators import communicators
-from stepsim.sim.step.lower import Lowered
 
 SEATS = {"fsdp": "dp", "hsdp": "replicas", "efsdp": "edp", "ehsdp": "expert replicas"}
 """Names in programs of what sharded state is exchanged over; ``dp 0`` is the pair of stage 0's copies."""

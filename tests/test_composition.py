@@ -20,16 +20,16 @@ from compositions import build, combinations
 from hypothesis import HealthCheck, assume, given, settings
 from small_scenarios import BLOCKS, every_op
 
+from stepsim.sim.lowering.lower import Lowered, lower
+from stepsim.sim.lowering.memory import gradient_bytes
 from stepsim.sim.program.program import Collective, Compute, Exchange, Op
-from stepsim.sim.report.result import Result
+from stepsim.sim.result.step import Result
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.scenario.sharding import sharding_rule
+from stepsim.sim.scenario.software.software import Software
 from stepsim.sim.simulate import build_cluster, simulate
-from stepsim.sim.software.software import Software
-from stepsim.sim.step.lower import Lowered, lower
-from stepsim.sim.step.memory import gradient_bytes
-from stepsim.sim.step.zero.rule import sharding_rule
 
 DRAWS = 300
 """Legal ones; the refused come on top."""

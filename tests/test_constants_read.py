@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.calibration.collective_constants import (
+from stepsim.calibration.fit.collective_constants import (
     PARAMETERS,
     Observed,
     constants_of,
     fit_constants,
     fits_without,
 )
-from stepsim.calibration.constants_read import paths_read, remembered
+from stepsim.calibration.fit.constants_read import paths_read, remembered
+from stepsim.calibration.validation.collectives import CollectiveCase, predicted_s
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.collectives import CollectiveConstants, collective_constants, collectives_document
 from stepsim.hardware.fabric import default_fabric
@@ -27,7 +28,6 @@ from stepsim.hardware.interconnect import get_interconnect
 from stepsim.sim.network.choosing import runs
 from stepsim.sim.network.place import place_of
 from stepsim.sim.network.seat import KINDS, Seat
-from stepsim.sim.validation.collectives import CollectiveCase, predicted_s
 
 DOCUMENT = collectives_document()
 PATHS = tuple(parameter.path for parameter in PARAMETERS)

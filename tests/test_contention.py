@@ -22,10 +22,10 @@ from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.loads import link_loads
 from stepsim.sim.fold.whole import folded, unfolded
+from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Exchange, Op, Part, Program
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.lower import Lowered
 
 NIC = 8 * 50e9 * 0.978
 """The one GPU of a host has the NICs of eight; large messages reach so much of their line rate."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from test_context_parallel import run_of
 
+from stepsim.sim.lowering.layers.context import received_bytes
+from stepsim.sim.lowering.layers.shard import shard_of
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.layers.context import received_bytes
-from stepsim.sim.step.layers.shard import shard_of
 
 LONG = {"seq_length": 65536, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 32}
 """Keys and values of the whole sequence: 1.07 GB."""

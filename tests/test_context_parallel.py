@@ -17,8 +17,8 @@ from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import simulate
-from stepsim.sim.software import get_software
 
 LAYERS = 2
 MICROBATCHES = 4

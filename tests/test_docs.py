@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
-from stepsim.sim.faults.spec.detection import Detection, HealthCheck, Watchdog
+from stepsim.sim.scenario.faults.detection import Detection, HealthCheck, Watchdog
 
 SPEC = importlib.util.spec_from_file_location("remake", ROOT / "docs" / "remake.py")
 assert SPEC is not None

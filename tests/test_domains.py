@@ -11,18 +11,18 @@ from small_clusters import cluster
 from small_experts import with_experts
 from validation_cases import case_document, write_cases
 
+from stepsim.calibration.cases.case import read_cases
+from stepsim.calibration.cases.to_scenario import segments
 from stepsim.hardware.cluster import Cluster
-from stepsim.sim.faults.spec.faults import Domains
 from stepsim.sim.report.topology.facts import cluster_document
 from stepsim.sim.report.topology.picture import topology_svg
 from stepsim.sim.scenario.checks_faults import machine_of
 from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.faults.faults import Domains
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.machine import cluster_of, placement_of
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-from stepsim.sim.validation.case import read_cases
-from stepsim.sim.validation.to_scenario import segments
 
 
 def on_racks(gpus: int = 256, gpu: str = "GB200-NVL72", **fields: Any) -> Scenario:

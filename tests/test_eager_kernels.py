@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from small_scenarios import lowered, scenario
 
+from stepsim.sim.lowering.layers.linear import accumulate_gradient
+from stepsim.sim.lowering.layers.pointwise import norm, norm_backward, rope
+from stepsim.sim.lowering.layers.shard import shard_of
+from stepsim.sim.lowering.layers.tape import Costs, Tape
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
-from stepsim.sim.software import get_software
-from stepsim.sim.software.software import Software
-from stepsim.sim.step.layers.linear import accumulate_gradient
-from stepsim.sim.step.layers.pointwise import norm, norm_backward, rope
-from stepsim.sim.step.layers.shard import shard_of
-from stepsim.sim.step.layers.tape import Costs, Tape
+from stepsim.sim.scenario.software import get_software
+from stepsim.sim.scenario.software.software import Software
 
 COSTS = Costs(
     seconds=lambda kernel: 1.0,

@@ -20,12 +20,12 @@ from stepsim.sim.estimate import (
     programs_work,
     step_work,
 )
-from stepsim.sim.faults.campaign.replicate import replicate
-from stepsim.sim.faults.planning.estimate import PER_FAILURE, check_replications, expected_events
 from stepsim.sim.fold.whole import folded
+from stepsim.sim.lowering.lower import lower
+from stepsim.sim.reliability.campaign.replicate import replicate
+from stepsim.sim.reliability.planning.estimate import PER_FAILURE, check_replications, expected_events
 from stepsim.sim.replay import replay_program, save_program
 from stepsim.sim.simulate import build_cluster, simulate
-from stepsim.sim.step.lower import lower
 
 FACTOR = 3.0
 MOST_OFF = 0.1

@@ -14,6 +14,14 @@ from hypothesis import strategies as st
 from small_experts import LATENT, expert_collectives, expert_layouts, with_experts
 from small_scenarios import lowered
 
+from stepsim.sim.lowering.layers.routing import (
+    LEVELS,
+    distinct_loads,
+    dropped_share,
+    expert_shares,
+    rank_loads,
+)
+from stepsim.sim.lowering.seats import expert_grid, rank_grid
 from stepsim.sim.network.seat import Seat
 from stepsim.sim.network.token_exchange import Router, visits
 from stepsim.sim.program.program import Collective, Segment
@@ -21,8 +29,6 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.layers.routing import LEVELS, distinct_loads, dropped_share, expert_shares, rank_loads
-from stepsim.sim.step.seats import expert_grid, rank_grid
 
 ZIPF = {"kind": "zipf", "exponent": 0.8}
 
@@ -204,7 +210,7 @@ def test_pairs_that_would_wait_for_each_other_are_refused() -> None:
 def test_matrices_are_multiplied_once_forward_and_twice_backward(
     fields: dict[str, int], overlap: bool
 ) -> None:
-    from stepsim.sim.step.sizes import layer_matrix_flops, logits_flops
+    from stepsim.sim.lowering.sizes import layer_matrix_flops, logits_flops
 
     run = with_experts(moe_a2a_overlap=overlap, shared_expert_ffn_hidden_size=512, **fields)
     result = simulate(run)

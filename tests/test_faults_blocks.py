@@ -164,8 +164,8 @@ def test_scenarios_write_their_fault_blocks_back() -> None:
 
 
 def plan_from(scenario: Any) -> Any:
-    from stepsim.sim.faults.planning.blocks import blocks_of
-    from stepsim.sim.faults.planning.build_plan import build_plan
+    from stepsim.sim.reliability.planning.blocks import blocks_of
+    from stepsim.sim.reliability.planning.build_plan import build_plan
 
     return build_plan(blocks_of(scenario))
 

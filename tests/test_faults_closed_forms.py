@@ -10,12 +10,12 @@ from functools import partial
 
 import pytest
 
-from stepsim.sim.faults.cases import checkpoints, explained, processes, published
-from stepsim.sim.faults.cases.case import Row
-from stepsim.sim.faults.cases.page import cases_page
-from stepsim.sim.faults.cases.run import CASES
-from stepsim.sim.faults.study import closed_forms
-from stepsim.sim.faults.study.statistics import mean_of, quantile, ratio_difference, ratio_of, t_quantile
+from stepsim.sim.reliability.cases import checkpoints, explained, processes, published
+from stepsim.sim.reliability.cases.case import Row
+from stepsim.sim.reliability.cases.page import cases_page
+from stepsim.sim.reliability.cases.run import CASES
+from stepsim.sim.reliability.study import closed_forms
+from stepsim.sim.reliability.study.statistics import mean_of, quantile, ratio_difference, ratio_of, t_quantile
 
 QUICK: dict[str, Callable[[], Iterator[Row]]] = {
     "blocking": partial(checkpoints.blocking, 6000, 10),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from faults_campaigns import DAY, HOUR, crashes, document, outcome_of, plan_of
 
-from stepsim.sim.faults.campaign.replicate import replicate
-from stepsim.sim.faults.kinds import get_kind, kind_names
+from stepsim.sim.reliability.campaign.replicate import replicate
+from stepsim.sim.scenario.faults.kinds import get_kind, kind_names
 
 COSTS_NOTHING_BY_ITSELF = {"storage_outage", "storage_slow"}
 

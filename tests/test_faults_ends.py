@@ -12,16 +12,16 @@ from faults_campaigns import DAY, campaigns, crashes, document, plan_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.sim.faults.ask import ask
-from stepsim.sim.faults.campaign import plan as plans
-from stepsim.sim.faults.campaign import replicas, replicate, state
-from stepsim.sim.faults.planning.estimate import expected_events
-from stepsim.sim.faults.report.document import answers_document
-from stepsim.sim.faults.report.sweep_table import sweep_document, verdict
-from stepsim.sim.faults.spec.machine import Machine
-from stepsim.sim.faults.study.statistics import ratio_difference, ratio_of
-from stepsim.sim.faults.study.study import Study
-from stepsim.sim.faults.study.sweep import Axis, Point, rank
+from stepsim.sim.reliability.ask import ask
+from stepsim.sim.reliability.campaign import plan as plans
+from stepsim.sim.reliability.campaign import replicas, replicate, state
+from stepsim.sim.reliability.planning.estimate import expected_events
+from stepsim.sim.reliability.study.statistics import ratio_difference, ratio_of
+from stepsim.sim.reliability.study.study import Study
+from stepsim.sim.reliability.study.sweep import Axis, Point, rank
+from stepsim.sim.report.reliability.document import answers_document
+from stepsim.sim.report.reliability.sweep_table import sweep_document, verdict
+from stepsim.sim.scenario.faults.machine import Machine
 from stepsim.sim.scenario.load import campaign_from_document
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from faults_campaigns import crashes, document, plan_of
 
-from stepsim.sim.faults.planning.blocks import blocks_of
-from stepsim.sim.faults.study.optimum import find_optimum
-from stepsim.sim.faults.study.study import many, study
-from stepsim.sim.faults.study.variants import mitigation_variants, worth
+from stepsim.sim.reliability.planning.blocks import blocks_of
+from stepsim.sim.reliability.study.optimum import find_optimum
+from stepsim.sim.reliability.study.study import many, study
+from stepsim.sim.reliability.study.variants import mitigation_variants, worth
 from stepsim.sim.scenario.load import campaign_from_document
 
 SLOW_WRITES = {

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from faults_campaigns import document, plan_of
 
-from stepsim.sim.faults.kinds import get_kind, kind_names
-from stepsim.sim.faults.kinds.kind import ANYWHERE
-from stepsim.sim.faults.presets import get_preset, preset_names
-from stepsim.sim.faults.spec.faults import MAGNITUDES, parse_fault
-from stepsim.sim.faults.spec.targets import Target
+from stepsim.sim.scenario.faults.faults import MAGNITUDES, parse_fault
+from stepsim.sim.scenario.faults.kinds import get_kind, kind_names
+from stepsim.sim.scenario.faults.kinds.kind import ANYWHERE
+from stepsim.sim.scenario.faults.presets import get_preset, preset_names
+from stepsim.sim.scenario.faults.targets import Target
 
 # Kinds ------------------------------------------------------------------------------------------------------
 

@@ -12,12 +12,12 @@ from faults_campaigns import DAY, campaigns, crashes, document, outcome_of, plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.sim.faults.campaign.ledger import BADPUT, CATEGORIES
-from stepsim.sim.faults.campaign.replicate import replicate
-from stepsim.sim.faults.campaign.timeline import Place, Stretch
-from stepsim.sim.faults.report.event_log import write_events
-from stepsim.sim.faults.study import study as studies
-from stepsim.sim.faults.study.study import Study
+from stepsim.sim.reliability.campaign.ledger import BADPUT, CATEGORIES
+from stepsim.sim.reliability.campaign.replicate import replicate
+from stepsim.sim.reliability.campaign.timeline import Place, Stretch
+from stepsim.sim.reliability.study import study as studies
+from stepsim.sim.reliability.study.study import Study
+from stepsim.sim.report.reliability.event_log import write_events
 
 
 @given(campaigns())

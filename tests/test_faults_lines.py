@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.sim.faults.kinds.kind import ANYWHERE
-from stepsim.sim.faults.planning.traces import read_trace
-from stepsim.sim.faults.spec.faults import parse_fault
-from stepsim.sim.faults.spec.targets import Target, parse_target
-from stepsim.sim.faults.study.sweep import parse_axis
+from stepsim.sim.reliability.planning.traces import read_trace
+from stepsim.sim.reliability.study.sweep import parse_axis
+from stepsim.sim.scenario.faults.faults import parse_fault
+from stepsim.sim.scenario.faults.kinds.kind import ANYWHERE
+from stepsim.sim.scenario.faults.targets import Target, parse_target
 
 # Lines and targets ------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from oracles.hosts_that_return import monte_carlo as hosts_alone
 from oracles.overlapping_writes import Overlapping, kept_steps
 from oracles.overlapping_writes import monte_carlo as writes_alone
 
-from stepsim.sim.faults.campaign.replicate import replicate
+from stepsim.sim.reliability.campaign.replicate import replicate
 
 MIN = 60.0
 

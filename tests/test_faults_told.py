@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 from stepsim.cli.run import _tell_jitter
-from stepsim.sim.faults.ask import ask
-from stepsim.sim.faults.planning.tiers import sizes_of, tiers_of
-from stepsim.sim.faults.report.answers import Answers, rests_on
-from stepsim.sim.faults.report.document import answers_document
-from stepsim.sim.faults.report.page import verdict
-from stepsim.sim.faults.report.plots import worth_rows
-from stepsim.sim.faults.report.sweep_table import print_sweep
-from stepsim.sim.faults.report.tables import print_answers
-from stepsim.sim.faults.spec.faults import parse_fault
-from stepsim.sim.faults.spec.recovery import Checkpoint
-from stepsim.sim.faults.study.sweep import Axis, Point, parse_axis
+from stepsim.sim.reliability.answers import Answers, rests_on
+from stepsim.sim.reliability.ask import ask
+from stepsim.sim.reliability.planning.tiers import sizes_of, tiers_of
+from stepsim.sim.reliability.study.sweep import Axis, Point, parse_axis
+from stepsim.sim.report.reliability.document import answers_document
+from stepsim.sim.report.reliability.page import verdict
+from stepsim.sim.report.reliability.plots import worth_rows
+from stepsim.sim.report.reliability.sweep_table import print_sweep
+from stepsim.sim.report.reliability.tables import print_answers
+from stepsim.sim.scenario.faults.faults import parse_fault
+from stepsim.sim.scenario.faults.recovery import Checkpoint
 from stepsim.sim.scenario.load import campaign_from_document
 from stepsim.sim.simulate import simulate
 

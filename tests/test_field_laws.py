@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from stepsim.hardware.calibrated.models import ProfileFile
 from stepsim.hardware.fields import FROM_DOCUMENT
-from stepsim.sim.faults.spec.bare import Bare
+from stepsim.sim.scenario.faults.bare import Bare
 from stepsim.sim.scenario.models import Scenario
 
 UNBOUNDED = {("Software", "bucket_elements"), ("Software", "max_live_elements")}

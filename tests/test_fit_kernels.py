@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stepsim.calibration.fit_kernels import all_measurements, keep_step_time_fit
-from stepsim.calibration.gemm_fit import fit_fraction, fit_shape
-from stepsim.calibration.measurements import Measurement, read_measurements
-from stepsim.calibration.profile_file import profile_document, write_profile
-from stepsim.calibration.residual_table import residual_rows
+from stepsim.calibration.fit.gemm import fit_fraction, fit_shape
+from stepsim.calibration.fit.kernels import all_measurements, keep_step_time_fit
+from stepsim.calibration.fit.profile_file import profile_document, write_profile
+from stepsim.calibration.fit.residual_table import residual_rows
+from stepsim.calibration.readers.measurements import Measurement, read_measurements
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.hardware.profile import load_profile, profile_from_document
 from stepsim.kernels.cost import kernel_seconds
@@ -87,10 +87,10 @@ def test_writing_a_loaded_profile_changes_no_byte(tmp_path: Path, root: Path) ->
 def test_step_time_constants_survive_a_new_kernel_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = load_profile("H100-SXM5-80GB")
     stepped = replace(fresh, clock_fraction=0.9, corun_slowdown=0.1, step_time_fit="fitted on step times")
-    monkeypatch.setattr("stepsim.calibration.fit_kernels.load_profile", lambda _: stepped)
+    monkeypatch.setattr("stepsim.calibration.fit.kernels.load_profile", lambda _: stepped)
     default = replace(fresh, clock_fraction=1.0, corun_slowdown=0.0, step_time_fit="defaults")
     assert keep_step_time_fit(default) == stepped
-    monkeypatch.setattr("stepsim.calibration.fit_kernels.load_profile", lambda _: default)
+    monkeypatch.setattr("stepsim.calibration.fit.kernels.load_profile", lambda _: default)
     assert keep_step_time_fit(default) == default
 
 

@@ -17,7 +17,7 @@ from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
 from stepsim.sim.fold.refine import Edges, refine
 from stepsim.sim.program.check import program_problems
-from stepsim.sim.report.result import ActionSpan
+from stepsim.sim.result.step import ActionSpan
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 

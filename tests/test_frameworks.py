@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
-from stepsim.sim.model.model import Model
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.frameworks import notes_of
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document, scenario_names
+from stepsim.sim.scenario.model.model import Model
 from stepsim.sim.scenario.models import SCHEDULE_NAMES, Parallelism, Scenario, Training
+from stepsim.sim.scenario.software import software_names
+from stepsim.sim.scenario.software.rules import Rule, framework_of, rules_of
 from stepsim.sim.simulate import simulate
-from stepsim.sim.software import software_names
-from stepsim.sim.software.rules import Rule, framework_of, rules_of
 
 GPT2 = {
     "num_layers": 12,
@@ -63,7 +63,7 @@ def test_every_preset_has_a_framework_and_every_rule_a_source() -> None:
 def test_no_file_names_a_preset_that_is_not_there() -> None:
     import yaml
 
-    files = sorted((ROOT / "sim/software/frameworks").glob("*.yaml"))
+    files = sorted((ROOT / "sim/scenario/software/frameworks").glob("*.yaml"))
     documents = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in files]
     named = [preset for document in documents for preset in document["presets"]]
     assert sorted(named) == sorted(software_names())

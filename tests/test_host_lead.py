@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from stepsim.sim.engine.host_lead import host_lead_s
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.lowering.state.in_flight import QUEUE, in_flight_bytes
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, Segment
-from stepsim.sim.step.state.in_flight import QUEUE, in_flight_bytes
 
 SUM = Collective("all_reduce", "tp", Transfer(0.0, 1e6, math.inf))
 

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from imported_models import import_model
 
-from stepsim.sim.model.catalogue import get_model
-from stepsim.sim.model.config_types import TYPES
-from stepsim.sim.model.huggingface import _FAMILIES, config_fields
-from stepsim.sim.model.model import Model
 from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.scenario.model.catalogue import get_model
+from stepsim.sim.scenario.model.config_types import TYPES
+from stepsim.sim.scenario.model.huggingface import _FAMILIES, config_fields
+from stepsim.sim.scenario.model.model import Model
 
 COMMON = {
     "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 1024,
@@ -64,7 +64,7 @@ def written(folder: Path, config: object) -> Path:
 
 def read_by(family: str) -> set[str]:
     """Fields that the family asks for, found by reading its base without each of them."""
-    from stepsim.sim.model.config_types import Config
+    from stepsim.sim.scenario.model.config_types import Config
 
     config = Config(base(family))
     _FAMILIES[family](config)

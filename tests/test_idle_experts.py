@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from small_experts import with_experts
 
+from stepsim.sim.lowering.layers.routing import rank_loads
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.layers.routing import rank_loads
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])

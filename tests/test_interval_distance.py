@@ -14,16 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from stepsim.calibration.growth import NORMAL_NINTH, LeftOut, growth_per_doubling
-from stepsim.calibration.residuals_file import residuals_text
+from stepsim.calibration.fit.growth import NORMAL_NINTH, LeftOut, growth_per_doubling
+from stepsim.calibration.fit.steps.step_residuals import StepRow, fit_step_residuals, steps_text
+from stepsim.calibration.validation.regions.residuals_file import residuals_text
 from stepsim.cli.main import app
 from stepsim.hardware.profile import load_profile, profile_names
 from stepsim.hardware.provenance import Provenance
 from stepsim.hardware.residuals import measured_collectives, residuals_document, shipped_residuals
 from stepsim.kernels.cost import beyond_range, in_range
 from stepsim.kernels.kernel import Attention, Gemm
-from stepsim.sim.interval import doubt_of, interval_of
-from stepsim.sim.measured_steps import (
+from stepsim.sim.evidence.interval import doubt_of, interval_of
+from stepsim.sim.evidence.measured_steps import (
     DIFFERENCES,
     Doubt,
     Regime,
@@ -38,13 +39,12 @@ from stepsim.sim.measured_steps import (
     steps_from_document,
     unlike,
 )
-from stepsim.sim.report.result import CAUSAL_HEADLINE, Interval, IntervalPart, PathSegment, Result
+from stepsim.sim.lowering.lower import lower
+from stepsim.sim.lowering.plan import Plan
 from stepsim.sim.report.tables import headline
+from stepsim.sim.result.step import CAUSAL_HEADLINE, Interval, IntervalPart, PathSegment, Result
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, simulate
-from stepsim.sim.step.lower import lower
-from stepsim.sim.step.plan import Plan
-from stepsim.sim.validation.fit.step_residuals import StepRow, fit_step_residuals, steps_text
 
 SCENARIO = "llama3-8b-h100"
 
@@ -269,8 +269,8 @@ def test_the_shipped_files_are_what_the_command_writes() -> None:
 
 
 def test_the_shipped_families_are_those_of_the_measured_steps(shared: Path) -> None:
-    from stepsim.sim.validation.case import read_cases
-    from stepsim.sim.validation.to_scenario import to_scenario
+    from stepsim.calibration.cases.case import read_cases
+    from stepsim.calibration.cases.to_scenario import to_scenario
 
     found = set()
     for path in sorted((shared / "data" / "cases").glob("*.yaml")):
@@ -281,8 +281,8 @@ def test_the_shipped_families_are_those_of_the_measured_steps(shared: Path) -> N
 
 
 def test_the_shipped_growth_is_what_regions_left_out_give(shared: Path) -> None:
-    from stepsim.calibration.kernel_regions import kernel_growth
-    from stepsim.calibration.measurements import read_measurements
+    from stepsim.calibration.readers.measurements import read_measurements
+    from stepsim.calibration.validation.regions.kernel_regions import kernel_growth
 
     points = [
         item
@@ -295,7 +295,7 @@ def test_the_shipped_growth_is_what_regions_left_out_give(shared: Path) -> None:
 
 
 def test_the_shipped_range_of_collectives_is_that_of_the_logs(shared: Path) -> None:
-    from stepsim.calibration.collective_regions import measured_range
+    from stepsim.calibration.validation.regions.collective_regions import measured_range
     from stepsim.cli.collective_logs import observed, read_cases
 
     logs = read_cases(sorted((shared / "data" / "nccl_logs").glob("*.txt")))

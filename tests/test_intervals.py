@@ -14,24 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from stepsim.cli.main import app
-from stepsim.hardware.collective_curve import CollectiveCurve
-from stepsim.hardware.profile import GpuProfile, load_profile
-from stepsim.hardware.provenance import Provenance
-from stepsim.hardware.residuals import shipped_residuals
-from stepsim.sim.interval import step_interval
-from stepsim.sim.measured_steps import measured_steps
-from stepsim.sim.report.result import Interval, Result
-from stepsim.sim.scenario.load import load_scenario
-from stepsim.sim.simulate import build_cluster, simulate
-from stepsim.sim.step.lower import lower
-from stepsim.sim.step.plan import Plan
-from stepsim.sim.validation.intervals import (
+from stepsim.calibration.validation.intervals import (
     interval_figures,
     interval_grid,
     interval_score,
     intervals_by_group,
 )
+from stepsim.cli.main import app
+from stepsim.hardware.collective_curve import CollectiveCurve
+from stepsim.hardware.profile import GpuProfile, load_profile
+from stepsim.hardware.provenance import Provenance
+from stepsim.hardware.residuals import shipped_residuals
+from stepsim.sim.evidence.interval import step_interval
+from stepsim.sim.evidence.measured_steps import measured_steps
+from stepsim.sim.lowering.lower import lower
+from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.result.step import Interval, Result
+from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.simulate import build_cluster, simulate
 
 SCENARIO = "llama3-70b-h100"
 GPU = "H100-SXM5-80GB"

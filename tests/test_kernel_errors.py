@@ -13,11 +13,16 @@ import yaml
 from typer.testing import CliRunner
 
 from stepsim.calibration import kernel_errors
-from stepsim.calibration.carried import RELATIVES, carried_profile
-from stepsim.calibration.fit_kernels import all_measurements
-from stepsim.calibration.kernel_errors import ENOUGH, kernel_summary, left_out_rows, shipped_rows
-from stepsim.calibration.measurements import Measurement, read_measurements, read_points
-from stepsim.calibration.plan import PLANS
+from stepsim.calibration.fit.carried import RELATIVES, carried_profile
+from stepsim.calibration.fit.kernels import all_measurements
+from stepsim.calibration.measure.plan import PLANS
+from stepsim.calibration.readers.measurements import Measurement, read_measurements, read_points
+from stepsim.calibration.validation.regions.kernel_errors import (
+    ENOUGH,
+    kernel_summary,
+    left_out_rows,
+    shipped_rows,
+)
 from stepsim.cli.main import app
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.profile import load_profile

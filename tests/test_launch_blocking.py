@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_scenarios import changed, scenario
 
+from stepsim.calibration.cases.preset import known_site
 from stepsim.kernels.kernel import Gemm
+from stepsim.sim.lowering.layers.tape import Costs, Tape
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import simulate
-from stepsim.sim.software import get_software
-from stepsim.sim.step.layers.tape import Costs, Tape
-from stepsim.sim.validation.preset import known_site
 
 COSTS = Costs(
     seconds=lambda kernel: 1.0,

@@ -78,7 +78,7 @@ def test_the_walk_sees_imports() -> None:
     seen = {(module, one.target, one.at_load) for module, _, one in OURS}
     assert ("stepsim.cli.main", "stepsim.cli.run", True) in seen
     assert ("stepsim.cli.run", "stepsim.sim.simulate", False) in seen
-    assert ("stepsim", "stepsim.sim.report.result", False) in seen
+    assert ("stepsim", "stepsim.sim.result.step", False) in seen
 
 
 def test_every_layer_has_a_rule() -> None:

@@ -13,13 +13,13 @@ from small_scenarios import every_op, scenario
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
+from stepsim.sim.lowering.lower import lower
 from stepsim.sim.program.program import Compute
-from stepsim.sim.report.document import result_document
-from stepsim.sim.report.loss_scaling import LossScaling, first_skipped, skipped_share
+from stepsim.sim.result.document import result_document
+from stepsim.sim.result.loss_scaling import LossScaling, first_skipped, skipped_share
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.loss_scale import LossScale
 from stepsim.sim.simulate import build_cluster, simulate
-from stepsim.sim.step.lower import lower
 
 
 def scaler_by_steps(scale: LossScale, limit: float, steps: int) -> int:

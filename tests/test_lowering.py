@@ -25,16 +25,16 @@ from small_scenarios import (
 )
 
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.lowering.layers.shard import ELEMENT_BYTES
+from stepsim.sim.lowering.layers.stages import build_stages
+from stepsim.sim.lowering.lower import Lowered
+from stepsim.sim.lowering.sizes import layer_attention_flops
 from stepsim.sim.program.program import Collective, Compute, Exchange, Program
-from stepsim.sim.report.document import result_document
-from stepsim.sim.report.result import Result
+from stepsim.sim.result.document import result_document
+from stepsim.sim.result.step import Result
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.software import software_names
 from stepsim.sim.simulate import simulate
-from stepsim.sim.software import software_names
-from stepsim.sim.step.layers.shard import ELEMENT_BYTES
-from stepsim.sim.step.layers.stages import build_stages
-from stepsim.sim.step.lower import Lowered
-from stepsim.sim.step.sizes import layer_attention_flops
 
 law = settings(max_examples=60)
 

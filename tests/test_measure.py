@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from stepsim.calibration.foreign.gpu_named import _NAMES, gpu_named
 from stepsim.calibration.measure.kernel_csv import (
     COLUMNS,
     append_row,
@@ -25,6 +24,7 @@ from stepsim.calibration.measure.kernel_csv import (
 from stepsim.calibration.measure.nvml import Nvml, Reading
 from stepsim.calibration.measure.points import FAMILIES, Point, memory_kernel, sweep
 from stepsim.calibration.measure.timing import timing
+from stepsim.calibration.readers.foreign.gpu_named import _NAMES, gpu_named
 from stepsim.cli.main import app
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.hardware.profile import load_profile
@@ -32,7 +32,7 @@ from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Attention, Gemm, MemoryBound
 from stepsim.kernels.run.norm import norm_cost
 from stepsim.scenarios import __file__ as scenarios_file
-from stepsim.sim.layer_kernels import layer_kernels
+from stepsim.sim.lowering.layer_kernels import layer_kernels
 from stepsim.sim.scenario.load import load_scenario
 
 POINTS = {kind: list(sweep(kind, fp8=kind == "cuda")) for kind in ("cuda", "cpu")}

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.calibration.measure_collectives import COLUMNS, KINDS, Groups, Session, spawn
-from stepsim.calibration.own.collectives import fit_collectives
+from stepsim.calibration.fit.own.collectives import fit_collectives
+from stepsim.calibration.measure.collectives import COLUMNS, KINDS, Groups, Session, spawn
 from stepsim.calibration.readers.tables import read_table
+from stepsim.sim.lowering.axes import axis_groups
 from stepsim.sim.scenario.models import Parallelism
-from stepsim.sim.step.axes import axis_groups
 
 
 @given(tp=st.integers(1, 4), cp=st.integers(1, 3), dp=st.integers(1, 4), pp=st.integers(1, 4))

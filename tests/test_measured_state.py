@@ -12,22 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_experts import with_experts
 
-from stepsim.calibration.foreign.gpu_named import gpu_named
-from stepsim.calibration.kernel_errors import repeats
+from stepsim.calibration.fit.residuals import before_power_limit
 from stepsim.calibration.measure import device as device_module
 from stepsim.calibration.measure import session
 from stepsim.calibration.measure.device import Device
 from stepsim.calibration.measure.kernel_csv import read_rows
-from stepsim.calibration.measurements import Measurement, read_points
+from stepsim.calibration.readers.foreign.gpu_named import gpu_named
+from stepsim.calibration.readers.measurements import Measurement, read_points
 from stepsim.calibration.readers.tables import read_table
-from stepsim.calibration.residuals import before_power_limit
+from stepsim.calibration.validation.regions.kernel_errors import repeats
 from stepsim.hardware.collective_curve import CollectiveCurve
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.profile import load_profile
 from stepsim.hardware.provenance import Provenance
 from stepsim.kernels.gemm import gemm_seconds
 from stepsim.kernels.kernel import Gemm
-from stepsim.sim.layer_kernels import layer_kernels
+from stepsim.sim.lowering.layer_kernels import layer_kernels
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import simulate
 

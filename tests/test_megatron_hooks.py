@@ -11,15 +11,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from schedule_shapes import golden_shape, goldens, schedules_and_shapes, shapes_of
 
-from stepsim.schedules.messages.megatron_hooks import GIVES_GRADIENT, Call, Hook, Hooked
-from stepsim.schedules.messages.megatron_hooks import hooked as hooked_rank
-from stepsim.schedules.messages.point_to_point import point_to_point
 from stepsim.schedules.orders.action import Kind, Orders, Overlap, actions_of, parts
 from stepsim.schedules.orders.in_flight import peak_activations
 from stepsim.schedules.orders.overlapped import overlapped
 from stepsim.schedules.orders.progress import stalls
 from stepsim.schedules.orders.schedule import Schedule, Shape, loop_placement, stage_to_rank
 from stepsim.schedules.orders.validate import validate
+from stepsim.schedules.p2p.megatron_hooks import GIVES_GRADIENT, Call, Hook, Hooked
+from stepsim.schedules.p2p.megatron_hooks import hooked as hooked_rank
+from stepsim.schedules.p2p.point_to_point import point_to_point
 from stepsim.schedules.pipeline import get, interleaved
 
 

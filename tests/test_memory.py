@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import layouts, main_gradient_bytes, parameters_of_ranks, scenario
 
-from stepsim.sim.report.result import StageMemory
+from stepsim.sim.lowering.layers.shard import ELEMENT_BYTES
+from stepsim.sim.result.step import StageMemory
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.layers.shard import ELEMENT_BYTES
 
 STATE = ("weights", "gradients", "optimizer")
 

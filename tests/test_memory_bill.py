@@ -15,7 +15,7 @@ from stepsim.cli.main import app
 from stepsim.sim.report.memory.bill import bill, layer_formula
 from stepsim.sim.report.memory.document import memory_document
 from stepsim.sim.report.memory.picture import memory_svg
-from stepsim.sim.report.result import MOVING
+from stepsim.sim.result.step import MOVING
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 

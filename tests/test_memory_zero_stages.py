@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import changed, layouts, lowered
 
-from stepsim.sim.report.result import StageMemory
+from stepsim.sim.lowering.sharded import sharding_of
+from stepsim.sim.result.step import StageMemory
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.scenario.sharding import sharding_rule
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.sharded import sharding_of
-from stepsim.sim.step.zero.rule import sharding_rule
 
 
 def bills(run: Scenario) -> tuple[StageMemory, ...]:

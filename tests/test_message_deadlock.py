@@ -24,14 +24,14 @@ from rendezvous import rendezvous
 from schedule_shapes import schedules_and_shapes
 from small_scenarios import lowered, scenario
 
-from stepsim.schedules.messages.deadlock import instruction_problems
-from stepsim.schedules.messages.instructions import Compute, Exchange, Instruction, Recv, Send, Wait
-from stepsim.schedules.messages.point_to_point import RULES, point_to_point
 from stepsim.schedules.orders import validate as table_validate
 from stepsim.schedules.orders.action import Action, Orders
 from stepsim.schedules.orders.schedule import Schedule, Shape, loop_placement, two_way_placement
 from stepsim.schedules.orders.table_file import format_table
 from stepsim.schedules.orders.validate import Problem, Reason
+from stepsim.schedules.p2p.deadlock import instruction_problems
+from stepsim.schedules.p2p.instructions import Compute, Exchange, Instruction, Recv, Send, Wait
+from stepsim.schedules.p2p.point_to_point import RULES, point_to_point
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.scenario.refusal import NotSupported
 

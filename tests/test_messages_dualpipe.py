@@ -12,8 +12,6 @@ from oracles.bare import ActionTimes, bare_programs
 from rendezvous import rendezvous
 from schedule_shapes import goldens, parse
 
-from stepsim.schedules.messages.instructions import Compute, Exchange, Instruction, Send
-from stepsim.schedules.messages.point_to_point import point_to_point
 from stepsim.schedules.orders.action import Kind, Orders, parts
 from stepsim.schedules.orders.schedule import (
     Placement,
@@ -23,6 +21,8 @@ from stepsim.schedules.orders.schedule import (
     two_way_placement,
     v_placement,
 )
+from stepsim.schedules.p2p.instructions import Compute, Exchange, Instruction, Send
+from stepsim.schedules.p2p.point_to_point import point_to_point
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.program.check import program_problems

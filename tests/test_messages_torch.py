@@ -16,16 +16,6 @@ from oracles.bare import ActionTimes, bare_programs
 from rendezvous import rendezvous
 from schedule_shapes import golden_shape, goldens, parse, schedules_and_shapes
 
-from stepsim.schedules.messages.ends import Ends
-from stepsim.schedules.messages.instructions import Compute, Exchange, Instruction, Recv, Send, Wait
-from stepsim.schedules.messages.point_to_point import point_to_point
-from stepsim.schedules.messages.torch_lowering import (
-    Call,
-    Entry,
-    StageCall,
-    lowered,
-    with_messages,
-)
 from stepsim.schedules.orders.action import Action, Kind, Orders
 from stepsim.schedules.orders.overlapped import overlapped
 from stepsim.schedules.orders.schedule import (
@@ -35,6 +25,16 @@ from stepsim.schedules.orders.schedule import (
     loop_placement,
     stage_to_rank,
     two_way_placement,
+)
+from stepsim.schedules.p2p.ends import Ends
+from stepsim.schedules.p2p.instructions import Compute, Exchange, Instruction, Recv, Send, Wait
+from stepsim.schedules.p2p.point_to_point import point_to_point
+from stepsim.schedules.p2p.torch_lowering import (
+    Call,
+    Entry,
+    StageCall,
+    lowered,
+    with_messages,
 )
 from stepsim.schedules.pipeline import get, interleaved
 from stepsim.sim.engine.replay import replay

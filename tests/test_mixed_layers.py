@@ -15,14 +15,14 @@ from small_experts import with_experts
 from small_scenarios import lowered
 from typer.testing import CliRunner
 
+from stepsim.calibration.cases.model_facts import known_facts
 from stepsim.cli.main import app
-from stepsim.sim.model.catalogue import get_model
-from stepsim.sim.model.model import Model
+from stepsim.sim.lowering.sizes import parameters
 from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.model.catalogue import get_model
+from stepsim.sim.scenario.model.model import Model
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.sizes import parameters
-from stepsim.sim.validation.model_facts import known_facts
 
 QWEN = {
     "model_type": "qwen3_moe",
@@ -158,7 +158,7 @@ def test_groups_of_a_hugging_face_file(tmp_path: Path) -> None:
 
 def test_no_case_has_the_limit_itself() -> None:
     """So that the fact must come from the model."""
-    from stepsim.sim.validation.case import CaseMoe
+    from stepsim.calibration.cases.case import CaseMoe
 
     fields = asdict(
         CaseMoe(

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from imported_models import import_model
 from pydantic import ValidationError
 
-from stepsim.sim.model.catalogue import get_model, model_names
-from stepsim.sim.model.model import Model
-from stepsim.sim.step.again import layer_flops_again
-from stepsim.sim.step.sizes import model_flops, parameters
+from stepsim.sim.lowering.again import layer_flops_again
+from stepsim.sim.lowering.sizes import model_flops, parameters
+from stepsim.sim.scenario.model.catalogue import get_model, model_names
+from stepsim.sim.scenario.model.model import Model
 
 # Billions of parameters, with the digits that the publication prints, and the rows of its position table.
 PUBLISHED = {
@@ -76,7 +76,9 @@ def test_llama_counts_to_the_last_parameter() -> None:
 
 
 def test_every_catalogue_entry_is_sound_and_cited() -> None:
-    entries = yaml.safe_load((files("stepsim.sim.model") / "catalogue.yaml").read_text(encoding="utf-8"))
+    entries = yaml.safe_load(
+        (files("stepsim.sim.scenario.model") / "catalogue.yaml").read_text(encoding="utf-8")
+    )
     assert len(model_names()) >= 12
     for name in model_names():
         assert get_model(name).name == name

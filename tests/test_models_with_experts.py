@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from imported_models import import_model
 
-from stepsim.sim.model.catalogue import get_model, model_names
-from stepsim.sim.model.model import Model
-from stepsim.sim.step.sizes import layer_attention_flops, model_flops, parameters
+from stepsim.sim.lowering.sizes import layer_attention_flops, model_flops, parameters
+from stepsim.sim.scenario.model.catalogue import get_model, model_names
+from stepsim.sim.scenario.model.model import Model
 
 BILLION = 1e9
 

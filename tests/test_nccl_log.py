@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stepsim.calibration.nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_of
-from stepsim.calibration.nccl_log import parse_log, read_log, without_prefix
-from stepsim.calibration.nccl_system import forced_choice, system_of, tuned
+from stepsim.calibration.readers.nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_of
+from stepsim.calibration.readers.nccl_log import parse_log, read_log, without_prefix
+from stepsim.calibration.readers.nccl_system import forced_choice, system_of, tuned
 
 PREFIXES = (
     "",

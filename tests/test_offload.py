@@ -11,11 +11,11 @@ from small_scenarios import changed, every_op, lowered, parameters_of_ranks, sce
 
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.host_memory import host_memory_of
+from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.program.program import Collective
-from stepsim.sim.report.result import Result
+from stepsim.sim.result.step import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.state.activations import activation_bytes
 
 law = settings(max_examples=30)
 PRESETS = ("torchtitan-2024", "deepspeed-zero3-2021", "megatron-core-2025", "megatron-2023")

@@ -12,16 +12,16 @@ from small_experts import with_experts
 from small_scenarios import changed, lowered, scenario
 
 from stepsim import simulate
+from stepsim.sim.lowering.optimizers import by_group, elements_of, matrices_of_layers, packed, touched
+from stepsim.sim.lowering.parameters import Parameter
+from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.lowering.sizes import checkpoint_bytes, parameters
 from stepsim.sim.program.program import Collective, Compute, Op
 from stepsim.sim.scenario import optimizers as registry
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.optimizers import get_optimizer, optimizer_names
 from stepsim.sim.scenario.refusal import NotSupported
-from stepsim.sim.step.optimizers import by_group, elements_of, matrices_of_layers, packed, touched
-from stepsim.sim.step.parameters import Parameter
-from stepsim.sim.step.plan import Plan
-from stepsim.sim.step.sizes import checkpoint_bytes, parameters
 
 NAMES = optimizer_names()
 DDP: dict[str, Any] = {"dp": 4, "zero": 0}

@@ -9,13 +9,13 @@ import pytest
 from small_scenarios import lowered, scenario
 
 from stepsim.hardware.fabrics.links import LinkTable
+from stepsim.sim.degradation.outages import lost_nic, lost_switch, together, weak_link, weak_nic, weak_rail
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold import fabric as fabric_module
 from stepsim.sim.fold.damage import around, capacity_left
-from stepsim.sim.fold.outages import lost_nic, lost_switch, together, weak_link, weak_nic, weak_rail
 from stepsim.sim.fold.ranks import HEALTHY, Trouble
 from stepsim.sim.fold.whole import folded, unfolded
-from stepsim.sim.step.lower import Lowered
+from stepsim.sim.lowering.lower import Lowered
 
 BIG = {"hidden_size": 1024, "ffn_hidden_size": 8192, "interconnect": "ib-ndr400-x8", "schedule": "1f1b"}
 SHAPES: tuple[dict[str, Any], ...] = (

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stepsim.calibration.own.collectives import fit_collectives
-from stepsim.calibration.own.judged import held_out
-from stepsim.calibration.own.kernels import fit_kernels, training_clock
+from stepsim.calibration.fit.own.collectives import fit_collectives
+from stepsim.calibration.fit.own.judged import held_out
+from stepsim.calibration.fit.own.kernels import fit_kernels, training_clock
 from stepsim.calibration.readers.measured import MeasuredCollective
 from stepsim.calibration.readers.tables import read_table
 from stepsim.cli.main import app
@@ -25,10 +25,10 @@ from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.profile import GpuProfile, load_profile
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
+from stepsim.sim.lowering.communication import Communication
 from stepsim.sim.network.seat import Seat
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, simulate
-from stepsim.sim.step.communication import Communication
 
 GPU = "H100-SXM5-80GB"
 SCENARIO = "llama3-70b-h100"

@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from stepsim.sim.model.catalogue import get_model, model_names
-from stepsim.sim.model.model import Model
-from stepsim.sim.step.layers.experts import experts_of_model
-from stepsim.sim.step.layers.kinds import layer_kinds
-from stepsim.sim.step.layers.shard import Shard, shard_of_model
-from stepsim.sim.step.parameters import (
+from stepsim.sim.lowering.layers.experts import experts_of_model
+from stepsim.sim.lowering.layers.kinds import layer_kinds
+from stepsim.sim.lowering.layers.shard import Shard, shard_of_model
+from stepsim.sim.lowering.parameters import (
     OF_EXPERTS,
     Parameter,
     count_of,
     layer_parameters,
     table_parameter,
 )
-from stepsim.sim.step.sizes import parameters
+from stepsim.sim.lowering.sizes import parameters
+from stepsim.sim.scenario.model.catalogue import get_model, model_names
+from stepsim.sim.scenario.model.model import Model
 
 EP = 2
 

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from rendezvous import rendezvous
 from schedule_shapes import golden_shape, goldens, parse, schedules_and_shapes
 
-from stepsim.schedules.messages.point_to_point import (
+from stepsim.schedules.orders.action import Action, Kind, Orders
+from stepsim.schedules.orders.schedule import (
+    Placement,
+    Schedule,
+    Shape,
+    loop_placement,
+    two_way_placement,
+    v_placement,
+)
+from stepsim.schedules.p2p.point_to_point import (
     RULES,
     Compute,
     Exchange,
@@ -24,16 +33,7 @@ from stepsim.schedules.messages.point_to_point import (
     Wait,
     point_to_point,
 )
-from stepsim.schedules.messages.torch_lowering import text
-from stepsim.schedules.orders.action import Action, Kind, Orders
-from stepsim.schedules.orders.schedule import (
-    Placement,
-    Schedule,
-    Shape,
-    loop_placement,
-    two_way_placement,
-    v_placement,
-)
+from stepsim.schedules.p2p.torch_lowering import text
 from stepsim.schedules.pipeline import get
 
 Programs = Sequence[Sequence[Instruction]]

@@ -9,8 +9,8 @@ from small_scenarios import every_op, lowered, payloads, scenario
 
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import simulate
-from stepsim.sim.software import get_software
 
 H, F, S, B, LAYERS = 2048, 8192, 1024, 2, 4
 TOKENS = B * S

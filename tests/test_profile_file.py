@@ -20,11 +20,11 @@ from stepsim.hardware.collective_curve import CollectiveCurve
 from stepsim.hardware.gpus import gpu_names
 from stepsim.hardware.profile import load_profile
 from stepsim.hardware.provenance import Provenance
+from stepsim.sim.lowering.communication import Communication
 from stepsim.sim.network.seat import KINDS, Seat
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, simulate
-from stepsim.sim.step.communication import Communication
 
 GPU = "H100-SXM5-80GB"
 SCENARIO = "llama3-70b-h100"

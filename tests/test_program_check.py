@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from oracles.bare import ActionTimes, bare_programs
 from small_scenarios import LOOPED, layouts, lowered
 
-from stepsim.schedules.messages.point_to_point import RULES
 from stepsim.schedules.orders.schedule import Shape
+from stepsim.schedules.p2p.point_to_point import RULES
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer

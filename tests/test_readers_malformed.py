@@ -22,15 +22,15 @@ from test_nccl_log import Layout, rendered
 from test_readers import COLLECTIVES, KERNELS, report, trace
 from validation_cases import MOE, NETWORK, case_document
 
+from stepsim.calibration.cases.case import read_cases
+from stepsim.calibration.cases.halves import read_halves
 from stepsim.calibration.measure.kernel_csv import COLUMNS, read_rows
-from stepsim.calibration.measurements import Measurement, read_points
-from stepsim.calibration.nccl_log import read_log
 from stepsim.calibration.readers.measured import Measured
+from stepsim.calibration.readers.measurements import Measurement, read_points
+from stepsim.calibration.readers.nccl_log import read_log
 from stepsim.calibration.readers.read import read_one
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.graph_file import read_graph
-from stepsim.sim.validation.case import read_cases
-from stepsim.sim.validation.halves import read_halves
 
 GPU = "H100-SXM5-80GB"
 RANDOM = 60

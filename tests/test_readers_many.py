@@ -18,7 +18,7 @@ from trace_documents import trace_document
 from typer.testing import CliRunner
 from validation_cases import case_document, write_cases
 
-from stepsim.calibration.nccl_log import parse_log, read_log
+from stepsim.calibration.readers.nccl_log import parse_log, read_log
 from stepsim.calibration.readers.traced import is_collective
 from stepsim.cli.main import app
 from stepsim.hardware.files import OverwriteError, read_each

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from small_experts import LATENT, with_experts
 from small_scenarios import every_op, lowered, scenario
 
+from stepsim.sim.lowering.layers.recompute import FULL
+from stepsim.sim.lowering.layers.stages import build_stages
+from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import scenario_from_document
@@ -17,9 +20,6 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.schema import json_schema
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.layers.recompute import FULL
-from stepsim.sim.step.layers.stages import build_stages
-from stepsim.sim.step.state.activations import activation_bytes
 
 LAYERS, MICROBATCHES, TOKENS, H, F, V = 8, 4, 256, 256, 1024, 512
 FORWARD = 2 * TOKENS * (4 * H * H + 2 * H * F)  # of the matrices of a layer, one microbatch

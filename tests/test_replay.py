@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from stepsim.cli.main import app
 from stepsim.sim.replay import replay_program, save_program
 from stepsim.sim.report.compare import comparison
-from stepsim.sim.report.document import result_document
+from stepsim.sim.result.document import result_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from stepsim.sim.report.compare import REST, comparison
 from stepsim.sim.report.compare_table import comparison_document, print_comparison
-from stepsim.sim.report.result import PathSegment
+from stepsim.sim.result.step import PathSegment
 
 names = st.sampled_from(["GEMM", "attention", "tp", "dp", "bubble", "host"])
 paths = st.lists(st.builds(PathSegment, name=names, seconds=st.floats(0, 0.1)), max_size=8)

@@ -12,9 +12,9 @@ import pytest
 from results import fake_result, published
 from rich.console import Console
 
-from stepsim.sim.report.document import result_document
-from stepsim.sim.report.result import Result
 from stepsim.sim.report.tables import class_line, print_result
+from stepsim.sim.result.document import result_document
+from stepsim.sim.result.step import Result
 
 # the keys that programs may rely on
 FIXED = {

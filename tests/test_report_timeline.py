@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from results import fake_result
 
-from stepsim.sim.report.result import Result, Span
 from stepsim.sim.report.timeline import palette
 from stepsim.sim.report.timeline.boxes import Box, gathered
 from stepsim.sim.report.timeline.intervals import difference, union
 from stepsim.sim.report.timeline.picture import WIDTH, timeline_svg
 from stepsim.sim.report.timeline.tracks import tracks
+from stepsim.sim.result.step import Result, Span
 
 SVG = "{http://www.w3.org/2000/svg}"
 PIXEL = 0.02  # coordinates are written with two decimals

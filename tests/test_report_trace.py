@@ -14,8 +14,8 @@ import pytest
 from results import fake_result
 from trace_documents import trace_document
 
-from stepsim.sim.report.result import Result, Span
 from stepsim.sim.report.trace import write_trace
+from stepsim.sim.result.step import Result, Span
 
 Event = dict[str, Any]
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepsim.calibration.cases.case import read_cases
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.interconnect import get_interconnect, interconnect_names
 from stepsim.sim.network.collectives import (
@@ -26,7 +27,6 @@ from stepsim.sim.network.nccl.paths import communicator_on
 from stepsim.sim.network.transfer import Transfer, in_turn
 from stepsim.sim.scenario.machine import cluster_of
 from stepsim.sim.scenario.models import ClusterSpec
-from stepsim.sim.validation.case import read_cases
 
 SHARDED = ("all_gather", "reduce_scatter")
 

@@ -15,13 +15,13 @@ from small_scenarios import shards_always
 
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.hardware.interconnect import interconnect_names
-from stepsim.sim.model.catalogue import get_model, model_names
+from stepsim.sim.lowering.sizes import model_flops
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document, scenario_names
+from stepsim.sim.scenario.model.catalogue import get_model, model_names
 from stepsim.sim.scenario.models import RecomputeSpec, Scenario
 from stepsim.sim.scenario.schema import json_schema
+from stepsim.sim.scenario.software.presets import get_software, software_names
 from stepsim.sim.scenario.yaml_source import read_tree
-from stepsim.sim.software.presets import get_software, software_names
-from stepsim.sim.step.sizes import model_flops
 
 SMALL: dict[str, Any] = {
     "model": "llama3-8b",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_scenarios import layouts
 
-from stepsim.sim.faults.ask import ask
+from stepsim.sim.reliability.ask import ask
 from stepsim.sim.replay import save_program
 from stepsim.sim.scenario.checked import checked
 from stepsim.sim.scenario.errors import ScenarioError

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from stepsim.cli.main import app
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.page import _blocks, _comments, scenario_page
-from stepsim.sim.software.software import Software
+from stepsim.sim.scenario.software.software import Software
 
 PAGE = scenario_page()
 

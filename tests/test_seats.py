@@ -17,6 +17,7 @@ from stepsim.schedules import collectives as schedules
 from stepsim.sim.engine.accounting import action_spans
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import Folded, folded, unfolded
+from stepsim.sim.lowering.lower import Lowered, lower
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
 from stepsim.sim.network.patterns import sent
 from stepsim.sim.network.place import group_of
@@ -25,7 +26,6 @@ from stepsim.sim.network.token_exchange import Router, token_exchange
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster, simulate
-from stepsim.sim.step.lower import Lowered, lower
 
 RACKS: dict[str, Any] = {"gpu": "GB200-NVL72", "gpus_per_node": 1}
 """Hosts of one GPU each, so that NVLink domains can have any size."""

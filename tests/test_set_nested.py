@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from stepsim.sim.model.catalogue import get_model
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.scenario.model.catalogue import get_model
 
 FILE = """
 model: {model}

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from small_programs import two_stages, written
 
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.lowering.layers.tape import Costs
+from stepsim.sim.lowering.updates.gradients import Gradients
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.file import read_program, write_program
 from stepsim.sim.program.program import Collective, Compute, Op, Program, Programs
 from stepsim.sim.program.script import Script
-from stepsim.sim.step.layers.tape import Costs
-from stepsim.sim.step.updates.gradients import Gradients
 
 SECONDS = st.floats(0.0, 3.0)
 NOTHING = Transfer(0.0, 0.0, math.inf)

@@ -1,6 +1,6 @@
 """ZeRO-2, ZeRO-3 and FSDP: the bytes that each rank sends, against closed forms; what they hold and cost.
 
-Parameters are gathered and gradients reduced by each framework's own rule (sim/step/sharding); here the
+Parameters are gathered and gradients reduced by each framework's own rule (sim/lowering/sharding); here the
 rules are written down once more as sums over a whole step.
 """
 

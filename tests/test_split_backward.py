@@ -17,6 +17,9 @@ from stepsim.schedules.orders.schedule import Costs, Shape
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.lowering.actions import action_blocks
+from stepsim.sim.lowering.layers.recompute import NOTHING
+from stepsim.sim.lowering.state.activations import activation_bytes, layer_bytes
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
@@ -24,9 +27,6 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.table_files import write_table
 from stepsim.sim.simulate import simulate
-from stepsim.sim.step.actions import action_blocks
-from stepsim.sim.step.layers.recompute import NOTHING
-from stepsim.sim.step.state.activations import activation_bytes, layer_bytes
 
 SPLIT = ("zb-h1", "zb-h2", "zb", "zb-1p", "zb-2p")
 

@@ -14,20 +14,20 @@ from small_scenarios import layouts, scenario
 from test_step_faults import cost
 from test_step_jitter import REPLICAS, seeded
 
+from stepsim.sim.degradation.trouble import KNOWN, jitter_factor
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.faults.inside.trouble import KNOWN, jitter_factor
 from stepsim.sim.fold.whole import folded
+from stepsim.sim.lowering.lower import lower
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute, Exchange, Op, Part, Program, Programs
 from stepsim.sim.program.uncontended import uncontended
 from stepsim.sim.report.compare import comparison
 from stepsim.sim.report.compare_table import comparison_document
-from stepsim.sim.report.document import result_document
-from stepsim.sim.report.result import PEERS
 from stepsim.sim.report.tables import headline
+from stepsim.sim.result.document import result_document
+from stepsim.sim.result.step import PEERS
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster, simulate
-from stepsim.sim.step.lower import lower
 
 FABRICS: tuple[dict[str, Any], ...] = (
     {"kind": "rail-optimized"},

@@ -13,8 +13,8 @@ from test_joint_segments import troubled
 from test_segments import assert_same_times
 from test_step_faults import LINKED, TWIN, assert_same, cost, with_faults
 
+from stepsim.sim.degradation.trouble import beginning
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.faults.inside.trouble import beginning
 from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
 from stepsim.sim.fold.whole import folded

@@ -13,16 +13,16 @@ from small_scenarios import changed, layouts, main_gradient_bytes, parameters_of
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
-from stepsim.sim.faults.campaign.plan import Effect
-from stepsim.sim.faults.inside.trouble import KNOWN, standing
-from stepsim.sim.faults.kinds import kind_names
-from stepsim.sim.faults.planning.step_time import SimulatedStep
-from stepsim.sim.faults.spec.faults import Domains, parse_fault
-from stepsim.sim.faults.spec.targets import parse_target
-from stepsim.sim.report.document import result_document
-from stepsim.sim.report.step_faults import WAITING, StepFaults
+from stepsim.sim.degradation.trouble import KNOWN, standing
+from stepsim.sim.reliability.campaign.plan import Effect
+from stepsim.sim.reliability.planning.step_time import SimulatedStep
+from stepsim.sim.result.document import result_document
+from stepsim.sim.result.step_faults import WAITING, StepFaults
 from stepsim.sim.scenario.checks_faults import machine_of
 from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.faults.faults import Domains, parse_fault
+from stepsim.sim.scenario.faults.kinds import kind_names
+from stepsim.sim.scenario.faults.targets import parse_target
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported

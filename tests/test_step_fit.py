@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_fit_jobs import GPU, JOBS, PRESET, Job, closed_form, data_of, measured, row
 
+from stepsim.calibration.cases.constants import CLOCKS, CORUNS, FIXED_S, HOSTS_S, UNFITTED_PRESET, unfitted
+from stepsim.calibration.cases.trial import Trial
+from stepsim.calibration.fit.steps.choice import WORTH, best_fixed, fit_constants, fittable, mean_error
+from stepsim.calibration.fit.steps.page import fit_markdown
+from stepsim.calibration.fit.steps.report import half_of, judge
+from stepsim.calibration.fit.steps.search import around, climb, coarse_to_fine
 from stepsim.hardware.profile import load_profile
-from stepsim.sim.validation.constants import CLOCKS, CORUNS, FIXED_S, HOSTS_S, UNFITTED_PRESET, unfitted
-from stepsim.sim.validation.fit.choice import WORTH, best_fixed, fit_constants, fittable, mean_error
-from stepsim.sim.validation.fit.page import fit_markdown
-from stepsim.sim.validation.fit.report import half_of, judge
-from stepsim.sim.validation.fit.search import around, climb, coarse_to_fine
-from stepsim.sim.validation.trial import Trial
 
 
 @settings(max_examples=30)

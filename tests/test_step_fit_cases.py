@@ -10,15 +10,15 @@ import pytest
 from typer.testing import CliRunner
 from validation_cases import case_document, write_cases
 
+from stepsim.calibration.cases.case import read_cases
+from stepsim.calibration.cases.constants import HOSTS_S
+from stepsim.calibration.cases.to_scenario import to_scenario
+from stepsim.calibration.cases.trial import Trial
+from stepsim.calibration.fit.steps.rows import StepTimes, TimedRow, step_time_s
 from stepsim.cli.main import app
 from stepsim.hardware.profile import load_profile
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-from stepsim.sim.validation.case import read_cases
-from stepsim.sim.validation.constants import HOSTS_S
-from stepsim.sim.validation.fit.rows import StepTimes, TimedRow, step_time_s
-from stepsim.sim.validation.to_scenario import to_scenario
-from stepsim.sim.validation.trial import Trial
 
 SMALL = {
     "hardware.gpus": 8,

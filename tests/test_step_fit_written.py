@@ -9,14 +9,14 @@ import pytest
 import yaml
 from step_fit_jobs import GPU, JOBS, PRESET, closed_form, measured
 
+from stepsim.calibration.cases.trial import Trial
+from stepsim.calibration.fit.steps.choice import fittable
+from stepsim.calibration.fit.steps.files import edited_presets
+from stepsim.calibration.fit.steps.page import fit_markdown
+from stepsim.calibration.fit.steps.report import StepFit, judge
 from stepsim.cli.calibrate import PRESETS, write_constants
 from stepsim.hardware.profile import load_profile, profile_from_document
-from stepsim.sim.software.software import Software
-from stepsim.sim.validation.fit.choice import fittable
-from stepsim.sim.validation.fit.files import edited_presets
-from stepsim.sim.validation.fit.page import fit_markdown
-from stepsim.sim.validation.fit.report import StepFit, judge
-from stepsim.sim.validation.trial import Trial
+from stepsim.sim.scenario.software.software import Software
 
 
 def a_fit() -> StepFit:

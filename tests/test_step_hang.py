@@ -14,13 +14,13 @@ from test_step_faults import LINKED, TWIN, cost
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
+from stepsim.sim.degradation.hang import _stuck
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.faults.inside.hang import _stuck
 from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
 from stepsim.sim.fold.whole import folded
-from stepsim.sim.report.step_faults import StepFaults
-from stepsim.sim.report.step_hang import Hang
+from stepsim.sim.result.step_faults import StepFaults
+from stepsim.sim.result.step_hang import Hang
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate

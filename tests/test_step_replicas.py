@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from small_scenarios import scenario
 from test_step_faults import TWIN
 
-from stepsim.sim.faults.campaign.plan import Effect
-from stepsim.sim.faults.planning.step_time import TOGETHER, SimulatedStep
-from stepsim.sim.faults.spec.faults import Domains
-from stepsim.sim.faults.spec.targets import parse_target
+from stepsim.sim.reliability.campaign.plan import Effect
+from stepsim.sim.reliability.planning.step_time import TOGETHER, SimulatedStep
 from stepsim.sim.scenario.checks_faults import machine_of
+from stepsim.sim.scenario.faults.faults import Domains
+from stepsim.sim.scenario.faults.targets import parse_target
 from stepsim.sim.simulate import simulate
 
 RUN = scenario(**TWIN)

@@ -7,7 +7,7 @@ import re
 from small_scenarios import scenario
 from test_step_faults import TWIN
 
-from stepsim.sim.report.figures import percent
+from stepsim.sim.figures import percent
 from stepsim.sim.report.timeline.page import LEFT
 from stepsim.sim.report.timeline.picture import timeline_svg
 from stepsim.sim.report.timeline.tracks import order_of, tracks

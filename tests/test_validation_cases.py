@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from validation_cases import MOE, NETWORK, case_document, write_cases
 
-from stepsim.sim.validation.case import Case, read_cases
-from stepsim.sim.validation.regime import regime_of
-from stepsim.sim.validation.strict import build
-from stepsim.sim.validation.to_scenario import scenario_document, to_scenario
+from stepsim.calibration.cases.case import Case, read_cases
+from stepsim.calibration.cases.regime import regime_of
+from stepsim.calibration.cases.strict import build
+from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 
 
 def test_a_sound_file_is_read_whole(tmp_path: Path) -> None:

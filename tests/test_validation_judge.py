@@ -14,24 +14,24 @@ from scipy.stats import spearmanr
 from small_scenarios import scenario
 from validation_cases import case_document, write_cases
 
-from stepsim.sim.simulate import simulate
-from stepsim.sim.validation.brief import brief_step
-from stepsim.sim.validation.case import Case, read_cases
-from stepsim.sim.validation.constants import (
+from stepsim.calibration.cases.brief import brief_step
+from stepsim.calibration.cases.case import Case, read_cases
+from stepsim.calibration.cases.constants import (
     Constants,
     GpuConstants,
     PresetConstants,
     shipped_gpu,
     shipped_preset,
 )
-from stepsim.sim.validation.halves import Halves, half_of, left_out, read_halves, write_halves
-from stepsim.sim.validation.judge.doubtful import doubtful_grid
-from stepsim.sim.validation.judge.ranking import FEWEST_ROWS, spearman_of_pairs, sweeps
-from stepsim.sim.validation.judge.regimes import against, rated
-from stepsim.sim.validation.judge.targets import targets
-from stepsim.sim.validation.predict import Prediction, predict
-from stepsim.sim.validation.run import Report, Row, configuration, validate
-from stepsim.sim.validation.to_scenario import scenario_document
+from stepsim.calibration.cases.halves import Halves, half_of, left_out, read_halves, write_halves
+from stepsim.calibration.cases.to_scenario import scenario_document
+from stepsim.calibration.validation.judge.doubtful import doubtful_grid
+from stepsim.calibration.validation.judge.ranking import FEWEST_ROWS, spearman_of_pairs, sweeps
+from stepsim.calibration.validation.judge.regimes import against, rated
+from stepsim.calibration.validation.judge.targets import targets
+from stepsim.calibration.validation.predict import Prediction, predict
+from stepsim.calibration.validation.run import Report, Row, configuration, validate
+from stepsim.sim.simulate import simulate
 
 GPU, PRESET = "A100-SXM4-80GB", "megatron-2022-sp"
 TIMES = st.lists(st.floats(1.0, 100.0), min_size=3, max_size=12, unique=True)

@@ -9,16 +9,16 @@ from statistics import median
 import pytest
 from typer.testing import CliRunner
 
-from stepsim.cli.collective_logs import read_cases
-from stepsim.cli.main import app
-from stepsim.sim.validation.collective_grids import collectives_markdown, log_grid
-from stepsim.sim.validation.collectives import (
+from stepsim.calibration.validation.collective_grids import collectives_markdown, log_grid
+from stepsim.calibration.validation.collectives import (
     CollectiveRow,
     by_log,
     collectives_document,
     compare,
     errors_by_size,
 )
+from stepsim.cli.collective_logs import read_cases
+from stepsim.cli.main import app
 
 BOUNDS = {
     # log: median error of sizes from 1 MiB on that is not to be exceeded

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from stepsim.sim.validation.case import Case, read_cases
-from stepsim.sim.validation.regime import regime_of
-from stepsim.sim.validation.run import validate
-from stepsim.sim.validation.to_scenario import scenario_document, to_scenario
+from stepsim.calibration.cases.case import Case, read_cases
+from stepsim.calibration.cases.regime import regime_of
+from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
+from stepsim.calibration.validation.run import validate
 
 
 @cache

@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from validation_cases import case_document, stage_memory, write_cases
 
-from stepsim.sim.report.result import StageMemory
+from stepsim.calibration.cases.errors import errors_of, quantile
+from stepsim.calibration.validation import predict as prediction
+from stepsim.calibration.validation import run as running
+from stepsim.calibration.validation.baselines import baselines
+from stepsim.calibration.validation.document import report_document
+from stepsim.calibration.validation.judge.accuracy_page import HISTORY, STILL_WRONG, accuracy_markdown
+from stepsim.calibration.validation.predict import memory_as_measured
+from stepsim.calibration.validation.run import Report, validate
+from stepsim.calibration.validation.summary import Confusion, summarize
+from stepsim.calibration.validation.tables import print_report
+from stepsim.sim.result.step import StageMemory
 from stepsim.sim.scenario.refusal import NotSupported
-from stepsim.sim.validation import predict as prediction
-from stepsim.sim.validation import run as running
-from stepsim.sim.validation.baselines import baselines
-from stepsim.sim.validation.document import report_document
-from stepsim.sim.validation.errors import errors_of, quantile
-from stepsim.sim.validation.judge.accuracy_page import HISTORY, STILL_WRONG, accuracy_markdown
-from stepsim.sim.validation.predict import memory_as_measured
-from stepsim.sim.validation.run import Report, validate
-from stepsim.sim.validation.summary import Confusion, summarize
-from stepsim.sim.validation.tables import print_report
 
 ROW_KEYS = [
     "id",

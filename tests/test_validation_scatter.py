@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import pytest
 from validation_cases import case_document, write_cases
 
-from stepsim.sim.validation.case import Case, read_cases
-from stepsim.sim.validation.predict import Prediction
-from stepsim.sim.validation.run import Report, Row
-from stepsim.sim.validation.scatter import scatter_svg
+from stepsim.calibration.cases.case import Case, read_cases
+from stepsim.calibration.validation.predict import Prediction
+from stepsim.calibration.validation.run import Report, Row
+from stepsim.calibration.validation.scatter import scatter_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,15 +11,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from small_scenarios import scenario
 
+from stepsim.calibration.cases.brief import brief_step
+from stepsim.calibration.cases.period import period_of
+from stepsim.calibration.cases.steady import FILLING, Extended, extended, of_length, steady_groups
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import folded
+from stepsim.sim.lowering.lower import lower
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster, simulate
-from stepsim.sim.step.lower import lower
-from stepsim.sim.validation.brief import brief_step
-from stepsim.sim.validation.period import period_of
-from stepsim.sim.validation.steady import FILLING, Extended, extended, of_length, steady_groups
 
 BASE: dict[str, Any] = {"micro_batch": 1, "gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8"}
 GPU_BOUND: dict[str, Any] = {"hidden_size": 2048, "seq_length": 4096}

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from small_scenarios import scenario
 from test_step_faults import LINKED, TWIN
 
-from stepsim.sim.faults.ask import with_faults
-from stepsim.sim.faults.campaign.plan import Effect, Plan
-from stepsim.sim.faults.campaign.replicate import replicate
-from stepsim.sim.faults.planning.blocks import blocks_of
-from stepsim.sim.faults.planning.build_plan import build_plan
-from stepsim.sim.faults.planning.step_time import SimulatedStep
-from stepsim.sim.faults.spec.faults import Domains, Faults, parse_fault
-from stepsim.sim.faults.spec.recovery import Run
+from stepsim.sim.reliability.ask import with_faults
+from stepsim.sim.reliability.campaign.plan import Effect, Plan
+from stepsim.sim.reliability.campaign.replicate import replicate
+from stepsim.sim.reliability.planning.blocks import blocks_of
+from stepsim.sim.reliability.planning.build_plan import build_plan
+from stepsim.sim.reliability.planning.step_time import SimulatedStep
 from stepsim.sim.scenario.checks_faults import machine_of
+from stepsim.sim.scenario.faults.faults import Domains, Faults, parse_fault
+from stepsim.sim.scenario.faults.recovery import Run
 from stepsim.sim.scenario.load import load_campaign, load_scenario
 from stepsim.sim.simulate import simulate
 

@@ -13,8 +13,8 @@ from statistics import median
 
 import pytest
 
-from stepsim.sim.validation.case import Case, read_cases
-from stepsim.sim.validation.predict import Prediction, predict
+from stepsim.calibration.cases.case import Case, read_cases
+from stepsim.calibration.validation.predict import Prediction, predict
 
 TOO_CLOSE = 0.02
 """4.0 samples against 4.08 is the finest that two digits can tell apart."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from stepsim.sim.report.result import StageMemory
+from stepsim.sim.result.step import StageMemory
 
 _CASE: dict[str, Any] = {
     "id": "one",

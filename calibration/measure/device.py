@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from ...hardware.gpus import get_gpu
-from ..foreign.gpu_named import gpu_named
+from ..readers.foreign.gpu_named import gpu_named
 from .nvml import Nvml, Reading
 from .operands import load_torch, reason_of
 

@@ -35,8 +35,8 @@ from statistics import median
 
 from ...hardware import files
 from ...kernels.kernel import Attention, Gemm, Kernel, MemoryBound
-from ..foreign.csv_table import Line, read_table_of
-from ..foreign.values import written_number, written_seconds
+from ..readers.foreign.csv_table import Line, read_table_of
+from ..readers.foreign.values import written_number, written_seconds
 
 COLUMNS = (
     *("id", "family", "operation", "implementation", "shapes", "dtype"),

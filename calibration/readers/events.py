@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..foreign.values import LARGEST_SECONDS, number, shown, text, whole
+from .foreign.values import LARGEST_SECONDS, number, shown, text, whole
 from .traced import Span, merged
 
 _MICRO = 1e-6

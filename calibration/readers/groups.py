@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...hardware.gpus import get_gpu
-from ..foreign.values import shown, whole
+from .foreign.values import shown, whole
 from .measured import domains_of
 
 _HOST = 8  # GPUs of a host, where the trace lists that of its own process alone

@@ -17,9 +17,9 @@ from typing import Any
 
 from ...hardware.files import TRACES, load_json, read_bytes, unpacked
 from ...kernels.kernel import Kernel
-from ..foreign.gpu_named import gpu_named
-from ..foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .events import Events, GpuEvent, Operator, events_of
+from .foreign.gpu_named import gpu_named
+from .foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .groups import Groups, groups_of
 from .measured import Measured, MeasuredCollective
 from .traced import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ...hardware.gpus import get_gpu
 from ...hardware.node import node_for
-from ..measurements import Measurement
+from .measurements import Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ...hardware.files import load_json, open_database
 from ...kernels.kernel import Kernel
-from ..foreign.gpu_named import gpu_named
-from ..foreign.values import LARGEST_BYTES, number, shown, text, whole
+from .foreign.gpu_named import gpu_named
+from .foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .measured import Measured
 from .traced import Span, facts_of, is_collective, kernel_of, measurements_of, shapes_of
 

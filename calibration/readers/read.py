@@ -12,10 +12,10 @@ from ...hardware.calibrated.models import CPU
 from ...hardware.files import Refusal, read_each, require_file
 from ...hardware.gpus import get_gpu
 from ...hardware.interconnect import get_interconnect
-from ..measurements import read_points
-from ..nccl_log import read_log
-from ..nccl_system import system_of, tuned
 from .measured import Measured, MeasuredCollective, domains_of
+from .measurements import read_points
+from .nccl_log import read_log
+from .nccl_system import system_of, tuned
 from .tables import read_table
 
 

@@ -18,11 +18,11 @@ from ...hardware.calibrated.models import CPU, KINDS
 from ...hardware.catalogue import unknown_name
 from ...hardware.gpus import gpu_names
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Implementation, Kernel, MemoryBound
-from ..foreign.csv_table import Line, read_table_of
-from ..foreign.values import LARGEST_BYTES, LARGEST_SIZE, shown, written_flag, written_seconds, written_whole
-from ..measurements import Measurement, missing_math
-from ..point_fields import LARGEST_HEAD
+from .foreign.csv_table import Line, read_table_of
+from .foreign.values import LARGEST_BYTES, LARGEST_SIZE, shown, written_flag, written_seconds, written_whole
 from .measured import Measured, MeasuredCollective, domains_of
+from .measurements import Measurement, missing_math
+from .point_fields import LARGEST_HEAD
 
 _KERNELS = ("family", "gpu", "dtype", "seconds")
 _COLLECTIVES = ("kind", "ranks", "hosts", "bytes", "seconds", "gpu")

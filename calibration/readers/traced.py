@@ -16,8 +16,8 @@ from statistics import median
 from typing import Any
 
 from ...kernels.kernel import Attention, Gemm, Implementation, Kernel
-from ..foreign.values import shown, whole
-from ..measurements import Measurement
+from .foreign.values import shown, whole
+from .measurements import Measurement
 from .tables import shape_family
 
 DTYPES = {

@@ -15,7 +15,7 @@ from typing import overload
 
 from ...schedules.orders.action import parse_step, parts
 from ..program.program import Collective, Compute, Exchange, Op, Segment
-from ..report.result import AXES, IN_LAYER, PEERS, ActionSpan, Span
+from ..result.step import AXES, IN_LAYER, PEERS, ActionSpan, Span
 from .blocks import block_parts, peers_of, total
 from .record import Piece, Record, Stretch
 from .scope import SLACK_S

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..program.program import Block, Collective, Compute, Op, Segment
-from ..report.result import IN_LAYER
+from ..result.step import IN_LAYER
 from .scope import SLACK_S, Left
 
 Rates = Sequence[tuple[float, float]]

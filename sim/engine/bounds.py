@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from ..network.transfer import Transfer
 from ..program.program import Block, Collective, Exchange, Op, Program, Programs, Segment
-from ..report.result import Bound
+from ..result.step import Bound
 from .record import Record, SlowedBy
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ..program.program import Compute, Op, Segment
-from ..report.result import PEERS
+from ..result.step import PEERS
 from .accounting import segment_parts
 from .record import Record
 

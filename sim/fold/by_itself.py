@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..lowering.seats import domains
 from ..network.patterns import sent
-from ..step.seats import domains
 from .damage import topology_for
 from .fabric import SLACK, can_bind, looked_at, routed
 

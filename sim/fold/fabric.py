@@ -19,9 +19,9 @@ import numpy as np
 
 from ...hardware.fabrics.tiers import Tiers
 from ...hardware.topology import RegularTopology, Topology
+from ..lowering.seats import domains
 from ..network.patterns import sent
 from ..program.program import Collective, Exchange, Op, Programs, Segment
-from ..step.seats import domains
 from .damage import around, capacity_left, topology_for
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ...hardware.cluster import Cluster
     from ...hardware.fabrics.links import LinkTable
-    from ..step.lower import Lowered
+    from ..lowering.lower import Lowered
     from .ranks import Ranks, Trouble
 
     Ids = NDArray[np.int64]

@@ -20,7 +20,7 @@ from .ranks import HEALTHY, ranks_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..step.lower import Lowered
+    from ..lowering.lower import Lowered
 
 
 def link_loads(lowered: Lowered, step_s: float) -> dict[str, float]:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..lowering.seats import group_numbers, rank_grid
 from ..program.program import Collective, Exchange, Programs, Segment
-from ..step.seats import group_numbers, rank_grid
 from .partition import Partition, partition
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..step.lower import Lowered
+    from ..lowering.lower import Lowered
     from .fabric import Fabric
 
 

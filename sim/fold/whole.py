@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..report.result import RankClass
+from ..result.step import RankClass
 from .fabric import can_bind, fabric_of
 from .programs import programs_of_classes
 from .ranks import HEALTHY, Trouble, partition_of, ranks_of
@@ -21,8 +21,8 @@ from .ranks import HEALTHY, Trouble, partition_of, ranks_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ..lowering.lower import Lowered
     from ..program.program import Programs
-    from ..step.lower import Lowered
     from .ranks import Ranks
 
 MOST_RANKS = 4096

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ...schedules.orders.action import Action
 from ..network.transfer import LINKS, Transfer
-from ..report.result import AXES
+from ..result.step import AXES
 from .bind import bound
 from .deadlock import deadlock_problems
 from .matching import block_meeting_problems, matching_problems, place_name

@@ -39,7 +39,7 @@ from typing import Any
 
 from ...hardware.files import TRACES, load_json, read_bytes, unpacked, write_bytes
 from ...hardware.shown import clipped, listed
-from ..report.result import RankClass
+from ..result.step import RankClass
 from .bind import bound
 from .fields import Malformed
 from .program import Programs

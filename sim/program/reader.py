@@ -16,7 +16,7 @@ from ...hardware.catalogue import unknown_name
 from ..network.paths import NO_PATHS, Path, Paths
 from ..network.patterns import PATTERNS
 from ..network.transfer import Transfer
-from ..report.result import RankClass
+from ..result.step import RankClass
 from .fields import Entry, Malformed
 from .program import (
     ENDINGS,

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..network.paths import Paths
 from ..network.transfer import Transfer
-from ..report.result import RankClass
+from ..result.step import RankClass
 from .program import Collective, Compute, Exchange, Op, Part, Programs, Segment
 
 

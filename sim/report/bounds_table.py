@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .figures import percent, seconds
-from .result import AXES, Bound, Result
+from ..figures import percent, seconds
+from ..result.step import AXES, Bound, Result
 
 if TYPE_CHECKING:
     from rich.table import Table

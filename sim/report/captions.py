@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .figures import TIMES, count
+from ..figures import TIMES, count
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario, Training

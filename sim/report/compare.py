@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .result import AXES, PEERS, Result, StageMemory
+from ..result.step import AXES, PEERS, Result, StageMemory
 
 REST = "not on the path"
 LABELS = ("name", "title", "published")  # say which case it is, and change nothing that is simulated

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..figures import gigabytes, percent, seconds, signed_percent
 from .compare import Change, Comparison
-from .figures import gigabytes, percent, seconds, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .figures import GB, seconds
-from .result import Result, StageMemory
+from ..figures import GB, seconds
+from ..result.step import Result, StageMemory
 
 if TYPE_CHECKING:
     from rich.table import Table

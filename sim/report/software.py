@@ -1,6 +1,6 @@
 """What a software preset implies, as text, as a document, and as the page docs/software.md.
 
-A view of sim/software: it knows how a rule reads, and none of the rules.
+A view of sim/scenario/software: it knows how a rule reads, and none of the rules.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..software import Software, get_software, software_names
-from ..software.rules import Rule, framework_of, rules_of
+from ..scenario.software import Software, get_software, software_names
+from ..scenario.software.rules import Rule, framework_of, rules_of
 
 ALWAYS_SHOWN = (
     "attention", "sharding", "main_grad_bytes", "overlap_grad_reduce", "overlap_param_gather",

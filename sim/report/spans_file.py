@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from ...hardware.files import written
-from .result import Result, Span
+from ..result.step import Result, Span
 
 COLUMNS = tuple(field.name for field in fields(Span))
 _ROW = attrgetter(*COLUMNS)

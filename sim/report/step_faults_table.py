@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ..figures import count, percent, seconds, signed_percent
+from ..result.step_faults import WAITING, Relation, StepFaults
 from .compare import Change
-from .figures import count, percent, seconds, signed_percent
-from .step_faults import WAITING, Relation, StepFaults
 from .step_hang_table import print_hang
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .figures import count, seconds
+from ..figures import count, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from .step_hang import Hang
+    from ..result.step_hang import Hang
 
 
 def print_hang(found: Hang, healthy_s: float, console: Console) -> None:

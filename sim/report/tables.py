@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ..figures import count, gigabytes, large, percent, seconds, signed_percent
+from ..result.outlook import outlook
+from ..result.step import AXES, PEERS, Assumption, Interval, Result
 from . import captions
 from .bounds_table import bounds_table
-from .figures import count, gigabytes, large, percent, seconds, signed_percent
-from .outlook import outlook
-from .result import AXES, PEERS, Assumption, Interval, Result
 from .step_faults_table import peers_title, print_step_faults
 
 if TYPE_CHECKING:

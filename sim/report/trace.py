@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from ...hardware.files import written
 from ...schedules.orders.action import parse_step, parts
-from .result import AXES, MOVING, ActionSpan, Result, Span, StageMemory
+from ..result.step import AXES, MOVING, ActionSpan, Result, Span, StageMemory
 
 Event = dict[str, Any]
 

@@ -17,18 +17,17 @@ from ...hardware.fields import FROM_DOCUMENT, SecondsAboveZero, Text
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
-from ..faults.spec.bare import Bare
-from ..faults.spec.detection import Detection
-from ..faults.spec.faults import Faults
-from ..faults.spec.recovery import Checkpoint, Recovery, Run
-from ..model.model import Model
-from ..software.software import Software
 from .checked import of_bare, problems_of
 from .checks import findings, names_exist, nvlink_domain
 from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
 from .explain import explained, field_path, unknown_key
+from .faults.bare import Bare
+from .faults.detection import Detection
+from .faults.faults import Faults
+from .faults.recovery import Checkpoint, Recovery, Run
 from .frameworks import with_defaults_of
 from .machine import gpu_key
+from .model.model import Model
 from .models import (
     ClusterSpec,
     Parallelism,
@@ -41,6 +40,7 @@ from .models import (
 from .presets import model_fields, software_fields
 from .read_from import READ_FROM
 from .schedules import is_table, schedule_named
+from .software.software import Software
 from .tree import Node, nearest, without_nulls
 
 Part = TypeVar("Part", bound=BaseModel)

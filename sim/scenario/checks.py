@@ -24,10 +24,10 @@ from .frameworks import lookup_in, refused_by_framework
 from .machine import cluster_of, placement_of
 
 if TYPE_CHECKING:
-    from ..faults.spec.faults import Faults
-    from ..model.model import Model
-    from ..software.software import Software
+    from .faults.faults import Faults
+    from .model.model import Model
     from .models import ClusterSpec, Parallelism, ScheduleOptions, Training
+    from .software.software import Software
 
 
 def findings(

@@ -12,15 +12,15 @@ from ...hardware.catalogue import unknown_name
 from ...hardware.gpus import get_gpu
 from ...hardware.interconnect import get_interconnect
 from ...hardware.node import node_for
-from ..faults.presets import preset_names
-from ..faults.spec.machine import Machine
+from .faults.machine import Machine
+from .faults.presets import preset_names
 from .finding import Finding
 from .machine import cluster_of
 
 if TYPE_CHECKING:
-    from ..faults.spec.bare import BareCluster
-    from ..faults.spec.faults import Domains, Faults
-    from ..faults.spec.targets import Counts
+    from .faults.bare import BareCluster
+    from .faults.faults import Domains, Faults
+    from .faults.targets import Counts
     from .models import ClusterSpec, Parallelism
 
 NODES_PER_LEAF = 16

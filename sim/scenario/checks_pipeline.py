@@ -18,7 +18,7 @@ from .finding import Finding, choices, divisors
 from .schedules import is_table, pipeline_shape, schedule_named
 
 if TYPE_CHECKING:
-    from ..model.model import Model
+    from .model.model import Model
     from .models import Parallelism, ScheduleOptions, Training
 
 

@@ -1,6 +1,6 @@
 """What a scenario recomputes must be there: layers of a stage are counted as they are placed.
 
-Knows how many layers a stage holds at most; which of them are recomputed is told by sim/step/layers.
+Knows how many layers a stage holds at most; which of them are recomputed is told by sim/lowering/layers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .finding import Finding
 from .schedules import schedule_named
 
 if TYPE_CHECKING:
-    from ..model.model import Model
+    from .model.model import Model
     from .models import Parallelism, Training
 
 

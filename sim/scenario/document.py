@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.quantities import format_quantity
-from ..software.presets import get_software, software_names
 from .optimizers import OptimizerSpec
+from .software.presets import get_software, software_names
 
 if TYPE_CHECKING:
-    from ..software.software import Software
     from .models import Scenario
+    from .software.software import Software
 
 _FAULT_BLOCKS = ("step_time", "faults", "detection", "recovery", "checkpoint", "run")
 """Written as they were given: some of their fields stand for others."""

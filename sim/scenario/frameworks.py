@@ -1,6 +1,6 @@
 """What a scenario's software preset implies for its other blocks: defaults, refusals, notes.
 
-Knows how a rule of sim/software/rules.py is held against a scenario, or against a document that is not one
+Knows how a rule of sim/scenario/software/rules.py is held against a scenario, or against a document that is not one
 yet. Does not know the rules: they are data, one file a framework.
 """
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from ..software.rules import Rule, rules_of
 from .finding import Finding, choices, neighbours
 from .schedules import is_table
+from .software.rules import Rule, rules_of
 
 if TYPE_CHECKING:
     from .models import Scenario

@@ -23,7 +23,7 @@ from .tree import Node, from_plain, merged
 from .yaml_source import LIMITS, SHOWN_SUFFIXES, read_tree
 
 if TYPE_CHECKING:
-    from ..faults.spec.bare import Bare
+    from .faults.bare import Bare
     from .models import Scenario
 
 _SUFFIXES = (".yaml", ".yml")

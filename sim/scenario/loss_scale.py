@@ -19,7 +19,7 @@ MOST_OVERFLOWS = 1000
 """In a row, before one growth is undone. Our own bound: a run that skips more than that trains nothing."""
 
 DEFAULTS = {"megatron": (2.0**32, 1000, 2), "torch": (2.0**16, 2000, 1)}
-"""Initial scale, growth interval and hysteresis (sources: sim/report/loss_scaling.py)."""
+"""Initial scale, growth interval and hysteresis (sources: sim/result/loss_scaling.py)."""
 
 
 class LossScale(BaseModel):

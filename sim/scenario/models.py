@@ -39,19 +39,19 @@ from ...hardware.fields import (
     number,
     whole,
 )
-from ..faults.spec.detection import Detection
-from ..faults.spec.faults import Faults
-from ..faults.spec.recovery import Checkpoint, Recovery, Run
-from ..model.model import Model
 from ..network.measured import MeasuredNetwork
-from ..software.software import Software
 from .checks import findings
+from .faults.detection import Detection
+from .faults.faults import Faults
+from .faults.recovery import Checkpoint, Recovery, Run
 from .finding import Finding, Inconsistent
 from .loss_scale import LossScale
 from .machine import gpu_key
+from .model.model import Model
 from .optimizers import OptimizerSpec
 from .read_from import READ_FROM, Checked
 from .schedules import is_table
+from .software.software import Software
 from .tree import Node
 
 FabricKind = Literal[

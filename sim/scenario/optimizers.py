@@ -1,7 +1,7 @@
 """Optimizers by name, read from optimizers.yaml, and what a scenario may say of the one that it uses.
 
 An entry states what an optimizer keeps for a parameter and what its update moves. Does not know how state is
-sharded nor what sharded matrices send (sim/step/optimizers.py).
+sharded nor what sharded matrices send (sim/lowering/optimizers.py).
 """
 
 from __future__ import annotations

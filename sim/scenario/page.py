@@ -19,10 +19,10 @@ from pydantic.fields import FieldInfo
 
 from ...hardware.fields import LARGEST, Quantity
 from ...hardware.quantities import format_quantity
-from ..faults.spec.fields import Every
-from ..software.software import Software
 from .aliases import ALIASES, SHORT_FORMS
+from .faults.fields import Every
 from .models import Scenario
+from .software.software import Software
 
 _FOLLOWS = {"name", "schedule", "gpus_per_node", "interconnect", "dp", "parallelism", "num_query_groups"}
 _FOLLOWS |= {"kv_channels", "attention", "norm", "position", "biases", "dropout"}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..model.catalogue import catalogue_fields
-from ..model.huggingface import config_fields
-from ..software.presets import get_software
+from .model.catalogue import catalogue_fields
+from .model.huggingface import config_fields
+from .software.presets import get_software
 from .tree import Node
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..model.catalogue import model_names
-from ..software.presets import software_names
 from .aliases import ALIASES, RECOMPUTE
 from .loss_scale import DEFAULTS
+from .model.catalogue import model_names
 from .models import Scenario
 from .optimizers import optimizer_names
+from .software.presets import software_names
 
 _DERIVED = {
     "Scenario": ("name", "schedule", "parallelism"),

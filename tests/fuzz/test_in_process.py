@@ -17,17 +17,17 @@ from fuzz.search import seed_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.calibration.measurements import read_measurements
+from stepsim.calibration.cases.case import read_cases
+from stepsim.calibration.readers.measurements import read_measurements
 from stepsim.calibration.readers.read import read_one
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.graph_file import read_graph
-from stepsim.sim.faults.planning.traces import read_trace
-from stepsim.sim.model.huggingface import import_model
+from stepsim.sim.lowering.layers.routing import _counts
 from stepsim.sim.program.file import read_program
+from stepsim.sim.reliability.planning.traces import read_trace
 from stepsim.sim.scenario.load import load_campaign, load_scenario
+from stepsim.sim.scenario.model.huggingface import import_model
 from stepsim.sim.scenario.table_files import read_table
-from stepsim.sim.step.layers.routing import _counts
-from stepsim.sim.validation.case import read_cases
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "step.yaml": load_scenario,

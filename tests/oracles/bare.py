@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stepsim.schedules.messages.point_to_point import Compute, Exchange, Wait, point_to_point
 from stepsim.schedules.orders.action import Kind, Orders, parts
 from stepsim.schedules.orders.schedule import Placement, Schedule, Shape
+from stepsim.schedules.p2p.point_to_point import Compute, Exchange, Wait, point_to_point
+from stepsim.sim.lowering.messages import Messages
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program import program
 from stepsim.sim.program.program import Program, Programs
 from stepsim.sim.program.script import Script
-from stepsim.sim.step.messages import Messages
 
 
 @dataclass(frozen=True, kw_only=True)

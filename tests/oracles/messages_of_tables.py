@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stepsim.schedules.messages.deadlock import instruction_problems
-from stepsim.schedules.messages.point_to_point import point_to_point
 from stepsim.schedules.orders import validate as table
 from stepsim.schedules.orders.action import Orders
 from stepsim.schedules.orders.schedule import Placement, Shape
 from stepsim.schedules.orders.validate import Problem, Reason
+from stepsim.schedules.p2p.deadlock import instruction_problems
+from stepsim.schedules.p2p.point_to_point import point_to_point
 
 
 def validate(

@@ -30,8 +30,8 @@ from .why import (
 )
 
 if TYPE_CHECKING:
+    from ...result.step import Result, StageMemory
     from ...scenario.models import Scenario
-    from ..result import Result, StageMemory
 
 
 @dataclass(frozen=True, kw_only=True)

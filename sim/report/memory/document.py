@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ..result import MOVING, Result
+from ...result.step import MOVING, Result
 from .bill import bill
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ..figures import gigabytes, seconds
-from ..result import MOVING
+from ...figures import gigabytes, seconds
+from ...result.step import MOVING
 from ..timeline import palette
 from ..timeline.page import LEFT, RIGHT, WIDTH, page
 from ..timeline.svg import element, group, line, number, rect, text
 
 if TYPE_CHECKING:
-    from ..result import Result, StageMemory
+    from ...result.step import Result, StageMemory
 
 HEIGHT, GAP, TOP = 120.0, 34.0, 74.0
 MOST = 8

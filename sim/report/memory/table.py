@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..figures import GB, gigabytes, large, seconds
+from ...figures import GB, gigabytes, large, seconds
 from .bill import bill
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..result import Result, StageMemory
+    from ...result.step import Result, StageMemory
 
 MB = 1e6
 KINDS = {"ll": "LL", "ll128": "LL128", "simple": "Simple", "shared": "shared", "nvls": "NVLS"}

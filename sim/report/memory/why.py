@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...step.zero.rule import sharding_rule
+from ...scenario.sharding import sharding_rule
 
 if TYPE_CHECKING:
+    from ...result.step import StageMemory
     from ...scenario.models import Scenario
-    from ..result import StageMemory
 
 EIGHT_BITS = ("fp8", "mxfp8", "nvfp4")
 FOLDED = ("dualpipe", "dualpipev", "zb-v", "zb-v-greedy", "v-half", "v-min", "v-1f1b")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..figures import TIMES, percent
+from ...figures import TIMES, percent
 from ..timeline import legend, palette, panel
 from ..timeline.boxes import Track
 from ..timeline.clock import counted

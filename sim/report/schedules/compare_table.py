@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..figures import TIMES, count, percent
+from ...figures import TIMES, count, percent
 from .compare import Asked, Entry
 
 if TYPE_CHECKING:

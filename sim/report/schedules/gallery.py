@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from ....schedules.orders.schedule import Schedule, Shape
 from ....schedules.pipeline import get, names
-from ..figures import TIMES, percent
+from ...figures import TIMES, percent
 from .compare import Asked, Entry, chunks_of, entries
 from .compare_picture import comparison_svg
 from .compare_table import HEADINGS, asked_line, cells, comparison_notes, costs_line

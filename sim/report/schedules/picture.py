@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..figures import count, percent
+from ...figures import count, percent
 from ..timeline import legend, palette, panel
 from ..timeline.clock import counted
 from ..timeline.page import LEFT, RIGHT, WIDTH, page, row_height, zoomed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..figures import count, percent
+from ...figures import count, percent
 from ..timeline import palette
 from . import text
 from .rows import rows

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..result import AXES
+from ...result.step import AXES
 from .intervals import Interval
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..figures import seconds
+from ...figures import seconds
 
 
 @dataclass(frozen=True, kw_only=True)

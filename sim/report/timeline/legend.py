@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..result import AXES
+from ...result.step import AXES
 from . import palette
 from .boxes import Track
 from .svg import rect, text, text_width

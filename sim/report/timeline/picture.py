@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ...figures import gigabytes, percent, seconds
+from ...result.step import AXES, Result
 from .. import captions
-from ..figures import gigabytes, percent, seconds
-from ..result import AXES, Result
 from . import legend, palette, panel
 from .boxes import Track, within
 from .page import RIGHT, WIDTH, left_of, page, row_height, zoomed

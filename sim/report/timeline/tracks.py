@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ..result import AXES, ActionSpan, Result
+from ...result.step import AXES, ActionSpan, Result
 from .boxes import Box, Track, by_time
 from .intervals import Interval, difference, union
 

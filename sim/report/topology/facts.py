@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..figures import TIMES, count, seconds
+from ...figures import TIMES, count, seconds
 from .racks import gpus_in_use, joins_hosts
 from .sheet import gigabits
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..figures import TIMES, count
+from ...figures import TIMES, count
 from ..timeline import palette
 from ..timeline.page import page
 from ..timeline.svg import group, line, rect, shortened, text, text_width

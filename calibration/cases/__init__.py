@@ -1,0 +1,1 @@
+"""Measured runs: case files, the scenario that each means, its prediction, and errors by family."""

@@ -1,0 +1,122 @@
+"""A step for what validation compares: its time with the interval, its memory, and nothing besides.
+
+Leaves out what only reports read: idle times and links of every rank, assumptions, spans. Long steps are
+shortened (steady.py): times and the critical path go on as they do from one group of microbatches to the
+next, and so do leads of hosts; else memory does not grow any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...sim.engine.collection import collection_paused
+from ...sim.estimate import check_work, step_work
+from .steady import Extended, extended
+
+if TYPE_CHECKING:
+    from ...hardware.profile import GpuProfile
+    from ...sim.engine.record import Record
+    from ...sim.evidence.measured_steps import Doubt
+    from ...sim.fold.whole import Folded
+    from ...sim.lowering.lower import Lowered
+    from ...sim.result.step import Interval, PathSegment, StageMemory
+    from ...sim.scenario.models import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """``step_time_s`` as ``simulate`` gives it, with its interval, and the memory of every stage.
+
+    ``doubt`` is what the interval was made of.
+    """
+
+    step_time_s: float
+    interval: Interval
+    memory: tuple[StageMemory, ...]
+    doubt: Doubt
+
+    @property
+    def fits(self) -> bool:
+        """Whether no rank is known to run out of memory."""
+        return all(stage.fits for stage in self.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    lowered: Lowered
+    ready: Folded
+    record: Record
+
+
+def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
+    """Predict one training step without faults, with ``profile`` in place of the shipped one where given.
+
+    Raises as ``simulate`` does.
+    """
+    from ...sim.evidence.interval import doubt_of, interval_of
+    from ...sim.evidence.measured_steps import measured_steps
+
+    with collection_paused():
+        found = _extended(scenario, profile)
+        seconds = _seconds(found)
+        doubt = doubt_of(seconds, _path(found), found.run.lowered.plan)
+        return Brief(
+            step_time_s=seconds,
+            interval=interval_of(seconds, doubt, measured_steps()),
+            memory=_memory(found),
+            doubt=doubt,
+        )
+
+
+def step_seconds(scenario: Scenario, profile: GpuProfile) -> float:
+    """The step time alone."""
+    with collection_paused():
+        return _seconds(_extended(scenario, profile))
+
+
+def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[_Replayed]:
+    return extended(scenario, lambda one: _run(one, profile), lambda one: one.record)
+
+
+def _seconds(found: Extended[_Replayed]) -> float:
+    step_s = found.run.record.step_s
+    return step_s + found.more * found.period.seconds if found.period else step_s
+
+
+def _path(found: Extended[_Replayed]) -> list[PathSegment]:
+    """The critical path; in each group that is left out it is as in one in the midst of the step."""
+    from ...sim.read_record import path_of
+    from ...sim.result.step import PathSegment
+
+    record, period = found.run.record, found.period
+    parts = {segment.name: segment.seconds for segment in path_of(record)}
+    if period:
+        between = period.since_s, period.since_s + period.seconds
+        for segment in path_of(record, between):
+            parts[segment.name] = parts.get(segment.name, 0.0) + found.more * segment.seconds
+    return [PathSegment(name=name, seconds=seconds) for name, seconds in parts.items()]
+
+
+def _memory(found: Extended[_Replayed]) -> tuple[StageMemory, ...]:
+    """As it is in the short step; hosts go on to get ahead in the groups that are left out."""
+    from ...sim.simulate import host_leads_s, stage_memory
+
+    one, period = found.run, found.period
+    leads_s = host_leads_s(one.ready, one.record)
+    if period:
+        for pp, r in one.ready.first_of_stage.items():
+            leads_s[pp] += found.more * period.leads_s[r]
+    return stage_memory(one.lowered, one.ready, one.record, leads_s)
+
+
+def _run(scenario: Scenario, profile: GpuProfile | None) -> _Replayed:
+    from ...sim.engine.replay import replay
+    from ...sim.fold.whole import folded
+    from ...sim.lowering.lower import lower
+    from ...sim.simulate import build_cluster
+
+    check_work(step_work(scenario))
+    lowered = lower(scenario, build_cluster(scenario), profile=profile)
+    ready = folded(lowered)
+    return _Replayed(lowered, ready, replay(ready.programs))

@@ -1,0 +1,124 @@
+"""The few constants that step times may shape: which they are, where they may lie, and sets of them.
+
+Two a GPU type and two a software preset (the preset's third, the allocator's overhead, shows in memory,
+not in time). Knows neither cases nor errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ...hardware.profile import load_profile
+from ...sim.scenario.software import Software, get_software
+from .trial import Trial
+
+CLOCKS = tuple(percent / 100 for percent in range(60, 101))
+CORUNS = tuple(percent / 100 for percent in range(0, 42, 2))
+HOSTS_S = tuple(
+    tenths / 1e7
+    for tenths in (*range(20, 100, 5), *range(100, 400, 10), *range(400, 1000, 50), *range(1000, 2001, 100))
+)  # 2 to 200 us in steps of 2 to 25 %; a launch that blocks takes the most
+FIXED_S = (0.0, *(float(f"{1e-3 * 200 ** (i / 40):.2g}") for i in range(41)))  # 1 to 200 ms
+
+
+class Ran(Protocol):
+    """A measured step, as far as constants go."""
+
+    @property
+    def gpu(self) -> str: ...
+
+    @property
+    def preset(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuConstants:
+    """What a GPU type sustains in training; ``hardware.profile.GpuProfile`` says what they mean."""
+
+    clock_fraction: float
+    corun_slowdown: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresetConstants:
+    """What the host of a software preset costs; ``sim.software.Software`` says what they mean."""
+
+    host_s_per_kernel: float
+    step_fixed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """GPUs and presets whose constants are fitted; all others stay as shipped."""
+
+    gpus: tuple[str, ...]
+    presets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """Constants by GPU and by preset. The ``with_`` methods give new ones."""
+
+    gpus: Mapping[str, GpuConstants]
+    presets: Mapping[str, PresetConstants]
+
+    def trial(self, row: Ran) -> Trial:
+        """What ``row`` is simulated with."""
+        gpu, preset = self.gpus[row.gpu], self.presets[row.preset]
+        return Trial(
+            clock_fraction=gpu.clock_fraction,
+            corun_slowdown=gpu.corun_slowdown,
+            host_s_per_kernel=preset.host_s_per_kernel,
+        )
+
+    def with_gpu(self, gpu: str, **values: float) -> Constants:
+        """These, but with ``values`` for one GPU."""
+        return replace(self, gpus={**self.gpus, gpu: replace(self.gpus[gpu], **values)})
+
+    def with_preset(self, preset: str, **values: float) -> Constants:
+        """These, but with ``values`` for one preset."""
+        return replace(self, presets={**self.presets, preset: replace(self.presets[preset], **values)})
+
+
+def unfitted(rows: Iterable[Ran], wanted: Wanted) -> Constants:
+    """Defaults that no step time has shaped for what is wanted, the shipped constants for the rest.
+
+    A fit starts here, and not from what an earlier one has left, so that it gives the same at any time.
+    """
+    rows = tuple(rows)
+    gpus, presets = sorted({row.gpu for row in rows}), sorted({row.preset for row in rows})
+    return Constants(
+        gpus={name: _unfitted_gpu(name) if name in wanted.gpus else shipped_gpu(name) for name in gpus},
+        presets={
+            name: UNFITTED_PRESET if name in wanted.presets else shipped_preset(name) for name in presets
+        },
+    )
+
+
+def shipped_constants(rows: Iterable[Ran]) -> Constants:
+    """As profiles and presets state them today."""
+    return unfitted(rows, Wanted(gpus=(), presets=()))
+
+
+def shipped_gpu(name: str) -> GpuConstants:
+    """As the GPU's profile states them."""
+    profile = load_profile(name)
+    return GpuConstants(clock_fraction=profile.clock_fraction, corun_slowdown=profile.corun_slowdown)
+
+
+def shipped_preset(name: str) -> PresetConstants:
+    """As the catalogue of presets states them."""
+    return _of_software(get_software(name))
+
+
+def _unfitted_gpu(name: str) -> GpuConstants:
+    return GpuConstants(clock_fraction=load_profile(name).measured_clock_fraction, corun_slowdown=0.0)
+
+
+def _of_software(software: Software) -> PresetConstants:
+    return PresetConstants(host_s_per_kernel=software.host_s_per_kernel, step_fixed_s=software.step_fixed_s)
+
+
+UNFITTED_PRESET = _of_software(Software())

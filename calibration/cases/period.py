@@ -1,0 +1,155 @@
+"""The steady state of a pipeline: what one group of microbatches after another takes, once it repeats itself.
+
+Two groups in a row are alike when every op of the second ends later by the same than its like in the first,
+on all ranks: then all streams are as far apart as a group before, and so they will be a group later. A host
+is as far apart, too; or it gets further ahead of them all, and nothing waits for it any more, to the end of
+the step: what does now would not in a longer one. Steps that differ by the same
+twice would prove less: a host that falls back a little in every group is not seen in the time of any, until
+it is no longer ahead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...sim.engine.record import Stretch
+from ...sim.engine.scope import issue_times
+from ...sim.program.program import Collective, Segment
+
+if TYPE_CHECKING:
+    from ...sim.engine.record import Piece, Record
+    from ...sim.program.program import Op
+
+_MICROBATCH = re.compile(r"\d+[A-Z](\d+)")
+"""Of an op's action, as ``2F0``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """A group of microbatches takes ``seconds``; the one that is taken as an example begins at ``since_s``.
+
+    ``leads_s`` is by how much the host of each class gets further ahead, in seconds of its work.
+    """
+
+    seconds: float
+    since_s: float
+    leads_s: Mapping[int, float]
+
+
+def period_of(record: Record, microbatches: int, group: int, within: float) -> Period | None:
+    """The period of a step with so many ``microbatches`` in a group, if the one numbered ``group`` (from 0)
+    and the next are alike: all times of the second are as much later, ``within`` this share of it.
+    """
+    found, seconds, since_s = dict[int, float](), None, 0.0
+    for r, program in enumerate(record.programs.classes):
+        first, second = (_ops_of(program.ops, microbatches, number) for number in (group, group + 1))
+        if not first or [program.ops[i].name for i in first] != [program.ops[i].name for i in second]:
+            return None
+        ends = record.end[r]
+        if seconds is None:
+            since_s, seconds = ends[first[-1]], ends[second[-1]] - ends[first[-1]]
+        limit_s = within * seconds
+        if any(abs(ends[j] - ends[i] - seconds) > limit_s for i, j in zip(first, second, strict=True)):
+            return None
+        if not all(
+            _inside_alike(record, r, i, j, seconds, limit_s) for i, j in zip(first, second, strict=True)
+        ):
+            return None
+        issued = _issued(record, r)
+        later = [issued[j] - issued[i] for i, j in zip(first, second, strict=True)]
+        own_s = min(later)
+        if max(later) - own_s > limit_s or own_s > seconds + limit_s:
+            return None
+        if seconds - own_s <= limit_s:
+            found[r] = 0.0
+            continue
+        if _waits_for_host(record, r, first[0], issued, limit_s):
+            return None
+        work_s = sum(program.ops[i].host_s for i in second if isinstance(program.ops[i].work, Segment))
+        found[r] = work_s * (1.0 - own_s / seconds)
+    return None if seconds is None else Period(seconds=seconds, since_s=since_s, leads_s=found)
+
+
+def _ops_of(ops: tuple[Op, ...], microbatches: int, group: int) -> list[int]:
+    """Those of a group, in host order."""
+    return [i for i, microbatch in _microbatches(ops) if microbatch // microbatches == group]
+
+
+def _microbatches(ops: tuple[Op, ...]) -> Iterator[tuple[int, int]]:
+    """Ops that belong to a microbatch, and its number."""
+    for i, op in enumerate(ops):
+        if op.action and (match := _MICROBATCH.fullmatch(op.action)):
+            yield i, int(match[1])
+
+
+def _inside_alike(record: Record, r: int, i: int, j: int, seconds: float, limit_s: float) -> bool:
+    """Whether all ops of segment ``j`` end so much later than those of ``i``: streams beside its kernels may
+    fall back without holding it up yet. True for other ops.
+    """
+    pieces = record.pieces(r, i), record.pieces(r, j)
+    if len(pieces[0]) != len(pieces[1]):
+        return False
+    for one, other in zip(*pieces, strict=True):
+        if isinstance(one, Stretch) and isinstance(other, Stretch) and one.run is other.run:
+            if one.count != other.count or abs(other.at - one.at - seconds) > limit_s:
+                return False
+            continue
+        ends, later = list(_ends(one)), list(_ends(other))
+        if len(ends) != len(later) or any(
+            abs(b - a - seconds) > limit_s for a, b in zip(ends, later, strict=True)
+        ):
+            return False
+    return True
+
+
+def _ends(piece: Piece) -> Iterator[float]:
+    """When each op of a part of a segment ends."""
+    if isinstance(piece, Stretch):
+        for run, base in zip(piece.run.runs[: piece.count], piece.run.bases, strict=False):
+            yield from (piece.at + base + end for end in run.end)
+    else:
+        yield from piece.end
+
+
+def _waits_for_host(record: Record, r: int, since: int, issued: list[float], slack_s: float) -> bool:
+    """Whether an op of class ``r``, from op ``since`` on, begins when its host issues it and not before.
+
+    One that is issued after something there that the host has waited for is as much later as that.
+    """
+    ops = record.programs.classes[r].ops
+    for i, (sync, _) in enumerate(issue_times(ops)):
+        if i < since or sync >= since:
+            continue
+        work = ops[i].work
+        if isinstance(work, Segment):
+            if any(_piece_waits(piece, work, issued[i], slack_s) for piece in record.pieces(r, i)):
+                return True
+        elif record.begin[r][i] <= issued[i] + slack_s:
+            return True
+        elif isinstance(work, Collective) and work.calls > 1:
+            last_s = issued[i] + ops[i].host_s * (1.0 - 1.0 / work.calls)
+            if record.end[r][i] - work.last_s <= last_s + slack_s:
+                return True
+    return False
+
+
+def _piece_waits(piece: Piece, segment: Segment, issued_s: float, slack_s: float) -> bool:
+    """The same of a part of a segment, the first op of which is issued at a time."""
+    if isinstance(piece, Stretch):
+        lead_s = piece.at + piece.run.first - issued_s - segment.issued_s[piece.run.number]
+        return piece.run.lead_s(segment) >= lead_s - slack_s
+    if piece.issued_at is None:
+        return False
+    return any(begin <= piece.issued(k) + slack_s for k, begin in enumerate(piece.begin))
+
+
+def _issued(record: Record, r: int) -> list[float]:
+    """When the host of class ``r`` issues each of its ops."""
+    end = record.end[r]
+    return [
+        (end[sync] if sync >= 0 else 0.0) + offset
+        for sync, offset in issue_times(record.programs.classes[r].ops)
+    ]

@@ -1,0 +1,183 @@
+"""Which software a case ran, as the simulator's presets know it.
+
+Decided by the case's ``software`` and ``hardware`` blocks, and by what the job measured of its network before
+the step (``CHECKED``): never by its id, source, family or outcome (tests/test_validation_preset.py permutes
+those). The table below is the whole rule, but for these two and ``known_site``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ...sim.scenario.refusal import NotSupported
+from ...sim.scenario.software import get_software
+from .case import CaseSoftware
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Frameworks whose text matches ``pattern``, from year ``since`` to ``until``, are ``preset``."""
+
+    pattern: str
+    preset: str
+    since: int = 0
+    until: int = 9999
+
+    def matches(self, framework: str, year: int) -> bool:
+        return (
+            self.since <= year <= self.until and re.search(self.pattern, framework, re.IGNORECASE) is not None
+        )
+
+
+# The first rule that matches holds: names that contain others ("Megatron-DeepSpeed") come before those.
+RULES = (
+    Rule(r"^deepspeed zero-?3", "deepspeed-zero3-2021"),
+    Rule(r"megatron-deepspeed", "megatron-deepspeed-2022"),
+    Rule(r"megatron-lm.*zero.?bubble", "megatron-zero-bubble-2023"),
+    Rule(r"aleph alpha", "aleph-alpha-2023"),
+    Rule(r"^meta in-house", "llama3-meta-2024"),
+    Rule(r"hai-llm", "deepseek-hai-2024"),
+    Rule(r"nanotron", "nanotron-2024"),
+    Rule(r"torchtitan", "torchtitan-2024", until=2024),
+    Rule(r"torchtitan", "torchtitan-2025", since=2025),
+    Rule(r"llm[ -]foundry|composer", "llm-foundry-2023"),
+    Rule(r"maxtext", "maxtext-2025"),
+    Rule(r"automodel", "automodel-2025"),
+    Rule(r"megatron[ -](lm )?core|megatron[ -]bridge|nemo", "megatron-core-2024", until=2024),
+    Rule(r"megatron[ -]bridge", "megatron-bridge-2026", since=2026),
+    Rule(r"megatron[ -]bridge", "megatron-bridge-2025", since=2025),
+    Rule(r"nemo", "nemo-2025", since=2025),
+    Rule(r"megatron[ -](lm )?core", "megatron-core-2025", since=2025),
+    Rule(r"^megatron-lm", "megatron-2021", until=2021),
+    Rule(r"^megatron-lm", "megatron-2022-sp", since=2022, until=2022),
+    Rule(r"^megatron-lm", "megatron-2023", since=2023),
+)
+
+CHECKED = {"nanotron-2024": "nanotron-2025"}
+"""The preset of runs that show, in what they measured of their own network, that collectives were checked."""
+
+
+def known_site(preset: str, interconnect: str, gpus: int) -> str:
+    """The preset that the hardware makes of ``preset``: what one site's runs had and others' had not.
+
+    Omni-Path means Jean Zay, where Megatron-DeepSpeed hung on 320 GPUs and more unless every launch blocked.
+    """
+    jean_zay = interconnect.startswith("omnipath") and gpus >= 320
+    return "bigscience-2022" if preset == "megatron-deepspeed-2022" and jean_zay else preset
+
+
+UNFUSED = {
+    "fused_norm": False,
+    "fused_activation": False,
+    "fused_softmax": False,
+    "fused_rope": False,
+    "fused_residual": False,
+}
+"""What ``fused_kernels: false`` means: norm, activation, bias and softmax as chains of small kernels."""
+
+MODEL_FACTS: dict[str, dict[str, Any]] = {
+    "llm-foundry-2023": {"dropout": 0.0},  # MPT: attn_pdrop, resid_pdrop and emb_pdrop are 0
+}
+"""What the models of a preset's framework have that a case does not say."""
+
+SAME_NAME = (
+    "torch_compile",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "tp_comm_overlap",
+    "moe_a2a_overlap",
+)
+"""Flags of a case that a preset has under the same name."""
+
+
+DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
+"""What a framework's text says of how tokens reach experts, in words of a preset."""
+
+
+def preset_of(software: CaseSoftware) -> str:
+    """Name of the preset. Raises NotSupported for a framework, or a year of one, that no rule knows."""
+    for rule in RULES:
+        if rule.matches(software.framework, software.year):
+            return rule.preset
+    raise NotSupported(
+        "software.framework", f"no software preset is known for {software.framework!r} of {software.year}"
+    )
+
+
+BLACKWELL_ONLY = {"megatron-bridge-2026": {"cuda_graphs": False, "grouped_gemm": "streams"}}
+"""What a preset's recipes have on Blackwell alone, as they have it elsewhere.
+
+Megatron-Bridge scripts/performance/configs: on H100 no graphs under FP8, and no fused grouped MLP.
+"""
+
+
+def software_document(software: CaseSoftware, gpu: str = "") -> dict[str, Any]:
+    """The ``software`` of a scenario: a preset, and what the case itself says otherwise.
+
+    A flag that is None leaves the preset's own value. ``fused_kernels: true`` does too, since the preset
+    tells which of its kernels are fused; so does ``p2p_overlap: true`` where the preset overlaps by a
+    rule of its own.
+    """
+    preset = preset_of(software)
+    document: dict[str, Any] = {"preset": preset, "attention": software.attention}
+    document |= {name: flag for name in SAME_NAME if (flag := getattr(software, name)) is not None}
+    framework = software.framework.lower()
+    if known := [name for words, name in DISPATCHERS if words in framework]:
+        document["moe_dispatcher"] = known[0]
+    if gpu.startswith("H"):
+        document |= BLACKWELL_ONLY.get(preset, {})
+    if not software.fused_kernels:
+        document |= UNFUSED
+    if preset == "llm-foundry-2023" and software.attention == "fa2":
+        # Its benchmarks take attn_impl triton (submit_benchmarks.py): FlashAttention as a Triton kernel.
+        # FlashAttention-2 beats that by 1.3 to 2.5, and the first by 1.7 to 3.0 (arXiv:2307.08691, 4.1).
+        document["attention"] = "fa1"
+    if preset == "aleph-alpha-2023" and software.attention != "fa2":
+        document["fused_norm"] = (
+            False  # its RMSNorm kernel is an option beside FlashAttention-2 only (section 3)
+        )
+    if software.p2p_overlap is False:
+        document["point_to_point"] = "blocking"
+    elif software.p2p_overlap and get_software(preset).point_to_point == "blocking":
+        document["point_to_point"] = "async"
+    return document
+
+
+WHOLE_SPECS = ("aleph-alpha-2023",)
+"""Presets that split everything the model is made of into parts of equal number, not its layers alone."""
+
+
+def stage_split(software: CaseSoftware, split: str, num_layers: int, stages: int) -> str | list[int]:
+    """``parallelism.stage_split`` as the software means the word of a case.
+
+    Aleph Alpha's trainer puts the embedding, the layers, the final norm and the head in one list and cuts it
+    into parts of equal number, the remainder one each to the first (Aleph-Alpha/scaling
+    core/nn/parallel_module/pipeline_partitioning.py, pipe_partition_uniform, its default;
+    transformer/model/model.py, get_transformer_layer_specs). So 80 layers on 8 stages are not ten on each:
+
+    >>> from types import SimpleNamespace
+    >>> trainer = SimpleNamespace(framework="Aleph Alpha in-house", year=2023)
+    >>> stage_split(trainer, "uniform", 80, 8)
+    [10, 11, 11, 10, 10, 10, 10, 8]
+    """
+    if (
+        preset_of(software) not in WHOLE_SPECS
+        or stages == 1
+        or split not in ("uniform", "uneven_unspecified")
+    ):
+        return split
+    each, more = divmod(num_layers + 3, stages)
+    parts = [each + (stage < more) for stage in range(stages)]
+    parts[0] -= 1
+    parts[-1] -= 2
+    return parts
+
+
+def reports_first_rank(software: CaseSoftware) -> bool:
+    """Whether the memory that this software prints is that of global rank 0, not of the fullest rank.
+
+    nanotron logs from rank 0 alone (helpers.py, log_memory; the README of the case files says so too).
+    """
+    return preset_of(software) == "nanotron-2024"

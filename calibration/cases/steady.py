@@ -1,0 +1,83 @@
+"""A long step from a short one: the steady state of a pipeline repeats itself.
+
+Warm-up, cool-down and the end of a step do not depend on how many microbatches there are, once there are
+enough of them to fill the pipeline; in between each group of them takes the same time. So a step of very
+many is one of a few, and the time of a group such as often as it takes. How many are enough is not known
+beforehand: longer and longer steps are replayed until two groups in the midst of one are alike (period.py),
+and the whole step where that would cost more. Validation does this, where thousands of runs are predicted;
+tests hold it to 1e-9 of the whole replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from .period import Period, period_of
+
+if TYPE_CHECKING:
+    from ...sim.engine.record import Record
+    from ...sim.scenario.models import Scenario
+
+MOST_ACTIONS = 300
+"""Actions of all pipeline ranks that are replayed one and all."""
+
+WORTH_IT = 2
+"""A step is shortened to half of it at most: where that is not steady yet, it comes on top."""
+
+SAME = 1e-11
+"""Times that differ by less of the step are one."""
+
+FILLING: dict[str, int] = {"none": 1, "1f1b": 1, "interleaved": 2}
+"""Groups that fill the pipeline, and as many that drain it, of schedules whose steady state repeats with
+every group of microbatches, and whose memory does not grow then. Under 1F1B the first rank runs ``pp`` - 1
+forwards ahead, interleaved up to ``pp`` * (``vpp`` + 1) - 2 of its chunks: more than a group's."""
+
+Run = TypeVar("Run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extended(Generic[Run]):
+    """The step ``run`` stands for one that has ``more`` groups of microbatches, of which each takes a
+    ``period``; None, where it was replayed whole.
+    """
+
+    run: Run
+    period: Period | None = None
+    more: int = 0
+
+
+def extended(
+    scenario: Scenario, run: Callable[[Scenario], Run], record: Callable[[Run], Record]
+) -> Extended[Run]:
+    """``run`` of ``scenario``, by a short step where its ``record`` has become steady."""
+    groups, pp = steady_groups(scenario), scenario.parallelism.pp
+    filling = FILLING.get(scenario.schedule, 0)
+    number = 2 + 2 * filling
+    while number * WORTH_IT <= groups:
+        short = run(of_length(scenario, number * pp))
+        within = SAME * number / (groups - number)
+        period = period_of(record(short), pp, number - filling - 2, within)
+        if period is not None:
+            return Extended(run=short, period=period, more=groups - number)
+        number *= 2
+    return Extended(run=run(scenario))
+
+
+def steady_groups(scenario: Scenario) -> int:
+    """Groups of ``pp`` microbatches in a step that may be shortened; 0 where it is to be replayed whole."""
+    pp, vpp = scenario.parallelism.pp, scenario.parallelism.vpp
+    groups, rest = divmod(scenario.num_microbatches, pp)
+    if 2 * scenario.num_microbatches * pp * vpp <= MOST_ACTIONS or rest:
+        return 0
+    if scenario.schedule not in FILLING or scenario.schedule_options.group is not None:
+        return 0
+    return groups
+
+
+def of_length(scenario: Scenario, microbatches: int) -> Scenario:
+    """The same step with fewer microbatches."""
+    training, dp = scenario.training, scenario.parallelism.dp
+    batch = microbatches * training.micro_batch * dp
+    return scenario.model_copy(update={"training": training.model_copy(update={"global_batch": batch})})

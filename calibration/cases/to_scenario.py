@@ -1,0 +1,94 @@
+"""A case as a scenario: which field of the one goes where in the other.
+
+A pure mapping. The scenario gets neither the id, the family, the notes nor the outcome, so that
+equal configurations are equal scenarios.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ...hardware.gpus import get_gpu, gpu_names
+from ...hardware.node import node_for
+from ...sim.network.collectives import shows_checks
+from ...sim.scenario.machine import cluster_of
+from ...sim.scenario.models import ClusterSpec
+from .case import Case, CaseModel, CaseNetwork
+from .model_facts import known_facts
+from .preset import CHECKED, MODEL_FACTS, known_site, preset_of, software_document, stage_split
+
+if TYPE_CHECKING:
+    from ...sim.scenario.models import Scenario
+
+LAUNCHERS = ("Megatron-Bridge", "NeMo")
+"""Frameworks whose jobs are started so."""
+
+NAME = "case"
+"""Name of every scenario made here."""
+
+PARALLELISM = (
+    "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "fsdp_shard_size", "sequence_parallel", "stage_split",
+)  # fmt: skip
+TRAINING = ("global_batch", "micro_batch", "precision", "recompute", "cpu_offload")
+
+
+def to_scenario(case: Case) -> Scenario:
+    """The scenario of a case. Raises ValueError, with the reason, where there is none."""
+    from ...sim.scenario.load import scenario_from_document
+
+    return scenario_from_document(scenario_document(case), NAME)
+
+
+def scenario_document(case: Case) -> dict[str, Any]:
+    """The scenario file of a case, as a document. Raises NotSupported for software that has no preset."""
+    layout = case.layout
+    stages = layout.pp * layout.vpp
+    cluster: dict[str, Any] = asdict(case.hardware) | segments(case)
+    software = software_document(case.software, case.hardware.gpu)
+    software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
+    if case.measured_network:
+        cluster["measured_network"] = measured_network_document(case.measured_network)
+        spec = ClusterSpec.model_validate(cluster)
+        if spec.measured_network and shows_checks(spec.measured_network, cluster_of(spec)):
+            software["preset"] = CHECKED.get(software["preset"], software["preset"])
+    return {
+        "model": known_facts(model_document(case.model)) | MODEL_FACTS.get(preset_of(case.software), {}),
+        "cluster": cluster,
+        "parallelism": {key: getattr(layout, key) for key in PARALLELISM}
+        | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)},
+        "training": {"seq_length": case.model.seq_length} | {key: getattr(layout, key) for key in TRAINING},
+        "schedule": layout.schedule,
+        "software": software,
+    }
+
+
+def segments(case: Case) -> dict[str, int]:
+    """The GPUs of each NVLink domain that a job of several racks uses.
+
+    NVIDIA's launchers ask SLURM for segments of the most hosts of a rack that divide the job's.
+
+    Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/utils/executors.py, NVIDIA/NeMo
+    scripts/performance/executors.py (``segment``).
+    """
+    each, gpus = case.hardware.gpus_per_node, case.hardware.gpus
+    rack = node_for(get_gpu(case.hardware.gpu)).hosts_per_domain if case.hardware.gpu in gpu_names() else 1
+    hosts = gpus // each
+    if not 1 < rack < hosts or not case.software.framework.startswith(LAUNCHERS):
+        return {}
+    return {"gpus_per_domain": each * max(size for size in range(1, rack + 1) if hosts % size == 0)}
+
+
+def model_document(model: CaseModel) -> dict[str, Any]:
+    """The ``model`` of a scenario, which has no sequence length. A case states the rows that the run had."""
+    document = asdict(model)
+    del document["seq_length"]
+    return document | {"padded_vocab_size": model.vocab_size}
+
+
+def measured_network_document(network: CaseNetwork) -> dict[str, str]:
+    """Bus bandwidths with their unit, as a scenario wants them."""
+    return {
+        name.removesuffix("_gbps") + "_bytes_per_s": f"{gigabytes_per_s!r} GB/s"
+        for name, gigabytes_per_s in asdict(network).items()
+    }

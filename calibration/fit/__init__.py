@@ -1,0 +1,1 @@
+"""Fits of measurements to the constants of a profile: kernels, collectives, and what carries over."""

@@ -1,0 +1,204 @@
+"""A GPU's profile fitted on measured kernels of a user's own.
+
+Knows which measurements show which constant, and how many are needed; what they do not show stays as
+shipped. Fits are at the clock of the measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ....hardware.gpus import get_gpu
+from ....hardware.profile import AttentionCurve, GpuProfile, load_profile
+from ....hardware.provenance import Provenance
+from ....kernels.kernel import Attention, Gemm, MemoryBound
+from ...readers.measurements import Measurement
+from ..attention import fit_attention
+from ..gemm import fit_fraction, fit_shape, with_fraction
+from ..residuals import Parameter, fit
+from .judged import FEW, Fit, Interval, Judged, judged
+
+SHAPE_POINTS, SHAPE_FAMILIES = 24, 8
+"""Products of one type from which on the shape constants are fitted; below, the rate alone."""
+_ATTENTION_POINTS = 6
+_SHAPE = ("tile_overhead_s", "store_exposed", "wave_quantisation")
+_BLENDS = ("forward_blend", "backward_blend", "diagonal_keys", "causal_tail", "wave_quantisation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedKernels:
+    """``profile`` with the parts that ``points`` show; ``fitted`` names them (gemm bf16, attention fa2,
+    memory stream_efficiency). ``whole_shape``: the shape constants too. ``intervals`` are of constants, by
+    part and name; ``notes`` say what was too little for a fit."""
+
+    profile: GpuProfile
+    points: tuple[Measurement, ...]
+    fitted: tuple[str, ...] = ()
+    whole_shape: bool = False
+    intervals: dict[str, dict[str, Interval]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def fit_kernels(gpu_name: str, points: Sequence[Measurement], *, replicas: int = 20) -> FittedKernels:
+    """The shipped profile of ``gpu_name`` with all that ``points`` show fitted anew.
+
+    ``replicas`` bootstraps give the intervals. ValueError for a data type that the GPU lacks.
+    """
+    shipped = load_profile(gpu_name)
+    at_clock = replace(
+        shipped, clock_fraction=1.0, measured_clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0
+    )
+    state = FittedKernels(profile=at_clock, points=tuple(points))
+    for name in ("stream_efficiency", "pointwise_efficiency"):
+        state = _memory(state, name, replicas)
+    gemms = _by(state.points, lambda kernel: kernel.dtype if isinstance(kernel, Gemm) else None)
+    for dtype, members in sorted(gemms.items(), key=lambda item: (-len(item[1]), item[0])):
+        state = _gemm(state, dtype, members, replicas)
+    fused = _by(state.points, lambda kernel: kernel.implementation if isinstance(kernel, Attention) else None)
+    for name, members in sorted(fused.items()):
+        state = _attention(state, name, members, replicas)
+    return replace(state, profile=replace(state.profile, clock_fraction=training_clock(shipped, state)))
+
+
+def training_clock(shipped: GpuProfile, state: FittedKernels) -> float:
+    """What training sustains of the clock of the measurements.
+
+    Where the GPU has a shipped sweep, as there. Else no more than the measurements sustain, and no more
+    than the step times of this GPU show: measurements that ran hotter or cooler than the shipped best
+    shape do not change what training reaches, unless they are slower than training itself.
+    """
+    if not any(part.startswith("gemm") for part in state.fitted):
+        return shipped.clock_fraction
+    if shipped.measured_clock_fraction < 1.0:
+        return min(1.0, shipped.clock_fraction / shipped.measured_clock_fraction)
+    own = {rate.dtype: rate.fraction for rate in state.profile.gemm.rates}
+    ratios = [r.fraction / own[r.dtype] for r in shipped.gemm.rates if f"gemm {r.dtype}" in state.fitted]
+    return min(1.0, shipped.clock_fraction * max(ratios, default=1.0))
+
+
+def _by(points: Iterable[Measurement], key: Callable[[object], str | None]) -> dict[str, list[Measurement]]:
+    """Points by the key of their kernels; those without one are left out."""
+    groups: dict[str, list[Measurement]] = {}
+    for point in points:
+        for name in {key(kernel) for kernel in point.kernels} - {None}:
+            groups.setdefault(str(name), []).append(point)
+    return groups
+
+
+def _added(state: FittedKernels, part: str, one: Judged, block: str, profile: GpuProfile) -> FittedKernels:
+    known = state.intervals.get(block, {})
+    return replace(
+        state,
+        profile=profile,
+        fitted=(*state.fitted, part),
+        intervals=state.intervals | {block: known | one.intervals},
+    )
+
+
+def _noted(state: FittedKernels, note: str) -> FittedKernels:
+    return replace(state, notes=(*state.notes, note))
+
+
+def _gemm(state: FittedKernels, dtype: str, points: Sequence[Measurement], replicas: int) -> FittedKernels:
+    gpu, base = get_gpu(state.profile.gpu), state.profile
+    families = len({point.family for point in points})
+    if dtype not in gpu.peak_flops:
+        raise ValueError(
+            f"{points[0].id}: {gpu.name} has no {dtype} math; it has {', '.join(gpu.peak_flops)}"
+        )
+    if len(points) < FEW:
+        return _noted(state, f"gemm {dtype}: {len(points)} points; a fit needs {FEW}")
+    whole = not state.whole_shape and len(points) >= SHAPE_POINTS and families >= SHAPE_FAMILIES
+    if not whole:
+        state = _noted(
+            state, f"gemm {dtype}: {len(points)} points in {families} families show its rate alone"
+        )
+
+    def fitted(some: Sequence[Measurement]) -> GpuProfile:
+        if whole:
+            return fit_shape(base, dtype, some, gpu)[0]
+        return with_fraction(base, dtype, fit_fraction(base, dtype, some, gpu), Provenance(source="fit"))
+
+    def constants(profile: GpuProfile) -> dict[str, float]:
+        fraction = {f"fraction {dtype}": _fraction(profile, dtype)}
+        return fraction | ({name: getattr(profile.gemm, name) for name in _SHAPE} if whole else {})
+
+    one = judged(Fit(gpu=gpu, fitted=fitted, constants=constants), points, replicas)
+    profile = with_fraction(one.profile, dtype, _fraction(one.profile, dtype), one.record)
+    if whole or not any(part.startswith("gemm") for part in state.fitted):
+        profile = replace(profile, gemm=replace(profile.gemm, provenance=one.record))
+    return replace(
+        _added(state, f"gemm {dtype}", one, "gemm", profile), whole_shape=whole or state.whole_shape
+    )
+
+
+def _fraction(profile: GpuProfile, dtype: str) -> float:
+    return next(rate.fraction for rate in profile.gemm.rates if rate.dtype == dtype)
+
+
+def _attention(
+    state: FittedKernels, name: str, points: Sequence[Measurement], replicas: int
+) -> FittedKernels:
+    gpu, base = get_gpu(state.profile.gpu), state.profile
+    if len(points) < _ATTENTION_POINTS:
+        return _noted(state, f"attention {name}: {len(points)} points; a fit needs {_ATTENTION_POINTS}")
+    others = tuple(curve for curve in base.attention if curve.implementation != name)
+
+    def fitted(some: Sequence[Measurement]) -> GpuProfile:
+        return replace(base, attention=(*others, fit_attention(base, name, some, gpu, "fit")))
+
+    def constants(profile: GpuProfile) -> dict[str, float]:
+        curve = _curve(profile, name)
+        rates = {f"forward {dim}": rate for dim, rate in curve.forward}
+        rates |= {f"backward {dim}": rate for dim, rate in curve.backward}
+        return rates | {blend: getattr(curve, blend) for blend in _BLENDS}
+
+    one = judged(Fit(gpu=gpu, fitted=fitted, constants=constants), points, replicas)
+    curve = _curve(one.profile, name)
+    curve = replace(curve, provenance=replace(one.record, note=curve.provenance.note))
+    profile = replace(one.profile, attention=(*others, curve))
+    return _added(state, f"attention {name}", one, f"attention {name}", profile)
+
+
+def _curve(profile: GpuProfile, name: str) -> AttentionCurve:
+    return next(curve for curve in profile.attention if curve.implementation == name)
+
+
+def _memory(state: FittedKernels, name: str, replicas: int) -> FittedKernels:
+    """The rate of copies, or of pointwise and norm kernels, on more bytes than the caches hold."""
+    gpu, base = get_gpu(state.profile.gpu), state.profile
+    points = [
+        point
+        for point in state.points
+        if (point.operation == "stream") == (name == "stream_efficiency")
+        and all(isinstance(k, MemoryBound) and k.hbm_bytes > 2 * gpu.l2_bytes for k in point.kernels)
+    ]
+    if len(points) < FEW:
+        return _noted(state, f"memory {name}: {len(points)} points; a fit needs {FEW}") if points else state
+    parameter = Parameter(name=name, start=getattr(base.memory, name), low=0.05, high=1.0)
+
+    def shown(profile: GpuProfile) -> GpuProfile:
+        # A memory-bound kernel is priced by the pointwise rate, whichever it is that is fitted.
+        rate = getattr(profile.memory, name)
+        return replace(profile, memory=replace(profile.memory, pointwise_efficiency=rate))
+
+    def with_rate(found: dict[str, float]) -> GpuProfile:
+        rate = found[name]
+        if name == "stream_efficiency":
+            return replace(base, memory=replace(base.memory, stream_efficiency=rate))
+        return replace(base, memory=replace(base.memory, pointwise_efficiency=rate))
+
+    def fitted(some: Sequence[Measurement]) -> GpuProfile:
+        return with_rate(fit([parameter], lambda found: shown(with_rate(found)), some, gpu))
+
+    def constants(profile: GpuProfile) -> dict[str, float]:
+        return {name: getattr(profile.memory, name)}
+
+    way = Fit(gpu=gpu, fitted=fitted, constants=constants, shown=shown)
+    one = judged(way, points, replicas)
+    profile = replace(one.profile, memory=replace(one.profile.memory, provenance=one.record))
+    return _added(state, f"memory {name}", one, "memory", profile)
+
+
+__all__ = ["FittedKernels", "fit_kernels", "training_clock"]

@@ -1,0 +1,165 @@
+"""How far predictions lie from measurements, and the robust fit that brings them close.
+
+Knows residuals in log space and scipy. Does not know what is fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...hardware.gpu import Gpu
+from ...hardware.profile import GpuProfile, Provenance
+from ...kernels.cost import kernel_seconds, range_quantities
+from ..readers.measurements import Measurement
+
+# Residuals beyond 5 % count linearly, not squared: one point measured in another power state must
+# not bend a curve.
+ROBUST_SCALE = 0.05
+
+BOOST_S = 0.7e-3
+"""Duration of a call at which half of a sweep's calls still run before the power limit acts.
+
+The public sweep of B200 takes the wall time of 75 calls after 25 (SimuMax, simu_tools/efficency_test/
+test_gemm_efficency.py): 70 ms at the boosted clock. None of its points that ran 1.15 to 1.5 times faster than
+others of their shape is longer than 0.85 ms.
+"""
+
+ATTENTION_BOOST_S = 70e-3 / 30
+"""The same of its attention: 10 calls and 20 traced ones, each waited for (test_fa_efficiency.py)."""
+
+ATTENTION_BOOST = 0.5
+"""How far the power limit slows attention, by how far it slows products.
+
+The exponentials leave tensor cores idle, which saves power. One shape of heads ran 1.20 (forward) and 1.15
+(backward) times faster at 32k tokens, before the limit, than at 131k, under it (points 0870, 0868, 0902,
+0900); products 1.38 times (``STATES_APART``).
+"""
+
+STATES_APART = 0.16
+"""Half the distance, in log time, of the two power states of that sweep.
+
+1,435 and 1,040 TFLOP/s: points 0474, 0492 and 0504 against 0222, 0258 and 0480, all wide and deep.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One fitted constant: start, physical bounds, and optionally a prior.
+
+    ``spread`` is the relative uncertainty of ``start`` as a prior, worth one measurement that is
+    off by the robust scale; None: no prior.
+    """
+
+    name: str
+    start: float
+    low: float
+    high: float
+    spread: float | None = None
+
+
+def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -> float:
+    """Time that ``profile`` gives to the kernels of ``measurement``, in the state in which it was made.
+
+    That state: before or under the power limit, and behind a host that issues call after call.
+    """
+    # Past the cache: a fit asks once per profile.
+    seconds: float = sum(kernel_seconds.__wrapped__(kernel, gpu, profile) for kernel in measurement.kernels)
+    if measurement.operation == "gemm":
+        seconds = before_power_limit(seconds, profile)
+    elif measurement.operation == "attention":
+        boost = ATTENTION_BOOST * profile.measured_boost
+        seconds = before_power_limit(seconds, replace(profile, measured_boost=boost), ATTENTION_BOOST_S)
+    return seconds
+
+
+def before_power_limit(sustained_s: float, profile: GpuProfile, burst_s: float = BOOST_S) -> float:
+    """Mean time of a call in the sweep of ``profile``'s GPU that takes ``sustained_s`` under the power limit.
+
+    How long a GPU runs at the boosted clock depends on how it rested before; of ever longer runs of calls an
+    ever smaller share is boosted.
+    """
+    boost = profile.measured_boost * boosted_share(sustained_s, burst_s)
+    return max(sustained_s / (1.0 + boost), profile.measured_call_s)
+
+
+def boosted_share(call_s: float, burst_s: float = BOOST_S) -> float:
+    """Share of the calls of ``call_s`` seconds each that a sweep makes before the power limit acts."""
+    return 1.0 / (1.0 + call_s / burst_s)
+
+
+def state_weight(call_s: float) -> float:
+    """Weight of a point whose calls of ``call_s`` seconds ran before or under the power limit, unknown which.
+
+    One over its standard deviation, that of a point in a known state being 1: states add to what the robust
+    scale allows for. A long call is surely sustained; of a short one each state is as likely.
+    """
+    return ROBUST_SCALE / math.hypot(ROBUST_SCALE, STATES_APART * boosted_share(call_s))
+
+
+def fit(
+    parameters: Sequence[Parameter],
+    build: Callable[[dict[str, float]], GpuProfile],
+    measurements: Sequence[Measurement],
+    gpu: Gpu,
+    *,
+    robust_scale: float = ROBUST_SCALE,
+    weights: Sequence[float] | None = None,
+) -> dict[str, float]:
+    """Constants that bring ``build(constants)`` closest to ``measurements``, by soft-L1 in log space.
+
+    Residuals beyond ``robust_scale`` count linearly. ``weights``, one a measurement, scale them before.
+    """
+    from scipy.optimize import least_squares
+
+    names = [parameter.name for parameter in parameters]
+    weighted = list(zip(measurements, weights or [1.0] * len(measurements), strict=True))
+
+    def errors(values: Sequence[float]) -> list[float]:
+        constants = dict(zip(names, values, strict=True))
+        profile = build(constants)
+        rows = [w * math.log(predicted_seconds(item, gpu, profile) / item.seconds) for item, w in weighted]
+        for parameter in parameters:
+            if parameter.spread is not None:
+                off = (constants[parameter.name] - parameter.start) / parameter.start
+                rows.append(off / parameter.spread * robust_scale)
+        return rows
+
+    result = least_squares(
+        errors,
+        [parameter.start for parameter in parameters],
+        bounds=([parameter.low for parameter in parameters], [parameter.high for parameter in parameters]),
+        loss="soft_l1",
+        f_scale=robust_scale,
+        x_scale=[max(abs(parameter.start), 1e-9) for parameter in parameters],
+        diff_step=1e-3,  # tile counts make the time a staircase; a finer step would see noise
+        max_nfev=60,
+    )
+    return dict(zip(names, (float(value) for value in result.x), strict=True))
+
+
+def provenance(
+    source: str, measurements: Sequence[Measurement], gpu: Gpu, profile: GpuProfile, note: str = ""
+) -> Provenance:
+    """Record of a fit: its residuals over ``measurements`` and the range that they span."""
+    errors = [abs(predicted_seconds(item, gpu, profile) / item.seconds - 1) for item in measurements]
+    return Provenance(
+        source=source,
+        points=len(measurements),
+        median_residual=float(np.median(errors)),
+        p90_residual=float(np.percentile(errors, 90)),
+        ranges=_ranges(measurements),
+        note=note,
+    )
+
+
+def _ranges(measurements: Iterable[Measurement]) -> tuple[tuple[str, float, float], ...]:
+    seen: dict[str, list[float]] = {}
+    for measurement in measurements:
+        for kernel in measurement.kernels:
+            for name, value in range_quantities(kernel).items():
+                seen.setdefault(name, []).append(float(value))
+    return tuple((name, min(values), max(values)) for name, values in seen.items())

@@ -1,0 +1,148 @@
+"""The fields of a file of measured kernels (``kind: kernels``): what may stand there, its type and range.
+
+Knows every field; does not know which kernel a point becomes. A point may carry the fields of other
+operations as null.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from ...hardware.catalogue import unknown_name
+from .foreign.values import LARGEST_SECONDS, LARGEST_SIZE, shown
+
+LARGEST_HEAD = 4096
+"""Of one attention head. Fused kernels take 256 at most; unfused ones have been measured with more."""
+_FASTEST_TFLOPS = 1e9  # ten thousand times a GPU of 2026
+
+Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
+HeadSize = Annotated[int, Field(ge=1, le=LARGEST_HEAD)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _Point(_Block):
+    """What every point has. ``assumed`` and ``notes`` are for people; ``time_us`` repeats ``tflops``."""
+
+    id: Name
+    source: Name
+    gpu: Name
+    dtype: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
+    impl: Name
+    tflops: Annotated[float, Field(gt=0, le=_FASTEST_TFLOPS)]
+    flops_counted: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    time_us: Annotated[float, Field(gt=0, le=LARGEST_SECONDS * 1e6)] | None = None
+    upper_bound: bool = False
+    assumed: list[str] | None = None
+    notes: str | None = None
+
+
+class _Product(_Block):
+    m: Size
+    n: Size
+    k: Size
+    batch: None = None
+    seq_length: None = None
+    num_heads: None = None
+    num_kv_heads: None = None
+    qk_head_dim: None = None
+    v_head_dim: None = None
+    causal: None = None
+
+
+class ProductShape(_Product):
+    """``m`` x ``k`` by ``k`` x ``n``, ``groups`` times where there are several."""
+
+    groups: Size | None = None
+
+
+class GroupedShape(_Product):
+    """``m`` is that of one of ``groups``."""
+
+    groups: Size
+
+
+class AttentionShape(_Block):
+    """Self-attention: queries and keys of one length."""
+
+    batch: Size
+    seq_length: Size
+    num_heads: Size
+    num_kv_heads: Size
+    qk_head_dim: HeadSize
+    v_head_dim: HeadSize
+    causal: bool
+    m: None = None
+    n: None = None
+    k: None = None
+    groups: None = None
+
+
+class _ProductPoint(_Point):
+    pass_: Annotated[Literal["fwd", "dgrad", "wgrad"], Field(alias="pass")]
+    accumulate: bool | None = None
+    out_dtype: Literal["bf16", "fp16", "fp32"] | None = None
+
+
+class GemmPoint(_ProductPoint):
+    """A matrix product."""
+
+    op: Literal["gemm"]
+    shape: ProductShape
+
+
+class GroupedGemmPoint(_ProductPoint):
+    """The products of several experts."""
+
+    op: Literal["grouped_gemm"]
+    shape: GroupedShape
+
+
+class AttentionPoint(_Point):
+    """Attention, fused or not."""
+
+    op: Literal["attention"]
+    pass_: Annotated[Literal["fwd", "bwd", "fwd_bwd"], Field(alias="pass")]
+    shape: AttentionShape
+    accumulate: None = None
+    out_dtype: None = None
+
+
+Point = GemmPoint | GroupedGemmPoint | AttentionPoint
+_POINT: TypeAdapter[Point] = TypeAdapter(Annotated[Point, Field(discriminator="op")])
+
+
+def read_point(document: Any) -> Point:
+    """The point in ``document``. ValueError naming the first field that is wrong and its value."""
+    try:
+        return _POINT.validate_python(document)
+    except ValidationError as failure:
+        error = failure.errors(include_url=False)[0]
+    kind, value = error["type"], error["input"]
+    place = [str(part) for part in error["loc"][1:]]  # the first is the operation
+    field = f"{'.'.join(place)}: " if place else ""
+    if kind == "union_tag_not_found":
+        raise ValueError("op: this field is missing; known: gemm, grouped_gemm, attention")
+    if kind == "union_tag_invalid":
+        raise ValueError(f"op: {shown(value.get('op'))}; known: gemm, grouped_gemm, attention")
+    if kind == "missing":
+        raise ValueError(f"{field}this field is missing")
+    if kind == "extra_forbidden":
+        raise ValueError(f"{field}{unknown_name('field', place[-1], _fields_beside(place, error['loc'][0]))}")
+    raise ValueError(f"{field}{shown(value)}: {error['msg'].lower()}")
+
+
+def _fields_beside(place: list[str], operation: int | str) -> list[str]:
+    """Names of the fields in the block of a field, as files write them."""
+    points: dict[int | str, type[_Point]] = {
+        "gemm": GemmPoint, "grouped_gemm": GroupedGemmPoint, "attention": AttentionPoint,
+    }  # fmt: skip
+    block: Any = points[operation]
+    for name in place[:-1]:
+        block = block.model_fields[name].annotation
+    return [field.alias or name for name, field in block.model_fields.items()]

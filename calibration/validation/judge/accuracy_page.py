@@ -1,0 +1,114 @@
+"""docs/accuracy.md: how near the predictions are to measured runs, written by the program itself.
+
+Deterministic: the same report and the same history give the same page.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ....hardware.files import read_text
+from ..grids import LEGEND, outcome_grid, overall_grid, refused_grid, regime_grid, source_grid, worst_grid
+from ..intervals import RANGES, interval_grid, intervals_by_group, intervals_by_range, range_grid
+from ..markdown import section
+from ..run import Report
+from ..summary import ACCEPTANCE_SOURCES, TRUSTS, summarize
+from .doubtful import doubtful_grid
+from .tables import baseline_grid, held_out_grid, nanotron_grid, published_grid, ranking_grid
+from .targets import targets, targets_grid
+
+HISTORY = Path(__file__).parents[3] / "docs" / "accuracy-history.md"
+"""Explanations written by hand; what is still wrong ends the page. An installed package has none."""
+
+STILL_WRONG = "<!-- docs/accuracy.md ends with all that follows -->\n\n"
+
+HEAD = f"""\
+# Accuracy
+
+Made by `make validate`, which runs
+
+    stepsim validate ../shared/data/cases/*.yaml --markdown docs/accuracy.md
+
+and predicts every measured run of these files from its configuration alone. Do not edit this page;
+explanations belong in [accuracy-history.md](accuracy-history.md).
+
+A family is one model and layout. Errors are averaged within a family first, so that a sweep of hundreds of
+rows counts as little as a single run. The acceptance set is the rows of high trust that are dense, in
+16 bit and without context parallelism, of
+{", ".join(f"`{source}`" for source in ACCEPTANCE_SOURCES)}.
+Every case of every file is counted: predicted, or refused with the reason.
+"""
+
+
+def accuracy_markdown(report: Report, history: Path = HISTORY, *, picture: Path | None = None) -> str:
+    """The page, ending with what the file ``history`` says is still wrong, where there is such a file.
+
+    ``picture`` is drawn of the same report (scatter.py), into the folder of the page.
+    """
+    summary = summarize(report)
+    by_range = intervals_by_range(report.rows)
+    parts = [
+        HEAD,
+        section(targets_grid(targets(report))),
+        section(overall_grid(summary)),
+        f"{LEGEND[0].upper()}{LEGEND[1:]}\n",
+        cross_validation(report),
+    ]
+    if picture is not None:
+        parts.append(f"![Predicted over measured step times, by source]({picture.name})\n")
+    parts += [section(source_grid(summary, trust)) for trust in TRUSTS[:2]]
+    parts += [
+        section(regime_grid(summary, "high")),
+        section(baseline_grid(report.rows)),
+        section(ranking_grid(report.rows, ("high",))),
+        section(ranking_grid(report.rows, ("high", "medium"))),
+        RANKING if any(row.error is not None for row in report.rows) else "",
+        section(nanotron_grid(report.rows)),
+        section(published_grid(report.rows)),
+        section(interval_grid(intervals_by_group(report.rows))),
+        section(range_grid(by_range, RANGES)) if by_range else "",
+        RANGE_WORDS if by_range else "",
+        section(outcome_grid(summary)),
+        section(worst_grid(report)),
+        section(refused_grid(summary)),
+        section(doubtful_grid(report.rows)),
+    ]
+    if summary.internal_errors:
+        parts.append(
+            f"{summary.internal_errors} of the refused cases met a mistake of the simulator itself.\n"
+        )
+    if history.is_file():
+        parts.append(read_text(history).partition(STILL_WRONG)[2])
+    return "\n".join(part for part in parts if part)
+
+
+RANGE_WORDS = """\
+High and medium trust, but where low trust is named: of those rows several fields are guessed or the run
+itself is doubtful, which no interval of a prediction can know. Outside a measured range: no measured step
+of high trust has the same software, GPU and precision with as long a sequence on as many GPUs, or a
+twentieth of the step and more is kernels or collectives beyond what was measured of them. Differences: of
+software, GPU and precision, one each, and doublings of sequence length and of GPUs, to the measured step
+that is least unlike. Source left out: by residuals that never saw the row's source
+(`sim/evidence/measured_steps.yaml`). How intervals are made is in
+[calibration.md](calibration.md#how-sure-a-prediction-is).
+"""
+
+
+RANKING = """\
+A sweep is one model on one number of GPUs, layouts varying; what is ranked is the time for one sequence of
+the batch. Pairs that measured within 3 % of each other do not count (Spearman's coefficient is a sum over
+pairs). Best lost: how much longer than the fastest measured layout the one that was predicted fastest takes.
+"""
+
+
+def cross_validation(report: Report) -> str:
+    """Errors on families that the fit did not see, where its constants are given; else empty."""
+    if report.halves is None:
+        return ""
+    fit = report.halves
+    words = (
+        f"Constants fitted on step times: {fit.fitted}, on {fit.cases} cases in {fit.families} families "
+        "([step-fit.md](step-fit.md)). Left out: each half of the families predicted with the constants that "
+        "the other half gives.\n"
+    )
+    return f"{section(held_out_grid(report))}\n{words}"

@@ -1,0 +1,197 @@
+"""What the project holds its accuracy to, what was measured, and whether it holds: one line each.
+
+The limits are the project's own acceptance figures; they are stated here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ....sim.evidence.interval import LEVEL
+from ....sim.figures import percent
+from ...cases.errors import Errors, errors_of
+from ..grids import Grid
+from ..intervals import EXPERTS, OUTSIDE, intervals_by_group, intervals_by_range
+from ..run import Report, Row
+from ..summary import Confusion, confusion
+from .held_out import held_out_errors
+from .nanotron import by_nodes, fast
+from .ranking import median_and_ninth_decile, sweeps
+from .regimes import Against, against, by_regime, rated
+
+STEP_MEDIAN, STEP_P90 = 0.06, 0.18
+SOURCE_MEDIAN, SOURCE_ROWS = 0.10, 10
+RANK_MEDIAN, RANK_NINTH = 0.95, 0.90
+NANOTRON_FAST, NANOTRON_NODES = 0.10, 0.20
+OOM_BALANCED, MEMORY_MEDIAN = 0.95, 0.05
+FACTOR = 3.0
+HELD_HIGH, HELD_MEDIUM, HELD_EXPERTS, HELD_OUTSIDE = (0.90, 0.98), 0.88, 0.85, 0.85
+OOM_SOURCES = ("aleph_alpha_layouts", "hf_nanotron_h100", "hf_nanotron_h100_oom")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """``holds`` is None where nothing was measured."""
+
+    what: str
+    asked: str
+    measured: str
+    holds: bool | None
+
+
+def targets(report: Report) -> tuple[Target, ...]:
+    """Every target, in the order of the page."""
+    return (
+        *_step_times(report),
+        *_sources(report),
+        *_ranks(report.rows),
+        *_nanotron(report.rows),
+        *_memory(report.rows),
+        *_baselines(report.rows),
+        *_intervals(report.rows),
+    )
+
+
+def targets_grid(found: Sequence[Target]) -> Grid:
+    """The targets as text."""
+    words = {True: "holds", False: "**does not hold**", None: "not measured"}
+    rows = tuple((one.what, one.asked, one.measured, words[one.holds]) for one in found)
+    return Grid(title="Targets", columns=("figure", "asked", "measured", "verdict"), rows=rows, labels=4)
+
+
+def _at_most(what: str, limit: float, value: float | None, note: str = "", digits: int = 1) -> Target:
+    measured = "-" if value is None else percent(value, digits) + note
+    return Target(
+        what=what,
+        asked=f"at most {percent(limit, 0)}",
+        measured=measured,
+        holds=None if value is None else value <= limit,
+    )
+
+
+def _step_times(report: Report) -> Iterator[Target]:
+    seen = errors_of(
+        (r.case.family, r.error) for r in report.rows if r.case.trust == "high" and r.error is not None
+    )
+    unseen = held_out_errors(report, ("high",))
+    name = "step time, high trust, families left out of the fit"
+    for part, limit in (("median", STEP_MEDIAN), ("p90", STEP_P90)):
+        beside = f" ({percent(getattr(seen, part))} with the shipped constants)" if seen else ""
+        yield _at_most(f"{name}: {part}", limit, getattr(unseen, part) if unseen else None, beside)
+
+
+def _sources(report: Report) -> Iterator[Target]:
+    high = [row for row in report.rows if row.case.trust == "high" and row.error is not None]
+    found: dict[str, Errors] = {}
+    for source in sorted({row.source for row in high}):
+        own = [row for row in high if row.source == source]
+        shipped = errors_of((row.case.family, row.error or 0.0) for row in own)
+        errors = held_out_errors(report, ("high",), source) or shipped
+        if errors and errors.cases >= SOURCE_ROWS:
+            found[source] = errors
+    what = f"worst median of a source with {SOURCE_ROWS} rows of high trust or more"
+    if found:
+        worst = max(found, key=lambda source: found[source].median)
+        yield _at_most(what, SOURCE_MEDIAN, found[worst].median, f" ({worst})")
+    else:
+        yield _at_most(what, SOURCE_MEDIAN, None)
+
+
+def _ranks(rows: Sequence[Row]) -> Iterator[Target]:
+    for trusts in (("high",), ("high", "medium")):
+        found = sweeps(rows, trusts)
+        middle, ninth = median_and_ninth_decile(found)
+        reach = sum(one.spearman >= RANK_NINTH for one in found)
+        name = f"rank correlation in sweeps, {' and '.join(trusts)} trust"
+        yield Target(
+            what=f"{name}: median",
+            asked=f"at least {RANK_MEDIAN}",
+            measured=f"{middle:.3f} over {len(found)} sweeps" if found else "-",
+            holds=middle >= RANK_MEDIAN if found else None,
+        )
+        yield Target(
+            what=f"{name}: reached by nine in ten",
+            asked=f"at least {RANK_NINTH}",
+            measured=f"{reach} of {len(found)} reach it; nine in ten reach {ninth:.3f}" if found else "-",
+            holds=reach >= 0.9 * len(found) if found else None,
+        )
+
+
+def _nanotron(rows: Sequence[Row]) -> Iterator[Target]:
+    cell, nodes = fast(rows), by_nodes(rows)
+    name = "nanotron, high and medium trust"
+    note = f" ({percent(cell.row_median)} over rows)" if cell else ""
+    yield _at_most(
+        f"{name}, MFU of at least 10 %: median", NANOTRON_FAST, cell.errors.median if cell else None, note
+    )
+    worst = max(nodes, key=lambda one: one.errors.median, default=None)
+    failing = [one.name for one in nodes if one.errors.median > NANOTRON_NODES]
+    beyond = f"above the limit on {', '.join(failing) or 'none'}"
+    note = f" on {worst.name} ({percent(worst.row_median)} over rows); {beyond}" if worst else ""
+    yield _at_most(
+        f"{name}, worst number of hosts: median", NANOTRON_NODES, worst.errors.median if worst else None, note
+    )
+
+
+def _memory(rows: Sequence[Row]) -> Iterator[Target]:
+    found: Confusion = confusion(row for row in rows if row.source in OOM_SOURCES)
+    accuracy = found.balanced_accuracy
+    wrong = f"{found.ok_oom} that ran and {found.oom_ok} that did not are mistaken"
+    yield Target(
+        what="out of memory or not, balanced accuracy over aleph_alpha_layouts and hf_nanotron_h100*",
+        asked=f"at least {percent(OOM_BALANCED, 0)}",
+        measured=f"{percent(accuracy)}: {wrong}" if accuracy is not None else "-",
+        holds=None if accuracy is None else accuracy >= OOM_BALANCED,
+    )
+    for name, wanted in (
+        ("all sources, high and medium trust", [r for r in rows if r.case.trust != "low"]),
+        ("nanotron, all trusts", [r for r in rows if r.source.startswith("hf_nanotron_h100")]),
+    ):
+        pairs = [(r.case.family, r.memory_error) for r in wanted if r.memory_error is not None]
+        errors = errors_of(pairs)
+        note = f" ({percent(median(abs(error) for _, error in pairs))} over rows)" if pairs else ""
+        yield _at_most(f"peak memory, {name}: median", MEMORY_MEDIAN, errors.median if errors else None, note)
+
+
+def _baselines(rows: Sequence[Row]) -> Iterator[Target]:
+    found = rated(rows)
+    regimes: list[Against] = [one for trust in ("high", "medium") for one in by_regime(found, trust)]
+    lost = [f"{one.name} ({one.trust})" for one in regimes if not one.better]
+    yield Target(
+        what="better than both baselines in every regime with ten families or more",
+        asked="every regime",
+        measured=f"{len(regimes) - len(lost)} of {len(regimes)}"
+        + (f"; not in {', '.join(lost)}" if lost else ""),
+        holds=not lost if regimes else None,
+    )
+    for trusts in (("high",), ("high", "medium")):
+        name = " and ".join(trusts)
+        whole = against(name, name, [one for one in found if one[0].case.trust in trusts])
+        yield Target(
+            what=f"error against the better baseline, {name} trust",
+            asked=f"{FACTOR:g} times smaller",
+            measured=f"{whole.factor:.1f} times" if whole else "-",
+            holds=whole.factor >= FACTOR if whole else None,
+        )
+
+
+def _intervals(rows: Sequence[Row]) -> Iterator[Target]:
+    groups = intervals_by_group(rows) | intervals_by_range(rows)
+    for name, low, high in (
+        ("high trust", *HELD_HIGH),
+        ("medium trust", HELD_MEDIUM, 1.0),
+        (EXPERTS, HELD_EXPERTS, 1.0),
+        (OUTSIDE, HELD_OUTSIDE, 1.0),
+    ):
+        one = groups.get(name)
+        width = f" of {one.cases}; median width {percent(one.median_width)}" if one else ""
+        asked = f"{percent(low, 0)} to {percent(high, 0)}" if high < 1 else f"at least {percent(low, 0)}"
+        trusts = "" if name.endswith("trust") else ", high and medium trust"
+        yield Target(
+            what=f"measured steps inside the {percent(LEVEL, 0)} interval, {name}{trusts}",
+            asked=asked,
+            measured=f"{percent(one.coverage)}{width}" if one else "-",
+            holds=low <= one.coverage <= high if one else None,
+        )

@@ -1,0 +1,1 @@
+"""What a prediction rests on, and how sure it is: assumptions, coverage, intervals, notes."""

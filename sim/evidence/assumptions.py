@@ -1,0 +1,157 @@
+"""What a prediction rests on: calibrated curves, software facts, network figures, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...kernels.cost import in_range
+from ...kernels.kernel import Attention, Gemm, Kernel
+from ..lowering.communication import Asked, nearest_curve
+from ..lowering.layers.routing import dropped_share, rank_loads
+from ..result.step import Assumption
+from ..scenario.frameworks import notes_of
+from .seating_facts import seating_facts
+
+if TYPE_CHECKING:
+    from ...hardware.profile import GpuProfile, Provenance
+    from ..lowering.plan import Plan
+
+
+SHARDING = {
+    "distributed-optimizer": "Megatron-LM core/distributed (whole parameters, sharded state)",
+    "fsdp1": "torch/distributed/fsdp/_runtime_utils.py",
+    "fsdp2": "torch/distributed/fsdp/_fully_shard; torchtitan infra/parallelize.py, apply_fsdp",
+    "deepspeed": "deepspeed/runtime/zero/partitioned_param_coordinator.py, stage3.py",
+    "megatron-fsdp": "megatron/core/distributed/fsdp",
+}
+"""Where each implementation's rule is read off (sim/scenario/sharding.py)."""
+
+
+def assumptions(plan: Plan) -> tuple[Assumption, ...]:
+    """Every fact that the step time depends on and that a user could doubt."""
+    profile, software = plan.profile, plan.scenario.software
+    gemms = [k for k in plan.kernels if isinstance(k, Gemm)]
+    fused = [k for k in plan.kernels if isinstance(k, Attention)]
+    found = [
+        _curve("GEMM shapes", profile.gemm.provenance, gemms, profile),
+        *(_rate(profile, dtype) for dtype in sorted({k.dtype for k in gemms})),
+    ]
+    if fused:
+        curve = next(c for c in profile.attention if c.implementation == fused[0].implementation)
+        found.append(_curve(f"attention {curve.implementation}", curve.provenance, fused, profile))
+    found.append(
+        Assumption(
+            text=f"HBM: pointwise kernels reach {profile.memory.pointwise_efficiency:.0%} of peak",
+            source=profile.memory.provenance.source,
+        )
+    )
+    found.append(
+        Assumption(
+            text=f"sustained clock {profile.clock_fraction:.3g} of the best measured rate",
+            source=profile.step_time_fit,
+        )
+    )
+    found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
+    found += [*_framework(plan), *_sharding(plan), *_network(plan), *_own_collectives(plan)]
+    found += [*_router(plan), *seating_facts(plan)]
+    found.append(
+        Assumption(
+            text="ranks with equal programs, groups and links do the same at the same time",
+            source="folding is exact: --no-fold replays every rank",
+        )
+    )
+    return tuple(found)
+
+
+def _framework(plan: Plan) -> list[Assumption]:
+    """What of the scenario its framework has not, or not by default, and how the vocabulary is padded."""
+    scenario = plan.scenario
+    found = [Assumption(text=text, source=source, note=True) for text, source in notes_of(scenario)]
+    model = scenario.model
+    if model.embedding_rows != model.vocab_size:
+        text = f"vocabulary of {model.vocab_size:,} padded to {model.embedding_rows:,} rows"
+        source = "model.padded_vocab_size; FLOPs and MFU count the padded rows, as Megatron-LM does"
+        found.append(Assumption(text=text, source=source))
+    return found
+
+
+def _router(plan: Plan) -> list[Assumption]:
+    """How even it is, and what a capacity drops."""
+    scenario = plan.scenario
+    if scenario.model.moe is None:
+        return []
+    routing, loads = scenario.training.routing, rank_loads(scenario)
+    dropped = dropped_share(scenario)
+    text = f"the busiest rank's experts get {max(loads):.3g} times the mean"
+    if scenario.model.moe.capacity_factor is not None:
+        text = f"experts are padded to their capacity; {dropped:.1%} of the copies of tokens are dropped"
+    source = routing if isinstance(routing, str) else routing.file or f"Zipf, exponent {routing.exponent}"
+    return [Assumption(text=text, source=f"training.routing: {source}")]
+
+
+def _sharding(plan: Plan) -> list[Assumption]:
+    """Whose rule gathers parameters and reduces gradients under ZeRO-2 and ZeRO-3, and what offload costs."""
+    run, found = plan.scenario, []
+    if run.parallelism.zero >= 2:
+        name = run.software.sharding
+        found.append(Assumption(text=f"ZeRO-{run.parallelism.zero} as {name} does it", source=SHARDING[name]))
+    if run.training.cpu_offload or run.training.nvme_offload:
+        text = "the CPU's update reaches half of the host memory's rate"
+        found.append(
+            Assumption(text=text, source="unverified (sim/lowering/updates/offload.py)", in_range=False)
+        )
+    return found
+
+
+def _curve(name: str, provenance: Provenance, kernels: Iterable[Kernel], profile: GpuProfile) -> Assumption:
+    shapes = list(kernels)
+    inside = sum(in_range(kernel, profile) for kernel in shapes)
+    how = "carried from other GPUs" if provenance.carried else "measured"
+    return Assumption(
+        text=f"{name}: {how}; {inside} of {len(shapes)} shapes inside the measured range",
+        source=provenance.source,
+        in_range=inside == len(shapes) and not provenance.carried,
+    )
+
+
+def _rate(profile: GpuProfile, dtype: str) -> Assumption:
+    name = dtype if any(rate.dtype == dtype for rate in profile.gemm.rates) else "bf16"
+    rate = next(rate for rate in profile.gemm.rates if rate.dtype == name)
+    text = f"{dtype} GEMM: best shape reaches {rate.fraction:.0%} of peak"
+    return Assumption(text=text, source=rate.provenance.source, in_range=not rate.provenance.carried)
+
+
+def _network(plan: Plan) -> list[Assumption]:
+    interconnect = plan.cluster.interconnect
+    if plan.cluster.nodes == 1:
+        return []
+    source = "; ".join(interconnect.sources.values())
+    found = [Assumption(text=f"interconnect {interconnect.name}", source=source)]
+    if plan.scenario.cluster.measured_network is not None:
+        text = "bandwidth of collectives scaled by the job's own measurement"
+        found.append(Assumption(text=text, source="cluster.measured_network"))
+    return found
+
+
+def _own_collectives(plan: Plan) -> list[Assumption]:
+    """What the user's own curves say of the communications of this step; a line for each kind and group."""
+    if not plan.profile.collectives:
+        return []
+    groups: dict[tuple[str, int, int], list[Asked]] = {}
+    for asked in plan.communication.asked:
+        groups.setdefault((asked.kind, asked.ranks, asked.domains), []).append(asked)
+    found = []
+    for (kind, ranks, domains), members in sorted(groups.items()):
+        name = f"{kind} of {ranks} ranks in {domains} NVLink domain{'s' if domains > 1 else ''}"
+        curve = nearest_curve(plan.profile.collectives, kind, ranks, domains)
+        if curve is None:
+            found.append(Assumption(text=f"{name}: not among the own measurements", source="as shipped"))
+            continue
+        same = (curve.ranks, curve.domains) == (ranks, domains)
+        inside = sum(curve.covers(asked.bytes) for asked in members)
+        how = "own measurements" if same else f"carried from {curve.ranks} ranks, own measurements"
+        text = f"{name}: {how}; {inside} of {len(members)} sizes inside the measured range"
+        within = same and inside == len(members)
+        found.append(Assumption(text=text, source=curve.provenance.source, in_range=within))
+    return found

@@ -1,0 +1,189 @@
+"""The interval that holds nine in ten of the step times that a prediction may turn out to be.
+
+Knows what a step time is made of (its critical path), how uncertain each part is (the residuals of the
+profile's curves, else of hardware/residuals.yaml), how far it lies from what was measured
+(sim/evidence/measured_steps.py, and the measured ranges of curves and collectives) and how causes go together:
+errors of one curve are one error, so its kernels add up linearly; those of different curves, of the
+sustained clock, of what no curve knows and of each difference to measured runs are independent. How many
+standard deviations hold nine in ten is measured, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...hardware.profile import load_profile, profile_names
+from ...hardware.residuals import NORMAL_MEAN, NORMAL_MEDIAN, Residual, shipped_residuals
+from ..lowering.communication import nearest_curve
+from ..result.step import Interval, IntervalPart, PathSegment
+from .interval_beyond import beyond_measured, unlike_measured
+from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
+
+if TYPE_CHECKING:
+    from ...hardware.profile import GpuProfile, Provenance
+    from ..lowering.plan import Plan
+
+LEVEL = 0.9
+_KERNELS = ("GEMM", "attention", "memory-bound kernels", "optimizer")
+_HOST = ("host", "step overhead")
+_NOT_FITTED = "defaults"  # step_time_fit of a profile whose clock no step has shown
+
+
+def step_interval(step_time_s: float, path: Iterable[PathSegment], plan: Plan) -> Interval:
+    """The 90 % interval of ``step_time_s``, whose critical path is ``path``."""
+    return interval_of(step_time_s, doubt_of(step_time_s, path, plan), measured_steps())
+
+
+def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: Plan) -> Doubt:
+    """What is uncertain about a step, whatever measured steps say of it."""
+    shares = {segment.name: segment.seconds / step_time_s for segment in path}
+    return Doubt(
+        causes=tuple(_causes(shares, plan)), regime=regime_of(plan.scenario), experts=experts_of_plan(plan)
+    )
+
+
+def interval_of(step_time_s: float, doubt: Doubt, steps: MeasuredSteps) -> Interval:
+    """The interval that ``steps`` makes of what is uncertain."""
+    parts = (*(_weighed(part, steps) for part in doubt.causes), *unlike_measured(doubt, steps))
+    sigma = math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts))
+    return Interval(
+        level=LEVEL,
+        low_s=step_time_s * math.exp(-steps.quantile * sigma),
+        high_s=step_time_s * math.exp(steps.quantile * sigma),
+        parts=parts,
+        quantile=steps.quantile,
+    )
+
+
+def _weighed(part: IntervalPart, steps: MeasuredSteps) -> IntervalPart:
+    """Residuals of measurements by the weight that measured steps give to their kind; all others as they
+    are."""
+    weight = steps.weights.get(part.kind)
+    if weight is None:
+        return part
+    return replace(
+        part, sigma=weight * part.sigma, source=f"{part.source}; in steps {weight:.2g} times as much shows"
+    )
+
+
+def _causes(shares: Mapping[str, float], plan: Plan) -> Iterator[IntervalPart]:
+    """Every cause of doubt that a measurement shows, each as those who measured saw it.
+
+    ``shares`` of the critical path by name.
+    """
+    profile, known = plan.profile, shipped_residuals()
+    curves = {
+        "GEMM": _of_curve(profile.gemm.provenance, "GEMM"),
+        "attention": _attention(profile, plan.scenario.software.attention),
+        "memory-bound kernels": known["pointwise"],
+        "optimizer": known["pointwise"],
+    }
+    kernels = "kernels" if _has_shipped_curves(profile) and _is_fitted(profile) else "own kernels"
+    compute = sum(shares.get(name, 0.0) for name in _KERNELS)
+    for name, residual in curves.items():
+        if shares.get(name, 0.0) > 0:
+            yield _part(name, shares[name], residual, kernels)
+    tiers = _communication(shares, plan)
+    for tier, share in tiers.items():
+        yield _part(f"communication, {tier}", share, _collectives(plan, tier), "communication")
+    if host := sum(shares.get(name, 0.0) for name in _HOST):
+        yield _part("host", host, known["host"], "host")
+    yield _clock(compute, profile)
+    yield _part("what no curve knows", 1.0, _of_steps(profile), "steps")
+    yield from beyond_measured(shares, tiers, plan)
+
+
+def _part(name: str, share: float, residual: Residual, kind: str) -> IntervalPart:
+    return IntervalPart(name=name, share=share, sigma=residual.sigma, source=residual.source, kind=kind)
+
+
+def _is_fitted(profile: GpuProfile) -> bool:
+    """Whether steps have shown the clock of this GPU, or of the one that it was carried from."""
+    return profile.step_time_residual is not None or profile.step_time_fit != _NOT_FITTED
+
+
+def _has_shipped_curves(profile: GpuProfile) -> bool:
+    """Whether the clock was fitted with these very curves, so that it makes up for their common error."""
+    if profile.gpu not in profile_names():
+        return False
+    shipped = load_profile(profile.gpu)
+    return profile.gemm.provenance == shipped.gemm.provenance and all(
+        curve.provenance == other.provenance
+        for curve, other in zip(profile.attention, shipped.attention, strict=False)
+    )
+
+
+def _clock(compute: float, profile: GpuProfile) -> IntervalPart:
+    """A clock fitted on many steps is known; one on a few is as uncertain as ``weights`` says; else as
+    measured."""
+    known = shipped_residuals()
+    if profile.step_time_residual is not None:
+        return _part("sustained clock", compute, known["fitted_clock"], "fitted clock")
+    kind = "clock" if _is_fitted(profile) else "unfitted clock"
+    return _part("sustained clock", compute, known["unfitted_clock"], kind)
+
+
+def _of_curve(provenance: Provenance, what: str) -> Residual:
+    """The residual of a curve: of points that its fit did not see where there are any; else as carried."""
+    median = _stated_median(provenance)
+    seen = "in sample" if provenance.held_out_median is None else "held out"
+    if median is None or provenance.carried:
+        return shipped_residuals()["carried_kernels"]
+    source = (
+        f"{what}: median residual {median:.1%} over {provenance.points} points {seen} ({provenance.source})"
+    )
+    return Residual(sigma=NORMAL_MEDIAN * median, source=source)
+
+
+def _attention(profile: GpuProfile, implementation: str) -> Residual:
+    for curve in profile.attention:
+        if curve.implementation == implementation:
+            return _of_curve(curve.provenance, f"attention {implementation}")
+    return shipped_residuals()["pointwise"]  # an unfused chain is bound by memory
+
+
+def _communication(shares: Mapping[str, float], plan: Plan) -> dict[str, float]:
+    """Share of communication by the tier that its axis crosses."""
+    groups, several = plan.groups, plan.cluster.gpus > plan.cluster.nvlink_domain
+    tiers = {
+        name: any(seat.domains > 1 for seat in (first, *plan.seatings.groups.get(name, ())))
+        for name, first in (("tp", groups.tp), ("cp", groups.cp))
+    }
+    found: dict[str, float] = {}
+    for name, share in shares.items():
+        if name not in (*_KERNELS, *_HOST) and share > 0:
+            tier = "network" if tiers.get(name, several) else "node"
+            found[tier] = found.get(tier, 0.0) + share
+    return found
+
+
+def _collectives(plan: Plan, tier: str) -> Residual:
+    """The residual of the user's own curves of that tier, the worst of those in use; else as shipped."""
+    used = [
+        curve
+        for asked in plan.communication.asked
+        if (asked.domains == 1) == (tier == "node")
+        and (curve := nearest_curve(plan.profile.collectives, asked.kind, asked.ranks, asked.domains))
+    ]
+    medians = [median for curve in used if (median := _stated_median(curve.provenance)) is not None]
+    whole = len(used) == sum((a.domains == 1) == (tier == "node") for a in plan.communication.asked)
+    if not medians or not whole:
+        return shipped_residuals()[f"collectives_{tier}"]
+    source = f"own measurements: median residual {max(medians):.1%} ({used[0].provenance.source})"
+    return Residual(sigma=NORMAL_MEDIAN * max(medians), source=source)
+
+
+def _stated_median(provenance: Provenance) -> float | None:
+    """The median residual of points that the fit did not see; where there are none, of those that it saw."""
+    held_out = provenance.held_out_median
+    return provenance.median_residual if held_out is None else held_out
+
+
+def _of_steps(profile: GpuProfile) -> Residual:
+    mean = profile.step_time_residual
+    if mean is None:
+        return shipped_residuals()["step"]
+    return Residual(sigma=NORMAL_MEAN * mean, source=f"steps of {profile.gpu}: {profile.step_time_fit}")

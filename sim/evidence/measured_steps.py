@@ -1,0 +1,195 @@
+"""What measured steps say of steps that nobody measured: how far a run is from them, and what each
+difference adds.
+
+Knows measured_steps.yaml, which ``stepsim calibrate residuals`` writes: families of runs with measured
+steps of high trust, and standard deviations by which predictions of runs unlike them were off, estimated on
+runs whose own family was left out. Does not know what a step is made of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ...hardware.residuals import Residual
+
+if TYPE_CHECKING:
+    from ..lowering.plan import Plan
+    from ..result.step import IntervalPart
+    from ..scenario.models import Scenario
+
+FILE = "measured_steps.yaml"
+
+DIFFERENCES = ("software", "gpu", "precision", "sequence", "gpus")
+"""In what a run may differ from a measured one. The last two count in doublings, and only beyond it: a run
+between measured ones, or smaller, asks for no extrapolation that its kernels do not show."""
+
+EXPERTS = ("experts", "experts_across_domains")
+"""Of models with routed experts, whatever was measured: imbalance, permutation and grouped products, and the
+exchange of tokens between NVLink domains."""
+
+KINDS = ("kernels", "communication", "host", "clock", "beyond")
+"""Causes whose standard deviations come from elsewhere (hardware/residuals.yaml) and are weighed here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """What kind of step it is. ``sequence`` in tokens; fp16 and bf16 are one precision."""
+
+    software: str
+    gpu: str
+    precision: str
+    sequence: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedExperts:
+    """Share of the layers that route tokens to experts, and whether a group of experts leaves its NVLink
+    domain."""
+
+    share: float = 0.0
+    across_domains: bool = False
+
+    @property
+    def amounts(self) -> tuple[float, float]:
+        """How much of each of EXPERTS applies."""
+        return self.share, self.share * self.across_domains
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """What is uncertain about one prediction, before measured steps weigh it: ``causes`` as those who
+    measured saw them, what kind of step it is, and what of it routes tokens to experts."""
+
+    causes: tuple[IntervalPart, ...]
+    regime: Regime
+    experts: RoutedExperts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSteps:
+    """``weights`` by kind of cause, ``terms`` by difference and of EXPERTS, each a standard deviation of the
+    logarithm with its source. ``quantile``: so many of the whole standard deviation hold nine in ten of the
+    runs that shaped no constant. ``left_out`` is the share of measured steps that intervals hold by residuals
+    without their own source, by group."""
+
+    quantile: float
+    weights: Mapping[str, float]
+    terms: Mapping[str, Residual]
+    families: tuple[Regime, ...]
+    left_out: Mapping[str, float]
+
+
+@cache
+def measured_steps() -> MeasuredSteps:
+    """As the shipped file has them."""
+    text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+    document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return steps_from_document(document)
+
+
+def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:
+    """The inverse of what the command writes."""
+    return MeasuredSteps(
+        quantile=float(document["quantile"]),
+        weights={kind: float(document["weights"][kind]) for kind in KINDS},
+        terms={
+            name: Residual(
+                sigma=float(document["terms"][name]["sigma"]), source=document["terms"][name]["source"]
+            )
+            for name in (*DIFFERENCES, *EXPERTS)
+        },
+        families=tuple(Regime(**entry) for entry in document["families"]),
+        left_out={name: float(share) for name, share in document["left_out"].items()},
+    )
+
+
+def regime_of(scenario: Scenario) -> Regime:
+    """The regime of a scenario's step."""
+    return Regime(
+        software=scenario.software.name,
+        gpu=scenario.cluster.gpu,
+        precision=precision_class(scenario.training.precision),
+        sequence=scenario.training.seq_length,
+        gpus=scenario.cluster.gpus,
+    )
+
+
+def precision_class(precision: str) -> str:
+    """Both 16-bit types run at one rate."""
+    return "bf16" if precision == "fp16" else precision
+
+
+def experts_of_plan(plan: Plan) -> RoutedExperts:
+    """The experts of a lowered step."""
+    model = plan.scenario.model
+    if model.moe is None:
+        return RoutedExperts()
+    share = sum(model.has_experts(layer) for layer in range(model.num_layers)) / model.num_layers
+    return RoutedExperts(share=share, across_domains=plan.groups.ep.domains > 1)
+
+
+def differences(run: Regime, measured: Regime) -> tuple[float, ...]:
+    """How far ``run`` is from ``measured``, in the order of DIFFERENCES.
+
+    >>> one = Regime(software="a", gpu="H100", precision="bf16", sequence=8192, gpus=64)
+    >>> two = Regime(software="a", gpu="H100", precision="fp8", sequence=32768, gpus=8)
+    >>> differences(two, one)
+    (0.0, 0.0, 1.0, 2.0, 0.0)
+    """
+    return (
+        float(run.software != measured.software),
+        float(run.gpu != measured.gpu),
+        float(run.precision != measured.precision),
+        max(0.0, math.log2(run.sequence / measured.sequence)),
+        max(0.0, math.log2(run.gpus / measured.gpus)),
+    )
+
+
+def nearest(
+    run: Regime, families: Iterable[Regime], sigmas: Mapping[str, float]
+) -> tuple[Regime, tuple[float, ...]]:
+    """The measured run that leaves the least doubt about ``run``, and the differences to it."""
+    weights = [sigmas[name] for name in DIFFERENCES]
+
+    def doubt(one: tuple[Regime, tuple[float, ...]]) -> tuple[float, str]:
+        variance = sum((weight * far) ** 2 for weight, far in zip(weights, one[1], strict=True))
+        return variance, repr(one[0])  # never the order of the file
+
+    return min(((family, differences(run, family)) for family in families), key=doubt)
+
+
+def spanning(families: Iterable[Regime]) -> Iterator[Regime]:
+    """Those that no other one covers: same software, GPU and precision, as long a sequence, as many GPUs."""
+    every = sorted(set(families), key=repr)
+    for one in every:
+        if not any(two != one and not any(differences(one, two)) for two in every):
+            yield one
+
+
+MUCH = 0.05
+"""Share of the step: kernels and collectives beyond their measured ranges that take less move no interval."""
+
+
+def beyond_share(doubt: Doubt) -> float:
+    """Share of the step in kernels and communication outside their measured ranges, the largest of any
+    cause."""
+    return max((part.share for part in doubt.causes if part.kind == "beyond"), default=0.0)
+
+
+def unlike(doubt: Doubt, families: Iterable[Regime]) -> float:
+    """How many differences and doublings lie between a step and the measured one that is least unlike it."""
+    return min(sum(differences(doubt.regime, one)) for one in families)
+
+
+def is_outside(doubt: Doubt, families: Iterable[Regime]) -> bool:
+    """Whether a prediction is outside a measured range: no measured step is like it, or a twentieth of it
+    runs kernels or collectives beyond what was measured of them."""
+    return beyond_share(doubt) >= MUCH or unlike(doubt, families) > 0

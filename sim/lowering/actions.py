@@ -1,0 +1,183 @@
+"""What one pipeline action runs on one rank: the blocks of its virtual stage, forward or backward.
+
+A whole backward computes the gradients of inputs and weights block by block; a split one puts the weight
+gradients of matrices off to an action of their own. Knows which blocks in which order, not what is in
+them (layer.py, ends.py, loss.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...schedules.orders.action import Action, Kind
+from ..program.program import Block
+from .layers import layer, loss
+from .layers.kinds import LayerKind, LayerRun
+from .layers.pairs import pair_block
+from .layers.recompute import Recompute
+from .layers.stages import Stage
+from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
+from .updates import ends
+
+if TYPE_CHECKING:
+    from ..scenario.software.software import Software
+    from .layers.shard import Shard
+    from .layers.tape import Costs
+
+BuildEnd = Callable[["Shard", "Software", "Costs"], Block]
+BuildLayer = Callable[["Shard", "Software", "Costs", Recompute], Block]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """The distinct blocks of a model on this machine, each built when it is first asked for.
+
+    ``shard`` is that of all layers; a kind of layer has its own (Shard.of).
+    """
+
+    shard: Shard
+    software: Software
+    costs: Costs
+    ends: dict[BuildEnd, Block] = field(default_factory=dict)
+    layers: dict[tuple[BuildLayer, LayerKind, Recompute], Block] = field(default_factory=dict)
+    pairs: dict[tuple[LayerKind, LayerKind, Recompute], Block] = field(default_factory=dict)
+
+    def end(self, build: BuildEnd) -> Block:
+        """A block of an end of the model: embedding, head or loss."""
+        if build not in self.ends:
+            self.ends[build] = build(self.shard.plain, self.software, self.costs)
+        return self.ends[build]
+
+    def layer(self, build: BuildLayer, run: LayerRun) -> Block:
+        """A block of each layer of ``run``."""
+        key = build, run.kind, run.recompute
+        if key not in self.layers:
+            self.layers[key] = build(self.shard.of(run.kind), self.software, self.costs, run.recompute)
+        return self.layers[key]
+
+    def layer_of(self, kind: Kind, run: LayerRun) -> Block:
+        """What an action of that kind runs for each layer of ``run``."""
+        return self.layer(_PASSES[kind].layer, run)
+
+    def pair(self, forward: LayerRun, backward: LayerRun) -> Block:
+        """A layer of one microbatch forward beside a layer of another backward."""
+        key = forward.kind, backward.kind, backward.recompute
+        if key not in self.pairs:
+            shards = self.shard.of(forward.kind), self.shard.of(backward.kind)
+            self.pairs[key] = pair_block(*shards, self.software, self.costs, backward.recompute)
+        return self.pairs[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """Blocks at an end of the model: how often a stage runs one (``part``), whose gradients it ``gives``."""
+
+    build: BuildEnd
+    part: str
+    gives: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """What a kind of action runs: ends, layers (last first in ``reverse``), ends."""
+
+    layer: BuildLayer
+    before: tuple[_Ends, ...] = ()
+    after: tuple[_Ends, ...] = ()
+    reverse: bool = True
+    gives: bool = False
+
+
+# The table's gradient comes with the input gradient: autograd does not put it off.
+_PASSES = {
+    Kind.FORWARD: _Pass(
+        before=(_Ends(build=ends.embedding_forward, part="embedding"),),
+        layer=layer.forward_block,
+        after=(
+            _Ends(build=ends.head_forward, part="heads"),
+            _Ends(build=loss.loss_forward, part="losses"),
+        ),
+        reverse=False,
+    ),
+    Kind.BACKWARD: _Pass(
+        before=(
+            _Ends(build=loss.loss_backward, part="losses"),
+            _Ends(build=ends.head_backward, part="heads", gives="head"),
+        ),
+        layer=layer.backward_block,
+        after=(_Ends(build=ends.embedding_backward, part="embedding", gives="embedding"),),
+        gives=True,
+    ),
+    Kind.INPUT_GRAD: _Pass(
+        before=(
+            _Ends(build=loss.loss_backward, part="losses"),
+            _Ends(build=ends.head_input_grad, part="heads"),
+        ),
+        layer=layer.input_grad_block,
+        after=(_Ends(build=ends.embedding_backward, part="embedding"),),
+    ),
+    Kind.WEIGHT_GRAD: _Pass(
+        before=(_Ends(build=ends.head_weight_grad, part="heads", gives="head"),),
+        layer=layer.weight_grad_block,
+        gives=True,
+    ),
+}
+
+
+def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[Block, int], ...]:
+    """Blocks of ``action`` in the order in which they run, each with its count."""
+    step = _PASSES[action.kind]
+    return tuple(
+        (blocks.end(part.build), count)
+        if isinstance(part, _Ends)
+        else (blocks.layer(step.layer, part), count)
+        for part, count in _parts(step, stage)
+    )
+
+
+def around_layers(
+    kind: Kind, stage: Stage, blocks: Blocks, *, first: bool
+) -> Iterator[tuple[Block, str, int]]:
+    """What an action of that kind runs on a stage before its layers (``first``), or after them; ``Owned``."""
+    step = _PASSES[kind]
+    for part in step.before if first else step.after:
+        if count := int(getattr(stage, part.part)):
+            yield blocks.end(part.build), part.part, count
+
+
+def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -> Iterator[Elements]:
+    """Parameters whose gradients each block of ``action_blocks`` completes, where the action is the last."""
+    step = _PASSES[action.kind]
+    for part, count in _parts(step, stage):
+        if isinstance(part, _Ends):
+            own = getattr(parameters, part.gives) if part.gives else 0.0
+            # Multi-token prediction has a table where the head is.
+            table = parameters.embedding if part.gives == "head" and not stage.embedding else 0.0
+            yield Elements(shared=(own + table) / count)
+        else:
+            yield parameters.layer(part.kind) if step.gives else NO_ELEMENTS
+
+
+Owned = tuple[tuple[Block, str | LayerRun, int], ...]
+"""Blocks of an action in their order, each with what of the model it runs, and its count."""
+
+
+def owned(row: Iterable[tuple[Block, int]], owners: Iterable[str | LayerRun]) -> Owned:
+    """``action_blocks`` and ``block_owners`` together."""
+    return tuple((block, owner, count) for (block, count), owner in zip(row, owners, strict=True))
+
+
+def block_owners(action: Action, stage: Stage) -> Iterator[str | LayerRun]:
+    """For each block of ``action_blocks``, what of the model it runs: layers, or an end by its name."""
+    for part, _ in _parts(_PASSES[action.kind], stage):
+        yield part.part if isinstance(part, _Ends) else part
+
+
+def _parts(step: _Pass, stage: Stage) -> Iterator[tuple[_Ends | LayerRun, int]]:
+    """What of ``step`` a stage has, each with its count."""
+    runs = reversed(stage.runs) if step.reverse else stage.runs
+    for part in (*step.before, *runs, *step.after):
+        if count := int(getattr(stage, part.part)) if isinstance(part, _Ends) else part.count:
+            yield part, count

@@ -1,0 +1,79 @@
+"""FLOPs of what of a layer runs again in backward: what HFU counts besides those that a step needs.
+
+Knows the modules and the operators that recomputation names, layer by layer; not which layers run them.
+Conventions are those of sizes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from .layers.kinds import kind_of
+from .parameters import OF_EXPERTS, Parameter, matrices_of
+from .sizes import joint_elements, layer_attention_flops, layer_matrix_flops, met, whole_layer
+
+if TYPE_CHECKING:
+    from ..scenario.model.model import Model
+
+MODULES = {
+    "moe": ("router", "shared expert", "expert"),
+    "shared_experts": ("shared expert",),
+    "mlp": ("mlp",),
+    "mla_up_proj": ("query up", "key and value up"),
+}
+"""By the name of a module, how the names of its parameters begin."""
+
+
+def layer_flops_again(
+    model: Model,
+    tokens: float,
+    seq_length: int,
+    layer: int,
+    *,
+    modules: Collection[str] = (),
+    keep: Collection[str] | None = None,
+    prediction: bool = False,
+    causal: bool = False,
+) -> float:
+    """FLOPs of one recomputation of layer number ``layer``, for ``tokens`` tokens of all sequences.
+
+    ``modules`` run again (``full`` is all of it); or, where ``keep`` is given, all operators but those
+    (by_operators). A layer of multi-token ``prediction`` makes its stream of two first.
+    """
+    attention = layer_attention_flops(model, tokens, seq_length, causal=causal, layer=layer)
+    joint = joint_elements(model) if prediction else 0
+    if keep is not None:
+        matrices = _operators_again(model, layer, joint, keep)
+        return 2.0 * tokens * matrices + (0.0 if "attention" in keep else attention)
+    if "full" in modules:
+        return layer_matrix_flops(model, tokens, layer) + attention + 2.0 * tokens * joint
+    again = 2.0 * tokens * _modules_again(model, layer, modules)
+    return again + (attention if "core_attn" in modules else 0.0)
+
+
+def _modules_again(model: Model, layer: int, modules: Collection[str]) -> int:
+    """Parameters that a token meets again."""
+    names = tuple(name for module in modules for name in MODULES.get(module, ()))
+    listed = whole_layer(model, kind_of(model, layer))
+    return met(model, [each for each in listed if names and each.name.startswith(names)])
+
+
+def _operators_again(model: Model, layer: int, joint: int, keep: Collection[str]) -> int:
+    """The same of matrix products whose outputs are not kept; the last of an MLP is never needed again.
+
+    The order is that in which they run; a router and routed experts are no plain products.
+    """
+    listed = matrices_of(whole_layer(model, kind_of(model, layer)))
+    wanted = [each for each in listed if each.name not in ("mlp out", "shared expert out", "expert out")]
+    plain = [each for each in wanted if each.name != "router" and each.replicated_over != OF_EXPERTS]
+    counted = [joint] * bool(joint) + [
+        each.elements // each.count for each in plain for _ in range(each.count)
+    ]
+    every = 1 if "mm" in keep else 2 if "every_second_mm" in keep else 0
+    again = sum(size for i, size in enumerate(counted) if not every or i % every)
+    return again + met(model, [each for each in wanted if each not in plain and not _kept(each, keep)])
+
+
+def _kept(parameter: Parameter, keep: Collection[str]) -> bool:
+    return parameter.replicated_over == OF_EXPERTS and "grouped_mm" in keep

@@ -1,0 +1,93 @@
+"""The kernels of one transformer layer of a scenario, as one rank runs them on a microbatch.
+
+Knows where lowering writes a layer; leaves collectives out. What is in the list can be measured by itself:
+each kernel comes with its shape, and a norm or an activation (not that of experts, whose rows are routed)
+with the array that it works on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from ...kernels.kernel import Kernel
+
+if TYPE_CHECKING:
+    from ...hardware.profile import GpuProfile
+    from ..scenario.models import Scenario
+    from .layers.shard import Shard
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerKernel:
+    """``kernel`` takes ``seconds`` by the model; activations beside it are of ``dtype``.
+
+    ``operation`` (rms_norm, layer_norm, swiglu, gelu, "" for others) works on ``rows`` x ``columns``.
+    """
+
+    name: str
+    direction: Literal["forward", "backward"]
+    kernel: Kernel
+    seconds: float
+    dtype: str
+    operation: str = ""
+    rows: int = 0
+    columns: int = 0
+
+
+def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> tuple[LayerKernel, ...]:
+    """Kernels of one layer of the kind that the model has most, forward then backward, in issue order.
+
+    Raises NotSupported naming the field that cannot be modelled.
+    """
+    from ...hardware.calibrated.overlay import calibrated_profile
+    from ..scenario.machine import cluster_of
+    from .layers.layer import backward_block, forward_block
+    from .lower import make_plan
+
+    cluster = cluster_of(scenario.cluster)
+    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
+    runs = [run for stage in plan.stages for run in stage.runs]
+    held = Counter({replace(run, count=1): 0 for run in runs})
+    for run in runs:
+        held[replace(run, count=1)] += run.count
+    run = held.most_common(1)[0][0]
+    shard, found = plan.shard.of(run.kind), []
+    for build in (forward_block, backward_block):
+        priced: list[tuple[Kernel, float]] = []
+
+        def seconds(kernel: Kernel, priced: list[tuple[Kernel, float]] = priced) -> float:
+            priced.append((kernel, plan.costs.seconds(kernel)))
+            return priced[-1][1]
+
+        block = build(shard, scenario.software, replace(plan.costs, seconds=seconds), run.recompute)
+        names = [op.name for op in block.ops if op.category == "compute"]
+        found += [
+            _layer_kernel(name, build is forward_block, kernel, cost_s, shard)
+            for name, (kernel, cost_s) in zip(names, priced, strict=True)
+        ]
+    return tuple(found)
+
+
+def _layer_kernel(name: str, forward: bool, kernel: Kernel, cost_s: float, shard: Shard) -> LayerKernel:
+    backward = "_backward" if name.endswith(" backward") else ""
+    operation, rows, columns = "", 0, 0
+    match name.removesuffix(" backward").removesuffix(" again"):
+        case "norm":
+            operation = ("rms_norm" if shard.rms_norm else "layer_norm") + backward
+            rows, columns = shard.norm_tokens, shard.hidden
+        case "activation" if shard.experts is None:
+            operation = ("swiglu" if shard.gate == 2 else "gelu") + backward
+            rows, columns = shard.tokens, shard.ffn
+    direction: Literal["forward", "backward"] = "forward" if forward else "backward"
+    return LayerKernel(
+        name=name,
+        direction=direction,
+        kernel=kernel,
+        seconds=cost_s,
+        dtype=shard.dtype,
+        operation=operation,
+        rows=rows,
+        columns=columns,
+    )

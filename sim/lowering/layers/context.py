@@ -1,0 +1,155 @@
+"""Context parallelism: a sequence cut over ranks, and what moves so that every query meets its keys.
+
+A rank holds two of 2 cp slices, one from either end, so that a causal mask leaves all ranks the same work.
+``p2p``: keys and values go around a ring while the part at hand is attended to. ``all_gather``: they are
+gathered first, not overlapped. ``a2a`` (Ulysses): heads are exchanged for tokens before and after; beside
+one of the others where only ``cp_a2a`` neighbours do it (hierarchical). Knows what is exchanged when;
+the attention kernels themselves are attention_core's.
+
+References:
+    Liu et al. 2023, arXiv:2310.01889 (ring attention). Jacobs et al. 2023, arXiv:2309.14509 (Ulysses).
+    Dubey et al. 2024, arXiv:2407.21783, section 3.3.2 (all-gather).
+    TransformerEngine, attention/dot_product_attention/context_parallel.py (AttnFuncWithCPAndKVP2P,
+    AttnFuncWithCPAndKVAllGather, AttnFuncWithCPAndQKVOA2A).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...scenario.software.software import Software
+from .shard import Shard
+from .tape import Tape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """One attention kernel's share of a step: rows of queries and of keys, and whether masked."""
+
+    queries: int
+    keys: int
+    causal: bool
+
+
+AttentionKernel = Callable[[Tape, Shard, Tile], None]
+"""Appends the attention kernel of one tile."""
+
+
+def context_forward(tape: Tape, shard: Shard, software: Software, attend: AttentionKernel) -> None:
+    """Attention of this rank's queries to all keys that come before them."""
+    inside = _exchanged(shard)
+    _exchange_heads(tape, shard, shard.qkv_width, "QKV all_to_all")
+    if inside.cp == 1:
+        attend(tape, inside, Tile(queries=inside.sequence, keys=inside.sequence, causal=True))
+    elif software.cp_comm == "all_gather":
+        tape.collective(_ring(shard), "KV all_gather", "all_gather", inside.cp * inside.kv_bytes)
+        attend(tape, inside, _gathered(inside))
+    else:
+        _ring_forward(tape, inside, _ring(shard), attend)
+    _exchange_heads(tape, shard, shard.attention_width, "attention output all_to_all")
+
+
+def context_backward(tape: Tape, shard: Shard, software: Software, attend: AttentionKernel) -> None:
+    """Gradients of Q, K and V; those of other ranks' keys travel home."""
+    inside = _exchanged(shard)
+    _exchange_heads(tape, shard, shard.attention_width, "attention output gradient all_to_all")
+    if inside.cp == 1:
+        attend(tape, inside, Tile(queries=inside.sequence, keys=inside.sequence, causal=True))
+    elif software.cp_comm == "all_gather":
+        whole = inside.cp * inside.kv_bytes
+        tape.collective(_ring(shard), "KV all_gather", "all_gather", whole)
+        attend(tape, inside, _gathered(inside))
+        tape.collective(_ring(shard), "KV gradient reduce_scatter", "reduce_scatter", whole)
+    else:
+        _ring_backward(tape, inside, _ring(shard), attend)
+    _exchange_heads(tape, shard, shard.qkv_width, "QKV gradient all_to_all")
+
+
+def received_bytes(shard: Shard, software: Software) -> tuple[float, float]:
+    """Bytes that forward and backward hold during attention for keys and values of other ranks.
+
+    A ring receives into a new buffer at every step of forward (TransformerEngine's p2p_comm_buffers), and
+    into two of keys and values with their gradients in backward; the first of each is the rank's own, packed.
+    Gathered ones are there whole, in backward with their gradients. Heads exchanged for tokens are there
+    before and after, as is what backward makes of them.
+    """
+    inside = _exchanged(shard)
+    whole = inside.cp * inside.kv_bytes
+    twice = float(shard.tokens * shard.qkv_width * shard.element_bytes) if shard.cp_a2a > 1 else 0.0
+    if inside.cp == 1:
+        return twice, twice
+    return twice + whole, twice + (2 * whole if software.cp_comm == "all_gather" else 4 * inside.kv_bytes)
+
+
+def _exchanged(shard: Shard) -> Shard:
+    """What a rank sees once heads have been exchanged for tokens: more of the sequence, fewer heads."""
+    a2a = shard.cp_a2a
+    kv_heads = max(1, shard.kv_heads // a2a)
+    return replace(shard, cp=shard.cp // a2a, cp_a2a=1, heads=shard.heads // a2a, kv_heads=kv_heads)
+
+
+def _exchange_heads(tape: Tape, shard: Shard, width: int, name: str) -> None:
+    if shard.cp_a2a > 1:
+        axis = "cp" if shard.cp_a2a == shard.cp else "cp.heads"
+        tape.collective(axis, name, "alltoall", float(shard.tokens * width * shard.element_bytes))
+
+
+def _ring(shard: Shard) -> str:
+    return "cp" if shard.cp_a2a == 1 else "cp.ring"
+
+
+def _gathered(shard: Shard) -> Tile:
+    return Tile(queries=shard.sequence // shard.cp, keys=shard.sequence, causal=True)
+
+
+def _tiles(shard: Shard) -> list[Tile]:
+    """Step 0 is the rank's own diagonal; of the others it sees half the keys, or half its queries see all.
+
+    Rank r has r steps of the first kind and cp - 1 - r of the second; here they alternate on all ranks.
+    """
+    own = shard.sequence // shard.cp
+    half_keys = Tile(queries=own, keys=own // 2, causal=False)
+    half_queries = Tile(queries=own // 2, keys=own, causal=False)
+    later = [half_keys if step % 2 else half_queries for step in range(1, shard.cp)]
+    return [Tile(queries=own, keys=own, causal=True), *later]
+
+
+def _ring_forward(tape: Tape, shard: Shard, ring: str, attend: AttentionKernel) -> None:
+    """The next part's keys and values are on their way while this part's are attended to."""
+    arrived: int | None = None
+    for step, tile in enumerate(_tiles(shard)):
+        posted = tape.last_kernel() if arrived is None else arrived
+        if arrived is not None:
+            tape.join(arrived)
+        if step < shard.cp - 1:
+            arrived = tape.collective(
+                ring, "KV exchange", "neighbours", shard.kv_bytes, after=posted, wait=False
+            )
+        attend(tape, shard, tile)
+        if step:  # the softmax of both parts put right: read two outputs, write one
+            tape.memory("attention correction", 3.0 * _output_bytes(shard, tile))
+
+
+def _ring_backward(tape: Tape, shard: Shard, ring: str, attend: AttentionKernel) -> None:
+    """Key gradients follow their keys one step behind; the last step sends gradients only."""
+    tiles = _tiles(shard)
+    arrived: int | None = None
+    for step, tile in enumerate(reversed(tiles)):
+        if arrived is not None:
+            tape.join(arrived)
+        # what is sent: the keys while a next step needs them, gradients once there are any
+        parts = (step < shard.cp - 1) + (step > 0)
+        arrived = tape.collective(
+            ring, "KV and gradient exchange", "neighbours", parts * shard.kv_bytes, wait=False
+        )
+        attend(tape, shard, tile)
+        if step:
+            tape.memory("dQ add", 3.0 * _output_bytes(shard, tile))
+            tape.memory("dKV add", 3.0 * shard.kv_bytes)
+    assert arrived is not None
+    tape.join(arrived)
+
+
+def _output_bytes(shard: Shard, tile: Tile) -> float:
+    return float(shard.batch * tile.queries * shard.attention_width * shard.element_bytes)

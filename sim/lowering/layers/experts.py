@@ -1,0 +1,81 @@
+"""The experts of one layer that a rank holds, and how many rows reach them.
+
+Rows are copies of tokens: each token goes to ``topk`` experts. Knows sizes; what runs is in moe.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .routing import distinct_loads
+
+if TYPE_CHECKING:
+    from ...scenario.model.model import Model
+    from ...scenario.models import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """``held`` of ``total`` experts are here, each ``ffn`` wide (divided by etp); ``shared_ffn`` by tp.
+
+    ``copies`` is how often each token is sent: topk, or what capacity pads or cuts that to. ``load`` is
+    this rank's rows over the mean of all ranks (routing.py).
+    """
+
+    total: int
+    held: int
+    topk: int
+    ffn: int
+    shared_ffn: int
+    ep: int
+    etp: int
+    copies: float
+    load: float = 1.0
+
+    def sent(self, tokens: int) -> float:
+        """Rows that a rank with ``tokens`` tokens sends out, itself among the receivers."""
+        return tokens * self.copies
+
+    def rows(self, tokens: int) -> float:
+        """Rows that this rank's experts work on, where every rank has ``tokens`` tokens."""
+        return self.sent(tokens) * self.etp * self.load
+
+    def rows_each(self, tokens: int) -> int:
+        """Rows of one expert."""
+        return max(1, round(self.rows(tokens) / self.held))
+
+
+def experts_of_model(model: Model) -> Experts | None:
+    """All experts of a model on one rank, each token sent once to each that it goes to; None if dense."""
+    moe = model.moe
+    if moe is None:
+        return None
+    return Experts(
+        total=moe.num_experts,
+        held=moe.num_experts,
+        topk=moe.topk,
+        ffn=moe.expert_ffn_hidden_size,
+        shared_ffn=moe.shared_expert_ffn_hidden_size,
+        ep=1,
+        etp=1,
+        copies=moe.topk,
+    )
+
+
+def experts_of(scenario: Scenario) -> Experts | None:
+    """The share of the rank with the most rows; None for a dense model."""
+    moe, par = scenario.model.moe, scenario.parallelism
+    if moe is None:
+        return None
+    return Experts(
+        total=moe.num_experts,
+        held=moe.num_experts // par.ep,
+        topk=moe.topk,
+        ffn=moe.expert_ffn_hidden_size // par.etp,
+        shared_ffn=moe.shared_expert_ffn_hidden_size // par.tp,
+        ep=par.ep,
+        etp=par.etp,
+        copies=moe.topk * (moe.capacity_factor or 1.0),
+        load=distinct_loads(scenario)[0],
+    )

@@ -1,0 +1,128 @@
+"""Projections of latent attention: down to the latents of queries and of keys and values, and up to heads.
+
+The matrices down are whole on every rank and work on its rows of the residual stream; those up are
+column-parallel, so that under sequence parallelism only the latents are gathered. Knows no attention core.
+
+References:
+    DeepSeek-AI 2024, arXiv:2405.04434 section 2.1. Megatron-LM multi_latent_attention.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from ...scenario.software.software import Software
+from .linear import (
+    Linear,
+    column_backward,
+    column_forward,
+    column_input_grad,
+    column_weight_grad,
+    row_input_grad,
+    row_weight_grad,
+)
+from .shard import Shard
+from .tape import Tape
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Path:
+    """One way from the residual stream to the heads: through a latent, or, without ``down``, at once.
+
+    ``rank`` is the width of the latent that is normed and projected up, beside it goes ``along``.
+    """
+
+    down: Linear | None
+    up: Linear
+    rank: int
+    along: int = 0
+
+
+def _paths(shard: Shard) -> Iterator[_Path]:
+    latent, h = shard.latent, shard.hidden
+    assert latent is not None
+    queries, rank = shard.heads * shard.head_dim, latent.q_lora_rank
+    if rank is None:
+        yield _Path(down=None, up=Linear(name="q", inputs=h, outputs=queries), rank=h)
+    else:
+        down = Linear(name="q down", inputs=h, outputs=rank)
+        yield _Path(down=down, up=Linear(name="q up", inputs=rank, outputs=queries), rank=rank)
+    rank, along = latent.kv_lora_rank, latent.qk_rope_head_dim
+    up = Linear(
+        name="kv up", inputs=rank, outputs=shard.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+    )
+    yield _Path(down=Linear(name="kv down", inputs=h, outputs=rank + along), up=up, rank=rank, along=along)
+
+
+def latent_forward(tape: Tape, shard: Shard, software: Software) -> None:
+    """Queries, keys and values of all local heads."""
+    for path in _paths(shard):
+        if path.down:
+            tape.kernel(path.down.name, path.down.forward(shard.here))
+        latent_up(tape, shard, software, path)
+
+
+def latent_up(tape: Tape, shard: Shard, software: Software, path: _Path) -> None:
+    """Norm of the latent and the matrix up: what is run again where that alone is recomputed."""
+    if path.down:
+        tape.memory("latent norm", 2.0 * shard.norm_tokens * path.rank * shard.element_bytes)
+    column_forward(tape, (path.up,), _of_width(shard, path), software)
+
+
+def up_projections(tape: Tape, shard: Shard, software: Software) -> None:
+    """Run the norms and the matrices up again."""
+    for path in _paths(shard):
+        if path.down:
+            latent_up(tape, shard, software, path)
+
+
+def latent_products(shard: Shard) -> Iterator[tuple[str, float]]:
+    """Name of each matrix product in its order, and the elements of its output here."""
+    for path in _paths(shard):
+        if path.down:
+            yield path.down.name, float(shard.norm_tokens * path.down.outputs)
+        yield path.up.name, float(shard.tokens * path.up.outputs)
+
+
+def latent_again(tape: Tape, shard: Shard, software: Software, kept: Collection[str]) -> None:
+    """Run all again but the matrices whose outputs are ``kept``, by name."""
+    for path in _paths(shard):
+        if path.down and path.down.name not in kept:
+            tape.kernel(f"{path.down.name} again", path.down.forward(shard.here))
+        if path.down:
+            tape.memory("latent norm", 2.0 * shard.norm_tokens * path.rank * shard.element_bytes)
+        if path.up.name not in kept:
+            column_forward(tape, (path.up,), _of_width(shard, path), software)
+
+
+def latent_backward(tape: Tape, shard: Shard, software: Software, *, split: bool) -> None:
+    """Gradients of the stream and, unless ``split``, of the matrices."""
+    column = column_input_grad if split else column_backward
+    paths = tuple(_paths(shard))
+    for path in paths:
+        column(tape, (path.up,), _of_width(shard, path), software)
+        if path.down:
+            tape.memory("latent norm backward", 3.0 * shard.norm_tokens * path.rank * shard.element_bytes)
+            row_input_grad(tape, path.down, shard.here, software)
+            if not split:
+                row_weight_grad(tape, path.down, shard.here, software)
+    tape.memory("input gradient add", 3 * shard.norm_bytes)
+
+
+def latent_weight_grad(tape: Tape, shard: Shard, software: Software) -> None:
+    """Gradients of the matrices that were put off."""
+    for path in _paths(shard):
+        column_weight_grad(tape, (path.up,), _of_width(shard, path), software)
+        if path.down:
+            row_weight_grad(tape, path.down, shard.here, software)
+
+
+def latent_elements(shard: Shard) -> float:
+    """Elements of the latents that backward needs: as they come down, and normed."""
+    return float(sum(shard.norm_tokens * (2 * path.rank + path.along) for path in _paths(shard) if path.down))
+
+
+def _of_width(shard: Shard, path: _Path) -> Shard:
+    """The shard of a column-parallel matrix whose input is the latent: that is what TP gathers."""
+    return replace(shard, hidden=path.rank + path.along)

@@ -1,0 +1,210 @@
+"""The sizes of one rank's share of a transformer layer: what tensor and sequence parallelism leave of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ....hardware.gpus import get_gpu
+from ...scenario.sharding import sharding_rule
+from .experts import Experts, experts_of
+from .kinds import LayerKind
+from .precision import Recipe, WeightBytes, recipe_of, weight_bytes
+
+if TYPE_CHECKING:
+    from ...scenario.model.model import Mla, Model
+    from ...scenario.models import Scenario
+    from ...scenario.software.software import Software
+
+ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2}
+"""Bytes per element of activations by precision; inputs of GEMMs may be narrower (precision.py)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Sizes of one rank's share, for one microbatch.
+
+    ``tokens`` is b*s/cp, the rows of every GEMM; ``sequence`` is whole, ``cp_a2a`` the ranks of the cp
+    group that exchange heads for tokens; ``norm_tokens`` the rows of norms, residuals and
+    dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
+    ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
+    input branches), else 1; ``split_gate``: each of them is a matrix. ``dtype`` is the activations';
+    ``recipe`` says how products run in fewer bits, ``quantised_weights`` exist in those only, and
+    ``quantised_dispatch`` sends tokens to experts in them. ``grad_bytes`` is the size of an element of the
+    gradient that is accumulated and reduced; ``accumulates``: fresh gradients are added to whole ones that
+    stay all step long, not to a shard once they are reduced. ``head_dim`` is that of queries and keys,
+    ``value_dim`` of values; ``latent`` are the ranks of latent attention, ``window`` the keys that a
+    query sees. ``experts`` are there in place of an MLP; a layer of multi-token ``prediction`` makes its
+    stream of two.
+    """
+
+    batch: int
+    sequence: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    gate: int
+    vocabulary: int
+    tp: int
+    cp: int
+    cp_a2a: int
+    sequence_parallel: bool
+    element_bytes: int
+    grad_bytes: int
+    dtype: str
+    recipe: Recipe | None
+    quantised_weights: bool
+    quantised_dispatch: bool
+    dropout: bool
+    biases: bool
+    rope: bool
+    rms_norm: bool
+    accumulates: bool = True
+    qkv_biases: bool = False
+    split_gate: bool = False
+    value_dim: int = 0
+    latent: Mla | None = None
+    window: int | None = None
+    experts: Experts | None = None
+    prediction: bool = False
+
+    def of(self, kind: LayerKind) -> Shard:
+        """The share of a layer of that kind."""
+        experts = self.experts if kind.experts else None
+        return replace(self, experts=experts, window=kind.window, prediction=kind.prediction)
+
+    @property
+    def here(self) -> Shard:
+        """What works on the rows of the residual stream alone, as if there were no other rank."""
+        return replace(self, batch=1, sequence=self.norm_tokens, tp=1, cp=1, sequence_parallel=False)
+
+    @property
+    def plain(self) -> Shard:
+        """The same without quantised products, as the ends of the model have it."""
+        return replace(self, recipe=None) if self.recipe else self
+
+    @property
+    def gemm_dtype(self) -> str:
+        """Type of the inputs of matrix products."""
+        return self.recipe.gemm_dtype if self.recipe else self.dtype
+
+    @property
+    def stored_bytes(self) -> float:
+        """Bytes per element of a matrix product's input that is kept for backward."""
+        return self.recipe.stored if self.recipe else self.element_bytes
+
+    @property
+    def weights(self) -> WeightBytes:
+        """Bytes per weight of a layer."""
+        return weight_bytes(self.element_bytes, self.recipe, quantised=self.quantised_weights)
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.sequence // self.cp
+
+    @property
+    def norm_tokens(self) -> int:
+        return self.tokens // self.tp if self.sequence_parallel else self.tokens
+
+    @property
+    def attention_width(self) -> int:
+        """Columns of the attention output held here."""
+        return self.heads * (self.value_dim or self.head_dim)
+
+    @property
+    def qkv_width(self) -> int:
+        """Columns of the fused QKV projection held here."""
+        values = self.kv_heads * (self.value_dim or self.head_dim)
+        return (self.heads + self.kv_heads) * self.head_dim + values
+
+    @property
+    def kv_bytes(self) -> float:
+        """Bytes of this rank's keys and values."""
+        width = self.head_dim + (self.value_dim or self.head_dim)
+        return float(self.tokens * self.kv_heads * width * self.element_bytes)
+
+    @property
+    def hidden_bytes(self) -> float:
+        """Bytes of a whole activation, tokens x hidden: the payload of every TP collective."""
+        return float(self.tokens * self.hidden * self.element_bytes)
+
+    @property
+    def norm_bytes(self) -> float:
+        """Bytes of the residual stream held here, norm_tokens x hidden."""
+        return float(self.norm_tokens * self.hidden * self.element_bytes)
+
+    @property
+    def score_elements(self) -> float:
+        """Elements of the score matrices of unfused attention, all local heads."""
+        return float(self.batch * self.heads * self.sequence * self.sequence)
+
+
+def boundary_bytes(shard: Shard, software: Software) -> float:
+    """Bytes of one activation, or its gradient, that a rank hands to the next stage."""
+    split = shard.sequence_parallel or software.scatter_gather_p2p
+    return shard.hidden_bytes / (shard.tp if split else 1)
+
+
+def shard_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None) -> Shard:
+    """The sizes of a model's layer on one of ``tp`` ranks, for one token in 16 bit."""
+    return Shard(
+        batch=1,
+        sequence=1,
+        hidden=model.hidden_size,
+        heads=model.num_attention_heads // tp,
+        kv_heads=max(1, (model.num_attention_heads if model.mla else model.num_query_groups) // tp),
+        head_dim=model.mla.qk_head_dim if model.mla else model.kv_channels,
+        value_dim=model.mla.v_head_dim if model.mla else model.kv_channels,
+        latent=model.mla,
+        experts=experts,
+        ffn=model.ffn_hidden_size // tp,
+        gate=2 if model.mlp == "swiglu" else 1,
+        vocabulary=model.embedding_rows // tp,
+        tp=tp,
+        cp=1,
+        cp_a2a=1,
+        sequence_parallel=False,
+        element_bytes=2,
+        grad_bytes=2,
+        dtype="bf16",
+        recipe=None,
+        quantised_weights=False,
+        quantised_dispatch=False,
+        dropout=model.dropout > 0,
+        biases=model.biases,
+        rope=model.position == "rope",
+        rms_norm=model.norm == "rmsnorm",
+        qkv_biases=model.qkv_biases and not model.biases,
+    )
+
+
+def shard_of(scenario: Scenario) -> Shard:
+    """The layer share of one rank of ``scenario``."""
+    par, training, software = scenario.parallelism, scenario.training, scenario.software
+    rule, precision = sharding_rule(scenario), training.precision
+    return replace(
+        shard_of_model(scenario.model, tp=par.tp, experts=experts_of(scenario)),
+        batch=training.micro_batch,
+        sequence=training.seq_length,
+        cp=par.cp,
+        cp_a2a=_a2a_ranks(scenario),
+        sequence_parallel=par.sequence_parallel and par.tp > 1,
+        element_bytes=ELEMENT_BYTES[precision],
+        grad_bytes=max(software.gradient_bytes(precision), ELEMENT_BYTES[precision]),
+        dtype=precision if precision in ("fp32", "fp16") else "bf16",
+        quantised_weights=software.fp8_parameters,
+        quantised_dispatch=software.fp8_dispatch,
+        recipe=recipe_of(scenario, get_gpu(scenario.cluster.gpu).architecture),
+        accumulates=rule is None or not rule.reduces_each,
+        split_gate=software.split_gate,
+    )
+
+
+def _a2a_ranks(scenario: Scenario) -> int:
+    """Ranks of a cp group that exchange heads: as the layout says, or all of them where the software does."""
+    par = scenario.parallelism
+    if par.cp_a2a is not None:
+        return par.cp_a2a
+    return par.cp if scenario.software.cp_comm == "a2a" else 1

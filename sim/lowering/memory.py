@@ -1,0 +1,186 @@
+"""The memory bill of each pipeline rank: what it holds all step long, and the peak of its activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ..result.step import ActionSpan, StageMemory
+from ..scenario.sharding import sharding_rule
+from ..scenario.software.software import Software
+from .communicators import communicators
+from .layers.context import received_bytes
+from .layers.layer import forward_block
+from .layers.shard import Shard
+from .optimizers import parts_of
+from .sharded import Sharding, sharding_of
+from .state.activations import activation_bytes
+from .state.in_flight import in_flight_bytes
+from .state.timeline import Buffers, peak_held
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+CONTEXT_BYTES = 0.8e9
+"""CUDA context, cuBLAS and loaded kernels: 0.5 to 1 GB with torch 2 on A100 and H100 (unverified)."""
+
+GEMM_WORKSPACE_BYTES = 64e6
+"""cuBLAS workspace: 32 MiB a handle on Hopper by default, twice (PyTorch CUBLAS_WORKSPACE_CONFIG)."""
+
+
+def memory_of(
+    plan: Plan, actions: Sequence[ActionSpan], host_leads_s: Mapping[int, float]
+) -> tuple[StageMemory, ...]:
+    """The bill of every pipeline rank, with its peak and when it is reached.
+
+    ``host_leads_s``: how far each rank's host was ahead of its GPU (engine/host_lead.py).
+    """
+    by_rank: dict[int, list[ActionSpan]] = {}
+    for span in actions:
+        by_rank.setdefault(span.rank, []).append(span)
+    sharding = sharding_of(plan, sharding_rule(plan.scenario))
+    return tuple(
+        _stage_memory(plan, r, by_rank.get(r, []), sharding, host_leads_s.get(r, math.inf))
+        for r in range(plan.shape.ranks)
+    )
+
+
+def _stage_memory(
+    plan: Plan, r: int, actions: list[ActionSpan], sharding: Sharding | None, host_lead_s: float
+) -> StageMemory:
+    software = plan.scenario.software
+    sizes = activation_bytes(plan.shard, software, offloaded=plan.scenario.training.activation_offload)
+    static = static_terms(plan, r, sharding)
+    buffers = {s: _buffers(plan, s, sharding) for s in plan.held_stages(r)}
+    peak = peak_held(actions, plan.stages, sizes, buffers)
+    terms = dict(static)
+    for name, size in peak.held.terms().items():
+        terms[name] = terms.get(name, 0.0) + size
+    outside = terms["context"] + terms["communication"]  # not from the framework's allocator
+    terms["allocator"] = (sum(terms.values()) - outside) * software.allocator_overhead
+    terms["in flight"] = _in_flight(plan, r, host_lead_s)
+    return StageMemory(
+        pp=r,
+        terms=terms,
+        peak_bytes=sum(terms.values()),
+        peak_s=peak.at_s,
+        peak_action=peak.action,
+        static_bytes=sum(static.values()),
+        capacity_bytes=plan.cluster.gpu.hbm_bytes,
+        timeline=tuple((at_s, sum(parts)) for at_s, parts in peak.timeline),
+        moving=tuple(peak.timeline),
+        parameters=plan.held_parameters(r),
+        layers_in_flight=_layers_in_flight(plan, actions),
+        communicators=communicators(plan, r),
+    )
+
+
+def _buffers(plan: Plan, stage: int, sharding: Sharding | None) -> Buffers:
+    """What a stage takes besides activations as it goes."""
+    if sharding:
+        return sharding.buffers(stage)
+    if plan.scenario.software.persistent_gradients:
+        return Buffers()
+    return Buffers(gradients=plan.parameters[stage].total * gradient_bytes(plan))
+
+
+def _layers_in_flight(plan: Plan, actions: Sequence[ActionSpan]) -> int:
+    """The most layers, times microbatches, between their forward and their backward."""
+    changes = [(span.start_s, plan.stages[span.stage].layers) for span in actions if span.kind == "F"]
+    changes += [(span.end_s, -plan.stages[span.stage].layers) for span in actions if span.kind in "BI"]
+    return max(accumulate(layers for _, layers in sorted(changes)), default=0)
+
+
+def _in_flight(plan: Plan, r: int, host_lead_s: float) -> float:
+    """Buffers of tensor-parallel collectives that the host has issued ahead of the GPU."""
+    software, costs = plan.scenario.software, plan.costs
+    runs = [run for s in plan.held_stages(r) for run in plan.stages[s].runs]
+    if not software.records_streams or plan.shard.tp == 1 or not costs.host_s or not runs:
+        return 0.0
+    forward = plan.blocks.layer(forward_block, runs[0])
+    return in_flight_bytes(forward, costs.host_s, costs.check_s("tp"), host_lead_s)
+
+
+def gradient_bytes(plan: Plan) -> float:
+    """Bytes of gradient per parameter: the accumulated one, and a 16-bit copy where the software keeps it."""
+    software, e = plan.scenario.software, plan.shard.element_bytes
+    copy = e if software.separate_grad_copy and plan.shard.grad_bytes != e else 0
+    return float(plan.shard.grad_bytes + copy)
+
+
+def static_terms(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
+    """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
+    return {
+        **_state(plan, r, sharding),
+        "flat buffers": _flat_buffers(plan, r),
+        "communication": sum(one.total for one in communicators(plan, r)),
+        "workspace": _workspace(plan.shard, plan.scenario.software),
+        "context": CONTEXT_BYTES,
+    }
+
+
+def _flat_buffers(plan: Plan, r: int) -> float:
+    """Buffers of the update, each in one piece: what activations leave free is in too many to hold them."""
+    software, e = plan.scenario.software, plan.shard.element_bytes
+    gradients = software.fp32_update_gradients and plan.shard.grad_bytes < 4
+    flat = software.flat_buffers(plan.scenario.training.precision)
+    return e * min(plan.held_parameters(r), flat) + gradients * 4.0 * plan.updated_parameters(r)
+
+
+def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
+    """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
+    software, e, held = plan.scenario.software, plan.shard.element_bytes, plan.held_parameters(r)
+    own, master = plan.updated_parameters(r), 4.0 if e != 4 else 0.0
+    training = plan.scenario.training
+    on_host = training.cpu_offload or training.nvme_offload
+    if sharding is None:
+        weights = sum(plan.weights_bytes(plan.parameters[s]) for s in plan.held_stages(r))
+        return {
+            "weights": weights * plan.weight_versions(r),
+            "gradients": held * gradient_bytes(plan) if software.persistent_gradients else 0.0,
+            "optimizer": 0.0 if on_host else optimizer_bytes(plan, r, master),
+        }
+    rule = sharding.rule
+    parameter, gradient = (4.0, 4.0) if rule.master_only else (float(e), float(plan.shard.grad_bytes))
+    if on_host:
+        parameter, gradient = float(e), 0.0 if rule.reduces_each else gradient
+    master = 0.0 if rule.master_only else master
+    return {
+        "weights": held * e if rule.gathers == "never" else own * parameter,
+        "gradients": own * gradient,
+        "optimizer": 0.0 if on_host else optimizer_bytes(plan, r, master),
+    }
+
+
+def optimizer_bytes(plan: Plan, r: int, master: float) -> float:
+    """Bytes of the optimizer's state, with ``master`` bytes of FP32 weight for each parameter."""
+    parts = parts_of(plan, plan.held_stages(r))
+    return sum(part.state_bytes(plan.scenario.software, master=master) for part in parts)
+
+
+def _workspace(shard: Shard, software: Software) -> float:
+    """Gathered activations, the widest gradient of the layer at work, and the GEMM library's workspace.
+
+    The widest of unfused attention are its scores: a buffer that the product is written to, which no
+    backward needs (Megatron-LM ``matmul_input_buffer``), and the gradient of that size. Those of context
+    parallelism are what comes from other ranks.
+    """
+    gathered = 2 * shard.hidden_bytes if shard.sequence_parallel else shard.hidden_bytes
+    scores = shard.score_elements * shard.element_bytes if software.attention == "unfused" else 0.0
+    widest = float(shard.tokens * shard.ffn * shard.gate * shard.element_bytes)
+    if shard.experts:
+        rows = shard.experts.rows(shard.norm_tokens) * shard.element_bytes
+        # an exchange's rows as they arrive and sorted; the gradient of all branches
+        widest = max(widest, 2 * rows * shard.hidden, rows * (shard.hidden + shard.experts.ffn * shard.gate))
+    return gathered + max(widest, scores, _from_others(shard, software)) + GEMM_WORKSPACE_BYTES
+
+
+def _from_others(shard: Shard, software: Software) -> float:
+    """What attention holds of other ranks; in forward, what the layer keeps behind it is not yet there."""
+    forward, backward = received_bytes(shard, software)
+    wide = float(shard.tokens * shard.ffn)
+    if shard.experts:
+        wide = shard.experts.rows(shard.norm_tokens) * shard.experts.ffn
+    return max(backward, forward - wide * (shard.gate + 1) * shard.element_bytes)

@@ -1,0 +1,80 @@
+"""Writes the point-to-point messages of a pipeline rank into its program, by the software's rule.
+
+Knows when a message may start and who waits for it; what it costs is given. Used by real steps
+(pipeline.py) and by bare schedules (bare.py) alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...schedules.orders.action import Action
+from ...schedules.p2p.point_to_point import Exchange, Recv, Send
+from ..network.transfer import Transfer
+from ..program import program
+from ..program.program import UNORDERED, Part
+from ..program.script import Script
+from ..scenario.software.software import HostSync
+
+
+@dataclass(kw_only=True)
+class Messages:
+    """The messages of one rank. ``transfer(part)`` prices one; ``host_s`` is the host cost of one call.
+
+    ``done`` maps each finished action to the ops that end it.
+    """
+
+    script: Script
+    rule: str
+    transfer: Callable[[Send | Recv], Transfer]
+    host_s: float = 0.0
+    host_sync: HostSync = "never"
+    done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
+    posted: dict[Send | Recv, int] = field(default_factory=dict)
+
+    def exchange(self, exchange: Exchange) -> int:
+        """Post a group. A blocking one holds up whatever the compute stream does next."""
+        sends = [part for part in exchange.parts if isinstance(part, Send)]
+        if self.rule == "async":
+            after: tuple[int, ...] = tuple(sorted({i for send in sends for i in self.done[send.action]}))
+            stream = UNORDERED
+        else:
+            after, stream = self.script.frontier(), self._stream(exchange)
+        parts = tuple(map(self._part, exchange.parts))
+        index = self.script.beside(
+            "exchange",
+            stream,
+            "pp",
+            program.Exchange(parts),
+            after=after,
+            action=parts[0].tag,
+            host_s=len(exchange.parts) * self.host_s,
+            host_sync=exchange.blocking and self._host_waits(exchange),
+        )
+        self.posted.update(dict.fromkeys(exchange.parts, index))
+        if exchange.blocking:
+            self.script.wait(index)
+        return index
+
+    def _stream(self, exchange: Exchange) -> str:
+        """Calls that go out as one group share a communicator, and with it a stream.
+
+        torch gives lone sends and receives one communicator for each pair of ranks
+        (ProcessGroupNCCL.cpp, ``pointToPoint``), so that a receive posted early holds up no other peer.
+        """
+        if self.rule == "torch" and len(exchange.parts) == 1:
+            return f"pp {exchange.parts[0].peer}"
+        return "pp"
+
+    def _host_waits(self, exchange: Exchange) -> bool:
+        if self.host_sync == "receive":
+            return any(isinstance(part, Recv) for part in exchange.parts)
+        return self.host_sync == "always"
+
+    def wait(self, part: Send | Recv) -> None:
+        """The next kernel awaits an earlier part."""
+        self.script.wait(self.posted[part])
+
+    def _part(self, part: Send | Recv) -> Part:
+        return Part(isinstance(part, Send), part.peer, str(part.action), self.transfer(part))

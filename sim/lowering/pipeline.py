@@ -1,0 +1,361 @@
+"""Writes each pipeline rank's step: its actions, the messages between them, gradients, optimizer.
+
+The point-to-point rule of the software decides how messages are posted and awaited
+(schedules/p2p/point_to_point.py); the gradient rule decides when reductions start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import repeat
+
+from ...schedules.orders.action import Action, Kind, Overlap, Step, actions_of, parts
+from ...schedules.orders.validate import refuse
+from ...schedules.p2p.deadlock import instruction_problems
+from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Call, Hook, Hooked, hooked
+from ...schedules.p2p.point_to_point import Compute, Exchange, Instruction, Wait, point_to_point
+from ..network.transfer import Transfer
+from ..program import program
+from ..program.program import Block, Op, Segment
+from ..program.script import Script
+from ..scenario.refusal import NotSupported
+from ..scenario.schedules import is_table
+from ..scenario.sharding import sharding_rule
+from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
+from .activation_offload import ActivationCopies, activation_copies
+from .meetings import update_checks_s, write_barrier
+from .message_sizes import MessageTransfers, gather_received
+from .messages import Messages
+from .orthogonalise import Update
+from .paired import Paired, pair_blocks
+from .plan import Plan
+from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
+from .returned import Returned
+from .sharded import Sharding, sharding_of
+from .stage_parameters import NO_ELEMENTS, Elements
+from .updates.optimizer import OptimizerShare, write_optimizer
+
+NAMES = {kind: kind.name.lower() for kind in Kind}
+
+Row = tuple[tuple[Block, int], ...]
+"""Blocks in the order in which they run, each with its count."""
+
+
+class StepWriters:
+    """Writes the programs of a step; who sends what when is found once for all of them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.rule = plan.point_to_point
+        try:
+            self.instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule)
+        except ValueError as refusal:
+            raise NotSupported("software.point_to_point", str(refusal)) from None
+        # Registered schedules run under every rule that takes them; a user's table may not.
+        if is_table(plan.scenario.schedule):
+            try:
+                refuse(instruction_problems(self.instructions, f"rule {self.rule}"))
+            except ValueError as refusal:
+                raise NotSupported("software.point_to_point", f"{refusal}; async waits for no send") from None
+
+    def write(self, plan: Plan, indices: Iterable[int]) -> list[list[Op]]:
+        """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and seats."""
+        sharding = sharding_of(plan, sharding_rule(plan.scenario))
+        shared = _Shared(sharding=sharding, copies=activation_copies(plan))
+        return [
+            _StepWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
+        ]
+
+
+@dataclass
+class _Shared:
+    """What all ranks of a step have in common, each thing once."""
+
+    sharding: Sharding | None = None
+    copies: ActivationCopies | None = None
+    segments: dict[Row, Segment] = field(default_factory=dict)
+    transfers: dict[Transfer, Transfer] = field(default_factory=dict)
+
+
+@dataclass
+class _StepWriter:
+    plan: Plan
+    index: int
+    rule: str
+    shared: _Shared
+    script: Script = field(default_factory=Script)
+    gathers: dict[int, list[tuple[int, ...]]] = field(
+        default_factory=dict
+    )  # per virtual stage, by layer unit
+    rows: dict[tuple[int, Kind], Owned] = field(default_factory=dict)  # by stage
+    pairs: dict[tuple[int, int], Paired | None] = field(default_factory=dict)  # by stages forward, backward
+    begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
+    calls: dict[Step | None, list[Hook]] = field(default_factory=dict)  # after a step; None: before all
+    syncs: bool = False  # whether backwards reduce each bucket of gradients as soon as it is full
+    unreduced: list[int] = field(default_factory=list)  # virtual stages to reduce when all has run
+
+    def __post_init__(self) -> None:
+        plan, software = self.plan, self.plan.scenario.software
+        par = plan.scenario.parallelism
+        self.messages = Messages(
+            script=self.script,
+            rule=self.rule,
+            transfer=MessageTransfers(plan=plan, index=self.index, alike=self.shared.transfers),
+            host_s=software.p2p_messages * plan.costs.host_collective_s,
+            host_sync=software.p2p_host_sync,
+        )
+        groups, experts = plan.groups, plan.shard.experts is not None
+        self.reduces = groups.dp.ranks > 1 or (experts and groups.edp.ranks > 1)
+        self.sharded = par.zero >= 1
+        shards = groups.shards.ranks > 1 or (experts and groups.expert_shards.ranks > 1)
+        self.returns_parameters = self.sharded and shards
+        # Both copies of a stage must reduce in the same order, so they do so when all is there.
+        self.sharding = self.shared.sharding
+        if self.sharding and self.sharding.rule.gathers != "never":
+            self.returns_parameters = False
+        whole = self.reduces and self.sharding is None
+        together = not plan.two_way and plan.ends != "streaming"
+        self.gradients = gradients_of(plan, self.index)
+        self.expert_gradients = expert_gradients_of(plan, self.index)
+        order = plan.orders[self.index]
+        self.final = {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT}
+        self.unreduced = list(plan.held_stages(self.index))
+        if whole and software.overlap_grad_reduce and together:
+            aligned = software.align_grad_reduce
+            self._place(hooked(self.index, order, plan.shape, aligned=aligned))
+
+    def _place(self, order: Iterable[Hooked]) -> None:
+        """Note the calls between steps.
+
+        Those at the end come after the last messages, as in Megatron: they reduce what is ``unreduced``.
+        """
+        step: Step | None = None
+        for entry in order:
+            if isinstance(entry, Hook):
+                self.calls.setdefault(step, []).append(entry)
+            else:
+                step = entry
+        last = self.calls.get(step, [])
+        while last and last.pop().call is not Call.ENABLE:
+            pass
+
+    def write(self, instructions: Iterable[Instruction]) -> list[Op]:
+        if self.returns_parameters and self.plan.scenario.software.overlap_param_gather:
+            self.gathers = self._returned().ahead()
+        self._call(None)
+        for instruction in instructions:
+            match instruction:
+                case Compute(step):
+                    if not self._pair(step):
+                        for action in parts(step):
+                            self._action(action)
+                    self._call(step)
+                case Exchange():
+                    self._exchange(instruction)
+                case Wait(part):
+                    self.messages.wait(part)
+        self._finish()
+        return self.script.ops
+
+    # Actions -----------------------------------------------------------------------------------
+
+    def _action(self, action: Action) -> None:
+        """One segment, or several where parameters are awaited or gradients leave between its blocks."""
+        plan, script = self.plan, self.script
+        stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
+        # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
+        gathers = self.gathers.pop(action.stage, []) if action.kind is Kind.FORWARD else []
+        reduces = self.syncs and action == self.final.get(action.stage)
+        if (action.stage, action.kind) not in self.rows:
+            self.rows[action.stage, action.kind] = self._owned(action)
+        row = self.rows[action.stage, action.kind]
+        if self.sharding:
+            blocks = self.sharding.row(action, row, first=self._begins(action))
+        else:
+            blocks = tuple((block, count) for block, _, count in row)
+        if reduces:
+            self.unreduced.remove(action.stage)
+        if gathers or reduces:
+            if reduces and action.kind is Kind.WEIGHT_GRAD and stage.embedding:  # came with an input gradient
+                self.gradients.add(script, parameters.embedding)
+            ready = gradients_ready(action, stage, parameters)
+            if self.shared.copies and reduces:  # which has its layers one by one
+                counts = (count for _, count in action_blocks(action, stage, plan.blocks))
+                ready = (each for each, count in zip(ready, counts, strict=True) for _ in range(count))
+            self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
+        else:
+            self._run(action, blocks)
+        self.messages.done[action] = script.frontier()
+        if action.kind in GIVES_GRADIENT:
+            self._after_backward(action)
+
+    def _begins(self, action: Action) -> bool:
+        """Whether this is its stage's first forward in the step; the next one then is not."""
+        first = action.kind is Kind.FORWARD and action.stage not in self.begun
+        self.begun.add(action.stage)
+        return first
+
+    def _owned(self, action: Action) -> Owned:
+        """The blocks of an action, with the copies of activations that run beside them."""
+        stage = self.plan.stages[action.stage]
+        row = owned(action_blocks(action, stage, self.plan.blocks), block_owners(action, stage))
+        return self.shared.copies.around(action.kind, row) if self.shared.copies else row
+
+    def _pair(self, step: Step) -> bool:
+        """Run a forward and a backward as one segment; False where they are to run one after the other.
+
+        They do where parameters are still awaited, or gradients leave in between.
+        """
+        if not isinstance(step, Overlap) or step.forward.stage in self.gathers:
+            return False
+        if self.syncs:
+            return False
+        key = step.forward.stage, step.backward.stage
+        if key not in self.pairs:
+            stages = self.plan.stages
+            blocks = pair_blocks(stages[key[0]], stages[key[1]], self.plan.blocks)
+            copies = self.shared.copies
+            self.pairs[key] = copies.beside(blocks) if copies and blocks else blocks
+        found = self.pairs[key]
+        if found is None:
+            return False
+        row: Row = tuple((block, count) for block, _, _, count in found)
+        if self.sharding:
+            row = self.sharding.pair_row(step, found, first=self._begins(step.forward))
+        if row not in self.shared.segments:
+            self.shared.segments[row] = Segment(row)
+        self.script.segment("forward, backward", self.shared.segments[row], action=str(step))
+        self.messages.done |= dict.fromkeys(parts(step), self.script.frontier())
+        self._after_backward(step.backward)
+        return True
+
+    def _in_pieces(
+        self, action: Action, blocks: Row, gathers: list[tuple[int, ...]], ready: Iterable[Elements]
+    ) -> None:
+        """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
+        together: list[tuple[Block, int]] = []
+        awaited: tuple[int, ...] | None = None
+        for (block, count), elements in zip(blocks, ready, strict=False):
+            for _ in range(count):
+                if gathers and (arriving := gathers.pop(0)) != awaited:
+                    self._run(action, together)
+                    together = []
+                    self.script.wait(*arriving)
+                    awaited = arriving
+                together.append((block, 1))
+                shared, experts = elements.shared, elements.experts
+                if self.gradients.fills(shared) or self.expert_gradients.fills(experts):
+                    self._run(action, together)
+                    together = []
+                self.gradients.add(self.script, shared)
+                self.expert_gradients.add(self.script, experts)
+        self._run(action, together)
+
+    def _run(self, action: Action, blocks: Iterable[tuple[Block, int]]) -> None:
+        row = tuple(blocks)
+        if not row:
+            return
+        if row not in self.shared.segments:
+            self.shared.segments[row] = Segment(row)
+        self.script.segment(NAMES[action.kind], self.shared.segments[row], action=str(action))
+
+    def _after_backward(self, action: Action) -> None:
+        """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
+        plan = self.plan
+        if plan.ends == "streaming":  # replicas of a stage agree before each update (PipeDream's DDP)
+            whole = plan.parameters[action.stage].total
+            if self.reduces:
+                self._reduce_stage(action.stage)
+                self._mean(whole)
+            self._update(self._share(whole, whole), (action.stage,))
+            return
+        if self.sharding and not self.sharding.rule.reduces_each and action == self.final[action.stage]:
+            self._run(action, self.sharding.last_reduction(action.stage))
+
+    def _call(self, after: Step | None) -> None:
+        """What happens to gradients right after a step; before all of them for None."""
+        for hook in self.calls.get(after, ()):
+            match hook:
+                case Hook(Call.ENABLE | Call.DISABLE):
+                    self.syncs = hook.call is Call.ENABLE
+                case Hook(Call.REDUCE, int(stage)):
+                    self.unreduced.remove(stage)
+                    self._reduce_stage(stage)
+
+    def _reduce_stage(self, stage: int) -> None:
+        elements = self.plan.parameters[stage].elements
+        self.gradients.ready += elements.shared
+        self.gradients.flush(self.script)
+        self.expert_gradients.ready += elements.experts
+        self.expert_gradients.flush(self.script)
+
+    # Messages ----------------------------------------------------------------------------------
+
+    def _exchange(self, exchange: Exchange) -> None:
+        index = self.messages.exchange(exchange)
+        gather_received(self.plan, self.script, exchange, index)
+
+    # Start and end of the step -------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        plan, script = self.plan, self.script
+        held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
+        if self.reduces and self.sharding is None and plan.ends != "streaming":
+            elements = sum((plan.parameters[s].elements for s in self.unreduced), start=NO_ELEMENTS)
+            self.gradients.ready += elements.shared
+            self.expert_gradients.ready += elements.experts
+            self._mean(updated)
+        reduce_shared_table(plan, self.index, script)
+        if plan.ends != "streaming":
+            self._update(self._share(held.total, updated), plan.held_stages(self.index))
+        gathers = self.returns_parameters and not plan.scenario.software.overlap_param_gather
+        if gathers and not plan.skips:
+            script.wait(*self._returned().at_once())
+        fixed = plan.scenario.software.step_fixed_s
+        script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
+        if plan.scenario.software.step_barrier and not plan.skips:
+            write_barrier(plan, script)
+
+    def _returned(self) -> Returned:
+        return Returned(
+            plan=self.plan,
+            index=self.index,
+            script=self.script,
+            shared=self.gradients,
+            experts=self.expert_gradients,
+        )
+
+    def _mean(self, updated: float) -> None:
+        """Reduce what is left, await it, and make the sums means."""
+        self.expert_gradients.flush(self.script)
+        self.script.wait(*self.expert_gradients.reductions)
+        self.gradients.finish(self.script, updated)
+        self.gradients.reductions.clear()
+        self.expert_gradients.reductions.clear()
+
+    def _update(self, share: OptimizerShare, stages: tuple[int, ...]) -> None:
+        """The optimizer, of what the rank holds of these virtual stages."""
+        plan = self.plan
+        norm = plan.communication.collective("all_reduce", 8.0, plan.groups.world, scaled=False)
+        write_optimizer(
+            self.script,
+            share,
+            plan.costs,
+            plan.shard,
+            update=Update(plan=plan, index=self.index, stages=stages).write,
+            norm=norm if plan.ends == "together" else None,
+            offload=self.gradients.offload,
+            sent=self.reduces,
+            skips=plan.skips,
+            check_s=update_checks_s(plan, self.index),
+        )
+
+    def _share(self, held: float, updated: float) -> OptimizerShare:
+        """What this rank updates, and what of it and of the ``held`` parameters it casts and clears."""
+        stages = self.plan.held_stages(self.index)
+        # nanotron's rule may leave a stage with nothing but the loss
+        body = sum(self.plan.parameters[s].body for s in stages) / (held or 1.0)
+        if self.sharding is None:
+            return OptimizerShare(held=held, body=body, updated=updated, cast=updated, cleared=held)
+        cast = 0.0 if self.sharding.rule.master_only else updated
+        return OptimizerShare(held=held, body=body, updated=updated, cast=cast, cleared=0.0)

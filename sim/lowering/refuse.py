@@ -1,0 +1,255 @@
+"""What the simulator cannot express yet: refused by field, never ignored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...hardware.gpus import get_gpu
+from ..scenario.refusal import NotSupported
+from ..scenario.schedules import is_table
+from ..scenario.sharding import sharding_rule
+from .layers.checkpoints import layers_in_one_go
+from .layers.precision import recipe_of
+from .layers.recompute import FULL, by_operators, recomputed_parts
+
+if TYPE_CHECKING:
+    from ...hardware.profile import GpuProfile
+    from ..scenario.models import Scenario
+
+WHOLE_BACKWARDS = ("none", "gpipe", "1f1b", "pipedream", "interleaved", "looped-bfs")
+"""Schedules whose actions are whole forwards and backwards, one at a time."""
+
+PAIRED = ("none", "interleaved", "dualpipe", "dualpipev")
+"""Schedules in which a forward and a backward of different microbatches may run as one."""
+
+
+def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
+    """Raise NotSupported for the first field that names something not modelled."""
+    model, par, training = scenario.model, scenario.parallelism, scenario.training
+    _refuse_layers(scenario)
+    _refuse_recomputation(scenario)
+    _refuse_launches(scenario)
+    _refuse_barrier(scenario)
+    heads = model.num_attention_heads // par.tp
+    if par.cp_a2a is None and scenario.software.cp_comm == "a2a" and heads % par.cp:
+        raise NotSupported(
+            "parallelism.cp",
+            f"cp {par.cp} does not divide the {heads} heads of a TP rank, which a2a exchanges",
+        )
+    if par.cp > 1 and scenario.software.attention == "unfused":
+        raise NotSupported(
+            "parallelism.cp", f"cp {par.cp} needs a fused attention kernel; this one is unfused"
+        )
+    _refuse_shards(scenario)
+    _refuse_optimizer(scenario)
+    gpu = get_gpu(scenario.cluster.gpu)
+    recipe = recipe_of(scenario, gpu.architecture)
+    if recipe and recipe.gemm_dtype not in gpu.peak_flops:
+        has = ", ".join(gpu.peak_flops)
+        raise NotSupported(
+            "training.precision", f"{gpu.name} has no {recipe.gemm_dtype} products; it has {has}"
+        )
+    if training.precision == "mxfp8" and gpu.architecture != "blackwell":
+        wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
+        raise NotSupported("training.precision", wrong)
+    if scenario.schedule == "pipedream" and (training.cpu_offload or training.nvme_offload):
+        field = "training.cpu_offload" if training.cpu_offload else "training.nvme_offload"
+        raise NotSupported(
+            field,
+            "pipedream updates after every microbatch, on the GPU (its runtime/optimizer.py keeps versions "
+            "of the weights there); set it to false",
+        )
+    if training.activation_offload and scenario.schedule not in WHOLE_BACKWARDS:
+        known = ", ".join(WHOLE_BACKWARDS)
+        raise NotSupported(
+            "training.activation_offload",
+            f"{scenario.schedule} splits backwards or overlaps them; known: {known}",
+        )
+    kernels = {curve.implementation for curve in profile.attention}
+    attention = scenario.software.attention
+    if attention != "unfused" and attention not in kernels:
+        known = ", ".join(sorted(kernels | {"unfused"}))
+        raise NotSupported(
+            "software.attention", f"{profile.gpu} has no attention kernel {attention}; known: {known}"
+        )
+    same = par.tp * par.cp * par.dp // (par.ep * par.etp) if model.moe else 1
+    if scenario.schedule == "pipedream" and par.zero and max(par.dp * par.cp, same) > 1:
+        raise NotSupported(
+            "parallelism.zero",
+            "pipedream updates after every microbatch, each replica of a stage all of its weights "
+            f"(its runtime/optimizer.py); ZeRO-{par.zero} does not shard them; set it to 0",
+        )
+
+
+def _refuse_shards(scenario: Scenario) -> None:
+    """Sharded state where its ranks cannot meet, or no framework has them meet.
+
+    DualPipe's two copies of a stage run its microbatches at different moments, in different orders: what all
+    of its ranks gather or reduce for each of them would wait for the other copy. DeepSeek-V3 reduces once,
+    and shards the optimizer's state over both copies (ZeRO-1; arXiv:2412.19437 section 3.2).
+    """
+    par = scenario.parallelism
+    if scenario.schedule == "dualpipe" and par.zero > 1:
+        raise NotSupported(
+            "parallelism.zero",
+            f"ZeRO-{par.zero} gathers or reduces every microbatch, but dualpipe's two copies of a stage run "
+            "them in different orders; known: 0, 1 (dualpipev has one copy, and takes 2 and 3)",
+        )
+    if par.fsdp_shard_size is None:
+        return
+    if scenario.schedule == "dualpipe":
+        raise NotSupported(
+            "parallelism.fsdp_shard_size",
+            "dualpipe's state is sharded over both copies of a stage, not over some ranks; leave it out",
+        )
+    copies = par.dp * par.cp // par.fsdp_shard_size
+    same = par.tp * par.cp * par.dp // (par.ep * par.etp)
+    if scenario.model.moe and same % copies:
+        # torchtitan parallel_dims.py: dp_shard * cp * tp must be a multiple of ep * etp; Megatron-LM
+        # parallel_state.py: num_distributed_optimizer_instances must divide the expert data parallel size
+        raise NotSupported(
+            "parallelism.fsdp_shard_size",
+            f"{par.fsdp_shard_size} leaves {copies} copies of the state, but {same} ranks hold the same"
+            f" experts (tp * cp * dp / (ep * etp)), which is not a multiple of {copies}",
+        )
+
+
+def _refuse_optimizer(scenario: Scenario) -> None:
+    """Optimizers where no framework runs them so."""
+    training, spec, software = scenario.training, scenario.training.optimizer, scenario.software
+    zero = scenario.parallelism.zero
+    row, field = spec.row, "training.optimizer"
+    if (training.cpu_offload or training.nvme_offload) and not row.on_host:
+        raise NotSupported(
+            field, f"the CPU updates by Adam (deepspeed/ops/adam/cpu_adam.py), not by {row.name}; set adamw"
+        )
+    if scenario.schedule == "pipedream" and (row.orthogonalizes or row.factors):
+        raise NotSupported(
+            field, f"pipedream updates after every microbatch, which {row.name} is not made for; set adamw"
+        )
+    if row.orthogonalizes:
+        _refuse_orthogonalizing(scenario)
+    if not row.factors:
+        return
+    if scenario.parallelism.tp > 1:
+        raise NotSupported(
+            field,
+            f"tp {scenario.parallelism.tp} cuts matrices whose rows and columns {row.name} sums; set tp 1",
+        )
+    if zero and not (zero > 1 and software.sharding == "fsdp2"):
+        raise NotSupported(
+            field,
+            f"{row.name} sums rows and columns of matrices, which ZeRO-{zero} of {software.sharding} "
+            "flattens and cuts anywhere; set zero to 0, or software.sharding to fsdp2 with zero 2 or 3",
+        )
+
+
+def _refuse_orthogonalizing(scenario: Scenario) -> None:
+    """Muon: in which precision, and where its matrices are sharded."""
+    par, spec, sharding = scenario.parallelism, scenario.training.optimizer, scenario.software.sharding
+    name, field, rule = spec.row.name, "training.optimizer", sharding_rule(scenario)
+    if scenario.training.precision == "fp16":
+        raise NotSupported(
+            field, f"{name} runs in bf16 (Megatron-LM core/optimizer/muon.py); set precision bf16"
+        )
+    if par.zero and sharding in ("fsdp1", "deepspeed") and (rule or sharding == "deepspeed"):
+        raise NotSupported(
+            field,
+            f"{sharding} flattens and cuts the matrices that {name} wants whole; set software.sharding to"
+            " fsdp2, megatron-fsdp or distributed-optimizer",
+        )
+    if spec.sharding and (par.zero == 0 or rule):
+        what = "shards no state" if par.zero == 0 else "shards parameters, and their momentum with them"
+        raise NotSupported(f"{field}.sharding", f"ZeRO-{par.zero} {what}; leave it out")
+    if rule and par.tp > 1:
+        # Megatron-LM fully_shard_v2_muon.py: tensor parallelism is of a later phase
+        raise NotSupported(field, f"{name} of sharded parameters knows no tp {par.tp}; set tp or zero to 1")
+    if par.fsdp_shard_size and spec.sharding != "gathered" and not rule:
+        # Megatron-LM layer_wise_optimizer.py: num_distributed_optimizer_instances > 1 is not supported
+        raise NotSupported(
+            "parallelism.fsdp_shard_size",
+            f"{name} gives whole matrices to all data-parallel ranks; leave it out, or set"
+            " training.optimizer.sharding to gathered",
+        )
+
+
+BLOCKS = "set software.launch_blocking to false, since nothing does where launches block"
+
+
+def _refuse_launches(scenario: Scenario) -> None:
+    """Nothing runs beside a kernel whose launch blocks."""
+    software = scenario.software
+    if not software.launch_blocking:
+        return
+    for name in ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "cuda_graphs"):
+        if getattr(software, name):
+            raise NotSupported(f"software.{name}", "no launch may block then; set launch_blocking to false")
+    if scenario.parallelism.zero > 1:
+        zero = scenario.parallelism.zero
+        raise NotSupported(
+            "parallelism.zero", f"ZeRO-{zero} moves parameters or gradients beside kernels; {BLOCKS}"
+        )
+    if scenario.parallelism.pp > 1 and software.point_to_point != "blocking":
+        raise NotSupported(
+            "software.point_to_point", f"{software.point_to_point} runs beside kernels; {BLOCKS}"
+        )
+
+
+def _refuse_barrier(scenario: Scenario) -> None:
+    """A barrier at the end of a step, and steps that have no common end."""
+    if scenario.software.step_barrier and scenario.software.optimizer_post_validation:
+        raise NotSupported(
+            "software.step_barrier",
+            "under optimizer_post_validation ranks go on one by one to the next step; set one to false",
+        )
+
+
+def _refuse_layers(scenario: Scenario) -> None:
+    """Kinds of layer in layouts that they are not modelled in."""
+    model, par = scenario.model, scenario.parallelism
+    beside = scenario.software.moe_a2a_overlap and par.ep > 1
+    if beside and par.zero > 1 and scenario.software.sharding == "deepspeed":
+        raise NotSupported(
+            "software.moe_a2a_overlap",
+            f"DeepSpeed's ZeRO-{par.zero} overlaps no exchanges; set it to false, or software.sharding to "
+            "megatron-fsdp",
+        )
+    if beside and scenario.schedule not in PAIRED and not is_table(scenario.schedule):
+        # Megatron-LM transformer_config.py: virtual stages are wanted where there is a pipeline. With one
+        # chunk on a rank a forward waits for what runs beside it on the next one, and ranks take turns.
+        known = ", ".join(PAIRED)
+        raise NotSupported(
+            "software.moe_a2a_overlap",
+            f"{scenario.schedule} has no forward that could run beside a backward; set it to false, or "
+            f"schedule to one of {known}",
+        )
+    heads = par.cp_a2a or (par.cp if scenario.software.cp_comm == "a2a" else 1)
+    if model.sliding_window and heads < par.cp and scenario.software.cp_comm != "all_gather":
+        # TransformerEngine context_parallel.py: windows take cp_comm_type a2a or all_gather
+        raise NotSupported(
+            "model.sliding_window",
+            f"a ring of keys and values has no windows (cp {par.cp}, of which {heads} exchange heads); set "
+            "software.cp_comm to a2a or all_gather",
+        )
+
+
+def _refuse_recomputation(scenario: Scenario) -> None:
+    """Modules that the model has not, and rules that are about plain layers."""
+    model, parts = scenario.model, recomputed_parts(scenario.training)
+    rule = sharding_rule(scenario)
+    if layers_in_one_go(scenario.training) > 1 and (
+        (rule and rule.regathers) or scenario.training.activation_offload
+    ):
+        what = "activations on the host" if scenario.training.activation_offload else "ZeRO-3"
+        raise NotSupported(
+            "training.recompute.layers", f"several layers recomputed at once under {what}; set layers to 1"
+        )
+    there = {"core_attn", "layernorm", "mlp"}
+    there |= {"moe", "moe_act"} if model.moe else set()
+    there |= {"shared_experts"} if model.moe and model.moe.shared_expert_ffn_hidden_size else set()
+    there |= {"mla_up_proj"} if model.mla else set()
+    if not by_operators(parts) and (absent := parts - there - FULL):
+        wrong, known = ", ".join(sorted(absent)), ", ".join(sorted(there))
+        raise NotSupported(
+            "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
+        )

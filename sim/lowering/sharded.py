@@ -1,0 +1,215 @@
+"""Sharded data parallelism of one pipeline rank: the rows that its actions run, and what it reduces when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ...schedules.orders.action import Action, Kind, Overlap
+from ..network.collectives import Seat
+from ..scenario.sharding import Rule
+from .actions import Owned, action_blocks, block_owners, owned
+from .layers.kinds import LayerRun
+from .layers.recompute import FULL
+from .parameters import count_of, layer_parameters
+from .reductions import offload_of
+from .sharding.compose import Composer
+from .sharding.held import largest_gradients, largest_pair
+from .sharding.pairs import Joint, pair_row
+from .sharding.rows import Moves, Row, Rows
+from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS, Group, Traffic
+from .sharding.units import Piece, Unit, pieces
+from .state.timeline import Buffers
+
+if TYPE_CHECKING:
+    from .paired import Paired
+    from .plan import Plan
+
+LARGEST_MATRIX = 3
+"""The larger matrices of a plain transformer's layer hold 4 of its 12 h^2 parameters each."""
+
+NEEDS_PARAMETERS = (Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRAD)
+GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
+
+
+@dataclass
+class Sharding:
+    """Rows of the actions of a plan, each distinct one once; one for all ranks of a step."""
+
+    plan: Plan
+    rule: Rule
+    rows: Rows
+    known: dict[tuple[int, Kind, Moves], Row] = field(default_factory=dict)
+    pairs: dict[tuple[int, int, Moves], Row] = field(default_factory=dict)
+
+    def row(self, action: Action, blocks: Owned, *, first: bool) -> Row:
+        """``blocks`` of ``action`` with what moves around them; ``first``: its stage's first in the step."""
+        moves = self._moves(action.kind, first=first)
+        key = action.stage, action.kind, moves
+        if key not in self.known:
+            self.known[key] = self._row(action, blocks, moves)
+        return self.known[key]
+
+    def pair_row(self, step: Overlap, blocks: Paired, *, first: bool) -> Row:
+        """The same of a forward and a backward that run as one."""
+        ahead, back = self._moves(Kind.FORWARD, first=first), self._moves(Kind.BACKWARD, first=False)
+        stages = step.forward.stage, step.backward.stage
+        key = *stages, ahead
+        if key not in self.pairs:
+            row = [
+                Joint(
+                    (block,) * count,
+                    self._unit(mine, stages[0], backward=False) if mine else None,
+                    self._unit(other, stages[1]) if other else None,
+                )
+                for block, mine, other, count in blocks
+            ]
+            self.pairs[key] = pair_row(self.rows, row, ahead, back, self._kept())
+        return self.pairs[key]
+
+    def _moves(self, kind: Kind, *, first: bool) -> Moves:
+        rule = self.rule
+        if kind is Kind.FORWARD:
+            gathers = rule.gathers == "each" or (rule.gathers == "once" and first)
+        else:
+            gathers = rule.regathers and kind in NEEDS_PARAMETERS
+        table = kind is Kind.INPUT_GRAD
+        reduces = rule.reduces_each and (table or kind in GIVES_GRADIENT)
+        return Moves(gathers=gathers, reduces=reduces, table=table)
+
+    def last_reduction(self, stage: int) -> Row:
+        """What a stage reduces after its last backward, where it reduces nothing before."""
+        units = list(self._units(stage))
+        return self.rows.reduction(units)
+
+    def buffers(self, stage: int) -> Buffers:
+        """What a stage holds besides its shards."""
+        rule, traffic = self.rule, self.rows.traffic
+        size, total = traffic.parameter_bytes, self.plan.parameters[stage].total
+        forward, backward = (self._all_pieces(Action(stage, k, 0)) for k in (Kind.FORWARD, Kind.BACKWARD))
+        reducing = 0.0
+        if rule.reduces_each:
+            reducing = largest_gradients(backward, size, traffic.reduce_bytes)
+            if rule.reduce_bucket:  # matrices leave one by one, by way of a bucket
+                largest = max(piece.unit.total for piece in backward) / LARGEST_MATRIX
+                reducing = min(
+                    reducing, largest * size + max(largest, rule.reduce_bucket) * traffic.reduce_bytes
+                )
+        if rule.gathers == "never":
+            return Buffers(reducing=reducing)
+        whole = 0.0 if rule.reduces_each else total * self.plan.shard.grad_bytes
+        if not rule.regathers:
+            return Buffers(gathered=total * size, reducing=reducing, unreduced=whole)
+        kept = self._kept()
+        left = {piece.unit.name: piece.unit.sharded for piece in forward if piece.unit.name in kept}
+        return Buffers(
+            gathered=sum(left.values()) * size,
+            forward=self._gathered(forward, kept) * size,
+            backward=self._gathered(backward, kept) * size,
+            reducing=reducing,
+            unreduced=whole,
+        )
+
+    def _gathered(self, row: Sequence[Piece], kept: frozenset[str]) -> float:
+        """Elements gathered at once: two units, or what a limit allows, and a largest matrix at least."""
+        pair = largest_pair(row, kept)
+        if self.rule.calls == 1:
+            return pair
+        return min(pair, max(self.rule.live, max(piece.unit.sharded for piece in row) / LARGEST_MATRIX))
+
+    def _all_pieces(self, action: Action) -> tuple[Piece, ...]:
+        stage = self.plan.stages[action.stage]
+        row = action_blocks(action, stage, self.plan.blocks)
+        return self._pieces(action, owned(row, block_owners(action, stage)))
+
+    def _row(self, action: Action, blocks: Owned, moves: Moves) -> Row:
+        if not (moves.gathers or moves.reduces):
+            return tuple((block, count) for block, _, count in blocks)
+        row = self._pieces(action, blocks)
+        if action.kind is Kind.FORWARD:
+            return self.rows.forward(row, moves)
+        return self.rows.backward(row, moves, self._kept())
+
+    def _kept(self) -> frozenset[str]:
+        """Units that backward finds gathered, of those that forward needed."""
+        rule = self.rule
+        return frozenset(("root",) if rule.root else ("head",) if rule.keeps_head else ())
+
+    def _pieces(self, action: Action, blocks: Owned) -> tuple[Piece, ...]:
+        backward = action.kind is not Kind.FORWARD
+        named = [
+            (block, self._unit(owner, action.stage, backward=backward), count)
+            for block, owner, count in blocks
+        ]
+        return pieces(named, self.rule.together)
+
+    def _unit(self, owner: str | LayerRun, stage: int, *, backward: bool = True) -> Unit | None:
+        """What is gathered for a block of ``owner``, None where it has no parameters."""
+        rule, parameters = self.rule, self.plan.parameters[stage]
+        if isinstance(owner, LayerRun):
+            held, whole = parameters.layer(owner.kind), self._persistent(owner)
+            unit = Unit(
+                name="layer", elements=max(0.0, held.shared - whole), experts=held.experts, whole=whole
+            )
+            again = rule.gathers_again and backward and owner.recompute == FULL and unit.sharded > rule.live
+            return replace(unit, again=True) if again else unit
+        if owner not in ("embedding", "heads"):
+            return None
+        if rule.root:
+            return Unit(name="root", elements=parameters.embedding + parameters.head)
+        if owner == "embedding":
+            return Unit(name="embedding", elements=parameters.embedding)
+        table = (
+            0.0 if self.plan.stages[stage].embedding else parameters.embedding
+        )  # of multi-token prediction
+        return Unit(name="head", elements=parameters.head + table)
+
+    def _units(self, stage: int) -> Iterator[Unit]:
+        """Every unit of a stage, last first."""
+        held = self.plan.stages[stage]
+        head, embedding = ["heads"] * bool(held.heads), ["embedding"] * held.embedding
+        owners: list[str | LayerRun] = [*head, *reversed(held.runs), *embedding]
+        if self.rule.root:
+            owners = [*reversed(held.runs), *[*head, *embedding][:1]]
+        for owner in owners:
+            unit = self._unit(owner, stage)
+            assert unit is not None, "the loss has no parameters and is not asked for"
+            yield from [unit] * (owner.count if isinstance(owner, LayerRun) else 1)
+
+    def _persistent(self, run: LayerRun) -> float:
+        """Parameters of a layer that are too small to be sharded: its norms and biases."""
+        shard = self.plan.shard.of(run.kind)
+        if shard.hidden >= self.rule.persistent or shard.experts or shard.latent:
+            return 0.0
+        return float(count_of(each for each in layer_parameters(shard) if not each.is_matrix))
+
+
+def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:
+    """The rows of a plan under its rule; None where it has none."""
+    if rule is None or plan.groups.dp.ranks == 1:
+        return None
+    software, shard, groups = plan.scenario.software, plan.shard, plan.groups
+    whole = groups.replicas.ranks == 1
+
+    def group(communicator: str, seat: Seat) -> Group:
+        return Group(
+            communicator=communicator,
+            ranks=seat.ranks,
+            transfer=lambda kind, size: plan.communication.collective(kind, size, seat),
+        )
+
+    traffic = Traffic(
+        rule=rule,
+        shards=group("dp" if whole else SHARDS, groups.shards),
+        replicas=group(REPLICAS, groups.replicas),
+        experts=group("edp" if whole else EXPERT_SHARDS, groups.expert_shards),
+        expert_replicas=group(EXPERT_REPLICAS, groups.expert_replicas),
+        gather_bytes=software.gather_bytes or shard.element_bytes,
+        reduce_bytes=software.reduce_grad_bytes or shard.grad_bytes,
+        parameter_bytes=shard.element_bytes,
+        host_s=plan.costs.host_collective_s,
+        offload=offload_of(plan),
+    )
+    rows = Rows(rule=rule, traffic=traffic, composer=Composer(plan.costs))
+    return Sharding(plan=plan, rule=rule, rows=rows)

@@ -1,0 +1,141 @@
+"""The blocks of an action with the gathers and reductions of its units around them.
+
+Knows the rule and the order of units, not schedules. Forward: a unit is gathered while the one before it
+computes, the first with nothing beside it, since a root waits for all compute before it. Backward: the
+same in its own order, and a unit's gradients are reduced while the next unit computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from ...program.program import Block, Op
+from ...scenario.sharding import Rule
+from .compose import Around, Composer
+from .traffic import Traffic
+from .units import Piece, Unit
+
+Row = tuple[tuple[Block, int], ...]
+"""Blocks in the order in which they run, each with its count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moves:
+    """What an action moves besides computing: whether it gathers, and whether it reduces.
+
+    ``table``: it reduces the embedding alone, whose gradient comes with that of the input.
+    """
+
+    gathers: bool
+    reduces: bool
+    table: bool = False
+
+    def reduced(self, row: Sequence[Piece]) -> list[bool]:
+        """For each piece, whether its unit's gradients leave after it; other than layers at their last."""
+        names = [piece.unit.name for piece in row]
+        last = {name: k for k, name in enumerate(names)}
+        wanted = [name == "embedding" or not self.table for name in names]
+        return [
+            self.reduces and want and (name == "layer" or last[name] == k)
+            for k, (name, want) in enumerate(zip(names, wanted, strict=True))
+        ]
+
+
+@dataclass
+class Rows:
+    """Rows of one rule. ``traffic`` prices collectives of units."""
+
+    rule: Rule
+    traffic: Traffic
+    composer: Composer
+
+    def forward(self, row: Sequence[Piece], moves: Moves) -> Row:
+        """A forward: gather each unit that no earlier piece has gathered."""
+        blocks, gathered = [], set[str]()
+        fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
+        for k, piece in enumerate(row):
+            around = Around(
+                first=self._first(row, fetches, k),
+                beside=self._beside(row, fetches, k),
+                copies_out=self._copies_out(fetches[k]),
+            )
+            blocks.append(self.composer.block(piece.blocks, around))
+        return counted(blocks)
+
+    def backward(self, row: Sequence[Piece], moves: Moves, live: frozenset[str]) -> Row:
+        """A backward: ``live`` are units that forward kept. The last reductions are awaited at its end."""
+        blocks, gathered = [], set(live)
+        fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
+        pending: tuple[Op, ...] = ()
+        delayed: tuple[Op, ...] = ()
+        for k, (piece, ended) in enumerate(zip(row, moves.reduced(row), strict=True)):
+            around = Around(
+                reductions=pending,
+                delayed=delayed,
+                first=self._first(row, fetches, k),
+                beside=self._beside(row, fetches, k),
+                copies_out=self._copies_out(fetches[k]),
+                copies_in=self.traffic.copied_in(piece.unit) if ended else 0.0,
+                early=True,
+            )
+            blocks.append(self.composer.block(piece.blocks, around))
+            delayed = self.traffic.follow((*pending, *delayed))
+            pending = self.traffic.reduce(piece.unit) if ended else ()
+        return counted([*blocks, *self.tail(pending, delayed)])
+
+    def reduction(self, units: Iterable[Unit]) -> Row:
+        """Reductions of ``units`` one after the other, with nothing beside them."""
+        blocks: list[Block] = []
+        delayed: tuple[Op, ...] = ()
+        for unit in units:
+            work = self.traffic.reduce(unit)
+            around = Around(delayed=delayed, reductions=work, copies_in=self.traffic.copied_in(unit))
+            blocks.append(self.composer.block((), around))
+            delayed = self.traffic.follow((*work, *delayed))
+        return counted([*blocks, *self.tail((), delayed)])
+
+    # ------------------------------------------------------------------------------------------------
+
+    def tail(self, pending: tuple[Op, ...], delayed: tuple[Op, ...]) -> list[Block]:
+        """What is left to reduce, and what follows that, one after the other."""
+        blocks = []
+        while pending or delayed:
+            blocks.append(self.composer.block((), Around(reductions=pending, delayed=delayed)))
+            pending, delayed = (), self.traffic.follow((*pending, *delayed))
+        return blocks
+
+    def fetch(self, unit: Unit, gathered: set[str]) -> Unit | None:
+        """``unit`` where it must be gathered; layers are different ones each time."""
+        if unit.name in gathered or not unit.sharded:
+            return None
+        if unit.name != "layer":
+            gathered.add(unit.name)
+        return unit
+
+    def _ahead(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> float:
+        """The part of piece k's unit that is gathered while piece k - 1 computes."""
+        unit = fetches[k]
+        if unit is None or k == 0:
+            return 0.0
+        return min(1.0, max(0.0, self.rule.live - row[k - 1].unit.sharded) / unit.sharded)
+
+    def _first(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> tuple[Op, ...]:
+        unit = fetches[k]
+        if unit is None:
+            return ()
+        now = self.traffic.gather(unit, 1.0 - self._ahead(row, fetches, k))
+        return now + (self.traffic.gather(unit) if unit.again else ())
+
+    def _beside(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> tuple[Op, ...]:
+        unit = fetches[k + 1] if k + 1 < len(row) else None
+        return self.traffic.gather(unit, self._ahead(row, fetches, k + 1)) if unit else ()
+
+    def _copies_out(self, unit: Unit | None) -> float:
+        return self.traffic.copied_out(unit) if unit else 0.0
+
+
+def counted(blocks: Iterable[Block]) -> Row:
+    """Equal neighbours as one entry."""
+    return tuple((block, sum(1 for _ in same)) for block, same in groupby(blocks))

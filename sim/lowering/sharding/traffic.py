@@ -1,0 +1,118 @@
+"""Collectives of sharded data parallelism as ops: what a gather or a reduction of so many elements is.
+
+The shard group holds one copy of everything; where that is not all of data parallelism (hybrid sharding,
+HSDP), each shard's gradients are reduced over the replicas after they are scattered. Experts have both
+groups too, of the ranks that hold the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...network.transfer import Transfer
+from ...program.program import Collective, Op
+from ...scenario.sharding import Rule
+from ..updates.offload import Offload
+from .units import Unit
+
+SHARDS, REPLICAS = "fsdp", "hsdp"
+"""Communicators of the shard group and of equal shards, and their streams, where they are two."""
+
+EXPERT_SHARDS, EXPERT_REPLICAS = "efsdp", "ehsdp"
+"""The same of experts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A process group: its communicator's name, its size, and what its collectives cost."""
+
+    communicator: str
+    ranks: int
+    transfer: Callable[[str, float], Transfer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """``gather_bytes`` and ``reduce_bytes`` per element on the wire; ``parameter_bytes`` and
+    ``gradient_bytes`` per element in memory; ``host_s`` per collective call."""
+
+    rule: Rule
+    shards: Group
+    replicas: Group
+    experts: Group
+    expert_replicas: Group
+    gather_bytes: int
+    reduce_bytes: int
+    parameter_bytes: int
+    host_s: float
+    offload: Offload | None = None
+
+    def gather(self, unit: Unit, part: float = 1.0) -> tuple[Op, ...]:
+        """All-gathers of ``part`` of a unit: over the shard group, and of experts over theirs."""
+        calls = self.rule.calls if unit.name == "layer" and unit.sharded > self.rule.together else 1
+        return tuple(
+            self._op("parameter all_gather", "all_gather", group, part * elements / calls * self.gather_bytes)
+            for group, elements in ((self.shards, unit.elements), (self.experts, unit.experts))
+            if part * elements > 0 and group.ranks > 1
+            for _ in range(calls)
+        )
+
+    def reduce(self, unit: Unit) -> tuple[Op, ...]:
+        """Reduce-scatters of a unit's gradients; an all-reduce where a shard group is one rank.
+
+        Where one rank has all of its kind there is nothing to reduce, but they may have to leave.
+        """
+        found: tuple[Op, ...] = ()
+        bucket = self.rule.reduce_bucket * self.reduce_bytes
+        own = unit.elements + unit.whole
+        for group, elements in ((self.shards, own), (self.experts, unit.experts)):
+            if elements <= 0:
+                continue
+            if group.ranks > 1:
+                size = elements * self.reduce_bytes
+                found += (self._op("gradient reduce_scatter", "reduce_scatter", group, size, bucket),)
+            elif self._copies(group).ranks > 1:
+                found += (self._over(self._copies(group), elements),)
+            elif self.offload:
+                found += (self.offload.gradients_leave(elements),)
+        return found
+
+    def follow(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
+        """What follows reductions: equal shards over the replicas, then the host where they go there."""
+        return tuple(late for op in ops for late in self._after(op))
+
+    def _after(self, op: Op) -> tuple[Op, ...]:
+        work = op.work
+        if not isinstance(work, Collective) or work.kind not in ("reduce_scatter", "all_reduce"):
+            return ()
+        elements = work.transfer.bytes / self.reduce_bytes
+        if work.kind == "reduce_scatter":
+            own = self.shards if work.communicator == self.shards.communicator else self.experts
+            elements /= own.ranks
+            if self._copies(own).ranks > 1:
+                return (self._over(self._copies(own), elements),)
+        return (self.offload.gradients_leave(elements),) if self.offload else ()
+
+    def copied_out(self, unit: Unit) -> float:
+        """Bytes of copying gathered parameters into place: read and written."""
+        return 2.0 * unit.sharded * self.parameter_bytes if self.rule.copies_out else 0.0
+
+    def copied_in(self, unit: Unit) -> float:
+        """Bytes of copying fresh gradients into the buffer that is reduced, in its type."""
+        return unit.total * (self.parameter_bytes + self.reduce_bytes) if self.rule.copies_in else 0.0
+
+    def _copies(self, group: Group) -> Group:
+        """The ranks that hold equal shards to those of ``group``."""
+        return self.replicas if group is self.shards else self.expert_replicas
+
+    def _over(self, copies: Group, elements: float) -> Op:
+        return self._op("gradient all_reduce", "all_reduce", copies, elements * self.reduce_bytes)
+
+    def _op(self, name: str, kind: str, group: Group, size: float, bucket: float = 0.0) -> Op:
+        """A collective of ``size`` bytes, or its share of a ``bucket`` that its neighbours fill with it."""
+        transfer = group.transfer(kind, max(size, bucket))
+        if bucket > size:
+            transfer = replace(transfer, bytes=size, latency_s=transfer.latency_s * size / bucket)
+        work = Collective(kind, group.communicator, transfer)
+        return Op(name, group.communicator, "dp", work, host_s=self.host_s)

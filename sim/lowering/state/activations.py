@@ -1,0 +1,229 @@
+"""Activations: bytes that a microbatch holds between its forward and its backward, and their peak sum.
+
+Counted per layer from what backward needs, which reproduces ``s b h (34 + 5 a s / h)`` bytes and its
+forms under tensor and sequence parallelism (Korthikanti 2022, arXiv:2205.05198, section 4). They live
+from the start of a forward action to the end of its backward, on the simulated timeline. Where the
+weight gradient is put off, the input gradient lets all go but both operands of those matrix products:
+``32 s b h`` bytes of the plain transformer (Qi et al. 2024, arXiv:2401.10241, section 2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ...scenario.software.software import Software
+from ..layers.kinds import LayerKind, LayerRun
+from ..layers.latent import latent_elements
+from ..layers.loss import logits_bytes
+from ..layers.operators import kept_products
+from ..layers.recompute import FULL, Recompute, by_operators, keeps, keeps_attention
+from ..layers.shard import Shard
+from ..layers.stages import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBytes:
+    """Bytes of one layer and microbatch: ``kept`` for backward; ``working`` while it is recomputed.
+
+    ``operands`` is what waits for the weight gradient after the input gradient: the inputs of the
+    matrices, and the gradients of their outputs.
+    """
+
+    kept: float
+    working: float
+    operands: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationBytes:
+    """Bytes that one microbatch holds at the ends of the model; ``layer(run)`` those of a layer.
+
+    ``head_operands`` is what waits for the head's weight gradient after its input gradient.
+    """
+
+    shard: Shard
+    software: Software
+    embedding: float
+    head: float
+    logits: float
+    head_operands: float
+    offloaded: bool = False
+    known: dict[tuple[LayerKind, Recompute], LayerBytes] = field(default_factory=dict)
+
+    def layer(self, run: LayerRun) -> LayerBytes:
+        """What each layer of ``run`` holds."""
+        key = run.kind, run.recompute
+        if key not in self.known:
+            self.known[key] = layer_bytes(self.shard.of(run.kind), self.software, run.recompute)
+        return self.known[key]
+
+    def kept_by_forward(self, stage: Stage) -> float:
+        """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
+        layers = sum(run.count * self.layer(run).kept for run in stage.runs)
+        if stage.in_one_go > 1:
+            layers = sum(self.layer(group[0]).kept for group in _groups(stage))
+        if self.offloaded and stage.runs:
+            layers = self.layer(stage.runs[-1]).kept
+        return layers + stage.embedding * self.embedding + stage.heads * self.head
+
+    def kept_by_input_grad(self, stage: Stage) -> float:
+        """Bytes of a microbatch on a stage between its input gradient and its weight gradient."""
+        layers = sum(run.count * self.layer(run).operands for run in stage.runs)
+        return layers + stage.heads * self.head_operands
+
+    def working(self, stage: Stage) -> float:
+        """What a backward on a stage holds besides while it recomputes one layer after the other.
+
+        Layers that are recomputed in one go are there together.
+        """
+        if stage.in_one_go > 1:
+            groups = (sum(self.layer(run).working for run in group) for group in _groups(stage))
+            return max(groups, default=0.0)
+        copies = 2 if self.offloaded and stage.layers > 1 else 0
+        return max(
+            (self.layer(run).working + copies * self.layer(run).kept for run in stage.runs), default=0.0
+        )
+
+
+def _groups(stage: Stage) -> Iterator[tuple[LayerRun, ...]]:
+    """Layers between two inputs that are kept, from a stage's first layer on."""
+    layers = [run for run in stage.runs for _ in range(run.count)]
+    yield from (tuple(layers[i : i + stage.in_one_go]) for i in range(0, len(layers), stage.in_one_go))
+
+
+def activation_bytes(shard: Shard, software: Software, *, offloaded: bool = False) -> ActivationBytes:
+    """Bytes by place. ``offloaded``: layers' are on the host, but for a stage's last and two on their way."""
+    gathered = _gathered(shard, software)
+    return ActivationBytes(
+        shard=shard,
+        software=software,
+        offloaded=offloaded,
+        embedding=_mask(shard),
+        head=shard.norm_bytes + gathered,
+        logits=logits_bytes(shard, software),
+        head_operands=gathered + shard.tokens * shard.vocabulary * shard.element_bytes,
+    )
+
+
+def _gathered(shard: Shard, software: Software) -> float:
+    """Inputs of column-parallel layers."""
+    sharded = shard.sequence_parallel and software.sp_regathers_input
+    return shard.norm_bytes if sharded else shard.hidden_bytes
+
+
+def _mask(shard: Shard) -> float:
+    return float(shard.norm_tokens * shard.hidden) if shard.dropout else 0.0
+
+
+def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> LayerBytes:
+    """Bytes of a layer of which backward runs ``recompute`` again."""
+    e, tokens, stream = shard.element_bytes, shard.tokens, shard.norm_bytes
+    parts = _parts(shard, software)
+    whole = sum(parts.values())
+    inputs = sum(parts.get(name, 0.0) for name in _INPUTS)
+    narrow = shard.stored_bytes / e  # quantised products keep quantised gradients
+    gradients = narrow * tokens * (shard.qkv_width + shard.hidden) * e
+    operands = 2 * _gathered(shard, software) + inputs + gradients + narrow * _mlp_gradients(shard)
+    if recompute == FULL:
+        return LayerBytes(kept=stream, working=whole, operands=operands)
+    if by_operators(recompute):
+        kept = min(whole, _kept_by_operators(shard, software, parts, recompute))
+        return LayerBytes(kept=kept, working=whole - kept, operands=operands)
+    working = sum(parts.get(name, 0.0) for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
+    return LayerBytes(kept=whole - working, working=working, operands=operands)
+
+
+def _kept_by_operators(
+    shard: Shard, software: Software, parts: Mapping[str, float], recompute: Recompute
+) -> float:
+    """The layer's input and the outputs that are kept, also where backward does not read them.
+
+    Of the last product, and of each reduction over TP, the sum is what remains.
+    """
+    e, stream = shard.element_bytes, shard.norm_bytes
+    kept = {name: one.elements * e for name, one in kept_products(shard, recompute).items()}
+    last = stream if kept.pop("fc2", 0.0) else 0.0
+    reduced = stream if shard.tp > 1 and keeps(recompute, "reduce_scatter") else 0.0
+    outputs = (parts["attention"] + parts["log-sum-exp"]) * keeps_attention(recompute, software.attention)
+    experts, rows = shard.experts, 0.0
+    if experts and experts.ep > 1 and keeps(recompute, "all_to_all"):
+        rows = parts["rows"] + experts.sent(shard.norm_tokens) * shard.hidden * e
+    return stream + last + reduced + sum(kept.values()) + outputs + rows
+
+
+_DROPPED = {
+    "core_attn": frozenset({"scores"}),
+    "layernorm": frozenset({"norm outputs"}),
+    "mlp": frozenset({"branches", "product"}),
+    "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"}),
+    "moe_act": frozenset({"row product"}),
+    "shared_experts": frozenset({"shared branches", "shared product"}),
+    "mla_up_proj": frozenset({"qkv"}),
+}
+"""By what is run again, the parts of a layer that need not be kept."""
+
+_INPUTS = ("latents", "attention", "product", "rows", "row product", "shared product")
+"""Parts that are inputs of the layer's matrices, beside its normed streams."""
+
+
+def _parts(shard: Shard, software: Software) -> dict[str, float]:
+    """Bytes of what backward needs of a layer, by what it is."""
+    e, tokens, narrow = shard.element_bytes, shard.tokens, shard.stored_bytes / shard.element_bytes
+    # unfused: probabilities; under dropout their mask and its output too
+    scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
+    fused = software.attention != "unfused"
+    silu = 1 if shard.gate == 2 and not (software.fused_activation or software.torch_compile) else 0
+    small = software.fp8_activations and shard.recipe is not None
+    ahead = _experts(shard, silu, small) if shard.experts else _mlp(shard, silu, small)
+    # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of
+    # 12 bits (E5M6), for both (arXiv:2412.19437 section 3.3.3).
+    outputs = 1.5 if small else e + (narrow * e if shard.recipe else 0)
+    latents = latent_elements(shard) * e if shard.latent else 0.0
+    return ahead | {
+        # inputs of both; eager norms keep FP32 copies
+        "norms": 2 * shard.norm_bytes * (1 if software.fused_norm or software.torch_compile else 3),
+        "norm outputs": 2 * _gathered(shard, software) * narrow,
+        "qkv": float(tokens * shard.qkv_width * e),
+        "attention": tokens * shard.attention_width * outputs,
+        "scores": 0.0 if fused else scores,
+        "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
+        "latents": latents,
+        # multi-token prediction: both streams, as they come and normed
+        "joined streams": 4 * shard.norm_bytes if shard.prediction else 0.0,
+        "masks": 2 * _mask(shard),
+    }
+
+
+def _mlp(shard: Shard, silu: int, small: bool) -> dict[str, float]:
+    """``small``: the activation's input is quantised too while it waits."""
+    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
+    narrow = shard.stored_bytes / shard.element_bytes
+    return {"branches": wide * (shard.gate + silu) * (narrow if small else 1), "product": wide * narrow}
+
+
+def _experts(shard: Shard, silu: int, small: bool) -> dict[str, float]:
+    """Rows as they enter the experts; router's logits and probabilities in FP32, and its map."""
+    experts, e = shard.experts, shard.element_bytes
+    assert experts is not None
+    narrow = shard.stored_bytes / e
+    rows = experts.rows(shard.norm_tokens) * e
+    shared = float(shard.tokens * experts.shared_ffn * e)
+    return {
+        "rows": rows * shard.hidden * narrow,
+        "row branches": rows * experts.ffn * (shard.gate + silu) * (narrow if small else 1),
+        "row product": rows * experts.ffn * narrow,
+        "shared branches": shared * (shard.gate + silu) * (narrow if small else 1),
+        "shared product": shared * narrow,
+        "router": 9.0 * shard.norm_tokens * experts.total,
+    }
+
+
+def _mlp_gradients(shard: Shard) -> float:
+    """Gradients of the outputs of the matrices of an MLP, or of experts."""
+    e, experts = shard.element_bytes, shard.experts
+    if experts is None:
+        return float(shard.tokens * shard.ffn * shard.gate * e + shard.hidden_bytes)
+    rows = experts.rows(shard.norm_tokens) * e
+    shared = shard.tokens * (experts.shared_ffn * shard.gate + shard.hidden) * e
+    return rows * (experts.ffn * shard.gate + shard.hidden) + shared

@@ -1,0 +1,152 @@
+"""What a rank holds over the step: the parts that come and go with its actions, and their largest sum.
+
+Activations live from the start of a forward to the end of its backward, gathered parameters from a
+stage's first forward to its last backward or while an action runs, gradients from where they are allocated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...result.step import MOVING, ActionSpan
+from ..layers.stages import Stage
+from .activations import ActivationBytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffers:
+    """Bytes that a stage takes besides activations: ``gradients`` with its first backward, for good;
+    ``unreduced`` ones until its last one has given its own, when shards are left; ``gathered`` from its
+    first forward to its last backward; ``forward`` and ``backward`` while one runs, ``reducing`` of the
+    latter as gradients."""
+
+    gradients: float = 0.0
+    unreduced: float = 0.0
+    gathered: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    reducing: float = 0.0
+
+
+@dataclass(slots=True)
+class Held:
+    """Bytes held, by term."""
+
+    activations: float = 0.0
+    logits: float = 0.0
+    gradients: float = 0.0
+    gathered: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.activations + self.logits + self.gradients + self.gathered
+
+    def terms(self) -> dict[str, float]:
+        """By name."""
+        return {name: getattr(self, name) for name in MOVING}
+
+
+@dataclass(kw_only=True)
+class Peak:
+    """The largest sum held, when, during which action; and every change, by term."""
+
+    held: Held = field(default_factory=Held)
+    at_s: float = 0.0
+    action: str = ""
+    timeline: list[tuple[float, tuple[float, float, float, float]]] = field(default_factory=list)
+
+
+def peak_held(
+    actions: Sequence[ActionSpan],
+    stages: Sequence[Stage],
+    sizes: ActivationBytes,
+    buffers: Mapping[int, Buffers],
+) -> Peak:
+    """Walk one rank's actions in time. ``buffers`` by the stages that the rank holds."""
+    held, peak = Held(), Peak()
+    known = {s: _sizes_of(stages[s], sizes, own) for s, own in buffers.items()}
+    left = Counter(span.stage for span in actions if span.kind in "BI")
+    owed = Counter(span.stage for span in actions if span.kind in "BW")
+    begun: set[tuple[int, str]] = set()
+    for at_s, ends, span in sorted(_moments(actions, buffers), key=lambda m: (m[0], not m[1])):
+        one = known[span.stage]
+        if ends:
+            _release(held, span, one)
+            if span.kind in "BI":
+                left[span.stage] -= 1
+                held.gathered -= 0.0 if left[span.stage] else one.own.gathered
+            if span.kind in "BW":
+                owed[span.stage] -= 1
+                held.gradients -= 0.0 if owed[span.stage] else one.own.unreduced
+        else:
+            first = (span.stage, "F" if span.kind == "F" else "B") not in begun
+            begun.add((span.stage, "F" if span.kind == "F" else "B"))
+            _keep(held, span, one, first=first)
+        peak.timeline.append((at_s, (held.activations, held.logits, held.gradients, held.gathered)))
+        if held.total > peak.held.total * (1 + 1e-12):
+            peak.held, peak.at_s = replace(held), at_s
+            peak.action = f"{span.stage}{span.kind}{span.microbatch}"
+    return peak
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Bytes of a stage: what a microbatch keeps, works with, has at the loss, and keeps of it for later."""
+
+    kept: float
+    working: float
+    logits: float
+    operands: float
+    own: Buffers
+
+
+def _sizes_of(stage: Stage, sizes: ActivationBytes, own: Buffers) -> _Sizes:
+    return _Sizes(
+        kept=sizes.kept_by_forward(stage),
+        working=sizes.working(stage),
+        logits=stage.losses * sizes.logits,
+        operands=sizes.kept_by_input_grad(stage),
+        own=own,
+    )
+
+
+def _moments(
+    actions: Sequence[ActionSpan], buffers: Mapping[int, Buffers]
+) -> Iterator[tuple[float, bool, ActionSpan]]:
+    """When something changes, and whether an action ends: what it frees is free for what starts then."""
+    for span in actions:
+        if span.kind != "W":
+            yield span.start_s, False, span
+        if span.kind != "F" or buffers[span.stage].forward:
+            yield span.end_s, True, span
+
+
+def _keep(held: Held, span: ActionSpan, one: _Sizes, *, first: bool) -> None:
+    """What an action takes as it starts; ``first`` forward of its stage, or first backward."""
+    own = one.own
+    if span.kind == "F":
+        held.activations += one.kept
+        held.logits += one.logits
+        held.gathered += own.forward + (own.gathered if first else 0.0)
+        return
+    held.activations += one.working
+    held.gathered += own.backward
+    held.gradients += own.reducing + (own.gradients + own.unreduced if first else 0.0)
+
+
+def _release(held: Held, span: ActionSpan, one: _Sizes) -> None:
+    """What an action lets go as it ends."""
+    if span.kind == "F":
+        held.gathered -= one.own.forward
+        return
+    if span.kind == "W":
+        held.activations -= one.operands
+        return
+    held.activations -= one.kept + one.working
+    held.logits -= one.logits
+    held.gathered -= one.own.backward
+    held.gradients -= one.own.reducing
+    if span.kind == "I":
+        held.activations += one.operands

@@ -1,0 +1,345 @@
+"""The state of one replication, and how faults reach the job: arrivals, effects that come and go, the inbox.
+
+The job itself is stepping.py (while it runs) and recovering.py (while it does not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from itertools import count
+from math import inf, nan
+
+import simpy
+
+from ...scenario.faults.kinds import get_kind
+from ...scenario.faults.targets import Target
+from .chance import Streams
+from .fault import Fault, strike
+from .ledger import Ledger
+from .outcome import Entry, Outcome
+from .plan import MOST_EVENTS, Effect, Known, Plan
+from .pool import Events, Pool
+from .replicas import Standing, standing
+from .sources import Arrivals, Source, Weights, arrivals
+from .timeline import Timeline
+from .writer import Writer
+
+
+class State:
+    """Everything that changes during one replication."""
+
+    def __init__(self, plan: Plan, number: int, *, log: bool) -> None:
+        self.plan = plan
+        self.env = simpy.Environment()
+        self.streams = Streams(plan.seed, number)
+        self.pool = Pool(plan, self.env, self.streams, self.poke)
+        self.ledger = Ledger()
+        self.outcome = Outcome(number=number)
+        self.logging = log
+        self.mode = "down"
+        self.inbox: list[Fault] = []
+        self.poked = False
+        self.exposure = 0.0
+        self.empty: list[int] = []  # slots without a host, the first lost first
+        self.standing = Standing(plan.machine.replicas)  # of an elastic job, as it last started
+        self.quiet: frozenset[int] = frozenset()  # where nothing fails: empty, or idle on the job's clock
+        self.events = 0
+        self.cold_taken = 0
+        self.waits = ("", nan)  # for what the job waits, and since when
+        self.handled: list[Fault] = []  # of the recovery under way
+        self.job: simpy.Process | None = None
+        self.waiting: list[simpy.Process] = []  # for arrivals on the wall clock
+        self.weights: Weights | None = None
+        if plan.frailty_cv:
+            self.weights = Weights([self.pool.frailty(slot) for slot in range(plan.machine.nodes)])
+        live = [source for source in plan.sources if source.kind not in plan.off]
+        self.arrivals: list[tuple[Arrivals, Source]] = [
+            (arrivals(source, self.streams, self.weights), source) for source in live if not source.prevalence
+        ]
+        self.effects: dict[int, tuple[Effect, range]] = {}
+        self.effect_numbers = count()
+        self.afflicted = [source for source in live if source.prevalence]
+        for source in self.afflicted:
+            self._afflict(source)
+        self.known = [event for event in plan.events if event.kind.name not in plan.off]
+        self.by_step = sorted(
+            (event for event in self.known if event.at_step is not None), key=lambda event: event.at_step or 0
+        )
+        # where the job stands
+        self.step = 0
+        self.last_restored = -1
+        self.no_progress, self.progress_s = 0, 0.0
+        self.storage_step = 0  # the last checkpoint on storage, and the ledger as it stood then
+        self.storage_ledger = Ledger()
+        self.base_tier = "storage"
+        self.timeline = Timeline(0.0, 0)
+        self.writer: Writer | None = None
+        self.down_replicas: dict[int, float] = {}  # per_step_ft: when a replica is back
+        self.storage_down = 0
+        self.storage_factor: list[float] = []
+        self.false_left = self.next_false()
+        self.repeat_at = inf
+        self.straggler_at = inf
+        self.drain_step: int | None = None
+        self.silent: list[
+            tuple[float, int, Ledger, Fault]
+        ] = []  # (noticed at, clean step, ledger then, fault)
+        self.now = 0.0
+
+    def sleep(self, until_s: float) -> Generator[simpy.Event, None, bool]:
+        """Wait; whether the time was reached. False: something has come in before."""
+        self.events += 1
+        try:
+            if until_s > self.now:
+                yield self.env.timeout(until_s - self.env.now)
+        except simpy.Interrupt:
+            self.poked = False
+            self.now = self.env.now
+            return False
+        self.now = until_s
+        return True
+
+    def start(self) -> None:
+        """Processes that run on the wall clock."""
+        if self.plan.on_wall:
+            for source in self.arrivals:
+                self.waiting.append(self.env.process(self._on_wall(*source)))
+        for event in self.known:
+            if event.at_step is None:
+                self.env.process(self._at(event))
+
+    def _on_wall(self, arriving: Arrivals, source: Source) -> Events:
+        while arriving.next < inf:
+            try:
+                yield self.env.timeout(max(0.0, arriving.next - self.env.now))
+            except simpy.Interrupt:  # another host, another time
+                continue
+            self.deliver(self.fault_of(source, arriving.pop()))
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether more has happened than anyone wants to wait for."""
+        return self.events > MOST_EVENTS
+
+    # Who is there
+    # ---------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> int:
+        """Replicas that work."""
+        return self.standing.live - len(self.down_replicas)
+
+    def absent(self, slot: int) -> bool:
+        """Whether the host of a slot takes no part in steps: none there, idle, or its replica is away."""
+        if slot in self.standing.idle or slot in self.empty:
+            return True
+        away = self.down_replicas
+        return bool(away) and all(replica in away for replica in self.plan.machine.replicas_of(slot))
+
+    def strikes(self, fault: Fault) -> bool:
+        """Whether a fault finds anything: hosts that are out cannot fail again, nor idle ones on the clock of
+        the job. On the wall clock idle hosts fail, too.
+        """
+        if not fault.nodes or not (self.empty or self.standing.idle or self.down_replicas):
+            return True
+        idle = self.standing.idle if self.plan.on_wall else frozenset()
+        return any((slot in idle and slot not in self.empty) or not self.absent(slot) for slot in fault.nodes)
+
+    def settle(self) -> None:
+        """The job starts with the hosts that are there: which replicas work, whose clocks stand still."""
+        plan, rules = self.plan, self.plan.recovering
+        if rules.policy == "elastic_dp":
+            self.standing = standing(plan.machine, self.empty, regroup=rules.regroup)
+        quiet = frozenset(self.empty) | (frozenset() if plan.on_wall else self.standing.idle)
+        if quiet != self.quiet:
+            self._hush(quiet - self.quiet, self.quiet - quiet)
+            self.quiet = quiet
+
+    def _hush(self, stops: frozenset[int], goes_on: frozenset[int]) -> None:
+        """The ages of these hosts stand still, and of those go on."""
+        now = self.env.now if self.plan.on_wall else self.exposure
+        for number, (arriving, _) in enumerate(self.arrivals):
+            before = arriving.next
+            for slot in sorted(stops):
+                arriving.rest(slot, now)
+            for slot in sorted(goes_on):
+                arriving.go_on(slot, now)
+            self._tell(number, before)
+
+    def _tell(self, number: int, before: float) -> None:
+        """The process that waits for an arrival on the wall clock looks again."""
+        if (
+            self.plan.on_wall
+            and self.arrivals[number][0].next != before
+            and self.waiting[number].is_alive
+            and self.waiting[number] is not self.env.active_process
+        ):
+            self.waiting[number].interrupt()
+
+    def _at(self, event: Known) -> Events:
+        yield self.env.timeout(event.at_s or 0.0)
+        self.deliver(self.fault_at(event))
+
+    def fault_of(self, source: Source, unit: int) -> Fault:
+        """A fault of a source at a unit; its numbers come from the source's own streams."""
+        kind = get_kind(source.kind)
+        target = Target(source.scope, None if source.scope in ("job", "storage") else unit)
+        duration = kind.duration_s
+        if source.duration:
+            duration = source.duration.draw(self.streams.get(f"{source.name}/duration"))
+        effect = Effect(kind.name, target, source.slow_factor, source.bandwidth_factor, source.latency_add)
+        return strike(self.plan, kind, source.name, effect, duration, source.repair, source.notice)
+
+    def fault_at(self, event: Known) -> Fault:
+        """A fault at a known time."""
+        duration = event.kind.duration_s
+        if event.duration:
+            duration = event.duration.draw(self.streams.get(f"event/{event.order}"))
+        effect = Effect(
+            event.kind.name, event.target, event.slow_factor, event.bandwidth_factor, event.latency_add
+        )
+        return strike(self.plan, event.kind, "event", effect, duration, None, event.notice)
+
+    def again(self) -> Fault:
+        """The software crash that comes again after a restart."""
+        kind = get_kind("software_crash")
+        fault = strike(self.plan, kind, "crash_loop", Effect(kind.name, Target("job")))
+        self._count(fault)
+        return fault
+
+    def deliver(self, fault: Fault) -> None:
+        """A fault strikes now, if it finds anything."""
+        self.events += 1
+        if not self.strikes(fault):
+            return
+        self._count(fault)
+        if fault.kind.effect in ("slow", "storage"):
+            self.begin(fault)
+            self.poke()
+            return
+        self.inbox.append(fault)
+        self.poke()
+
+    def poke(self) -> None:
+        """Wake the job, once, wherever it waits."""
+        job = self.job
+        if self.poked or job is None or not job.is_alive or self.env.active_process is job:
+            return
+        self.poked = True
+        job.interrupt()
+
+    def _count(self, fault: Fault) -> None:
+        out = self.outcome
+        out.failures[fault.kind.name] = out.failures.get(fault.kind.name, 0) + 1
+        out.sources[fault.name] = out.sources.get(fault.name, 0) + 1
+        if self.logging:
+            effect = fault.effect
+            strength = next((x for x in (effect.slow_factor, effect.bandwidth_factor) if x is not None), nan)
+            duration = nan if fault.duration_s is None else fault.duration_s
+            fault.entry = Entry(
+                at_s=self.env.now,
+                kind=fault.kind.name,
+                target=str(fault.target),
+                duration_s=duration,
+                magnitude=strength,
+                effect=fault.kind.effect,
+                source=fault.name,
+            )
+            out.log.append(fault.entry)
+
+    # Effects that last
+    # ---------------------------------------------------------------------------------------
+
+    def _afflict(self, source: Source) -> None:
+        """Which units have a lasting fault from the start."""
+        stream = self.streams.get(f"{source.name}/prevalence")
+        for unit in range(source.units):
+            if stream.random() < source.prevalence:
+                self._set_effect(source, unit)
+
+    def _set_effect(self, source: Source, unit: int) -> None:
+        fault = self.fault_of(source, unit)
+        fault.name = source.name
+        self._count(fault)
+        self.effects[next(self.effect_numbers)] = (fault.effect, fault.nodes)
+
+    def begin(self, fault: Fault) -> None:
+        """Something lasting is wrong from now on."""
+        number = next(self.effect_numbers)
+        if fault.kind.effect == "storage":
+            factor = fault.effect.bandwidth_factor
+            if factor is None:
+                self.storage_down += 1
+            else:
+                self.storage_factor.append(factor)
+        else:
+            self.effects[number] = (fault.effect, fault.nodes)
+        if fault.duration_s is not None:
+            self.env.process(self._end(number, fault))
+
+    def _end(self, number: int, fault: Fault) -> Events:
+        yield self.env.timeout(fault.duration_s or 0.0)
+        factor = fault.effect.bandwidth_factor
+        if fault.kind.effect != "storage":
+            self.effects.pop(number, None)
+        elif factor is None:
+            self.storage_down -= 1
+        else:
+            self.storage_factor.remove(factor)
+        self.poke()
+
+    def swap(self, slot: int) -> bool | None:
+        """Another host takes a slot: whether it was warm; None where there is none."""
+        taken = self.pool.take(slot)
+        if taken is None:
+            return None
+        warm, host = taken
+        for number in [n for n, (effect, nodes) in self.effects.items() if slot in nodes and len(nodes) == 1]:
+            del self.effects[number]
+        for source in self.afflicted:
+            stream = self.streams.get(f"{source.name}/swapped")
+            for unit in range(slot * source.units_per_node, (slot + 1) * source.units_per_node):
+                if stream.random() < source.prevalence:
+                    self._set_effect(source, unit)
+        factor = self.pool.frailty(host)
+        if self.weights:
+            self.weights.change(slot, factor)
+        now = self.env.now if self.plan.on_wall else self.exposure
+        rested = slot in self.quiet
+        self.quiet -= {slot}
+        for number, (arriving, _) in enumerate(self.arrivals):
+            before = arriving.next
+            if rested:
+                arriving.go_on(slot, now)
+            arriving.swapped(slot, now, factor)
+            self._tell(number, before)
+        return warm
+
+    def next_false(self) -> float:
+        """Checkpoints until one is taken for a hang."""
+        chance = self.plan.notice.false_positive
+        if not chance:
+            return inf
+        from math import ceil, log
+
+        draw = 1.0 - self.streams.get("false_positive").random()
+        return 1 if chance >= 1.0 else max(1, ceil(log(draw) / log(1.0 - chance)))
+
+    # The exposure clock
+    # --------------------------------------------------------------------------------------
+
+    def next_exposed(self) -> float:
+        """Exposure until the next failure of the job's own clock; inf on the wall clock."""
+        if self.plan.on_wall or not self.arrivals:
+            return inf
+        return min(arriving.next for arriving, _ in self.arrivals) - self.exposure
+
+    def pop_exposed(self) -> Fault | None:
+        """The failure that has just arrived; None where it finds nothing."""
+        arriving, source = min(self.arrivals, key=lambda pair: pair[0].next)
+        self.exposure = max(self.exposure, arriving.next)
+        fault = self.fault_of(source, arriving.pop())
+        if not self.strikes(fault):
+            return None
+        self._count(fault)
+        return fault

@@ -1,0 +1,103 @@
+"""What no single block can see: refused by the name of its field, before any work."""
+
+from __future__ import annotations
+
+import math
+
+from ...scenario.faults.kinds import get_kind
+from ...scenario.faults.targets import Target
+from ..campaign.plan import Effect, Plan
+from ..campaign.sources import Source
+from .blocks import Blocks
+from .step_time import GivenStep, SimulatedStep
+
+
+def check(blocks: Blocks, plan: Plan) -> None:
+    """What no single block can see."""
+    rules, storage = plan.recovering, plan.storage
+    if rules.policy == "per_step_ft" and plan.machine.replicas < 2:
+        raise ValueError("recovery.elastic.replicas: per_step_ft needs two replicas or more")
+    if rules.policy == "elastic_dp" and plan.machine.replicas < 2:
+        raise ValueError("recovery.elastic.replicas: elastic_dp needs two replicas or more")
+    if rules.policy == "per_step_ft" and rules.warm is not None:
+        raise ValueError(
+            "recovery.spares: per_step_ft takes a replica's time to be back from elastic.rejoin alone"
+        )
+    if rules.policy == "peer_memory" and blocks.checkpoint.peer_memory is None:
+        raise ValueError("checkpoint.peer_memory: the policy peer_memory needs it")
+    if rules.policy == "peer_memory" and "peer_memory" not in rules.fallback:
+        raise ValueError("recovery.fallback: the policy peer_memory needs peer_memory in it")
+    peer = blocks.checkpoint.peer_memory
+    if peer and peer.replicas > plan.machine.nodes:
+        raise ValueError(
+            f"checkpoint.peer_memory.replicas: {peer.replicas} copies need as many hosts, not "
+            f"{plan.machine.nodes}"
+        )
+    silent = any(get_kind(source.kind).effect == "silent" for source in plan.sources) or any(
+        event.kind.effect == "silent" for event in plan.events
+    )
+    if silent and storage and blocks.checkpoint.storage and blocks.checkpoint.storage.keep is not None:
+        held_s = blocks.checkpoint.storage.keep * storage.every * plan.step_s
+        if held_s < plan.notice.silent.longest():
+            raise ValueError(
+                f"checkpoint.storage.keep: {blocks.checkpoint.storage.keep} copies reach back "
+                f"{held_s / 3600:.1f} h, but "
+                f"corruption is noticed after up to {plan.notice.silent.longest() / 3600:.1f} h; nothing "
+                f"clean would be left"
+            )
+    if "host_jitter" in {*(source.kind for source in plan.sources), *(e.kind.name for e in plan.events)}:
+        raise ValueError(
+            "faults: host_jitter: it is drawn anew for every step, and a campaign knows what lasts; ask "
+            "stepsim run for the step, and give its time as step_time"
+        )
+    blind = "watchdog" not in plan.notice.order and plan.notice.fixed is None
+    if blind and any(get_kind(source.kind).effect == "hang" for source in plan.sources):
+        raise ValueError("detection.order: only the watchdog ends a hang; add watchdog")
+    if plan.goal_steps == math.inf and plan.horizon_s == math.inf:
+        raise ValueError("run: say when the run ends: horizon, work or steps")
+
+
+def prepare(plan: Plan) -> None:
+    """Have the step model replay what slow faults may come, and refuse what it does not know before any
+    work.
+    """
+    effects: list[Effect] = []
+    for source in plan.sources:
+        kind = get_kind(source.kind)
+        fails_over = kind.effect == "crash" and source.bandwidth_factor is not None
+        if (kind.effect == "slow" or fails_over) and kind.name not in plan.off:
+            effects += [_effect(source, unit) for unit in _one_per_stage(plan, source)]
+    for event in plan.events:
+        if event.kind.effect == "slow" or (
+            event.kind.effect == "crash" and event.bandwidth_factor is not None
+        ):
+            effects.append(
+                Effect(
+                    event.kind.name,
+                    event.target,
+                    event.slow_factor,
+                    event.bandwidth_factor,
+                    event.latency_add,
+                )
+            )
+    if isinstance(plan.step_time, SimulatedStep):
+        plan.step_time.prepare(effects)
+    else:
+        for effect in effects:
+            GivenStep.factor(effect)
+
+
+def _effect(source: Source, unit: int) -> Effect:
+    return Effect(
+        source.kind,
+        Target(source.scope, unit),
+        source.slow_factor,
+        source.bandwidth_factor,
+        source.latency_add,
+    )
+
+
+def _one_per_stage(plan: Plan, source: Source) -> list[int]:
+    """A unit in each pipeline stage, of few units all."""
+    stages = plan.machine.stages
+    return sorted({stage * source.units // stages for stage in range(stages)})

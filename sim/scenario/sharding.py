@@ -1,0 +1,113 @@
+"""How a framework shards: when parameters are gathered and let go, when gradients are reduced.
+
+One rule for a scenario, from its ZeRO stage, its pipeline and the software's implementation. ZeRO-0 and
+ZeRO-1 have none: there every rank holds all parameters and reduces once a step (updates/gradients.py),
+as a distributed optimizer does under ZeRO-2 too.
+
+Sources:
+    fsdp1: torch/distributed/fsdp/_runtime_utils.py (_pre_forward_unshard, _post_backward_hook,
+        _root_pre_forward; the root is not resharded after forward), _exec_order_utils.py.
+    fsdp2: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _fsdp_collectives.py; torchtitan
+        models/llama3/infra/parallelize.py, apply_fsdp (reshard_after_forward is ``not pp_enabled``, and
+        False for the final norm and head); torch/distributed/pipelining/stage.py, backward_maybe_with_nosync
+        (under a pipeline gradients stay unsharded until a stage's last backward, then all are reduced).
+    deepspeed: runtime/zero/partitioned_param_coordinator.py (fetch_sub_module), stage3.py, stage_1_and_2.py,
+        runtime/zero/config.py; runtime/pipe/engine.py refuses ZeRO-2 and -3.
+    megatron-fsdp: megatron/core/distributed/fsdp/src/megatron_fsdp (AllGatherPipeline, GradReducePipeline).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from .refusal import NotSupported
+
+if TYPE_CHECKING:
+    from .models import Scenario
+
+MATRICES = 4  # of a layer: QKV, projection, two of the MLP; each is fetched with its module
+
+When = Literal["never", "once", "each"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """``gathers``: parameters are never gathered (each rank holds them whole), once a step by a stage's
+    first forward, or by each microbatch; ``regathers``: backward gathers what forward let go.
+
+    ``reduces_each``: every microbatch's gradients are reduced; else those of the last, with what the
+    others left. ``root``: embedding, final norm and head are one unit, gathered first and kept until the
+    end of backward; else the embedding is a unit, and the head one that forward keeps (``keeps_head``).
+    Neighbouring layers of up to ``together`` elements are gathered as one. Nothing is gathered ahead of its
+    turn beyond ``live`` elements in all.
+    ``reduce_bucket`` elements are reduced together; 0 is one unit at a time.
+    ``copies_out``: gathered parameters are copied into place; ``copies_in``: gradients into the buffer
+    that is reduced. ``persistent`` is the size in elements below which a parameter is not sharded.
+    A layer too large to be joined is gathered in ``calls`` calls, one a matrix, and where it is recomputed
+    and ``gathers_again``, once more for the backward that follows.
+    ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
+    """
+
+    gathers: When
+    regathers: bool = False
+    reduces_each: bool = True
+    root: bool = False
+    keeps_head: bool = False
+    together: float = 0.0
+    live: float = math.inf
+    reduce_bucket: float = 0.0
+    copies_out: bool = False
+    copies_in: bool = False
+    persistent: float = 0.0
+    master_only: bool = False
+    calls: int = 1
+    gathers_again: bool = False
+
+
+def sharding_rule(scenario: Scenario) -> Rule | None:
+    """The rule of ``scenario``, None below ZeRO-2. Raises NotSupported where the software has none."""
+    zero, pipelined = scenario.parallelism.zero, scenario.parallelism.pp > 1
+    software = scenario.software
+    if zero < 2 or (zero == 2 and software.sharding == "distributed-optimizer"):
+        return None
+    if software.sharding == "distributed-optimizer":
+        reason = f"{software.name} keeps whole parameters (known: 0, 1, 2); set software.sharding, e.g. fsdp2"
+        raise NotSupported("parallelism.zero", reason)
+    if software.sharding in ("fsdp1", "fsdp2"):
+        return _torch(software.sharding == "fsdp1", pipelined, software.reshard_after_forward, zero)
+    if software.sharding == "deepspeed":
+        if pipelined:
+            reason = f"DeepSpeed's pipeline engine takes ZeRO 0 or 1, not {zero} (runtime/pipe/engine.py)"
+            raise NotSupported("parallelism.zero", reason)
+        return Rule(
+            gathers="each" if zero == 3 else "never",
+            regathers=zero == 3,
+            together=software.prefetch_elements,
+            live=software.max_live_elements,
+            reduce_bucket=software.bucket_elements,
+            copies_in=True,
+            persistent=software.persistent_elements if zero == 3 else 0.0,
+            calls=MATRICES,
+            gathers_again=True,
+        )
+    return Rule(
+        gathers="each" if zero == 3 else "never",
+        regathers=zero == 3,
+    )
+
+
+def _torch(flat: bool, pipelined: bool, reshards: str, zero: int) -> Rule:
+    """Units of torch: one prefetched ahead, one reduction at a time."""
+    lets_go = zero == 3 and (reshards == "always" or (reshards == "default" and not pipelined))
+    return Rule(
+        gathers="once" if pipelined and not lets_go else "each",
+        regathers=lets_go,
+        reduces_each=not pipelined,
+        root=flat,
+        keeps_head=reshards != "always",
+        copies_out=not flat,
+        copies_in=True,
+        master_only=True,
+    )
