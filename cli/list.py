@@ -20,6 +20,7 @@ class Kind(StrEnum):
     INTERCONNECTS = "interconnects"
     SOFTWARE = "software"
     SCHEDULES = "schedules"
+    OPTIMIZERS = "optimizers"
     FAULTS = "faults"
     FAULT_PRESETS = "fault-presets"
 
@@ -34,7 +35,7 @@ def list_names(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List shipped scenarios, models, GPUs, interconnects, software presets, schedules and faults."""
+    """List shipped scenarios, models, hardware, software presets, schedules, optimizers and faults."""
     if name is not None or markdown:
         _show_software(kind, name, markdown, as_json)
         return
@@ -82,6 +83,8 @@ def _described(kind: Kind, names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(f"{name:<{width}}{get_software(name).title}" for name in names)
         case Kind.GPUS:
             return _gpu_table(names)
+        case Kind.OPTIMIZERS:
+            return _optimizer_table(names)
         case _:
             return names
 
@@ -98,6 +101,18 @@ def _gpu_table(names: tuple[str, ...]) -> tuple[str, ...]:
         rows.append((gpu.name, f"{gpu.hbm_bytes / 1e9:.1f} GB", f"{peak} TFLOP/s", links))
     first, second, third, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
     return tuple(f"{a:<{first}}  {b:>{second}}  {c:<{third}}  {d}" for a, b, c, d in rows)
+
+
+def _optimizer_table(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Each optimizer with the FP32 state and the work of its update for a parameter, and its title."""
+    from ..sim.scenario.optimizers import get_optimizer
+
+    rows = []
+    for one in map(get_optimizer, names):
+        kept = f"{one.state_bytes(4)} B" + (" + rows and columns" if one.factors else "")
+        rows.append((one.name, kept, f"{one.flops} FLOPs", one.title))
+    first, second, third, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return tuple(f"{a:<{first}}  {b:<{second}}  {c:>{third}}  {d}" for a, b, c, d in rows)
 
 
 def _names(kind: Kind) -> tuple[str, ...]:
@@ -134,3 +149,7 @@ def _names(kind: Kind) -> tuple[str, ...]:
             from ..schedules.pipeline import names
 
             return names()
+        case Kind.OPTIMIZERS:
+            from ..sim.scenario.optimizers import optimizer_names
+
+            return optimizer_names()

@@ -14,6 +14,7 @@ from .communicators import communicators
 from .layers.context import received_bytes
 from .layers.layer import forward_block
 from .layers.shard import Shard
+from .optimizers import parts_of
 from .sharded import Sharding, sharding_of
 from .state.activations import activation_bytes
 from .state.in_flight import in_flight_bytes
@@ -131,8 +132,7 @@ def _flat_buffers(plan: Plan, r: int) -> float:
 def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
     software, e, held = plan.scenario.software, plan.shard.element_bytes, plan.held_parameters(r)
-    state = (4.0 if e != 4 else 0.0) + 2 * software.moment_bytes
-    own = plan.updated_parameters(r)
+    own, master = plan.updated_parameters(r), 4.0 if e != 4 else 0.0
     training = plan.scenario.training
     on_host = training.cpu_offload or training.nvme_offload
     if sharding is None:
@@ -140,18 +140,24 @@ def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
         return {
             "weights": weights * plan.weight_versions(r),
             "gradients": held * gradient_bytes(plan) if software.persistent_gradients else 0.0,
-            "optimizer": 0.0 if on_host else own * state,
+            "optimizer": 0.0 if on_host else optimizer_bytes(plan, r, master),
         }
     rule = sharding.rule
     parameter, gradient = (4.0, 4.0) if rule.master_only else (float(e), float(plan.shard.grad_bytes))
     if on_host:
         parameter, gradient = float(e), 0.0 if rule.reduces_each else gradient
-    moments = 2 * software.moment_bytes if rule.master_only else state
+    master = 0.0 if rule.master_only else master
     return {
         "weights": held * e if rule.gathers == "never" else own * parameter,
         "gradients": own * gradient,
-        "optimizer": 0.0 if on_host else own * moments,
+        "optimizer": 0.0 if on_host else optimizer_bytes(plan, r, master),
     }
+
+
+def optimizer_bytes(plan: Plan, r: int, master: float) -> float:
+    """Bytes of the optimizer's state, with ``master`` bytes of FP32 weight for each parameter."""
+    parts = parts_of(plan, plan.held_stages(r))
+    return sum(part.state_bytes(plan.scenario.software, master=master) for part in parts)
 
 
 def _workspace(shard: Shard, software: Software) -> float:

@@ -27,6 +27,7 @@ from .activation_offload import ActivationCopies, activation_copies
 from .meetings import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received
 from .messages import Messages
+from .orthogonalise import Update
 from .paired import Paired, pair_blocks
 from .plan import Plan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
@@ -266,7 +267,7 @@ class _StepWriter:
             if self.reduces:
                 self._reduce_stage(action.stage)
                 self._mean(whole)
-            self._update(self._share(whole, whole))
+            self._update(self._share(whole, whole), (action.stage,))
             return
         if self.sharding and not self.sharding.rule.reduces_each and action == self.final[action.stage]:
             self._run(action, self.sharding.last_reduction(action.stage))
@@ -306,7 +307,7 @@ class _StepWriter:
             self._mean(updated)
         reduce_shared_table(plan, self.index, script)
         if plan.ends != "streaming":
-            self._update(self._share(held.total, updated))
+            self._update(self._share(held.total, updated), plan.held_stages(self.index))
         gathers = self.returns_parameters and not plan.scenario.software.overlap_param_gather
         if gathers and not plan.skips:
             script.wait(*self._returned().at_once())
@@ -332,16 +333,16 @@ class _StepWriter:
         self.gradients.reductions.clear()
         self.expert_gradients.reductions.clear()
 
-    def _update(self, share: OptimizerShare) -> None:
-        """The optimizer."""
+    def _update(self, share: OptimizerShare, stages: tuple[int, ...]) -> None:
+        """The optimizer, of what the rank holds of these virtual stages."""
         plan = self.plan
         norm = plan.communication.collective("all_reduce", 8.0, plan.groups.world, scaled=False)
         write_optimizer(
             self.script,
             share,
-            plan.scenario.software,
             plan.costs,
             plan.shard,
+            update=Update(plan=plan, index=self.index, stages=stages).write,
             norm=norm if plan.ends == "together" else None,
             offload=self.gradients.offload,
             sent=self.reduces,

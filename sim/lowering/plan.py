@@ -17,6 +17,7 @@ from .groups import Groups, GroupsOf
 from .layers.shard import Shard
 from .layers.stages import Stage
 from .layers.tape import Costs, Kernel
+from .optimizers import parts_of
 from .seatings import Seatings
 from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
 from .weighing import overlaps, splits_backward
@@ -113,10 +114,7 @@ class Plan:
 
     def updated_parameters(self, index: int) -> float:
         """Parameters that a rank updates: its share of what it holds under ZeRO."""
-        held = self.held_elements(index)
-        if self.scenario.parallelism.zero == 0:
-            return held.total
-        return held.shared / self.groups.shards.ranks + held.experts / self.groups.expert_shards.ranks
+        return sum(part.elements for part in parts_of(self, self.held_stages(index)))
 
     def weights_bytes(self, parameters: StageParameters) -> float:
         """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""

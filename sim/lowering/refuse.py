@@ -41,6 +41,7 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
             "parallelism.cp", f"cp {par.cp} needs a fused attention kernel; this one is unfused"
         )
     _refuse_shards(scenario)
+    _refuse_optimizer(scenario)
     gpu = get_gpu(scenario.cluster.gpu)
     recipe = recipe_of(scenario, gpu.architecture)
     if recipe and recipe.gemm_dtype not in gpu.peak_flops:
@@ -110,6 +111,65 @@ def _refuse_shards(scenario: Scenario) -> None:
             "parallelism.fsdp_shard_size",
             f"{par.fsdp_shard_size} leaves {copies} copies of the state, but {same} ranks hold the same"
             f" experts (tp * cp * dp / (ep * etp)), which is not a multiple of {copies}",
+        )
+
+
+def _refuse_optimizer(scenario: Scenario) -> None:
+    """Optimizers where no framework runs them so."""
+    training, spec, software = scenario.training, scenario.training.optimizer, scenario.software
+    zero = scenario.parallelism.zero
+    row, field = spec.row, "training.optimizer"
+    if (training.cpu_offload or training.nvme_offload) and not row.on_host:
+        raise NotSupported(
+            field, f"the CPU updates by Adam (deepspeed/ops/adam/cpu_adam.py), not by {row.name}; set adamw"
+        )
+    if scenario.schedule == "pipedream" and (row.orthogonalizes or row.factors):
+        raise NotSupported(
+            field, f"pipedream updates after every microbatch, which {row.name} is not made for; set adamw"
+        )
+    if row.orthogonalizes:
+        _refuse_orthogonalizing(scenario)
+    if not row.factors:
+        return
+    if scenario.parallelism.tp > 1:
+        raise NotSupported(
+            field,
+            f"tp {scenario.parallelism.tp} cuts matrices whose rows and columns {row.name} sums; set tp 1",
+        )
+    if zero and not (zero > 1 and software.sharding == "fsdp2"):
+        raise NotSupported(
+            field,
+            f"{row.name} sums rows and columns of matrices, which ZeRO-{zero} of {software.sharding} "
+            "flattens and cuts anywhere; set zero to 0, or software.sharding to fsdp2 with zero 2 or 3",
+        )
+
+
+def _refuse_orthogonalizing(scenario: Scenario) -> None:
+    """Muon: in which precision, and where its matrices are sharded."""
+    par, spec, sharding = scenario.parallelism, scenario.training.optimizer, scenario.software.sharding
+    name, field, rule = spec.row.name, "training.optimizer", sharding_rule(scenario)
+    if scenario.training.precision == "fp16":
+        raise NotSupported(
+            field, f"{name} runs in bf16 (Megatron-LM core/optimizer/muon.py); set precision bf16"
+        )
+    if par.zero and sharding in ("fsdp1", "deepspeed") and (rule or sharding == "deepspeed"):
+        raise NotSupported(
+            field,
+            f"{sharding} flattens and cuts the matrices that {name} wants whole; set software.sharding to"
+            " fsdp2, megatron-fsdp or distributed-optimizer",
+        )
+    if spec.sharding and (par.zero == 0 or rule):
+        what = "shards no state" if par.zero == 0 else "shards parameters, and their momentum with them"
+        raise NotSupported(f"{field}.sharding", f"ZeRO-{par.zero} {what}; leave it out")
+    if rule and par.tp > 1:
+        # Megatron-LM fully_shard_v2_muon.py: tensor parallelism is of a later phase
+        raise NotSupported(field, f"{name} of sharded parameters knows no tp {par.tp}; set tp or zero to 1")
+    if par.fsdp_shard_size and spec.sharding != "gathered" and not rule:
+        # Megatron-LM layer_wise_optimizer.py: num_distributed_optimizer_instances > 1 is not supported
+        raise NotSupported(
+            "parallelism.fsdp_shard_size",
+            f"{name} gives whole matrices to all data-parallel ranks; leave it out, or set"
+            " training.optimizer.sharding to gathered",
         )
 
 

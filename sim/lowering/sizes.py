@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ..scenario.optimizers import get_optimizer
 from .layers.experts import experts_of_model
 from .layers.kinds import LayerKind, kind_of, layer_kinds, prediction_kinds
 from .layers.shard import shard_of_model
@@ -36,8 +37,12 @@ from .parameters import (
 
 if TYPE_CHECKING:
     from ..scenario.model.model import Model
+    from ..scenario.models import Scenario
 
 _FORWARD_AND_BACKWARD = 3
+
+WEIGHTS_AND_MASTERS = 6
+"""Bytes of a parameter in BF16 and in FP32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +113,26 @@ def met(model: Model, listed: Iterable[Parameter]) -> int:
 def joint_elements(model: Model) -> int:
     """Elements of the matrix that makes one stream of two before a layer of multi-token prediction."""
     return count_of(matrices_of(prediction_parameters(shard_of_model(model))))
+
+
+def checkpoint_bytes(scenario: Scenario) -> float:
+    """Bytes of a whole checkpoint: weights, FP32 master weights and the optimizer's state, no gradients."""
+    model, spec = scenario.model, scenario.training.optimizer
+    row, total = spec.row, parameters(model).total
+    each = WEIGHTS_AND_MASTERS + row.state_bytes(4, momentum=spec.momentum)
+    if not (row.orthogonalizes or row.factors):
+        return total * float(each)
+    table = table_parameter("embedding", shard_of_model(model))
+    layers = [
+        one for kind in (*layer_kinds(model), *prediction_kinds(model)) for one in whole_layer(model, kind)
+    ]
+    matrices = matrices_of(layers)
+    if row.orthogonalizes:
+        others = WEIGHTS_AND_MASTERS + get_optimizer(row.others).state_bytes(4)
+        return float(count_of(matrices) * each + (total - count_of(matrices)) * others)
+    matrices += (table,) * (1 if model.tied_embeddings else 2)
+    factors = sum(one.count * sum(one.shape) for one in matrices) + total - count_of(matrices)
+    return float(total * each + 4 * factors)
 
 
 def layer_matrix_flops(model: Model, tokens: float, layer: int | None = None) -> float:

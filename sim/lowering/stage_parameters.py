@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -71,6 +71,14 @@ class StageParameters:
     def layers(self) -> Mapping[LayerKind, tuple[int, Elements]]:
         """The count of each kind of layer, and the elements of one of the kind."""
         return {kind: (count, elements_of(listed)) for kind, (count, listed) in self.of_layers.items()}
+
+    def each(self) -> Iterator[tuple[Parameter, int]]:
+        """Every parameter, with the number of layers that have one."""
+        for one in (*self.of_head, *self.of_embedding):
+            yield one, 1
+        for count, listed in self.of_layers.values():
+            for one in listed:
+                yield one, count
 
     def layer(self, kind: LayerKind) -> Elements:
         """Elements of one layer of that kind."""

@@ -62,3 +62,10 @@ def in_turn(transfers: Sequence[Transfer]) -> Transfer:
         bytes=size,
         ceiling_bytes_per_s=size / moving_s if moving_s else math.inf,
     )
+
+
+def several(transfer: Transfer, calls: int) -> Transfer:
+    """So many equal transfers in a row."""
+    if calls == 1:
+        return transfer
+    return replace(transfer, latency_s=calls * transfer.latency_s, bytes=calls * transfer.bytes)

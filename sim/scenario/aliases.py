@@ -46,6 +46,8 @@ ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
         "gbs": ("global_batch",),
         "seq": ("seq_length",),
         "recompute_granularity": ("recompute",),
+        "muon_num_ns_steps": ("optimizer", "ns_steps"),
+        "muon_tp_mode": ("optimizer", "tp_mode"),
     },
     "published": {"step_time": ("step_time_s",)},
     "cluster.measured_network": {
@@ -61,6 +63,7 @@ SHORT_FORMS: dict[str, str] = {
     "cluster.fabric": "kind",
     "cluster.placement": "kind",
     "training.loss_scale": "kind",
+    "training.optimizer": "name",
     "detection": "fixed",
     "recovery": "policy",
     "recovery.restart_cost": "fixed",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.quantities import format_quantity
+from .optimizers import OptimizerSpec
 from .software.presets import get_software, software_names
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ def document_of(scenario: Scenario) -> dict[str, Any]:
     model = scenario.model
     if model.model_copy(update={"padded_vocab_size": None}).padded_for(scenario.parallelism.tp) == model:
         document["model"].pop("padded_vocab_size", None)  # it follows, also where tp is changed
+    if scenario.training.optimizer == OptimizerSpec():
+        del document["training"]["optimizer"]
     document["software"] = _software(scenario.software)
     if scenario.step_time is not None:
         document["step_time"] = format_quantity(scenario.step_time, "seconds")

@@ -48,6 +48,7 @@ from .finding import Finding, Inconsistent
 from .loss_scale import LossScale
 from .machine import gpu_key
 from .model.model import Model
+from .optimizers import OptimizerSpec
 from .read_from import READ_FROM, Checked
 from .schedules import is_table
 from .software.software import Software
@@ -279,6 +280,9 @@ class Training(_Part):
         Annotated[Literal["balanced"], Tag("~name")] | Annotated[RoutingSpec, Tag("~spec")],
         Discriminator(lambda value: "~name" if isinstance(value, str) else "~spec"),
     ] = Field(default="balanced", description="how tokens spread over experts")
+    optimizer: OptimizerSpec = Field(
+        default=OptimizerSpec(), description="what updates the weights: docs/memory.md"
+    )
     loss_scale: LossScale | None = Field(
         default=None, description="fp16: report what steps that overflow and are skipped cost"
     )

@@ -12,6 +12,7 @@ from .aliases import ALIASES, RECOMPUTE
 from .loss_scale import DEFAULTS
 from .model.catalogue import model_names
 from .models import Scenario
+from .optimizers import optimizer_names
 from .software.presets import software_names
 
 _DERIVED = {
@@ -87,6 +88,8 @@ def _add_presets(definitions: dict[str, Any]) -> None:
     placement = definitions["ClusterSpec"]["properties"]["placement"]
     placement["anyOf"].insert(0, definitions["PlacementSpec"]["properties"]["kind"] | {"default": None})
     training, recompute = definitions["Training"]["properties"], definitions["RecomputeSpec"]["properties"]
+    optimizer, named = training["optimizer"], {"type": "string", "examples": list(optimizer_names())}
+    optimizer["anyOf"] = [named, {"$ref": optimizer.pop("$ref")}]
     training["loss_scale"]["anyOf"].insert(0, {"enum": list(DEFAULTS), "type": "string"})
     for name, field in RECOMPUTE.items():
         training[name] = {**recompute[field], "description": f"beside recompute_granularity: {field}"}

@@ -16,10 +16,10 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ....kernels.kernel import MemoryBound
-from ...network.transfer import Transfer, in_turn
+from ...network.transfer import Transfer, in_turn, several
 from ...program.program import Collective, Compute
 from ...program.script import Script
 from ..layers.tape import Costs
@@ -117,9 +117,7 @@ class Gradients:
         key = elements, calls, parts
         if key not in self.known:
             one = in_turn([self.transfer(kind, each * self.wire_bytes) for each in parts or (elements,)])
-            if calls > 1:
-                one = replace(one, latency_s=calls * one.latency_s, bytes=calls * one.bytes)
-            self.known[key] = Collective(kind, self.communicator, one, calls)
+            self.known[key] = Collective(kind, self.communicator, several(one, calls), calls)
         return self.known[key]
 
     def finish(self, script: Script, held: float) -> None:

@@ -1,23 +1,22 @@
-"""The end of a step: gradient norm, clipping, Adam, and the 16-bit copy of the parameters.
+"""The end of a step: gradient norm, clipping, the optimizer's update, and the 16-bit copy of the parameters.
 
-All are memory-bound kernels over the rank's share of the parameters; bytes are read plus written
-per parameter, FP32 master weights and moments (Megatron's mixed-precision optimizer, fused Adam).
+All but the update, which is written by another, are memory-bound kernels over the rank's share of the
+parameters; bytes are read plus written per parameter, FP32 master weights (Megatron's mixed-precision
+optimizer).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....kernels.kernel import MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Collective, Compute
 from ...program.script import Script
-from ...scenario.software.software import Software
 from ..layers.shard import Shard
 from ..layers.tape import Costs
 from .offload import Offload, write_offloaded
-
-ADAM_BYTES = 12  # gradient and weight read, weight written (FP32); and two moments read and written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,18 +35,19 @@ class OptimizerShare:
 def write_optimizer(
     script: Script,
     share: OptimizerShare,
-    software: Software,
     costs: Costs,
     shard: Shard,
     *,
+    update: Callable[[Script], None],
     norm: Transfer | None,
     offload: Offload | None = None,
     sent: bool = False,
     skips: bool = False,
     check_s: float = 0.0,
 ) -> None:
-    """Gradient norm, then the update. ``norm`` reduces it over all ranks: there the pipeline meets.
+    """Gradient norm, then the ``update`` and what follows it.
 
+    ``norm`` reduces the gradient norm over all ranks: there the pipeline meets.
     Without it each rank updates by itself and the norm is checked later (post-validation), or never.
     ``offload``: the CPU updates; ``sent``: it has the gradients already. A step that ``skips`` ends with the
     check for infinities, which reduces one number over all ranks as the norm does. For ``check_s`` the
@@ -65,10 +65,9 @@ def write_optimizer(
     if offload:
         write_offloaded(script, offload, share.updated, sent=sent)
         return
-    after = [("clip gradients", share.updated * 8, 1)]
-    launches = 2 if software.fused_optimizer else 12
-    traffic = (ADAM_BYTES + 4 * software.moment_bytes) * (1 if software.fused_optimizer else 3)
-    after.append(("Adam", share.updated * traffic, launches))
+    _kernels(script, [("clip gradients", share.updated * 8, 1)], costs)
+    update(script)
+    after: list[tuple[str, float, int]] = []
     if shard.dtype != "fp32" and share.cast:
         # read FP32, write 16 bit or the products' type
         written = shard.element_bytes + share.body * (shard.weights.written - shard.element_bytes)

@@ -1,9 +1,9 @@
 """Checkpoints in numbers: how long steps stall, when a copy is durable, how long it takes to load.
 
 Knows bytes, links and storage. What a document gives as a duration is taken; ``from_bytes`` follows from the
-size: 14 bytes a parameter (BF16 weights 2, FP32 master weights 4, Adam's moments 8: textbook bill without
-gradients), every rank writing its own share (Megatron-Core's fully parallel saving), hosts at their front-end
-rate, the storage at its own.
+size: 14 bytes a parameter (BF16 weights 2, FP32 master weights 4, Adam's moments 8 or what another optimizer
+keeps: textbook bill without gradients), every rank writing its own share (Megatron-Core's fully parallel
+saving), hosts at their front-end rate, the storage at its own.
 
 While a copy is written beside steps, these take ``persist_slow_factor`` times as long: what that adds to each
 interval counts as part of its stall, so that the stretch between two changes stays arithmetic. The copy is
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 Beside = Callable[[float], float]
 
-BYTES_PER_PARAMETER = 14.0
 COPY_SHARE = 0.8
 """Of PCIe's rate that a copy from a GPU to pinned host memory reaches: 55.4 of 63 GB/s measured towards the
 GPU; some is left to others. An assumption."""
@@ -56,10 +55,10 @@ def sizes_of(scenario: Scenario | None, spec: Checkpoint, nodes: int, gpus: int)
     if scenario:
         from ....hardware.gpus import get_gpu
         from ....hardware.interconnect import get_interconnect
-        from ...lowering.sizes import parameters
+        from ...lowering.sizes import checkpoint_bytes
 
         if not (spec.storage and spec.storage.bytes):
-            total = parameters(scenario.model).total * BYTES_PER_PARAMETER
+            total = checkpoint_bytes(scenario)
         copy = get_gpu(scenario.cluster.gpu).pcie_bytes_per_s * COPY_SHARE
         network = get_interconnect(scenario.cluster.interconnect).host_bytes_per_s or math.nan
     if spec.storage and spec.storage.bytes:

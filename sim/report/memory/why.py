@@ -91,7 +91,12 @@ def why_optimizer(run: Scenario) -> Iterator[str]:
         return
     if rule and rule.master_only and training.precision != "fp32":
         yield "the FP32 master weights are the sharded parameters themselves"
-    if run.software.moment_bytes == 2:
+    row, momentum = training.optimizer.row, training.optimizer.momentum
+    if (kept := row.state_bytes(4, momentum=momentum)) != 8:
+        factors = " and sums of rows and columns" if row.factors else ""
+        of = " of matrices of layers, Adam's of the rest" if row.orthogonalizes else ""
+        yield f"{row.name} keeps {kept} bytes a parameter{factors}{of}, not Adam's 8"
+    elif run.software.moment_bytes == 2:
         yield "moments in 16 bit"
     yield from _experts(run)
 

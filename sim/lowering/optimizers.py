@@ -1,0 +1,181 @@
+"""What one rank's optimizer updates, what it keeps for that, and what the update moves.
+
+Most optimizers work element by element, so that each rank has an even share of them under ZeRO. Muon wants
+whole matrices: it gives them whole to ranks, or gathers what is evenly cut (orthogonalise.py writes that).
+
+Sources:
+    Megatron-LM core/optimizer/layer_wise_optimizer.py (whole matrices to the least loaded rank, the largest
+        first; embedding, head, norms and biases as the distributed optimizer shards them; updated parameters
+        are all-gathered), muon.py (which parameters it takes).
+    Liu et al. 2025, arXiv:2502.16982, Distributed Muon (even shards; each rank orthogonalises every matrix of
+        which it holds a part).
+    microsoft/dion dion/muon.py and Megatron-LM core/optimizer/fully_shard_v2_muon.py (sharded parameters: the
+        shards of a matrix meet on one rank, which orthogonalises it and sends each rank its part back).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ..scenario.optimizers import WEIGHT_BYTES, Optimizer, get_optimizer
+from ..scenario.sharding import sharding_rule
+from .parameters import OF_EXPERTS, Parameter, matrices_of
+from .stage_parameters import NO_ELEMENTS
+from .updates.newton_schulz import iteration
+
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
+    from ..scenario.software.software import Software
+    from .plan import Plan
+    from .stage_parameters import StageParameters
+
+ORTHOGONAL_BYTES = 4
+"""For each element of a matrix: what is orthogonalised is written in BF16, and the result read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Elements that one rank updates by one optimizer, and those of its sums over rows and columns.
+
+    Where it keeps such sums, ``factors`` has them, and the elements of what has neither rows nor columns.
+    """
+
+    optimizer: Optimizer
+    elements: float
+    factors: float = 0.0
+    momentum: bool | None = None
+
+    def state_bytes(self, software: Software, *, master: float = 0.0) -> float:
+        """Bytes that stay from step to step, with ``master`` bytes of FP32 weight for each element."""
+        each = self.optimizer.state_bytes(software.moment_bytes, momentum=self.momentum)
+        return self.elements * (master + each) + 4.0 * self.factors
+
+    def traffic(self, software: Software) -> tuple[float, int]:
+        """Bytes read and written by the update, and its kernels."""
+        row = self.optimizer
+        each = WEIGHT_BYTES + 2 * row.state_bytes(software.moment_bytes, momentum=self.momentum)
+        each += ORTHOGONAL_BYTES if row.orthogonalizes else 0
+        if software.fused_optimizer and row.launches:
+            return self.elements * each, row.launches
+        return self.elements * (each * row.eager_passes) + 8.0 * self.factors, row.eager_launches
+
+
+def parts_of(plan: Plan, stages: Iterable[int]) -> tuple[Part, ...]:
+    """What a rank that holds these virtual stages updates, by the optimizer that does: the fullest rank's."""
+    held = [plan.parameters[stage] for stage in stages]
+    spec, shards = plan.scenario.training.optimizer, shard_ranks(plan)
+    row = spec.row
+    elements = sum((one.elements for one in held), start=NO_ELEMENTS)
+    even = elements.shared / shards[0] + elements.experts / shards[1]
+    if not row.orthogonalizes:
+        factors = sum(_factors(one, shards[0]) for one in held) if row.factors else 0.0
+        return (Part(optimizer=row, elements=even, factors=factors, momentum=spec.momentum),)
+    groups = tuple(by_group(matrices_of_layers(held), shards))
+    evenly = sum(elements_of(matrices) / ranks for matrices, ranks in groups)
+    rest = Part(optimizer=get_optimizer(row.others), elements=max(0.0, even - evenly))
+    if keeps_whole(plan.scenario):
+        evenly = float(sum(max(map(elements_of, packed(*group))) for group in groups))
+    return Part(optimizer=row, elements=evenly), rest
+
+
+def shard_ranks(plan: Plan) -> tuple[int, int]:
+    """Ranks over which the state of a parameter is sharded, and that of an expert's."""
+    if plan.scenario.parallelism.zero == 0:
+        return 1, 1
+    return plan.groups.shards.ranks, plan.groups.expert_shards.ranks
+
+
+def _factors(one: StageParameters, ranks: int) -> float:
+    """Sums by row of a shard of a matrix's rows, sums by column of all of it; all of a vector's shard."""
+    found = 0.0
+    for each, count in one.each():
+        if each.is_matrix:
+            rows, columns = each.shape
+            found += count * each.count * (rows / ranks + columns)
+        else:
+            found += count * each.elements / ranks
+    return found
+
+
+# Matrices --------------------------------------------------------------------------------------------
+
+
+def keeps_whole(scenario: Scenario) -> bool:
+    """Whether each matrix is whole on the rank that updates it (Megatron's layer-wise sharding)."""
+    spec = scenario.training.optimizer
+    return spec.row.orthogonalizes and spec.sharding != "gathered" and sharding_rule(scenario) is None
+
+
+def matrices_of_layers(held: Iterable[StageParameters]) -> tuple[Parameter, ...]:
+    """The matrices of the layers of these stages one by one, layer after layer: what is orthogonalised."""
+    return tuple(
+        replace(each, count=1)
+        for one in held
+        for count, listed in one.of_layers.values()
+        for _ in range(count)
+        for each in matrices_of(listed)
+        for _ in range(each.count)
+    )
+
+
+def elements_of(matrices: Iterable[Parameter]) -> int:
+    """Elements of all of them."""
+    return sum(each.elements for each in matrices)
+
+
+def by_group(
+    matrices: tuple[Parameter, ...], shards: tuple[int, int]
+) -> Iterator[tuple[tuple[Parameter, ...], int]]:
+    """Matrices that all data-parallel ranks hold, then those of experts, with the ranks that share them."""
+    for experts, ranks in zip((False, True), shards, strict=True):
+        found = tuple(each for each in matrices if (each.replicated_over == OF_EXPERTS) == experts)
+        if found:
+            yield found, ranks
+
+
+def orthogonalized(plan: Plan, matrices: tuple[Parameter, ...], ranks: int) -> Counter[Parameter]:
+    """Those of ``matrices``, which ``ranks`` share, that the busiest of them orthogonalises."""
+    if ranks == 1:
+        return Counter(matrices)
+    if sharding_rule(plan.scenario) is not None:  # a batch of one matrix a rank, of each shape
+        return Counter({each: -(-count // ranks) for each, count in Counter(matrices).items()})
+    share = packed if keeps_whole(plan.scenario) else touched
+    return max((Counter(own) for own in share(matrices, ranks)), key=_work)
+
+
+def _work(matrices: Counter[Parameter]) -> float:
+    return sum(
+        count * sum(product.flops for product in iteration(*each.shape)) for each, count in matrices.items()
+    )
+
+
+@lru_cache(maxsize=256)
+def packed(matrices: tuple[Parameter, ...], ranks: int) -> tuple[tuple[Parameter, ...], ...]:
+    """Whole matrices to ranks, the largest first, each to the rank that has the fewest elements."""
+    loads = [(0, rank) for rank in range(min(ranks, len(matrices)))]
+    own: list[list[Parameter]] = [[] for _ in loads]
+    for each in sorted(matrices, key=lambda each: -each.elements):
+        load, rank = loads[0]
+        own[rank].append(each)
+        heapq.heapreplace(loads, (load + each.elements, rank))
+    return tuple(map(tuple, own))
+
+
+@lru_cache(maxsize=256)
+def touched(matrices: tuple[Parameter, ...], ranks: int) -> tuple[tuple[Parameter, ...], ...]:
+    """Of each rank, the matrices of which its even part of all of them in a row has a piece."""
+    share = elements_of(matrices) / ranks
+    own: list[list[Parameter]] = [[] for _ in range(ranks)]
+    start = 0
+    for each in matrices:
+        first, last = int(start / share), math.ceil((start + each.elements) / share) - 1
+        for rank in range(first, min(last, ranks - 1) + 1):
+            own[rank].append(each)
+        start += each.elements
+    return tuple(tuple(one) for one in own if one)

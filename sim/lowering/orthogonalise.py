@@ -1,0 +1,167 @@
+"""Writes an optimizer's update of one rank: element by element, or with matrices orthogonalised on the way.
+
+Muon's momentum is updated where its shard is. Then a matrix must be whole somewhere: it is already (whole
+matrices to ranks, or no sharding), each rank gathers all of them (``gathered``), or shards travel to one rank
+a matrix and its result back. Tensor parallelism cuts matrices besides: ``blockwise`` takes each part for a
+matrix, ``duplicated`` gathers it on every rank, ``distributed`` all-reduces the products along the cut side.
+Adafactor's sums by column are over all rows, so that ranks that hold some of them add theirs up.
+
+Sources are those of optimizers.py and updates/newton_schulz.py; the gathered momentum of Distributed Muon is
+in BF16 (its 1.25 times the traffic of AdamW), as what Dion exchanges; Megatron-FSDP sends FP32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...kernels.kernel import MemoryBound
+from ..network.transfer import several
+from ..program.program import Collective, Compute
+from ..program.script import Script
+from ..scenario.optimizers import NEWTON_SCHULZ_STEPS
+from ..scenario.sharding import sharding_rule
+from .optimizers import (
+    Part,
+    by_group,
+    elements_of,
+    keeps_whole,
+    matrices_of_layers,
+    orthogonalized,
+    parts_of,
+    shard_ranks,
+)
+from .parameters import OF_EXPERTS, Parameter
+from .sharding.traffic import EXPERT_SHARDS, SHARDS
+from .updates.newton_schulz import iteration, newton_schulz_work, parted_iteration
+
+if TYPE_CHECKING:
+    from ..network.collectives import Seat
+    from .plan import Plan
+
+GATHERED_BYTES, EXCHANGED_BYTES, FP32_BYTES = 2, 2, 4
+"""For each element of a momentum that travels: gathered over DP, exchanged by Dion, and sent by others."""
+
+FIRST_HALF = 14 / 24
+"""Of the bytes of Muon's update what precedes the products: gradient, momentum, copy in BF16."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """The update of pipeline rank ``index``, of these virtual ``stages``."""
+
+    plan: Plan
+    index: int
+    stages: tuple[int, ...]
+
+    def write(self, script: Script) -> None:
+        """All of it."""
+        for part in parts_of(self.plan, self.stages):
+            if part.optimizer.orthogonalizes:
+                self._momentum_and_matrices(script, part)
+                continue
+            if part.optimizer.factors:
+                self._sums(script)
+            self._kernel(script, part)
+
+    def _kernel(self, script: Script, part: Part, share: float = 1.0) -> None:
+        """The kernels that update ``part``, or a ``share`` of their work."""
+        costs, row = self.plan.costs, part.optimizer
+        moved, launches = part.traffic(self.plan.scenario.software)
+        launches = max(1, round(share * launches))
+        kernel = MemoryBound(hbm_bytes=share * moved, launches=launches)
+        work = Compute(costs.seconds(kernel), "memory-bound", bytes=kernel.hbm_bytes)
+        script.compute(row.kernel, work, category="optimizer", host_s=launches * costs.host_s)
+
+    def _momentum_and_matrices(self, script: Script, part: Part) -> None:
+        plan = self.plan
+        self._kernel(script, part, FIRST_HALF)
+        held = matrices_of_layers(plan.parameters[stage] for stage in self.stages)
+        sharded = sharding_rule(plan.scenario) is not None
+        for matrices, ranks in by_group(held, shard_ranks(plan)):
+            if ranks > 1 and sharded:
+                self._exchange(script, matrices, ranks)
+            elif ranks > 1 and not keeps_whole(plan.scenario):
+                size = float(GATHERED_BYTES * elements_of(matrices))
+                self._collective(script, "momentum all_gather", "all_gather", size, matrices)
+            for each, count in orthogonalized(plan, matrices, ranks).items():
+                self._orthogonalise(script, each, count)
+            if ranks > 1 and sharded:
+                self._exchange(script, matrices, ranks)
+        self._kernel(script, part, 1 - FIRST_HALF)
+
+    # Over data parallelism --------------------------------------------------------------------------
+
+    def _exchange(self, script: Script, matrices: tuple[Parameter, ...], ranks: int) -> None:
+        """Shards of matrices to the rank of each, or back."""
+        own_fsdp = self.plan.scenario.software.sharding == "fsdp2"
+        each = EXCHANGED_BYTES if own_fsdp else FP32_BYTES
+        size = float(each * elements_of(matrices)) / ranks
+        self._collective(script, "momentum all_to_all", "alltoall", size, matrices)
+
+    def _collective(
+        self, script: Script, name: str, kind: str, size: float, matrices: Iterable[Parameter], calls: int = 1
+    ) -> None:
+        """``calls`` collectives of ``size`` bytes each over the ranks that share the state of matrices."""
+        plan = self.plan
+        experts = any(each.replicated_over == OF_EXPERTS for each in matrices)
+        communicator, seat = self._shard_group(experts=experts)
+        transfer = several(plan.communication.collective(kind, size, seat), calls)
+        work = Collective(kind, communicator, transfer, calls)
+        stream = communicator if sharding_rule(plan.scenario) else "dp"
+        host_s = calls * (plan.costs.host_collective_s + plan.communication.check_s(seat))
+        script.wait(script.beside(name, stream, "dp", work, host_s=host_s))
+
+    def _shard_group(self, *, experts: bool) -> tuple[str, Seat]:
+        groups = self.plan.groups
+        whole = groups.replicas.ranks == 1
+        if experts:
+            name = self.plan.edp_communicator(self.index) if whole else EXPERT_SHARDS
+            return name, groups.expert_shards
+        return self.plan.dp_communicator(self.index) if whole else SHARDS, groups.shards
+
+    def _sums(self, script: Script) -> None:
+        """Sums by column of matrices whose rows are shards, and two norms of each."""
+        plan = self.plan
+        if shard_ranks(plan)[0] == 1:
+            return
+        held = [each for stage in self.stages for each in plan.parameters[stage].each()]
+        matrices = [(each, count) for each, count in held if each.is_matrix]
+        calls = sum(count * each.count for each, count in matrices)
+        columns = sum(count * each.count * each.shape[1] for each, count in matrices)
+        if calls:
+            self._collective(script, "column sums all_reduce", "all_reduce", 4.0 * columns / calls, (), calls)
+
+    # Over tensor parallelism ------------------------------------------------------------------------
+
+    def _orthogonalise(self, script: Script, each: Parameter, count: int) -> None:
+        """``count`` matrices like ``each``, one after the other."""
+        plan, spec = self.plan, self.plan.scenario.training.optimizer
+        steps = spec.ns_steps or NEWTON_SCHULZ_STEPS
+        mode, axis, ranks = spec.tp_mode or "blockwise", *self._cut(each)
+        rows, columns = each.shape
+        whole, part = (columns, rows) if each.cut == 0 else (rows, columns)
+        products, elements = iteration(rows, columns), each.elements
+        if ranks > 1 and mode == "duplicated":
+            products, elements = iteration(whole, part * ranks), ranks * elements
+            self._over_tp(script, axis, "all_gather", float(FP32_BYTES * elements), count)
+        elif ranks > 1 and mode == "distributed":
+            products = parted_iteration(whole, part)
+            self._over_tp(script, axis, "all_reduce", 2.0 * whole * whole, count * steps)
+        work = newton_schulz_work(steps * products, elements, count, plan.costs.seconds)
+        launches = count * (steps * len(products) + 3)
+        script.compute("Newton-Schulz", work, category="optimizer", host_s=launches * plan.costs.host_s)
+
+    def _cut(self, each: Parameter) -> tuple[str, int]:
+        """The axis of tensor parallelism that cuts a matrix, and its ranks; 1 where none does."""
+        par = self.plan.scenario.parallelism
+        if "tp" in each.sharded_over:
+            return "tp", par.tp
+        return "etp", par.etp if "etp" in each.sharded_over else 1
+
+    def _over_tp(self, script: Script, axis: str, kind: str, size: float, calls: int) -> None:
+        costs = self.plan.costs
+        work = Collective(kind, axis, several(costs.transfer(axis, kind, size), calls), calls)
+        host_s = calls * (costs.host_collective_s + costs.check_s(axis))
+        script.wait(script.beside(f"momentum {kind}", axis, axis, work, host_s=host_s))

@@ -1,0 +1,145 @@
+"""Optimizers by name, read from optimizers.yaml, and what a scenario may say of the one that it uses.
+
+An entry states what an optimizer keeps for a parameter and what its update moves. Does not know how state is
+sharded nor what sharded matrices send (sim/lowering/optimizers.py).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ...hardware.catalogue import unknown_name
+from ...hardware.fields import Flag, Text, whole
+
+TensorMode = Literal["blockwise", "duplicated", "distributed"]
+MatrixSharding = Literal["layer-wise", "gathered"]
+
+FILE = files(__package__).joinpath("optimizers.yaml")
+
+NEWTON_SCHULZ_STEPS = 5
+"""torch/optim/_muon.py, Megatron-LM (muon_num_ns_steps) and Moonlight alike."""
+
+WEIGHT_BYTES = 12
+"""Gradient and weight read, weight written, in FP32: what every update moves for a parameter."""
+
+_ROW = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class State(BaseModel):
+    """A tensor that an optimizer keeps for each parameter (see optimizers.yaml)."""
+
+    model_config = _ROW
+
+    name: str
+    narrow: bool = False
+    factored: bool = False
+    momentum: bool = False
+
+
+class Optimizer(BaseModel):
+    """One entry of optimizers.yaml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    title: str
+    source: str
+    kernel: str
+    states: tuple[State, ...]
+    flops: int
+    eager_passes: float
+    eager_launches: int
+    launches: int | None = None
+    on_host: bool = False
+    momentum: bool | None = None
+    orthogonalizes: bool = False
+    others: str = ""
+    aliases: tuple[str, ...] = ()
+
+    def kept(self, *, momentum: bool | None = None) -> tuple[State, ...]:
+        """The states that it keeps, with ``momentum`` or without, by default as it is usual."""
+        wanted = self.momentum if momentum is None else momentum
+        return tuple(state for state in self.states if wanted or not state.momentum)
+
+    def state_bytes(self, moment_bytes: int, *, momentum: bool | None = None) -> int:
+        """Bytes that stay for each parameter, factored states apart; ``moment_bytes`` of a narrow one."""
+        whole_ones = (state for state in self.kept(momentum=momentum) if not state.factored)
+        return sum(moment_bytes if state.narrow else 4 for state in whole_ones)
+
+    @property
+    def factors(self) -> bool:
+        """Whether it keeps sums of rows and columns."""
+        return any(state.factored for state in self.states)
+
+
+def optimizer_names() -> tuple[str, ...]:
+    """Names of all optimizers, in the order of the file."""
+    return tuple(_entries())
+
+
+def get_optimizer(name: str) -> Optimizer:
+    """The optimizer of that name, or of which it is another name. ValueError with the known ones."""
+    entries = _entries()
+    name = _other_names().get(name, name)
+    if name not in entries:
+        raise unknown_name("optimizer", name, entries)
+    return entries[name]
+
+
+@lru_cache(maxsize=1)
+def _entries() -> dict[str, Optimizer]:
+    document = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return {name: Optimizer.model_validate({"name": name, **fields}) for name, fields in document.items()}
+
+
+def _other_names() -> dict[str, str]:
+    return {alias: one.name for one in _entries().values() for alias in one.aliases}
+
+
+def _called(value: Any) -> Any:
+    """The name of the entry; what is no text is left to the type."""
+    return get_optimizer(value).name if isinstance(value, str) else value
+
+
+class OptimizerSpec(BaseModel):
+    """Which optimizer updates the weights: a name of `stepsim list optimizers`, or a block that says more.
+
+    ``momentum``: of sgd, usual with, and of adafactor, usual without. The others are Muon's: ``tp_mode`` says
+    how a matrix that tensor parallelism cuts is orthogonalised (each part for itself, gathered on every rank,
+    or by all-reduced products), ``sharding`` how ZeRO-1 shards its state (whole matrices to ranks as Megatron
+    has it, or even shards whose momentum is gathered as Moonlight has it).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+
+    name: Annotated[Text, BeforeValidator(_called, json_schema_input_type=str)] = Field(
+        default="adamw", description="of `stepsim list optimizers`", examples=["muon"]
+    )
+    momentum: Flag | None = Field(default=None, description="of sgd and adafactor")
+    ns_steps: Annotated[int, *whole(1, 99)] | None = Field(
+        default=None, description="muon: iterations of Newton-Schulz; default: 5"
+    )
+    tp_mode: TensorMode | None = Field(default=None, description="muon: default: blockwise")
+    sharding: MatrixSharding | None = Field(default=None, description="muon: default: layer-wise")
+
+    @model_validator(mode="after")
+    def _asks_what_it_has(self) -> OptimizerSpec:
+        row = self.row
+        if self.momentum is not None and row.momentum is None:
+            takes = ", ".join(one.name for one in _entries().values() if one.momentum is not None)
+            raise ValueError(f"{self.name} is no optimizer with momentum or without; momentum is for {takes}")
+        for field in ("ns_steps", "tp_mode", "sharding"):
+            if getattr(self, field) is not None and not row.orthogonalizes:
+                takes = ", ".join(one.name for one in _entries().values() if one.orthogonalizes)
+                raise ValueError(f"{self.name} orthogonalises no matrices; {field} is for {takes}")
+        return self
+
+    @property
+    def row(self) -> Optimizer:
+        """Its entry."""
+        return get_optimizer(self.name)
