@@ -27,7 +27,6 @@ from stepsim.sim.lowering.layers.routing import _counts
 from stepsim.sim.program.file import read_program
 from stepsim.sim.reliability.planning.traces import read_trace
 from stepsim.sim.scenario.load import load_campaign, load_scenario
-from stepsim.sim.scenario.model.huggingface import import_model
 from stepsim.sim.scenario.table_files import read_table
 
 READERS: dict[str, Callable[[Path], Any]] = {
