@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[1]
 PROFILES = PACKAGE / "hardware" / "profiles"
-PRESETS = PACKAGE / "sim" / "software" / "presets.yaml"
+PRESETS = PACKAGE / "sim" / "scenario" / "software" / "presets.yaml"
 
 calibrate = typer.Typer(
     help="Measure, and fit constants to measurements.", no_args_is_help=True, rich_markup_mode=None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[1]
 RESIDUALS = PACKAGE / "hardware" / "residuals.yaml"
-STEPS = PACKAGE / "sim" / "measured_steps.yaml"
+STEPS = PACKAGE / "sim" / "evidence" / "measured_steps.yaml"
 
 
 def residuals(

@@ -261,7 +261,7 @@ def test_nothing_is_learnt_without_runs_that_shaped_no_constant() -> None:
 def test_the_shipped_files_are_what_the_command_writes() -> None:
     package = Path(__file__).parents[1]
     steps = measured_steps()
-    text = (package / "sim" / "measured_steps.yaml").read_text(encoding="utf-8")
+    text = (package / "sim" / "evidence" / "measured_steps.yaml").read_text(encoding="utf-8")
     assert steps_text(steps) == text
     assert steps_from_document(yaml.safe_load(text)) == steps
     text = (package / "hardware" / "residuals.yaml").read_text(encoding="utf-8")

@@ -14,16 +14,38 @@ from pathlib import Path
 import pytest
 from checkout import PACKAGES, ROOT, modules
 
-BELOW = {
-    "cli": {"calibration", "sim", "schedules", "kernels", "hardware"},
-    "calibration": {"kernels", "hardware"},
-    "sim": {"schedules", "kernels", "hardware", "scenarios"},
-    "kernels": {"hardware"},
-    "hardware": set(),
-    "schedules": set(),
-    "scenarios": set(),
+FLOORS = """
+cli
+calibration.validation
+calibration.fit
+calibration.cases
+calibration.measure
+calibration.readers
+sim.report
+sim.reliability
+sim.simulate  sim.replay
+sim.read_record
+sim.evidence
+sim.degradation
+sim.engine
+sim.fold
+sim.lowering
+sim.estimate
+sim.program
+sim.result
+sim.children  sim.figures
+sim.scenario
+sim.network
+kernels  schedules
+hardware
+scenarios
+"""
+"""From the top down, as docs/architecture.md draws them: a folder imports folders of lower lines alone.
+scenarios holds data only."""
+
+FLOOR_OF = {
+    name: height for height, line in enumerate(reversed(FLOORS.strip().splitlines())) for name in line.split()
 }
-"""What each layer may import besides itself. scenarios holds data only."""
 
 OPTIONAL = {"torch", "triton", "ray", "pyarrow"}
 HEAVY = {"pandas", "scipy", "networkx"}
@@ -90,19 +112,28 @@ def test_the_walk_sees_imports() -> None:
     assert ("stepsim", "stepsim.sim.result.step", False) in seen
 
 
-def test_every_layer_has_a_rule() -> None:
-    assert {package.split(".")[1] for package in PACKAGES if package != "stepsim"} == set(BELOW)
+def folder_of(module: str) -> str:
+    """The folder of FLOORS that a module is in, or the module itself where it stands there by itself."""
+    parts = module.split(".")[1:]
+    names = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return next((name for name in names if name in FLOOR_OF), module)
+
+
+def test_every_folder_is_on_a_floor() -> None:
+    roots = {"stepsim", "stepsim.sim", "stepsim.calibration"}  # they hold folders, and no code of their own
+    assert {module for module in MODULES if folder_of(module) not in FLOOR_OF} == roots
 
 
 def test_imports_point_down() -> None:
-    upward = [
+    """Imports for types and in functions count. The root only names its public parts, for type checkers."""
+    wrong = [
         where(path, one)
         for module, path, one in ours()
-        if module != "stepsim"  # the root only names its public parts, for type checkers
-        for layer, target in [(module.split(".")[1], [*one.target.split("."), ""][1])]
-        if target != layer and target not in BELOW[layer] and target
+        if module != "stepsim" and one.target != "stepsim"  # which says its version
+        for folder, below in [(folder_of(module), folder_of(one.target))]
+        if folder != below and FLOOR_OF[folder] <= FLOOR_OF[below]
     ]
-    assert upward == []
+    assert wrong == []
 
 
 def test_imports_inside_the_package_are_relative() -> None:
@@ -137,14 +168,19 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     graphlib.TopologicalSorter(graph).prepare()  # CycleError names the circle
 
 
+def package_of(module: str) -> str:
+    """The package of a module; of those that stand on a floor by themselves, they."""
+    by_itself = module in PACKAGES or module.removeprefix("stepsim.") in FLOOR_OF
+    return module if by_itself else module.rpartition(".")[0]
+
+
 def test_no_packages_import_each_other() -> None:
     """Lazy imports and imports for types count: a circle of packages is one package in disguise."""
     graph: dict[str, set[str]] = {package: set() for package in PACKAGES}
-    for module, path, one in ours():
-        home = module if path.stem == "__init__" else module.rpartition(".")[0]
-        target = one.target if one.target in PACKAGES else one.target.rpartition(".")[0]
+    for module, _, one in ours():
+        home, target = package_of(module), package_of(one.target)
         if target != home and home != "stepsim":
-            graph[home].add(target)
+            graph.setdefault(home, set()).add(target)
     graphlib.TopologicalSorter(graph).prepare()
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from oracles.bare import ActionTimes, bare_programs
 from rendezvous import rendezvous
 from schedule_shapes import golden_shape, goldens, parse, schedules_and_shapes
+from torch_notation import text
 
 from stepsim.schedules.orders.action import Action, Kind, Orders
 from stepsim.schedules.orders.overlapped import overlapped
@@ -31,7 +32,6 @@ from stepsim.schedules.p2p.instructions import Compute, Exchange, Instruction, R
 from stepsim.schedules.p2p.point_to_point import point_to_point
 from stepsim.schedules.p2p.torch_lowering import (
     Call,
-    Entry,
     StageCall,
     lowered,
     with_messages,
@@ -50,20 +50,6 @@ def torch_can_run(draw: st.DrawFn) -> tuple[Schedule, Shape]:
 
 
 TIMES = Times(forward=3, input_grad=4, weight_grad=2, latency=1)
-
-
-def text(entry: Entry) -> str:
-    """An entry in torch's notation, which names a message by the stage at this end, and every gradient B.
-
-    >>> text(Recv(Action(1, Kind.FORWARD, 0), 0)), text(Send(Action(2, Kind.INPUT_GRAD, 5), 1))
-    ('2RECV_F0', '2SEND_B5')
-    """
-    if not isinstance(entry, (Send, Recv)):
-        return str(entry)
-    action, forward = entry.action, entry.action.kind is Kind.FORWARD
-    stage = action.stage + (1 if forward else -1) * isinstance(entry, Recv)
-    verb = "SEND" if isinstance(entry, Send) else "RECV"
-    return f"{stage}{verb}_{'F' if forward else 'B'}{action.microbatch}"
 
 
 def placed(ranks: Sequence[int]) -> Placement:

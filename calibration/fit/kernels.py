@@ -36,7 +36,7 @@ from .residual_table import print_residuals
 from .residuals import provenance
 
 PUBLISHED = Path(__file__).parent / "published.yaml"
-PROFILES = Path(__file__).parent.parent / "hardware" / "profiles"
+PROFILES = Path(__file__).parents[2] / "hardware" / "profiles"
 
 # Gap between kernels of a busy stream: 1-2 us (hardware.yaml latency_us, unverified).
 _KERNEL_LATENCY_S = 1.5e-6

@@ -163,7 +163,7 @@ def logits_flops(model: Model, tokens: float) -> float:
 def model_flops(model: Model, global_batch: int, seq_length: int, *, causal: bool = False) -> float:
     """FLOPs that a step needs, forward and backward, nothing recomputed: what MFU counts.
 
-    >>> from ..model.catalogue import get_model
+    >>> from ..scenario.model.catalogue import get_model
     >>> round(model_flops(get_model("gpt3-175b"), 64, 2048) / 1e15)  # 72Bslh²(1 + s/6h + V/12lh)
     141
     """
