@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: its floors are those that the layer test holds, and what it names is there."""
+"""docs/architecture.md is true: its floors are those of the layer test, and what it names is there."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ NAMED_IN = re.compile(r"`[\w/]+\.(?:py|yaml)")
 def test_the_picture_shows_every_floor_from_the_top_down() -> None:
     picture = (ROOT / "docs" / "architecture.svg").read_text(encoding="utf-8")
     places = {
-        words: float(y) for y, words in re.findall(r'<text[^>]*class="folder"[^>]* y="([\d.]+)">([^<]*)<', picture)
+        words: float(y)
+        for y, words in re.findall(r'<text[^>]*class="folder"[^>]* y="([\d.]+)">([^<]*)<', picture)
     }
     floors = [line.replace(".", "/").split() for line in FLOORS.strip().splitlines()]
     heights = [{places[name] for name in floor} for floor in floors]

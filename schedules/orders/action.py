@@ -30,10 +30,10 @@ class Action(NamedTuple):
 
     A named tuple, because large schedules have hundreds of thousands of them.
 
-    >>> str(Action(2, Kind.FORWARD, 0))
+    >>> str(Action(2, ActionKind.FORWARD, 0))
     '2F0'
     >>> Action.parse("3B1")
-    Action(stage=3, kind=<Kind.BACKWARD: 'B'>, microbatch=1)
+    Action(stage=3, kind=<ActionKind.BACKWARD: 'B'>, microbatch=1)
     """
 
     stage: int

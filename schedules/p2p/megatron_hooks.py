@@ -35,7 +35,7 @@ class HookCall(StrEnum):
 class Hook:
     """One call; of a stage, or of all that the rank holds (None).
 
-    >>> str(Hook(Call.REDUCE, 3))
+    >>> str(Hook(HookCall.REDUCE, 3))
     'GRAD_SYNC3'
     """
 

@@ -41,7 +41,7 @@ class FsdpCall(StrEnum):
 class StageCall:
     """One call of FSDP for one stage.
 
-    >>> str(StageCall(Call.UNSHARD, 2))
+    >>> str(StageCall(FsdpCall.UNSHARD, 2))
     '2UNSHARD'
     """
 

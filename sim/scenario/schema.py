@@ -20,7 +20,12 @@ _DERIVED = {
     "ClusterSpec": ("gpus_per_node", "interconnect"),
     "Parallelism": ("dp",),
 }
-_BLOCKS = {"model": "Model", "parallelism": "Parallelism", "training": "Training", "published": "Published"}
+_BLOCKS = {
+    "model": "Model",
+    "parallelism": "Parallelism",
+    "training": "Training",
+    "published": "PublishedFigures",
+}
 
 
 def json_schema() -> dict[str, Any]:
