@@ -13,7 +13,7 @@ from functools import partial
 
 from ..program.program import Exchange, Part
 from .clock import Clock
-from .meetings import Meetings, Source
+from .meetings import Meetings, Receiver, Source
 from .ranks import Rank
 from .scope import Layout, Scope
 from .signal import Signal
@@ -141,7 +141,7 @@ class Message:
 
     __slots__ = ("_i", "_j", "_receiver", "_sender")
 
-    def __init__(self, sender: Posts, i: int, receiver: Posts, j: int) -> None:
+    def __init__(self, sender: Posts, i: int, receiver: Receiver, j: int) -> None:
         self._sender, self._i, self._receiver, self._j = sender, i, receiver, j
 
     def happen(self, value: tuple[float, Source]) -> None:

@@ -23,6 +23,7 @@ from .flows import Flows
 from .groups import Groups
 from .kernels import Kernel
 from .meetings import Meetings
+from .period import step_seconds
 from .posts import Posts
 from .ranks import ranks_of
 from .record import Record
@@ -52,6 +53,7 @@ def replay(programs: Programs, *, host: bool = True, tick: Callable[[int], objec
         for r, posts in one.meetings.posts.items():
             posts.leave(min((c.at_s for c in programs.changes if c.slow[r] == math.inf), default=math.inf))
     one.record.close(events, stopped=stopped)
+    one.record.step_s = step_seconds(one.record)
     one.record.slowed = one.meetings.slowed()
     return one.record
 
@@ -124,13 +126,13 @@ class _Replay:
             scope.tag = tag
             for row, alone in zip(layout.rows, layout.chains, strict=True):
                 if alone:
-                    chain = Chain(self.env, self.ranks[r], self.meetings, self.segments, scope, row)
+                    chain = Chain(self.env, self.ranks[r], self.meetings, self.segments.behind, scope, row)
                     begins.append((late_s, chain.start))
                 else:
                     self.env.process(self._stream(None, scope, row, late_s))
             if layout.lacks:
                 posts = Posts(self.env, self.ranks[r], self.meetings, scope, layout, late_s)
-                scope.posts = self.meetings.posts[r] = posts
+                scope.lose, self.meetings.posts[r] = posts.lose, posts
                 begins.append((late_s, posts.begin))
         for late_s, begin in begins:  # when all are there
             if late_s > 0:
