@@ -27,6 +27,7 @@ from .activation_offload import ActivationCopies, activation_copies
 from .meetings import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received
 from .messages import Messages
+from .optimizers import updated_parameters
 from .orthogonalise import Update
 from .paired import Paired, pair_blocks
 from .plan import Plan
@@ -299,7 +300,7 @@ class _StepWriter:
 
     def _finish(self) -> None:
         plan, script = self.plan, self.script
-        held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
+        held, updated = plan.held_elements(self.index), updated_parameters(plan, self.index)
         if self.reduces and self.sharding is None and plan.ends != "streaming":
             elements = sum((plan.parameters[s].elements for s in self.unreduced), start=NO_ELEMENTS)
             self.gradients.ready += elements.shared
