@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .sim.result.step import Result
+    from .sim.result.result import Result
     from .sim.scenario.errors import ScenarioError
     from .sim.scenario.load import load_scenario
     from .sim.scenario.models import Scenario
@@ -45,7 +45,7 @@ __all__ = [
 
 _HOMES = {
     "NotSupported": ".sim.scenario.refusal",
-    "Result": ".sim.result.step",
+    "Result": ".sim.result.result",
     "Scenario": ".sim.scenario.models",
     "ScenarioError": ".sim.scenario.errors",
     "load_scenario": ".sim.scenario.load",

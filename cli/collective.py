@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .collective_cases import case_on, case_on_scenario
 from .output import console, echo_json, output_file, save_text, there, wrote
 from .views import JsonOption
 
@@ -221,55 +222,6 @@ def _host_of(gpu: str) -> int:
     from ..hardware.node import node_for
 
     return node_for(get_gpu(gpu)).max_gpus
-
-
-def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> CollectiveCase:
-    """The first ``gpus`` of a scenario's machine, alone on its network."""
-    from dataclasses import replace
-
-    import numpy as np
-
-    from ..calibration.validation.collectives import CollectiveCase
-    from ..sim.lowering.seats import seat
-    from ..sim.scenario.load import load_scenario
-    from ..sim.simulate import build_cluster
-
-    scenario = load_scenario(name)
-    machine = build_cluster(scenario)
-    if gpus > machine.gpus:
-        raise ValueError(f"--gpus {gpus}: {name} has {machine.gpus}")
-    each = machine.gpus_per_node
-    if gpus > each and gpus % each:
-        raise ValueError(f"--gpus {gpus}: whole hosts of {each} GPUs take part, or some of one host")
-    part = replace(machine, gpus=gpus, gpus_per_node=min(each, gpus))
-    points = tuple((size, 0.0) for size in sizes)
-    return CollectiveCase(
-        log="", kind=kind, seat=seat(np.arange(gpus), part), cluster=part, points=points, machine=machine
-    )
-
-
-def case_on(
-    kind: str, sizes: list[float], gpus: int, gpu: str, interconnect: str, gpus_per_node: int
-) -> CollectiveCase:
-    """The case that the options describe; its sizes are not measured."""
-    from ..calibration.validation.collectives import CollectiveCase
-    from ..hardware.cluster import Cluster
-    from ..hardware.fabric import default_fabric
-    from ..hardware.gpus import get_gpu
-    from ..hardware.interconnect import get_interconnect
-    from ..sim.network.seat import seat_in_a_row
-
-    network = get_interconnect(interconnect)
-    cluster = Cluster(
-        gpu=get_gpu(gpu),
-        gpus=gpus,
-        gpus_per_node=min(gpus_per_node, gpus),
-        interconnect=network,
-        fabric=default_fabric(network),
-    )
-    points = tuple((size, 0.0) for size in sizes)
-    seat = seat_in_a_row(gpus, cluster.nvlink_domain)
-    return CollectiveCase(log="", kind=kind, seat=seat, cluster=cluster, points=points)
 
 
 def _powers_of_two(up_to: float) -> list[float]:

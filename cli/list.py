@@ -126,7 +126,7 @@ def _names(kind: ListedKind) -> tuple[str, ...]:
 
             return preset_names()
         case ListedKind.SCENARIOS:
-            from ..sim.scenario.load import scenario_names
+            from ..sim.scenario.documents import scenario_names
 
             return scenario_names()
         case ListedKind.MODELS:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .collective_cases import case_on
 from .output import console, echo_json
 
 if TYPE_CHECKING:
@@ -74,7 +75,6 @@ def _on_cluster(
 ) -> list[dict[str, Any]]:
     from ..sim.lowering.communication import nearest_curve
     from ..sim.report.collective import collective_cost
-    from .collective import case_on
 
     case = case_on(kind, sizes, gpus, gpu, interconnect, gpus_per_node)
     seat = case.seat

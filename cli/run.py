@@ -23,7 +23,7 @@ from .views import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..sim.result.step import Result
+    from ..sim.result.result import Result
     from ..sim.scenario.faults.faults import Event
 
 DOES_NOT_FIT = 1

@@ -15,7 +15,7 @@ import typer
 from .output import console, echo_json, output_file, save_text, wrote
 
 if TYPE_CHECKING:
-    from ..sim.result.step import Result
+    from ..sim.result.result import Result
 
 TimelineOption = Annotated[
     Path | None, typer.Option("--timeline", metavar="FILE.svg", help="Write the schedule as a picture.")
@@ -84,9 +84,7 @@ AssumptionsOption = Annotated[
 def show_result(result: Result, as_json: bool, *, assumptions: bool = False) -> None:
     """Print ``result`` as the JSON document or as tables."""
     if as_json:
-        from ..sim.result.document import result_document
-
-        echo_json(result_document(result))
+        echo_json(result.to_dict())
     else:
         from ..sim.report.tables import print_result
 

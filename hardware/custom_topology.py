@@ -18,8 +18,7 @@ from .fabric import Fabric
 from .fabrics.links import LinkFamily, LinkTable, Vertex
 from .fabrics.network import flow_key, hashed
 from .graph_file import Edge, gpu_number, read_graph
-from .routes import RoutePart, Routes, joined
-from .topology import check_gpus
+from .routes import RoutePart, Routes, check_gpus, joined
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -27,8 +27,18 @@ if TYPE_CHECKING:
 Vertex = tuple[str, *tuple[int, ...]]
 
 
-def build_graph(cluster: Cluster) -> nx.Graph[Vertex]:
-    """The whole graph. Its size grows with the cluster: for looking, drawing and checking."""
+def cluster_graph(cluster: Cluster) -> nx.Graph[Vertex]:
+    """Every GPU, NVSwitch, NIC and switch, with a Link on each edge.
+
+    Built anew at each call, and large for large clusters: the simulator never needs it.
+    """
+    if cluster.switches is None and cluster.interconnect.connects_hosts:
+        return directed_graph(cluster.topology.links).to_undirected()
+    return _regular_graph(cluster)
+
+
+def _regular_graph(cluster: Cluster) -> nx.Graph[Vertex]:
+    """The graph of a cluster with a rail-optimized fabric, a fat tree or no network."""
     import networkx as nx
 
     graph: nx.Graph[Vertex] = nx.Graph()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -23,17 +23,48 @@ from .link import NVLINK_LATENCY_S, PCIE_LATENCY_S, LinkKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .cluster import Cluster
+    from .fabric import Fabric
     from .fabrics.network import Network
+    from .gpu import Gpu
+    from .interconnect import Interconnect
+    from .node import Node
 
 NVLINK_OUT, NVLINK_IN, BRIDGE_OUT, BRIDGE_IN, PCIE_OUT, PCIE_IN, NIC_OUT, NIC_IN = range(8)
+
+
+class Machine(Protocol):
+    """What routes read of a cluster (``cluster.py``)."""
+
+    @property
+    def gpu(self) -> Gpu: ...
+
+    @property
+    def gpus(self) -> int: ...
+
+    @property
+    def gpus_per_node(self) -> int: ...
+
+    @property
+    def interconnect(self) -> Interconnect: ...
+
+    @property
+    def fabric(self) -> Fabric: ...
+
+    @property
+    def node(self) -> Node: ...
+
+    @property
+    def nodes(self) -> int: ...
+
+    @property
+    def nvlink_domain(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class HostLinks:
     """The hosts of ``cluster``, hung on ``network``; ``gpus`` counts those of the whole fabric."""
 
-    cluster: Cluster
+    cluster: Machine
     network: Network | None
     gpus: int
 

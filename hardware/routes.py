@@ -79,3 +79,10 @@ def joined(count: int, parts: Sequence[RoutePart], *, merge: bool) -> Routes:
         ranked = np.lexsort((order, route))
         route, link, weight = (array[ranked] for array in (route, link, weight))
     return Routes(count=count, route=route, link=link, weight=weight)
+
+
+def check_gpus(gpus: Ids, count: int) -> None:
+    """ValueError for a number that no GPU has."""
+    wrong = gpus[(gpus < 0) | (gpus >= count)]
+    if len(wrong):
+        raise ValueError(f"there is no GPU {wrong[0]}: the topology has GPUs 0 to {count - 1}")

@@ -22,13 +22,11 @@ from .fabrics.links import Ids, LinkTable
 from .fabrics.network import Network, RouteFlows, flow_key
 from .fabrics.tiers import Tiers
 from .fabrics.torus import Torus
-from .host_links import BRIDGE_IN, BRIDGE_OUT, NIC_IN, NIC_OUT, PCIE_IN, PCIE_OUT, HostLinks
-from .routes import RoutePart, Routes, joined
+from .host_links import BRIDGE_IN, BRIDGE_OUT, NIC_IN, NIC_OUT, PCIE_IN, PCIE_OUT, HostLinks, Machine
+from .routes import RoutePart, Routes, check_gpus, joined
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-    from .cluster import Cluster
 
 _HOST_FAMILIES = 8
 _AT_SWITCHES = 8  # orders below are host links on the way out
@@ -54,7 +52,7 @@ class Topology(Protocol):
 class RegularTopology:
     """The topology of a cluster whose fabric has a closed form; ``topology_of`` makes it."""
 
-    cluster: Cluster
+    cluster: Machine
     network: Network | None
 
     def as_trunks(self) -> RegularTopology:
@@ -199,14 +197,7 @@ class RegularTopology:
         return RoutePart(order=order, route=route, link=self.links.first[family] + local, weight=shares)
 
 
-def check_gpus(gpus: Ids, count: int) -> None:
-    """ValueError for a number that no GPU has."""
-    wrong = gpus[(gpus < 0) | (gpus >= count)]
-    if len(wrong):
-        raise ValueError(f"there is no GPU {wrong[0]}: the topology has GPUs 0 to {count - 1}")
-
-
-def topology_of(cluster: Cluster) -> Topology:
+def topology_of(cluster: Machine) -> Topology:
     """The topology of ``cluster``, by the module of ``fabrics`` that its fabric names."""
     fabric = cluster.fabric
     if fabric.kind == "custom":

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .result.step import AXES, PEERS, Assumption, PathSegment, RankClass, Result, StageMemory
+from .result.result import Result
+from .result.step import AXES, PEERS, Assumption, PathSegment, RankClass, StageMemory
 
 if TYPE_CHECKING:
     from .engine.record import Record

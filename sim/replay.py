@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .estimate import check_work, programs_work
-from .result.step import Assumption, Result
+from .result.result import Result
+from .result.step import Assumption
 
 if TYPE_CHECKING:
     from .lowering.lower import Lowered

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .children import in_children
 from .engine.collection import collection_paused
 from .estimate import check_work, programs_work, step_work
-from .result.step import Result
+from .result.result import Result
 
 if TYPE_CHECKING:
     from ..hardware.cluster import Cluster

@@ -10,15 +10,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-from stepsim.sim.result.step import (
-    ActionSpan,
-    Assumption,
-    PathSegment,
-    RankClass,
-    Result,
-    Span,
-    StageMemory,
-)
+from stepsim.sim.result.result import Result
+from stepsim.sim.result.step import ActionSpan, Assumption, PathSegment, RankClass, Span, StageMemory
 
 Step = tuple[str, int, int]  # kind, virtual stage, microbatch
 

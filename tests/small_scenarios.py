@@ -18,10 +18,11 @@ from stepsim.schedules.pipeline import get, names
 from stepsim.sim.lowering.layers.local_shape import ELEMENT_BYTES
 from stepsim.sim.lowering.lower import Lowered, lower
 from stepsim.sim.program.program import Collective, Op, Program, RepeatedBlocks
+from stepsim.sim.scenario.blocks import ClusterSpec, Parallelism, Training
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.model.model import Model
-from stepsim.sim.scenario.models import ClusterSpec, Parallelism, Scenario, Training
-from stepsim.sim.scenario.schedules import schedule_named, shape_of
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.schedules import schedule_named
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.rules import rules_of
 from stepsim.sim.simulate import build_cluster
@@ -190,7 +191,7 @@ def layer_parameters(model: Model, tp: int) -> float:
 
 def microbatches_of(run: Scenario, r: int) -> Counter[int]:
     """How many microbatches of each virtual stage a pipeline rank runs."""
-    rank_of, shape = schedule_named(run.schedule).rank_of, shape_of(run)
+    rank_of, shape = schedule_named(run.schedule).rank_of, run.pipeline_shape
     return Counter(
         s for s in range(shape.stages) for k in range(shape.microbatches) if rank_of(s, k, shape) == r
     )

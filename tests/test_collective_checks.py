@@ -26,8 +26,9 @@ from stepsim.sim.network.collectives import (
 )
 from stepsim.sim.network.measured import MeasuredNetwork
 from stepsim.sim.program.program import Collective, RepeatedBlocks
+from stepsim.sim.scenario.blocks import ClusterSpec
 from stepsim.sim.scenario.machine import cluster_of
-from stepsim.sim.scenario.models import ClusterSpec, Scenario
+from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import simulate
 

@@ -23,7 +23,7 @@ from small_scenarios import BLOCKS, every_op
 from stepsim.sim.lowering.lower import Lowered, lower
 from stepsim.sim.lowering.memory import gradient_bytes
 from stepsim.sim.program.program import Collective, Compute, Exchange, Op
-from stepsim.sim.result.step import Result
+from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported

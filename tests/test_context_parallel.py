@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from small_scenarios import every_op, lowered, payloads, scenario
 
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of
+from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario

@@ -21,6 +21,7 @@ from stepsim.sim.lowering.layers.routing import (
     expert_shares,
     rank_loads,
 )
+from stepsim.sim.lowering.optimizers import updated_parameters
 from stepsim.sim.lowering.seats import expert_grid, rank_grid
 from stepsim.sim.network.seat import Seat
 from stepsim.sim.network.token_exchange import Router, visits
@@ -97,7 +98,7 @@ def test_gradients_of_experts_are_reduced_among_those_that_hold_the_same(tp: int
         reduced = [op for op in expert_collectives(lowered(run), "edp") if "gradient" in op.name]
         sizes = [op.work.transfer.bytes for op in reduced if isinstance(op.work, Collective)]
         assert sum(sizes) == pytest.approx(held * plan.local.grad_bytes)
-    assert plan.updated_parameters(0) == pytest.approx(
+    assert updated_parameters(plan, 0) == pytest.approx(
         plan.held_elements(0).shared / plan.groups.dp.ranks + held / plan.groups.edp.ranks
     )
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from faults_campaigns import document, plan_of
 
+from stepsim.sim.scenario.documents import scenario_names
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import (
     campaign_from_document,
     load_campaign,
     load_scenario,
     scenario_from_document,
-    scenario_names,
 )
 from stepsim.sim.scenario.schema import json_schema
 

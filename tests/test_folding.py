@@ -13,8 +13,9 @@ from small_scenarios import layouts, lowered, scenario
 
 from stepsim.sim.engine.accounting import action_spans
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of
+from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.fold.refine import Edges, refine
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.result.step import ActionSpan

@@ -17,8 +17,9 @@ from stepsim.sim.engine.accounting import action_spans, iter_spans
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.fabric import fabric_of
+from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of
+from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.file import read_program, write_program

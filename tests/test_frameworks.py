@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from checkout import ROOT
 
+from stepsim.sim.scenario.blocks import SCHEDULE_NAMES, Parallelism, Training
+from stepsim.sim.scenario.documents import scenario_names
 from stepsim.sim.scenario.errors import ScenarioError
-from stepsim.sim.scenario.frameworks import notes_of
-from stepsim.sim.scenario.load import load_scenario, scenario_from_document, scenario_names
+from stepsim.sim.scenario.frameworks import lookup_in
+from stepsim.sim.scenario.frameworks import notes_of as notes_by
+from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.model.model import Model
-from stepsim.sim.scenario.models import SCHEDULE_NAMES, Parallelism, Scenario, Training
+from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import software_names
 from stepsim.sim.scenario.software.rules import PresetRule, framework_of, rules_of
 from stepsim.sim.simulate import simulate
@@ -26,6 +30,10 @@ GPT2 = {
     "mlp": "gelu",
 }
 BLOCKS = {"model": Model, "parallelism": Parallelism, "training": Training}
+
+
+def notes_of(run: Scenario) -> Iterator[tuple[str, str]]:
+    return notes_by(run.software.name, lookup_in(run))
 
 
 def a_run(software: Any, parallelism: dict[str, Any], **changes: Any) -> Scenario:

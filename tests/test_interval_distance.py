@@ -42,7 +42,8 @@ from stepsim.sim.evidence.measured_steps import (
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.report.tables import headline
-from stepsim.sim.result.step import CAUSAL_HEADLINE, Interval, IntervalPart, PathSegment, Result
+from stepsim.sim.result.result import CAUSAL_HEADLINE, Result
+from stepsim.sim.result.step import Interval, IntervalPart, PathSegment
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, simulate
 

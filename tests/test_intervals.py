@@ -29,7 +29,8 @@ from stepsim.sim.evidence.interval import step_interval
 from stepsim.sim.evidence.measured_steps import measured_steps
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.lowering.plan import StepPlan
-from stepsim.sim.result.step import Interval, Result
+from stepsim.sim.result.result import Result
+from stepsim.sim.result.step import Interval
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, simulate
 

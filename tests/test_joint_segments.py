@@ -14,8 +14,9 @@ from test_segments import LINKS, OVERLAPS, SMS, assert_same_times, host, seconds
 from stepsim.sim.engine.groups import JointGroups
 from stepsim.sim.engine.record import Stretch
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of
+from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.bind import bound
 from stepsim.sim.program.check import program_problems

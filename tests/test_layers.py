@@ -109,7 +109,7 @@ def test_the_walk_sees_imports() -> None:
     seen = {(module, one.target, one.at_load) for module, _, one in ours()}
     assert ("stepsim.cli.main", "stepsim.cli.run", True) in seen
     assert ("stepsim.cli.run", "stepsim.sim.simulate", False) in seen
-    assert ("stepsim", "stepsim.sim.result.step", False) in seen
+    assert ("stepsim", "stepsim.sim.result.result", False) in seen
 
 
 def folder_of(module: str) -> str:
@@ -161,9 +161,10 @@ def test_imports_name_modules_that_exist() -> None:
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
+    """Lazy imports and imports for types count: files in a circle are one file in disguise."""
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
     for module, _, one in ours():
-        if one.at_load and one.target != module:
+        if one.target != "stepsim":  # which says its version, and names its public parts
             graph[module].add(one.target)
     graphlib.TopologicalSorter(graph).prepare()  # CycleError names the circle
 

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from stepsim.cli.main import app
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.program.program import Compute
-from stepsim.sim.result.document import result_document
 from stepsim.sim.result.loss_scaling import LossScaling, first_skipped, skipped_share
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.loss_scale import LossScale
@@ -97,7 +96,7 @@ def test_what_a_run_says(layout: dict[str, Any]) -> None:
     found = result.loss_scaling
     assert found is not None
     assert 0 < found.skipped_step_s < result.step_time_s
-    said = result_document(result)["loss_scaling"]
+    said = result.to_dict()["loss_scaling"]
     assert said["effective_step_s"] == pytest.approx(
         (1000 * result.step_time_s + 2 * found.skipped_step_s) / 1000
     )

@@ -30,8 +30,7 @@ from stepsim.sim.lowering.layers.stages import build_stages
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.lowering.sizes import layer_attention_flops
 from stepsim.sim.program.program import Collective, Compute, Exchange, Program
-from stepsim.sim.result.document import result_document
-from stepsim.sim.result.step import Result
+from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import software_names
 from stepsim.sim.simulate import simulate
@@ -275,7 +274,7 @@ def test_a_step_takes_no_less_than_its_kernels_and_no_more_than_everything_in_tu
 def test_a_step_is_the_same_every_time(run: Scenario) -> None:
     def outcome() -> tuple[str, list[str]]:
         result = simulate(run)
-        document = result_document(result)
+        document = result.to_dict()
         del document["timing"]
         return json.dumps(document), [repr(span) for span in result.iter_spans()]
 

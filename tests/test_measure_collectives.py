@@ -13,7 +13,7 @@ from stepsim.calibration.fit.own.collectives import fit_collectives
 from stepsim.calibration.measure.collectives import COLUMNS, KINDS, MeasuredGroups, Session, spawn
 from stepsim.calibration.readers.tables import read_table
 from stepsim.sim.lowering.axes import axis_groups
-from stepsim.sim.scenario.models import Parallelism
+from stepsim.sim.scenario.blocks import Parallelism
 
 
 @given(tp=st.integers(1, 4), cp=st.integers(1, 3), dp=st.integers(1, 4), pp=st.integers(1, 4))

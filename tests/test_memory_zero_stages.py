@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import changed, layouts, lowered
 
+from stepsim.sim.lowering.optimizers import updated_parameters
 from stepsim.sim.lowering.sharded import sharding_of
 from stepsim.sim.result.step import StageMemory
 from stepsim.sim.scenario.load import scenario_from_document
@@ -32,7 +33,7 @@ def beside_bytes(run: Scenario, r: int) -> float:
         return 0.0
     local = plan.local
     each = 8.0 if sharding.rule.master_only else float(local.element_bytes + local.grad_bytes)
-    return plan.updated_parameters(r) * each * (1 + run.software.allocator_overhead)
+    return updated_parameters(plan, r) * each * (1 + run.software.allocator_overhead)
 
 
 @pytest.mark.slow

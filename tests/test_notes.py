@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepsim.sim.result.step import Result
+from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import simulate
 

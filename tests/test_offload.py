@@ -13,7 +13,7 @@ from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.host_memory import host_memory_of
 from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.program.program import Collective
-from stepsim.sim.result.step import Result
+from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 

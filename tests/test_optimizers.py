@@ -12,7 +12,14 @@ from small_experts import with_experts
 from small_scenarios import changed, lowered, scenario
 
 from stepsim import simulate
-from stepsim.sim.lowering.optimizers import by_group, elements_of, matrices_of_layers, packed, touched
+from stepsim.sim.lowering.optimizers import (
+    by_group,
+    elements_of,
+    matrices_of_layers,
+    packed,
+    touched,
+    updated_parameters,
+)
 from stepsim.sim.lowering.parameters import Parameter
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.lowering.sizes import checkpoint_bytes, parameters
@@ -130,7 +137,7 @@ def test_the_update_moves_weights_gradients_and_states(name: str) -> None:
     """Gradient and weight read, weight written; each whole state read and written; Muon's copy in BF16."""
     row = get_optimizer(name)
     for run in runs_of(name):
-        updated = lowered(run).plan.updated_parameters(0)
+        updated = updated_parameters(lowered(run).plan, 0)
         moved = sum(op.work.bytes for op in ops_of(run) if op.name in kernels(name))
         each = 12 + 2 * row.state_bytes(4)
         if row.orthogonalizes:

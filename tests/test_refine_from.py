@@ -11,8 +11,8 @@ from test_folding import graphs
 from test_folding_fabric import machines
 
 from stepsim.sim.fold.fabric import fabric_of
-from stepsim.sim.fold.partition import partition
-from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of, start_colours
+from stepsim.sim.fold.partition import partition, partition_of, start_colours
+from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.fold.refine import Edges, refine
 from stepsim.sim.fold.refine_from import refine_from
 from stepsim.sim.scenario.models import Scenario

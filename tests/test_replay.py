@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from stepsim.cli.main import app
 from stepsim.sim.replay import replay_program, save_program
 from stepsim.sim.report.compare import comparison
-from stepsim.sim.result.document import result_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -32,7 +31,7 @@ def test_a_saved_program_replays_to_the_bit(scenario: Scenario, tmp_path: Path) 
     assert replayed.step_time_s == ran.step_time_s
     assert list(replayed.iter_spans()) == list(ran.iter_spans())
     assert (replayed.actions, replayed.ranks) == (ran.actions, ran.ranks)
-    mine, other = result_document(replayed), result_document(ran)
+    mine, other = replayed.to_dict(), ran.to_dict()
     assert mine.keys() == other.keys()
     assert {key: mine[key] for key in mine.keys() - NO_MEMORY} == {
         key: other[key] for key in other.keys() - NO_MEMORY
@@ -41,7 +40,7 @@ def test_a_saved_program_replays_to_the_bit(scenario: Scenario, tmp_path: Path) 
 
 def test_a_program_without_a_scenario_shows_what_is_known(tmp_path: Path) -> None:
     """0.5 s, the block's sum of 2 ms + 8 us, twice; then 1 ms + 0.1 s to class 1; 0.5 s; and the last sum."""
-    document = result_document(replay_program(written(two_stages(), tmp_path)))
+    document = replay_program(written(two_stages(), tmp_path)).to_dict()
     assert document["step_time_s"] == pytest.approx(2 * 0.502008 + 0.101 + 0.5 + 0.002008)
     assert document["classes"] == document["ranks"] == 2
     assert document["exposed_communication_s"]["tp"] == pytest.approx(2 * 0.002008 / 2)

@@ -13,8 +13,7 @@ from results import fake_result, published
 from rich.console import Console
 
 from stepsim.sim.report.tables import class_line, print_result
-from stepsim.sim.result.document import result_document
-from stepsim.sim.result.step import Result
+from stepsim.sim.result.result import Result
 
 # the keys that programs may rely on
 FIXED = {
@@ -32,7 +31,7 @@ def printed(result: Result, width: int = 100) -> str:
 
 
 def test_fixed_keys_are_there_and_plain() -> None:
-    document = result_document(fake_result())
+    document = fake_result().to_dict()
     assert set(document) >= FIXED
     assert list(document["exposed_communication_s"]) == ["tp", "cp", "ep", "pp", "dp"]
     assert document["memory_bytes_per_stage"] == [31e9, 29e9, 27e9, 25e9]
@@ -53,14 +52,14 @@ def test_numpy_figures_come_out_as_plain_ones() -> None:
     import numpy as np
 
     result = replace(fake_result(), step_time_s=np.float64(0.36), bubble_per_stage=tuple(np.ones(4)))
-    document = result_document(result)
+    document = result.to_dict()
     assert type(document["step_time_s"]) is float
     assert type(document["mfu"]) is float
     assert all(type(share) is float for share in document["bubble_per_stage"])
 
 
 def test_figures_follow_from_the_step() -> None:
-    document = result_document(fake_result())
+    document = fake_result().to_dict()
     assert document["step_time_s"] == pytest.approx((8 + 3) * 0.030 + 0.030)
     assert document["bubble_fraction"] == pytest.approx(3 / 8)
     assert document["tokens_per_second_per_gpu"] == pytest.approx(2 * 8 * 8192 / 0.36 / 64)
@@ -73,7 +72,7 @@ def test_figures_follow_from_the_step() -> None:
 
 def test_a_published_step_stands_beside_ours() -> None:
     result = fake_result(published=published(0.30, 0.5))
-    document = result_document(result)
+    document = result.to_dict()
     assert document["published"]["error"] == pytest.approx(0.36 / 0.30 - 1)
     assert document["published"]["source"] == "a paper, table 1"
     text = printed(result)
@@ -81,14 +80,14 @@ def test_a_published_step_stands_beside_ours() -> None:
     assert "published 50.0 %" in text
     shown = printed(fake_result(published=published(None, 0.5)))
     assert "published 50.0 % (a paper, table 1)" in shown
-    assert result_document(fake_result(published=published(None, 0.5)))["published"]["error"] is None
-    assert result_document(fake_result())["published"] is None
+    assert fake_result(published=published(None, 0.5)).to_dict()["published"]["error"] is None
+    assert fake_result().to_dict()["published"] is None
     assert "published" not in printed(fake_result())
 
 
 def test_a_token_budget_becomes_days_gpu_hours_and_a_price() -> None:
     result = fake_result(tokens=131072 * 1e6, price_per_gpu_hour=2.5)
-    training = result_document(result)["training"]
+    training = result.to_dict()["training"]
     assert training["steps"] == pytest.approx(1e6)
     assert training["days"] == pytest.approx(1e6 * 0.36 / 86400)
     assert training["gpu_hours"] == pytest.approx(100 * 64)
@@ -96,8 +95,8 @@ def test_a_token_budget_becomes_days_gpu_hours_and_a_price() -> None:
     text = printed(result)
     assert "4.2 days" in text
     assert "16.0 thousand" in text
-    assert result_document(fake_result())["training"] is None
-    assert result_document(fake_result(tokens=1e9))["training"]["price"] is None
+    assert fake_result().to_dict()["training"] is None
+    assert fake_result(tokens=1e9).to_dict()["training"]["price"] is None
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -134,7 +133,7 @@ def test_memory_rows_add_up_at_every_width() -> None:
 
 def test_out_of_memory_is_said_in_words() -> None:
     result = fake_result(capacity_bytes=28e9)
-    assert result_document(result)["fits"] is False
+    assert result.to_dict()["fits"] is False
     text = printed(result)
     assert "DOES NOT FIT on 2 of 4 pipeline ranks" in text
     assert text.count("OOM") == 2

@@ -17,7 +17,8 @@ from stepsim.sim.report.timeline.boxes import Box, gathered
 from stepsim.sim.report.timeline.intervals import difference, union
 from stepsim.sim.report.timeline.picture import WIDTH, timeline_svg
 from stepsim.sim.report.timeline.tracks import tracks
-from stepsim.sim.result.step import Result, Span
+from stepsim.sim.result.result import Result
+from stepsim.sim.result.step import Span
 
 SVG = "{http://www.w3.org/2000/svg}"
 PIXEL = 0.02  # coordinates are written with two decimals

@@ -15,7 +15,8 @@ from results import fake_result
 from trace_documents import trace_document
 
 from stepsim.sim.report.trace import write_trace
-from stepsim.sim.result.step import Result, Span
+from stepsim.sim.result.result import Result
+from stepsim.sim.result.step import Span
 
 Event = dict[str, Any]
 

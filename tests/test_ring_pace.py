@@ -25,8 +25,8 @@ from stepsim.sim.network.collectives import (
 from stepsim.sim.network.measured import MeasuredNetwork
 from stepsim.sim.network.nccl.paths import communicator_on
 from stepsim.sim.network.transfer import Transfer, in_turn
+from stepsim.sim.scenario.blocks import ClusterSpec
 from stepsim.sim.scenario.machine import cluster_of
-from stepsim.sim.scenario.models import ClusterSpec
 
 SHARDED = ("all_gather", "reduce_scatter")
 

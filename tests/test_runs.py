@@ -7,7 +7,7 @@ import json
 import pytest
 from update_goldens import GOLDENS, summary
 
-from stepsim.sim.scenario.load import scenario_names
+from stepsim.sim.scenario.documents import scenario_names
 
 KNOWN = json.loads(GOLDENS.read_text(encoding="utf-8"))
 ADVICE = "if this is meant, run: python tests/update_goldens.py"

@@ -16,9 +16,11 @@ from small_scenarios import shards_always
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.hardware.interconnect import interconnect_names
 from stepsim.sim.lowering.sizes import model_flops
-from stepsim.sim.scenario.load import load_scenario, scenario_from_document, scenario_names
+from stepsim.sim.scenario.blocks import RecomputeSpec
+from stepsim.sim.scenario.documents import scenario_names
+from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.model.catalogue import get_model, model_names
-from stepsim.sim.scenario.models import RecomputeSpec, Scenario
+from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schema import json_schema
 from stepsim.sim.scenario.software.presets import get_software, software_names
 from stepsim.sim.scenario.yaml_source import read_tree

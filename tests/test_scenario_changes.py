@@ -16,8 +16,9 @@ from small_scenarios import layouts
 from stepsim.sim.reliability.ask import ask
 from stepsim.sim.replay import save_program
 from stepsim.sim.scenario.checked import checked
+from stepsim.sim.scenario.documents import scenario_names
 from stepsim.sim.scenario.errors import ScenarioError
-from stepsim.sim.scenario.load import load_campaign, load_scenario, scenario_names
+from stepsim.sim.scenario.load import load_campaign, load_scenario
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 

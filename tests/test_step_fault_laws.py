@@ -24,7 +24,6 @@ from stepsim.sim.program.uncontended import uncontended
 from stepsim.sim.report.compare import comparison
 from stepsim.sim.report.compare_table import comparison_document
 from stepsim.sim.report.tables import headline
-from stepsim.sim.result.document import result_document
 from stepsim.sim.result.step import PEERS
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster, simulate
@@ -181,7 +180,7 @@ def test_without_a_pipeline_nothing_is_its_bubble(fields: dict[str, Any], peers:
     assert set(result.bubble_per_stage) == {0.0}
     assert result.waiting_s[peers] > 0.05 * result.step_time_s
     assert max(PEERS, key=lambda name: result.waiting_s[name]) == peers
-    document = result_document(result)
+    document = result.to_dict()
     assert document["waiting_for_peers_s"][peers] == result.waiting_s[peers]
     assert document["faults"]["waiting_s"][peers]["after"] == pytest.approx(result.waiting_s[peers])
     titles = [title for title, _, _ in headline(result)]

@@ -16,7 +16,6 @@ from stepsim.cli.main import app
 from stepsim.sim.degradation.of_faults import KNOWN, standing
 from stepsim.sim.reliability.campaign.plan import Effect
 from stepsim.sim.reliability.planning.step_time import SimulatedStep
-from stepsim.sim.result.document import result_document
 from stepsim.sim.result.step_faults import WAITING, StepFaults
 from stepsim.sim.scenario.checks_faults import machine_of
 from stepsim.sim.scenario.errors import ScenarioError
@@ -372,7 +371,7 @@ def test_the_command_and_its_document(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     run = load_scenario("llama3-8b-h100", ())
-    same = result_document(simulate(run, faults=[line]))
+    same = simulate(run, faults=[line]).to_dict()
     assert found["faults"] == json.loads(json.dumps(same["faults"]))
     faults = found["faults"]
     assert faults["faults"] == [line]

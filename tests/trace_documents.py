@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from stepsim.sim.report.trace import write_trace
-from stepsim.sim.result.step import Result
+from stepsim.sim.result.result import Result
 
 
 def trace_document(result: Result, *, rank: int | None = None) -> Any:

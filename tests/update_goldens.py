@@ -12,7 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stepsim.sim.scenario.load import load_scenario, scenario_names
+from stepsim.sim.scenario.documents import scenario_names
+from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import simulate
 
 GOLDENS = Path(__file__).resolve().parent / "goldens" / "runs.json"

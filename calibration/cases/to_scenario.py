@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.node import node_for
 from ...sim.network.collectives import shows_checks
+from ...sim.scenario.blocks import ClusterSpec
 from ...sim.scenario.machine import cluster_of
-from ...sim.scenario.models import ClusterSpec
 from .case import Case, CaseModel, CaseNetwork
 from .model_facts import known_facts
 from .preset import CHECKED, MODEL_FACTS, known_site, preset_of, software_document, stage_split

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..fold.ranks import Degradation
     from ..fold.whole import Folded
     from ..result.step import PathSegment
-    from ..scenario.models import Parallelism
+    from ..scenario.blocks import Parallelism
 
     Ids = np.typing.NDArray[np.int64]
     Mask = np.typing.NDArray[np.bool_]

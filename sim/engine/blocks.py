@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ..program.program import Block, Collective, Compute, Op, RepeatedBlocks
 from ..result.step import IN_LAYER
-from .scope import SLACK_S, Left
+from .scope import SLACK_S, WAITS, Left, Scope
 
 Rates = Sequence[tuple[float, float]]
 """(since, rate) of an op in progress: seconds of work, or bytes, per second."""
@@ -130,6 +130,24 @@ class SegmentRun:
         seconds = self.last - self.first
         host_s = seconds - sum(run.seconds for run in self.runs)
         return total((parts, {"host": host_s})) if host_s > 1e-12 * seconds else parts
+
+
+def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -> None:
+    """Put a block into the state that its ``run`` is in after ``since``; it counts from ``base``, both from
+    the time ``zero``. What ended when is decided by sums that all members of a group compute alike.
+    """
+    for i, (start, begin, end) in enumerate(zip(run.start, run.begin, run.end, strict=True)):
+        if base + end <= since + SLACK_S:  # also what takes no time: members that ended now are past it
+            scope.start[i], scope.begin[i], scope.end[i] = (zero + base + at for at in (start, begin, end))
+            continue
+        if base + start >= since:
+            continue
+        scope.start[i] = zero + base + start
+        if base + begin > since:
+            scope.left[i] = WAITS
+            continue
+        scope.begin[i] = zero + base + begin
+        scope.left[i] = run.left(i, since - base)
 
 
 def _joined(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -7,9 +7,8 @@ and a SimPy process for each stream would wake up for every one of these: two th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..program.program import Collective, Exchange
 from .clock import Clock
@@ -18,8 +17,8 @@ from .rendezvous import RendezvousPoints
 from .scope import WAITS, Scope
 from .signal import Signal
 
-if TYPE_CHECKING:
-    from .repeated_blocks import Segments
+Behind = Callable[[Scope, int, str], Signal | None]
+"""What to wait for behind a segment on one of its streams: ``Segments.behind``."""
 
 
 @dataclass(slots=True)
@@ -29,7 +28,7 @@ class Chain:
     env: Clock
     rank: Rank
     rendezvous_points: RendezvousPoints
-    segments: Segments
+    behind: Behind
     scope: Scope
     row: Sequence[int]
     ended: Signal = field(default_factory=Signal)
@@ -75,7 +74,7 @@ class Chain:
                 self.env.call(wait_s, self.start)
                 return False
         if i in scope.behind:
-            passed = self.segments.behind(scope, scope.behind[i], scope.ops[i].stream)
+            passed = self.behind(scope, scope.behind[i], scope.ops[i].stream)
             if passed is not None:
                 passed.then(self.go)
                 return False

@@ -8,37 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..network.sharing import Demand, Link
 from .clock import Clock
+from .flow import Flow
 from .occupancy import Crowd, Occupancy
 from .repair import RateRepair
 from .shares import Share, Shares
 from .signal import Done
 from .slowed import Slowed
-
-
-@dataclass(slots=True)
-class Flow:
-    """A communication in progress: payload bytes left at ``since``, and its current rate."""
-
-    demand: Demand
-    left: float
-    done: Done
-    value: Any
-    since: float
-    rate: float = 0.0
-    version: int = 0
-    bound: Link | None = None  # what holds it below its ceiling
-    held: Link | None = None  # the same where several do, as of the latest solution
-
-    @property
-    def ends(self) -> float:
-        """When it ends at its present rate."""
-        return self.since + self.left / self.rate if self.rate else math.inf
-
 
 Begins = Callable[[float, Demand, Done, Any], None]
 """Begins to move payload bytes: ``Flows.start``, or whoever has more to do then."""

@@ -6,15 +6,11 @@ speed changes meanwhile.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import simpy
 
+from ..program.program import Compute
 from .clock import Clock, happen_now
-
-if TYPE_CHECKING:
-    from ..program.program import Compute
-    from .ranks import Rank
+from .ranks import Rank
 
 
 class Kernel:

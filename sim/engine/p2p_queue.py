@@ -14,7 +14,7 @@ from functools import partial
 from ..program.program import Exchange, MessageEnd
 from .clock import Clock
 from .ranks import Rank
-from .rendezvous import RendezvousPoints, Source
+from .rendezvous import Receiver, RendezvousPoints, Source
 from .scope import Layout, Scope
 from .signal import Signal
 
@@ -141,7 +141,7 @@ class Message:
 
     __slots__ = ("_i", "_j", "_receiver", "_sender")
 
-    def __init__(self, sender: P2PQueue, i: int, receiver: P2PQueue, j: int) -> None:
+    def __init__(self, sender: P2PQueue, i: int, receiver: Receiver, j: int) -> None:
         self._sender, self._i, self._receiver, self._j = sender, i, receiver, j
 
     def happen(self, value: tuple[float, Source]) -> None:

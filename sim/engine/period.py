@@ -8,16 +8,19 @@ what a step costs once besides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
 
 from ..program.program import Compute
-
-if TYPE_CHECKING:
-    from .record import Record
+from .record import Record
 
 
 def step_seconds(record: Record) -> float:
-    """Seconds from the start of this step to that of the next, by how the programs end."""
+    """Seconds from the start of this step to that of the next, by how the programs end.
+
+    Infinite where this one has no end.
+    """
+    if record.makespan_s == math.inf:
+        return math.inf
     if record.programs.ends == "skewed":
         return max((end - start for start, end in map(_span, _classes(record))), default=0.0)
     if record.programs.ends == "streaming":

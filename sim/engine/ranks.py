@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import simpy
 
 from ..program.program import Compute, Programs
-from .kernels import Kernel
 from .signal import Signal
 
 Uses = Callable[[str, float, float], bool]
 """Whether a link is used between two times."""
+
+
+class Running(Protocol):
+    """A kernel in progress (kernels.py)."""
+
+    def look(self) -> None:
+        """What is beside it, or how slow its rank is, has changed."""
 
 
 @dataclass(slots=True)
@@ -35,7 +42,7 @@ class Rank:
     peers: Mapping[int, int] = field(default_factory=dict)
     held_sms: int = 0
     moving: int = 0
-    running: dict[Kernel, None] = field(default_factory=dict)
+    running: dict[Running, None] = field(default_factory=dict)
     closed: simpy.Process | None = None
     closed_links: AbstractSet[str] = frozenset()
     closed_uses: Uses | None = None

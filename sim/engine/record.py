@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from ..program.program import Collective, Programs
 from .blocks import SegmentRun
-from .period import step_seconds
 from .scope import BITS, NOBODY, Scope, Times, unknown
 
 
@@ -105,16 +104,15 @@ class Record:
 
     def close(self, events: int, *, stopped: bool = False) -> None:
         """The replay is over. Raises RuntimeError naming what waits for ever when not all ops have ended;
-        where a class has ``stopped``, there is no step time.
+        where a class has ``stopped``, the step has no end.
         """
         self.events = events
         if stopped and any(min(ends, default=0.0) < 0 for ends in self.end):
-            self.makespan_s = self.step_s = math.inf
+            self.makespan_s = math.inf
             return
         self._check_finished()
         self.last_s = [max(ends, default=0.0) for ends in self.end]
         self.makespan_s = max(self.last_s, default=0.0)
-        self.step_s = step_seconds(self)
 
     def calls(self, r: int, communicator: str) -> Sequence[int]:
         """The collectives of class ``r``'s program over a communicator that joins classes, in order: those of

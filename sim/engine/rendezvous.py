@@ -10,7 +10,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..network.sharing import Demand, Link
 from ..network.transfer import Transfer, link_names
@@ -22,9 +22,6 @@ from .record import SlowedBy
 from .scope import Left
 from .signal import Done, Signal
 
-if TYPE_CHECKING:
-    from .p2p_queue import P2PQueue
-
 Ends = tuple[tuple[int, int], ...]
 """(sending, receiving) classes of a communication."""
 
@@ -33,6 +30,22 @@ Between = str | None
 
 Source = tuple[int, int]
 """Class and op whose arrival began a communication."""
+
+
+class Receiver(Protocol):
+    """The messages of a class that no stream orders (posts.py), as the other ends of them see it."""
+
+    def receives(self, sender: int, tag: str) -> tuple[float, int] | None:
+        """When a receive that waits for the host alone is posted, and its index; None without one."""
+
+    def received(self, i: int, done: Signal) -> None:
+        """The message of such a receive has ended."""
+
+    def over(self, i: int, value: tuple[float, Source], now: float) -> None:
+        """The only message of exchange ``i`` has ended."""
+
+    def leave(self, until_s: float) -> None:
+        """The replay is over: receives that nobody asked for are posted."""
 
 
 @dataclass(slots=True)
@@ -72,7 +85,7 @@ class RendezvousPoints:
     programs: Programs
     ranks: Sequence[Rank]
     flows: Flows
-    p2p_queue: dict[int, P2PQueue] = field(default_factory=dict)
+    p2p_queue: dict[int, Receiver] = field(default_factory=dict)
     _open: dict[tuple[Any, ...], Rendezvous] = field(default_factory=dict)
     _posted: dict[tuple[tuple[int, int], str], tuple[Signal, float, Source]] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)

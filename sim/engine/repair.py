@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..network.sharing import Demand, Link, max_min_rates
+from .flow import Flow
+from .occupancy import Crowd, Occupancy
 from .shares import ROUNDING, Share, Shares
 from .slowed import SLACK
-
-if TYPE_CHECKING:
-    from .flows import Flow
-    from .occupancy import Crowd, Occupancy
 
 MOST_ROUNDS = 12
 """After so many all that hang together are cheaper."""

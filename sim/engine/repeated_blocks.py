@@ -17,6 +17,7 @@ from typing import Any
 import simpy
 
 from ..program.program import RepeatedBlocks
+from .blocks import go_on
 from .chain import Chain
 from .clock import Clock
 from .flows import Flows
@@ -26,7 +27,7 @@ from .ranks import Rank, Uses
 from .record import Record, Stretch
 from .rendezvous import RendezvousPoints
 from .runs import Runs
-from .scope import SLACK_S, Scope, block_scope, go_on
+from .scope import SLACK_S, Scope, block_scope
 from .signal import Signal
 
 Process = Generator[simpy.Event, Any, None]
@@ -269,7 +270,7 @@ class Segments:
         row: list[int],
     ) -> Signal:
         """Run ops of a block beside its compute stream; what happens when they have ended."""
-        chain = Chain(self.env, self.ranks[scope.r], self.rendezvous_points, self, block, row)
+        chain = Chain(self.env, self.ranks[scope.r], self.rendezvous_points, self.behind, block, row)
 
         def begin() -> None:
             for earlier in scope.before.get(i, ()):

@@ -23,6 +23,7 @@ from .flows import Flows
 from .groups import JointGroups
 from .kernels import Kernel
 from .p2p_queue import P2PQueue
+from .period import step_seconds
 from .ranks import ranks_of
 from .record import Record
 from .rendezvous import RendezvousPoints
@@ -54,6 +55,7 @@ def replay(programs: Programs, *, host: bool = True, tick: Callable[[int], objec
                 min((c.at_s for c in programs.changes if c.slow[r] == math.inf), default=math.inf)
             )
     one.record.close(events, stopped=stopped)
+    one.record.step_s = step_seconds(one.record)
     one.record.slowed = one.rendezvous_points.slowed()
     return one.record
 
@@ -126,13 +128,15 @@ class _Replay:
             scope.tag = tag
             for row, alone in zip(layout.rows, layout.chains, strict=True):
                 if alone:
-                    chain = Chain(self.env, self.ranks[r], self.rendezvous_points, self.segments, scope, row)
+                    chain = Chain(
+                        self.env, self.ranks[r], self.rendezvous_points, self.segments.behind, scope, row
+                    )
                     begins.append((late_s, chain.start))
                 else:
                     self.env.process(self._stream(None, scope, row, late_s))
             if layout.lacks:
                 p2p_queue = P2PQueue(self.env, self.ranks[r], self.rendezvous_points, scope, layout, late_s)
-                scope.p2p_queue = self.rendezvous_points.p2p_queue[r] = p2p_queue
+                scope.lose, self.rendezvous_points.p2p_queue[r] = p2p_queue.lose, p2p_queue
                 begins.append((late_s, p2p_queue.begin))
         for late_s, begin in begins:  # when all are there
             if late_s > 0:

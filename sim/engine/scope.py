@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, RepeatedBlocks
 from .signal import Signal
-
-if TYPE_CHECKING:
-    from .blocks import BlockRun
-    from .p2p_queue import P2PQueue
 
 UNKNOWN = -1.0
 """What a time is before it is known."""
@@ -46,7 +41,7 @@ class Scope:
     host. ``behind`` names for ops that follow blocks on their stream the segment of these, ``before`` for
     segments the ops that come before them on the streams of their blocks. ``left`` holds ops that go on.
     ``tag`` says which block of its class it is, the same on all classes that this meets; None for a program.
-    ``followers`` are those of its ``p2p_queue`` that wait for an op.
+    ``followers`` are messages that wait for an op: ``lose`` tells them that it has ended.
     """
 
     r: int
@@ -63,7 +58,7 @@ class Scope:
     waiting: dict[int, Signal] = field(default_factory=dict)
     tag: tuple[int, ...] | None = None
     followers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    p2p_queue: P2PQueue | None = None
+    lose: Callable[[Iterable[int]], None] | None = None
 
     def ended(self, i: int) -> Signal:
         """What happens when op ``i``, which has not ended, ends."""
@@ -103,8 +98,8 @@ class Scope:
         if i in self.waiting:
             self.waiting.pop(i).happen()
         if i in self.followers:
-            assert self.p2p_queue is not None
-            self.p2p_queue.lose(self.followers[i])
+            assert self.lose is not None
+            self.lose(self.followers[i])
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,24 +182,6 @@ def block_scope(block: Block, r: int, *, issued_at: float | None, tag: tuple[int
     """A block from its start, its first op issued at ``issued_at``."""
     issue = [(-1, at) for at in block.issued_s]
     return Scope(r, block.ops, issue, issued_at, *unknown(len(block.ops)), tag=tag)
-
-
-def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -> None:
-    """Put a block into the state that its ``run`` is in after ``since``; it counts from ``base``, both from
-    the time ``zero``. What ended when is decided by sums that all members of a group compute alike.
-    """
-    for i, (start, begin, end) in enumerate(zip(run.start, run.begin, run.end, strict=True)):
-        if base + end <= since + SLACK_S:  # also what takes no time: members that ended now are past it
-            scope.start[i], scope.begin[i], scope.end[i] = (zero + base + at for at in (start, begin, end))
-            continue
-        if base + start >= since:
-            continue
-        scope.start[i] = zero + base + start
-        if base + begin > since:
-            scope.left[i] = WAITS
-            continue
-        scope.begin[i] = zero + base + begin
-        scope.left[i] = run.left(i, since - base)
 
 
 def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, float]]:

@@ -10,7 +10,7 @@ from ...kernels.kernel import Attention, Gemm, Kernel
 from ..lowering.communication import CollectiveRequest, nearest_curve
 from ..lowering.layers.routing import dropped_share, rank_loads
 from ..result.step import Assumption
-from ..scenario.frameworks import notes_of
+from ..scenario.frameworks import lookup_in, notes_of
 from .seating_facts import seating_facts
 
 if TYPE_CHECKING:
@@ -67,7 +67,10 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
 def _framework(plan: StepPlan) -> list[Assumption]:
     """What of the scenario its framework has not, or not by default, and how the vocabulary is padded."""
     scenario = plan.scenario
-    found = [Assumption(text=text, source=source, note=True) for text, source in notes_of(scenario)]
+    found = [
+        Assumption(text=text, source=source, note=True)
+        for text, source in notes_of(scenario.software.name, lookup_in(scenario))
+    ]
     model = scenario.model
     if model.embedding_rows != model.vocab_size:
         text = f"vocabulary of {model.vocab_size:,} padded to {model.embedding_rows:,} rows"

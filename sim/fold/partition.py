@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .fabric import CrossedFabric, Crossing
-    from .ranks import Ranks
+    from .ranks import Degradation, Ranks
 
     Ids = NDArray[np.int64]
 
@@ -35,6 +35,29 @@ class Partition:
     rank: Ids
     instance: Mapping[str, Ids]
     link: Ids
+
+
+def partition_of(ranks: Ranks, degradation: Degradation, fabric: CrossedFabric | None = None) -> Partition:
+    """The classes of ranks, communicators and links."""
+    # Healthy ranks of one stage are alike by construction, unless their experts' loads or seats differ.
+    alike = bool((ranks.signature == ranks.stage).all())
+    start = start_colours(ranks, degradation)
+    return partition(ranks, start, fabric, healthy=ranks.stage if alike else None)
+
+
+def start_colours(ranks: Ranks, degradation: Degradation) -> NDArray[np.int64]:
+    """What a rank's own behaviour depends on: its program, how slow it is, and its links."""
+    wrong: dict[int, list[tuple[int, str, float]]] = {}
+    for number, state in enumerate(degradation.states):
+        for rank, factor in state.slow.items():
+            wrong.setdefault(rank, []).append((number, "", factor))
+        for (rank, link), share in state.link_share.items():
+            wrong.setdefault(rank, []).append((number, link, share))
+    kinds = {kind: 1 + i for i, kind in enumerate(sorted({tuple(sorted(w)) for w in wrong.values()}))}
+    kind_of = np.zeros(ranks.world, dtype=np.int64)
+    for rank, what in wrong.items():
+        kind_of[rank] = kinds[tuple(sorted(what))]
+    return ranks.signature * (len(kinds) + 1) + kind_of
 
 
 def partition(

@@ -15,8 +15,9 @@ import numpy as np
 
 from ..result.step import RankClass
 from .fabric import can_bind, fabric_of
+from .partition import partition_of
 from .programs import programs_of_classes
-from .ranks import HEALTHY, Degradation, partition_of, ranks_of
+from .ranks import HEALTHY, Degradation, ranks_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

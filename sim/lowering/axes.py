@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .seats import expert_grid, rank_grid
 
 if TYPE_CHECKING:
-    from ..scenario.models import Parallelism
+    from ..scenario.blocks import Parallelism
 
 
 def axis_groups(parallelism: Parallelism) -> dict[str, tuple[tuple[int, ...], ...]]:

@@ -24,7 +24,7 @@ from ..network.token_exchange import Router, token_exchange
 from ..network.transfer import Transfer
 from ..program.program import Op, Program, Programs
 from ..scenario.refusal import NotSupported
-from ..scenario.schedules import schedule_named, shape_of
+from ..scenario.schedules import schedule_named
 from .actions import Blocks
 from .communication import Communication
 from .groups import Groups, GroupsOf
@@ -135,7 +135,7 @@ def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64
 def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> StepPlan:
     """Sizes, stages, orders, groups and blocks of a step."""
     refuse_unsupported(scenario, profile)
-    schedule, shape = schedule_named(scenario.schedule), shape_of(scenario)
+    schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
     two_way = stage_to_rank(schedule.rank_of, shape) is None
     local, stages = shard_of(scenario), build_stages(scenario)
     groups_of = GroupsOf(scenario, cluster, two_way=two_way)

@@ -14,7 +14,7 @@ from .communicators import communicators
 from .layers.context import received_bytes
 from .layers.layer import forward_block
 from .layers.local_shape import LocalShape
-from .optimizers import parts_of
+from .optimizers import parts_of, updated_parameters
 from .sharded import Sharding, sharding_of
 from .state.activations import activation_bytes
 from .state.in_flight import in_flight_bytes
@@ -126,13 +126,13 @@ def _flat_buffers(plan: StepPlan, r: int) -> float:
     software, e = plan.scenario.software, plan.local.element_bytes
     gradients = software.fp32_update_gradients and plan.local.grad_bytes < 4
     flat = software.flat_buffers(plan.scenario.training.precision)
-    return e * min(plan.held_parameters(r), flat) + gradients * 4.0 * plan.updated_parameters(r)
+    return e * min(plan.held_parameters(r), flat) + gradients * 4.0 * updated_parameters(plan, r)
 
 
 def _state(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
     software, e, held = plan.scenario.software, plan.local.element_bytes, plan.held_parameters(r)
-    own, master = plan.updated_parameters(r), 4.0 if e != 4 else 0.0
+    own, master = updated_parameters(plan, r), 4.0 if e != 4 else 0.0
     training = plan.scenario.training
     on_host = training.cpu_offload or training.nvme_offload
     if sharding is None:

@@ -84,6 +84,11 @@ def parts_of(plan: StepPlan, stages: Iterable[int]) -> tuple[UpdatedPart, ...]:
     return UpdatedPart(optimizer=row, elements=evenly), rest
 
 
+def updated_parameters(plan: StepPlan, index: int) -> float:
+    """Parameters that a rank of a pipeline rank updates: its share of what it holds under ZeRO."""
+    return sum(part.elements for part in parts_of(plan, plan.held_stages(index)))
+
+
 def shard_ranks(plan: StepPlan) -> tuple[int, int]:
     """Ranks over which the state of a parameter is sharded, and that of an expert's."""
     if plan.scenario.parallelism.zero == 0:

@@ -19,14 +19,15 @@ from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import Block, Op, RepeatedBlocks
 from ..program.program_builder import ProgramBuilder
+from ..scenario.blocks import is_table
 from ..scenario.refusal import NotSupported
-from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies
 from .meetings import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received
 from .messages import Messages
+from .optimizers import updated_parameters
 from .orthogonalise import Update
 from .overlapped import OverlappedBlocks, pair_blocks
 from .parameter_gather import ParameterGather
@@ -303,7 +304,7 @@ class _StepWriter:
 
     def _finish(self) -> None:
         plan, writer = self.plan, self.writer
-        held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
+        held, updated = plan.held_elements(self.index), updated_parameters(plan, self.index)
         if self.reduces and self.sharding is None and plan.ends != "streaming":
             elements = sum((plan.parameters[s].elements for s in self.unreduced), start=NO_ELEMENTS)
             self.gradients.ready += elements.shared

@@ -17,7 +17,6 @@ from .groups import Groups, GroupsOf
 from .layers.layer_builder import Kernel, KernelPricing
 from .layers.local_shape import LocalShape
 from .layers.stages import Stage
-from .optimizers import parts_of
 from .profiled_costs import overlaps, splits_backward
 from .seatings import Seatings
 from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
@@ -111,10 +110,6 @@ class StepPlan:
         """The same by who reduces their gradients."""
         held = (self.parameters[s].elements for s in self.held_stages(index))
         return sum(held, start=NO_ELEMENTS)
-
-    def updated_parameters(self, index: int) -> float:
-        """Parameters that a rank updates: its share of what it holds under ZeRO."""
-        return sum(part.elements for part in parts_of(self, self.held_stages(index)))
 
     def weights_bytes(self, parameters: StageParameters) -> float:
         """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...hardware.gpus import get_gpu
+from ..scenario.blocks import is_table
 from ..scenario.refusal import NotSupported
-from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
 from .layers.checkpoints import layers_in_one_go
 from .layers.precision import recipe_of

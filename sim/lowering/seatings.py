@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...hardware.cluster import Cluster
-    from ..scenario.models import Parallelism, Scenario
+    from ..scenario.blocks import Parallelism
+    from ..scenario.models import Scenario
 
     Ids = NDArray[np.int64]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...hardware.cluster import Cluster
-    from ..scenario.models import ClusterSpec, Parallelism
+    from ..scenario.blocks import ClusterSpec, Parallelism
 
     Ids = NDArray[np.int64]
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..figures import percent, seconds
-from ..result.step import AXES, Bound, Result
+from ..result.result import Result
+from ..result.step import AXES, Bound
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ..figures import TIMES, count
 
 if TYPE_CHECKING:
-    from ..scenario.models import Scenario, Training
+    from ..scenario.blocks import Training
+    from ..scenario.models import Scenario
 
 
 def headings(scenario: Scenario | None) -> tuple[str, ...]:

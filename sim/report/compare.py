@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..result.step import AXES, PEERS, Result, StageMemory
+from ..result.result import Result
+from ..result.step import AXES, PEERS, StageMemory
 
 REST = "not on the path"
 LABELS = ("name", "title", "published")  # say which case it is, and change nothing that is simulated

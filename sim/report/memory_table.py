@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..figures import GB, seconds
-from ..result.step import Result, StageMemory
+from ..result.result import Result
+from ..result.step import StageMemory
 
 if TYPE_CHECKING:
     from rich.table import Table

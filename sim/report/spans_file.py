@@ -12,7 +12,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from ...hardware.files import written
-from ..result.step import Result, Span
+from ..result.result import Result
+from ..result.step import Span
 
 COLUMNS = tuple(field.name for field in fields(Span))
 _ROW = attrgetter(*COLUMNS)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..figures import count, gigabytes, large, percent, seconds, signed_percent
-from ..result.outlook import outlook
-from ..result.step import AXES, PEERS, Assumption, Interval, Result
+from ..result.result import Result
+from ..result.step import AXES, PEERS, Assumption, Interval
 from . import captions
 from .bounds_table import bounds_table
 from .step_faults_table import peers_title, print_step_faults
@@ -90,7 +90,7 @@ def headline(result: Result) -> Iterator[Line]:
         yield "waiting for peers", percent(sum(late.values())), f"of the step, for late ranks: {whom}"
     if result.memory:
         yield "peak memory", gigabytes(result.peak_memory_bytes), _fit(result)
-    ahead = outlook(result)
+    ahead = result.outlook
     if ahead:
         yield (
             "training",

@@ -18,7 +18,8 @@ from typing import IO, Any
 
 from ...hardware.files import written
 from ...schedules.orders.action import parse_step, parts
-from ..result.step import AXES, MOVING, ActionSpan, Result, Span, StageMemory
+from ..result.result import Result
+from ..result.step import AXES, MOVING, ActionSpan, Span, StageMemory
 
 Event = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""A Result as one JSON object: the interface that programs read.
+"""Parts of a Result as JSON: the interface that programs read (``Result.to_dict``).
 
 Keys are only ever added. Numbers are plain floats in SI units, shares are fractions, and the order
 of keys and lists is the same every time. Knows no files.
@@ -7,63 +7,17 @@ of keys and lists is the same every time. Knows no files.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .outlook import outlook
-from .step import AXES, PEERS, Interval, Result, StageMemory
-from .step_faults import step_faults_document
+from .outlook import Outlook
+from .step import Interval, StageMemory
 
-
-def result_document(result: Result) -> dict[str, Any]:
-    """Every figure of the step; ``memory_bytes_per_stage`` is the peak by pipeline rank.
-
-    A replayed program has None where only a scenario or a memory bill could tell.
-    """
-    interval = result.interval
-    return {
-        "scenario": result.scenario.name if result.scenario else None,
-        "step_time_s": float(result.step_time_s),
-        "step_time_interval_s": None if interval is None else [interval.low_s, interval.high_s],
-        "makespan_s": float(result.makespan_s),
-        "published": _published(result),
-        "tokens_per_step": _known(result.tokens_per_step),
-        "tokens_per_second_per_gpu": _known(result.tokens_per_second_per_gpu),
-        "mfu": _known(result.mfu),
-        "mfu_causal": _known(result.mfu_causal),
-        "headline_mfu": None if math.isnan(result.mfu) else result.headline_mfu,
-        "hfu": _known(result.hfu),
-        "bubble_fraction": _known(result.bubble_fraction),
-        "bubble_per_stage": [_known(share) for share in result.bubble_per_stage],
-        "exposed_communication_s": {
-            axis: float(result.exposed_communication_s.get(axis, 0.0)) for axis in AXES
-        },
-        "waiting_for_peers_s": {name: float(result.waiting_s.get(name, 0.0)) for name in PEERS},
-        "bound_by": [{"axis": b.axis, "link": b.link, "seconds": float(b.seconds)} for b in result.bounds],
-        "critical_path": [{"name": s.name, "seconds": float(s.seconds)} for s in result.critical_path],
-        "fits": bool(result.fits) if result.memory else None,
-        "peak_memory_bytes": _known(result.peak_memory_bytes),
-        "memory_bytes_per_stage": [float(stage.peak_bytes) for stage in result.memory],
-        "memory": [_memory(stage) for stage in result.memory],
-        "training": _training(result),
-        "ranks": int(result.gpus),
-        "classes": len(result.ranks),
-        "rank_classes": [
-            {"name": r.name, "pp": int(r.pp), "count": int(r.count), "first_rank": int(r.first_rank)}
-            for r in result.ranks
-        ],
-        "events": int(result.events),
-        "timing": {name: float(taken_s) for name, taken_s in result.timing.items()},
-        "interval": None if interval is None else _interval(interval),
-        "assumptions": [
-            {"text": a.text, "source": a.source, "in_range": a.in_range, "note": a.note}
-            for a in result.assumptions
-        ],
-        "faults": step_faults_document(result.faults) if result.faults else None,
-        "loss_scaling": _loss_scaling(result),
-    }
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
+    from .loss_scaling import LossScaling
 
 
-def _interval(interval: Interval) -> dict[str, Any]:
+def interval_document(interval: Interval) -> dict[str, Any]:
     """What the interval is made of: each part's share of the step, its sigma, and where that is from."""
     return {
         "level": interval.level,
@@ -84,8 +38,8 @@ def _interval(interval: Interval) -> dict[str, Any]:
     }
 
 
-def _loss_scaling(result: Result) -> dict[str, Any] | None:
-    found = result.loss_scaling
+def loss_scaling_document(found: LossScaling | None) -> dict[str, Any] | None:
+    """What skipped steps cost, where that was asked for."""
     if found is None:
         return None
     return {
@@ -97,26 +51,28 @@ def _loss_scaling(result: Result) -> dict[str, Any] | None:
     }
 
 
-def _known(figure: float) -> float | None:
+def known(figure: float) -> float | None:
     """JSON has no nan."""
     return None if math.isnan(figure) else float(figure)
 
 
-def _published(result: Result) -> dict[str, Any] | None:
-    published = result.scenario.published if result.scenario else None
+def published_document(scenario: Scenario | None, step_time_s: float) -> dict[str, Any] | None:
+    """What the run took in print, beside ``step_time_s`` as predicted."""
+    published = scenario.published if scenario else None
     if published is None:
         return None
     measured_s = published.step_time_s
     return {
         "step_time_s": None if measured_s is None else float(measured_s),
-        "error": None if measured_s is None else float(result.step_time_s / measured_s - 1),
+        "error": None if measured_s is None else float(step_time_s / measured_s - 1),
         "mfu": None if published.mfu is None else float(published.mfu),
         "source": published.source,
         "note": published.note,
     }
 
 
-def _memory(stage: StageMemory) -> dict[str, Any]:
+def memory_document(stage: StageMemory) -> dict[str, Any]:
+    """The bill of one pipeline rank."""
     return {
         "pp": int(stage.pp),
         "peak_bytes": float(stage.peak_bytes),
@@ -129,8 +85,8 @@ def _memory(stage: StageMemory) -> dict[str, Any]:
     }
 
 
-def _training(result: Result) -> dict[str, Any] | None:
-    ahead = outlook(result)
+def training_document(ahead: Outlook | None) -> dict[str, Any] | None:
+    """What the whole token budget takes."""
     if ahead is None:
         return None
     return {

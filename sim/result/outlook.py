@@ -6,8 +6,10 @@ Knows one healthy step; failures, checkpoints and restarts are not in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .step import Result
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,14 +23,15 @@ class Outlook:
     price: float | None
 
 
-def outlook(result: Result) -> Outlook | None:
+def outlook(
+    scenario: Scenario | None, tokens_per_step: float, step_time_s: float, gpus: int
+) -> Outlook | None:
     """None when no scenario names a token budget."""
-    scenario = result.scenario
     if scenario is None or (tokens := scenario.training.tokens) is None:
         return None
-    steps = float(tokens / result.tokens_per_step)
-    hours = steps * float(result.step_time_s) / 3600
-    gpu_hours = hours * int(result.gpus)
+    steps = float(tokens / tokens_per_step)
+    hours = steps * float(step_time_s) / 3600
+    gpu_hours = hours * int(gpus)
     price_per_gpu_hour = scenario.cluster.price_per_gpu_hour
     return Outlook(
         tokens=float(tokens),

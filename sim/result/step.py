@@ -1,22 +1,16 @@
-"""What a simulated step is: its spans, and the few figures that people ask for.
+"""What a simulated step is made of: spans, classes of ranks, memory, the critical path, its interval.
 
-Knows no clock and no scenario language; the tables, timelines and traces beside this file read it.
+Knows no clock and no scenario language.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..network.nccl.buffers import CommunicatorBuffers
-    from ..scenario.models import Scenario
-    from .loss_scaling import LossScaling
-    from .step_faults import StepFaults
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
 """Axes of parallelism, in the order in which tables show them."""
@@ -168,140 +162,3 @@ class Interval:
     high_s: float
     parts: tuple[IntervalPart, ...]
     quantile: float = 1.6449  # of a normal distribution
-
-
-CAUSAL_HEADLINE = 1.2
-"""MFU with full over MFU with causal scores, above which people are shown the causal one first.
-
-Full scores are then more than a third of all FLOPs that they count, half of which no kernel computes:
-at a million tokens the full count passes 100 %. Below, the full count stays first: so are most
-published figures of short sequences (torchtitan, torchtitan/models/utils.py: "we follow the convention
-and do not account for sparsity in causal attention"; PaLM, arXiv:2204.02311 appendix B; nanotron).
-Figures of long contexts count the causal half (FlashAttention-2, arXiv:2307.08691 section 4.1; NVIDIA's
-tables of Megatron since 2025).
-"""
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Result:
-    """One predicted step.
-
-    ``step_time_s`` is the time from one step to the next, ``makespan_s`` until every rank has ended;
-    they differ where ranks need not meet at the end of a step. ``mfu`` counts the full score matrix of
-    attention, ``mfu_causal`` half of it; ``hfu`` counts recomputation too (full scores).
-    ``bubble_per_stage`` and ``bubble_fraction`` are idle time waiting for other pipeline ranks over busy
-    time (Narayanan 2021, section 2.2.1); zero without a pipeline. ``waiting_s`` is the time during which the
-    compute stream waited for late ranks of its own pipeline stage (PEERS), averaged over ranks.
-    ``exposed_communication_s`` is, by axis, the time during which the compute stream stood still
-    for it, averaged over ranks. ``spans_source`` yields every Span; it is called lazily.
-
-    A replayed program may come without a ``scenario``: what only that can tell (tokens, FLOPs and all
-    that follows from them) is nan then. ``memory`` is empty where programs are replayed from a file,
-    which say nothing of it; ``bubble_fraction`` is nan where no op belongs to a pipeline action.
-    ``faults`` compares a step with faults to the healthy one. ``loss_scaling`` is what steps that overflow
-    in FP16 cost, where the scenario asks for it.
-    ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
-    """
-
-    scenario: Scenario | None
-    step_time_s: float
-    makespan_s: float
-    tokens_per_step: float
-    model_flops: float
-    model_flops_causal: float
-    hardware_flops: float
-    peak_flops_per_gpu: float
-    ranks: tuple[RankClass, ...]
-    actions: Sequence[ActionSpan]
-    bubble_per_stage: tuple[float, ...]
-    bubble_fraction: float
-    exposed_communication_s: Mapping[str, float]
-    memory: tuple[StageMemory, ...]
-    critical_path: tuple[PathSegment, ...]
-    assumptions: tuple[Assumption, ...]
-    timing: Mapping[str, float]
-    events: int
-    spans_source: Any = field(repr=False)  # Callable[[], Iterator[Span]]
-    interval: Interval | None = None
-    bounds: tuple[Bound, ...] = ()
-    loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
-    waiting_s: Mapping[str, float] = field(default_factory=dict)
-    faults: StepFaults | None = None
-    loss_scaling: LossScaling | None = None
-
-    def __repr__(self) -> str:
-        """The figures that people ask for first, on one line; ``to_dict`` has all of them."""
-        name = f"{self.scenario.name:.60}: " if self.scenario else ""
-        figures = [f"step {self.step_time_s:.4g} s"]
-        if self.scenario:
-            figures.append(f"MFU {self.mfu:.1%}")
-        if self.memory:
-            verdict = "fits" if self.fits else "does not fit"
-            figures.append(f"peak memory {self.peak_memory_bytes / 1e9:.1f} GB, {verdict}")
-        if self.faults:
-            figures.append("with faults")
-        return f"<Result {name}{', '.join(figures)}; {self.gpus:,} GPUs>"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Every figure as plain Python values: the document that ``stepsim run --json`` prints."""
-        from .document import result_document
-
-        return result_document(self)
-
-    @property
-    def gpus(self) -> int:
-        return sum(ranks.count for ranks in self.ranks)
-
-    @property
-    def pipelined(self) -> bool:
-        """Whether there are several pipeline stages, which alone can wait for one another."""
-        return len({ranks.pp for ranks in self.ranks}) > 1
-
-    @property
-    def tokens_per_second_per_gpu(self) -> float:
-        return self.tokens_per_step / self.step_time_s / self.gpus
-
-    @property
-    def mfu(self) -> float:
-        return self.model_flops / self.step_time_s / self.gpus / self.peak_flops_per_gpu
-
-    @property
-    def mfu_causal(self) -> float:
-        return self.model_flops_causal / self.step_time_s / self.gpus / self.peak_flops_per_gpu
-
-    @property
-    def headline_mfu(self) -> Literal["mfu", "mfu_causal"]:
-        """Which of both people should read first (CAUSAL_HEADLINE): never the full one beyond 100 %."""
-        long = self.model_flops > CAUSAL_HEADLINE * self.model_flops_causal
-        return "mfu_causal" if long or self.mfu > 1 else "mfu"
-
-    @property
-    def hfu(self) -> float:
-        return self.hardware_flops / self.step_time_s / self.gpus / self.peak_flops_per_gpu
-
-    @property
-    def peak_memory_bytes(self) -> float:
-        return max((stage.peak_bytes for stage in self.memory), default=math.nan)
-
-    @property
-    def fits(self) -> bool:
-        """Whether no rank is known to run out of memory."""
-        return all(stage.fits for stage in self.memory)
-
-    def iter_spans(self) -> Iterator[Span]:
-        """Every span of every rank class, in no particular order."""
-        iterator: Iterator[Span] = self.spans_source()
-        return iterator
-
-    @property
-    def spans(self) -> pd.DataFrame:
-        """All spans as a table, one row each, columns named as the fields of Span."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            [
-                (s.rank, s.stream, s.name, s.category, s.action, s.start_s, s.end_s, s.bytes, s.flops)
-                for s in self.iter_spans()
-            ],
-            columns=["rank", "stream", "name", "category", "action", "start_s", "end_s", "bytes", "flops"],
-        )

@@ -1,4 +1,4 @@
-"""From a merged document to a Scenario: defaults that depend on other fields, types, consistency.
+"""From a merged document to the blocks of a Scenario: what follows from other fields, types, consistency.
 
 Knows the blocks and how each is read. Every mistake of every block is gathered before any is
 reported; a block that cannot be read is left out of the checks that need it.
@@ -17,8 +17,18 @@ from ...hardware.fields import FROM_DOCUMENT, SecondsAboveZero, Text
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
-from .checked import of_bare, problems_of
+from .blocks import (
+    ClusterSpec,
+    Parallelism,
+    Published,
+    ScheduleChoice,
+    ScheduleOptions,
+    Training,
+    gpu_key,
+    is_table,
+)
 from .checks import findings, names_exist, nvlink_domain
+from .checks_faults import of_bare
 from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
 from .explain import explained, field_path, unknown_key
 from .faults.bare import Bare
@@ -26,20 +36,9 @@ from .faults.detection import Detection
 from .faults.faults import Faults
 from .faults.recovery import Checkpoint, Recovery, Run
 from .frameworks import with_defaults_of
-from .machine import gpu_key
 from .model.model import Model
-from .models import (
-    ClusterSpec,
-    Parallelism,
-    PublishedFigures,
-    Scenario,
-    ScheduleChoice,
-    ScheduleOptions,
-    Training,
-)
 from .presets import model_fields, software_fields
-from .read_from import READ_FROM
-from .schedules import is_table, schedule_named
+from .schedules import schedule_named
 from .software.software import Software
 from .tree import TreeNode, nearest, without_nulls
 
@@ -72,7 +71,7 @@ _BLOCKS: Final[dict[str, type[BaseModel]]] = {
     "parallelism": Parallelism,
     "training": Training,
     "software": Software,
-    "published": PublishedFigures,
+    "published": Published,
     **_FAULT_BLOCKS,
 }
 _REQUIRED: Final = {
@@ -99,8 +98,10 @@ _EXPLAINED: Final = 100
 _FIELDS: Final = {block: set(part.model_fields) for block, part in _BLOCKS.items()}
 
 
-def build(tree: TreeNode, name: str) -> Scenario:
-    """The scenario of a document with canonical names; ``name`` is used where the document has none.
+def fields_of(tree: TreeNode, name: str) -> dict[str, Any]:
+    """What a scenario is made of, from a document with canonical names: its blocks, which fit one another.
+
+    ``name`` is used where the document has none.
 
     Raises:
         ScenarioError: with every problem found.
@@ -108,7 +109,7 @@ def build(tree: TreeNode, name: str) -> Scenario:
     if not isinstance(tree.value, dict):
         message = "a scenario is a block of fields: model, cluster, parallelism, training, schedule, software"
         raise ScenarioError([Problem(mark=tree.mark, path="", message=message, value=tree.value)])
-    return _Builder(tree).scenario(name)
+    return _Builder(tree).fields(name)
 
 
 def build_bare(tree: TreeNode, name: str) -> Bare:
@@ -127,7 +128,7 @@ class _Builder:
         self.tree = tree
         self.problems: list[Problem] = []
 
-    def scenario(self, name: str) -> Scenario:
+    def fields(self, name: str) -> dict[str, Any]:
         self._check_keys()
         plain = self._with_traces(without_nulls(self.tree).plain())
         if is_table(plain.get("schedule")):
@@ -145,7 +146,7 @@ class _Builder:
             layout = with_defaults_of(preset, "parallelism", layout, plain)
         parallelism = self._part(Parallelism, "parallelism", layout)
         training = self._part(Training, "training", self._with_counts_file(plain.get("training")))
-        published = self._part(PublishedFigures, "published", plain.get("published"))
+        published = self._part(Published, "published", plain.get("published"))
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], cluster)
         heading = self._heading(plain, name, parallelism)
@@ -176,7 +177,7 @@ class _Builder:
         assert parallelism is not None
         assert training is not None
         assert heading is not None
-        fields = {
+        return {
             "model": model.padded_for(parallelism.tp),
             "cluster": cluster,
             "parallelism": parallelism,
@@ -186,10 +187,6 @@ class _Builder:
             **dict(heading),
             **over_weeks,
         }
-        try:
-            return Scenario.model_validate(fields, context={READ_FROM: self.tree})
-        except ValidationError as failure:
-            raise ScenarioError(problems_of(failure, Mark(file=name))) from None
 
     def bare(self, name: str) -> Bare:
         plain = self._with_traces(without_nulls(self.tree).plain())

@@ -6,15 +6,12 @@ Frozen models can be copied with other fields (``model_copy``) and made without 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pydantic import ValidationError
 
-from pydantic import BaseModel, ValidationError
-
-from .checks_faults import bare_machine, presets_exist, targets_exist
+from .checks_faults import of_bare
 from .errors import Mark, Problem, ScenarioError, dotted
-from .explain import explained, field_path
+from .explain import problems_of
 from .faults.bare import Bare
-from .finding import Finding, Inconsistent
 from .models import Scenario
 
 
@@ -27,13 +24,7 @@ def checked(scenario: object) -> Scenario:
     if not isinstance(scenario, Scenario):
         message = f"a Scenario is needed, not {type(scenario).__name__}; load_scenario gives one"
         raise ScenarioError([Problem(mark=Mark(file="scenario"), path="", message=message)])
-    if scenario.is_checked:
-        return scenario
-    try:
-        return Scenario.model_validate(scenario)
-    except ValidationError as failure:
-        name = str(getattr(scenario, "name", "scenario"))
-        raise ScenarioError(problems_of(failure, Mark(file=name))) from None
+    return scenario.checked()
 
 
 def checked_campaign(loaded: Scenario | Bare) -> Scenario | Bare:
@@ -49,25 +40,3 @@ def checked_campaign(loaded: Scenario | Bare) -> Scenario | Bare:
     if found:
         raise ScenarioError(found)
     return read
-
-
-def of_bare(read: Bare) -> Iterator[Finding]:
-    """What contradicts itself in a campaign without a model."""
-    machine = bare_machine(read.cluster, read.faults.domains, read.recovery.elastic.replicas)
-    yield from presets_exist(read.faults)
-    yield from targets_exist(read.faults, machine.counts)
-
-
-def problems_of(failure: ValidationError, mark: Mark, part: type[BaseModel] = Scenario) -> list[Problem]:
-    """What pydantic found in a scenario that is no document, and every contradiction between its parts."""
-    found = []
-    for error in failure.errors(include_url=False):
-        reason = error.get("ctx", {}).get("error")
-        if isinstance(reason, Inconsistent):
-            found += [
-                Problem(mark=mark, path=dotted(one.path), message=one.message) for one in reason.findings
-            ]
-        else:
-            message = explained(error, part, {})
-            found.append(Problem(mark=mark, path=dotted(field_path(error)), message=message))
-    return found

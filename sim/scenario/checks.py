@@ -24,9 +24,9 @@ from .frameworks import lookup_in, refused_by_framework
 from .machine import cluster_of, placement_of
 
 if TYPE_CHECKING:
+    from .blocks import ClusterSpec, Parallelism, ScheduleOptions, Training
     from .faults.faults import Faults
     from .model.model import Model
-    from .models import ClusterSpec, Parallelism, ScheduleOptions, Training
     from .software.software import Software
 
 

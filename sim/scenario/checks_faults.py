@@ -18,10 +18,10 @@ from .finding import Finding
 from .machine import cluster_of
 
 if TYPE_CHECKING:
-    from .faults.bare import BareCluster
+    from .blocks import ClusterSpec, Parallelism
+    from .faults.bare import Bare, BareCluster
     from .faults.faults import Domains, Faults
     from .faults.targets import Counts
-    from .models import ClusterSpec, Parallelism
 
 NODES_PER_LEAF = 16
 """Hosts under a leaf switch where the fabric does not say: SU of 16 or 32 hosts in rail-optimised designs."""
@@ -100,3 +100,10 @@ def bare_machine(cluster: BareCluster, domains: Domains, replicas: int | None) -
         replica_gpus=max(1, cluster.gpus // (replicas or 1)),
         spines=-(-cluster.gpus // (per_node * per_leaf)),
     )
+
+
+def of_bare(read: Bare) -> Iterator[Finding]:
+    """What contradicts itself in a campaign without a model."""
+    machine = bare_machine(read.cluster, read.faults.domains, read.recovery.elastic.replicas)
+    yield from presets_exist(read.faults)
+    yield from targets_exist(read.faults, machine.counts)

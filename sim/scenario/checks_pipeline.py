@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from ...hardware.files import FileError
 from ...schedules.orders.schedule import Shape
+from .blocks import Parallelism, ScheduleOptions, Training, is_table
 from .finding import Finding, choices, divisors
-from .schedules import is_table, pipeline_shape, schedule_named
+from .schedules import pipeline_shape, schedule_named
 
 if TYPE_CHECKING:
     from .model.model import Model
-    from .models import Parallelism, ScheduleOptions, Training
 
 
 def layers_fit_stages(model: Model, par: Parallelism) -> Iterator[Finding]:
@@ -96,8 +96,6 @@ def schedule_accepts_shape(
     schedule: str, par: Parallelism, training: Training, options: ScheduleOptions | None
 ) -> Iterator[Finding]:
     """The schedule is defined for so many stages and microbatches, and for what it is told besides."""
-    from .models import ScheduleOptions
-
     options = options or ScheduleOptions()
     if schedule == "none":
         if options != ScheduleOptions():

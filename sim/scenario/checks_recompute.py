@@ -13,8 +13,8 @@ from .finding import Finding
 from .schedules import schedule_named
 
 if TYPE_CHECKING:
+    from .blocks import Parallelism, Training
     from .model.model import Model
-    from .models import Parallelism, Training
 
 
 def recompute_fits(

@@ -9,11 +9,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from ...hardware.catalogue import unknown_name
 from .aliases import HINTS, home_of
-from .errors import FieldPath
+from .errors import FieldPath, Mark, Problem, dotted
+from .finding import Inconsistent
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -122,3 +123,18 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for argument in getattr(annotation, "__args__", ()) for model in _models_in(argument)]
+
+
+def problems_of(failure: ValidationError, mark: Mark, part: type[BaseModel]) -> list[Problem]:
+    """What pydantic found in a scenario that is no document, and every contradiction between its parts."""
+    found = []
+    for error in failure.errors(include_url=False):
+        reason = error.get("ctx", {}).get("error")
+        if isinstance(reason, Inconsistent):
+            found += [
+                Problem(mark=mark, path=dotted(one.path), message=one.message) for one in reason.findings
+            ]
+        else:
+            message = explained(error, part, {})
+            found.append(Problem(mark=mark, path=dotted(field_path(error)), message=message))
+    return found

@@ -7,16 +7,13 @@ yet. Does not know the rules: they are data, one file a framework.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
+from .blocks import is_table
 from .finding import Finding, choices, neighbours
-from .schedules import is_table
 from .software.rules import PresetRule, rules_of
-
-if TYPE_CHECKING:
-    from .models import Scenario
 
 Lookup = Callable[[str], Any]
 """The value of a field by its dotted path; None where it is not there."""
@@ -60,10 +57,9 @@ def refused_by_framework(preset: str, lookup: Lookup) -> Iterator[Finding]:
         )
 
 
-def notes_of(scenario: Scenario) -> Iterator[tuple[str, str]]:
+def notes_of(preset: str, lookup: Lookup) -> Iterator[tuple[str, str]]:
     """What the framework has not, or not by default, in a sentence; and the source of that."""
-    preset = scenario.software.name
-    for rule, value in contradictions(preset, lookup_in(scenario), "note"):
+    for rule, value in contradictions(preset, lookup, "note"):
         yield f"{rule.path} {_shown(value)} is not as {preset} has it: it {rule.says}", rule.source
 
 

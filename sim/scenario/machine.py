@@ -10,21 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...hardware.cluster import Cluster
 from ...hardware.fabric import Fabric, default_fabric
-from ...hardware.gpus import get_gpu, gpu_called
+from ...hardware.gpus import get_gpu
 from ...hardware.interconnect import get_interconnect
 from ...hardware.placement import Placement
 
 if TYPE_CHECKING:
     from ...hardware.interconnect import Interconnect
-    from .models import ClusterSpec
-
-
-def gpu_key(value: Any) -> Any:
-    """The catalogue key of a shorter name; what is none stays as it is, for the checks to report."""
-    try:
-        return gpu_called(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+    from .blocks import ClusterSpec
 
 
 def cluster_of(spec: ClusterSpec) -> Cluster:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...hardware.files import read_text
 from ...schedules.orders.action import Action, ActionKind, Orders
@@ -17,9 +16,7 @@ from ...schedules.orders.table import schedule_of as table_schedule
 from ...schedules.orders.table_file import parse_table
 from ...schedules.orders.validate import validate
 from ...schedules.pipeline import get
-
-if TYPE_CHECKING:
-    from .models import Parallelism, Scenario, ScheduleOptions
+from .blocks import Parallelism, ScheduleOptions, is_table
 
 MEMORY_LIMITED = {"zb-1p": ("zb", 1), "zb-2p": ("zb", 2)}
 """Published names of a search: the schedule, and its memory limit as a multiple of the stages."""
@@ -40,11 +37,6 @@ NO_PIPELINE = Schedule(
     in_flight=lambda rank, shape: 1,
 )
 """What ranks do where there is no pipeline. It is no choice for one, so schedules/pipeline lacks it."""
-
-
-def is_table(name: object) -> bool:
-    """Whether a schedule is named by the file that holds its table of actions."""
-    return isinstance(name, str) and name.endswith(".csv")
 
 
 def schedule_named(name: str) -> Schedule:
@@ -87,9 +79,3 @@ def pipeline_shape(name: str, par: Parallelism, microbatches: int, options: Sche
         group=options.group,
         memory=ActivationUnits(limit=limit),
     )
-
-
-def shape_of(scenario: Scenario) -> Shape:
-    """The same of a whole scenario."""
-    par, microbatches = scenario.parallelism, scenario.num_microbatches
-    return pipeline_shape(scenario.schedule, par, microbatches, scenario.schedule_options)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...scenario.schedules import schedule_named, shape_of
+from ...scenario.schedules import schedule_named
 
 if TYPE_CHECKING:
-    from ...scenario.models import Scenario, Training
+    from ...scenario.blocks import Training
+    from ...scenario.models import Scenario
 
 
 def layers_in_one_go(training: Training) -> int:
@@ -36,7 +37,7 @@ def recomputed_layers(scenario: Scenario, layers: list[int]) -> list[list[bool]]
     if recompute.method == "block":
         return [[i < (recompute.layers or 0) for i in range(held)] for held in layers]
     # Counted on a pipeline rank, through its virtual stages in order.
-    rank_of, shape = schedule_named(scenario.schedule).rank_of, shape_of(scenario)
+    rank_of, shape = schedule_named(scenario.schedule).rank_of, scenario.pipeline_shape
     before = [0] * shape.ranks
     found = []
     for index, held in enumerate(layers):

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...scenario.models import Training
+    from ...scenario.blocks import Training
 
 Recompute = frozenset[str]
 

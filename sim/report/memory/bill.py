@@ -30,7 +30,8 @@ from .why import (
 )
 
 if TYPE_CHECKING:
-    from ...result.step import Result, StageMemory
+    from ...result.result import Result
+    from ...result.step import StageMemory
     from ...scenario.models import Scenario
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ...result.step import MOVING, Result
+from ...result.result import Result
+from ...result.step import MOVING
 from .bill import bill
 
 

@@ -13,7 +13,8 @@ from ..timeline.page import LEFT, RIGHT, WIDTH, page
 from ..timeline.svg import element, group, line, number, rect, text
 
 if TYPE_CHECKING:
-    from ...result.step import Result, StageMemory
+    from ...result.result import Result
+    from ...result.step import StageMemory
 
 HEIGHT, GAP, TOP = 120.0, 34.0, 74.0
 MOST = 8

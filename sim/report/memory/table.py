@@ -10,7 +10,8 @@ from .bill import bill
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...result.step import Result, StageMemory
+    from ...result.result import Result
+    from ...result.step import StageMemory
 
 MB = 1e6
 KINDS = {"ll": "LL", "ll128": "LL128", "simple": "Simple", "shared": "shared", "nvls": "NVLS"}

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...figures import gigabytes, percent, seconds
-from ...result.step import AXES, Result
+from ...result.result import Result
+from ...result.step import AXES
 from .. import captions
 from . import legend, palette, panel
 from .boxes import Track, within

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ...result.step import AXES, ActionSpan, Result
+from ...result.result import Result
+from ...result.step import AXES, ActionSpan
 from .boxes import Box, Track, by_time
 from .intervals import Interval, difference, union
 

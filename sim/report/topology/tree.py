@@ -161,7 +161,7 @@ def _hosts(
             size, racked = min(10.0, width / 5), joins_hosts(cluster)
             sheet.words(x, y + (22 if racked else 30), f"host {first + host}", size)
             if racked:
-                sheet.words(x, y + 33, f"rack {cluster.domain_of((first + host) * per_node)}", size)
+                sheet.words(x, y + 33, f"rack {(first + host) * per_node // cluster.nvlink_domain}", size)
             step = (width - 8) / per_node
             for gpu in range(per_node):
                 middle = x - width / 2 + 4 + step * (gpu + 0.5)

@@ -1,0 +1,57 @@
+"""The collective that options of the command line describe, as the case that the simulator can predict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..calibration.validation.collectives import CollectiveCase
+
+
+def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> CollectiveCase:
+    """The first ``gpus`` of a scenario's machine, alone on its network."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from ..calibration.validation.collectives import CollectiveCase
+    from ..sim.lowering.seats import seat
+    from ..sim.scenario.load import load_scenario
+    from ..sim.simulate import build_cluster
+
+    scenario = load_scenario(name)
+    machine = build_cluster(scenario)
+    if gpus > machine.gpus:
+        raise ValueError(f"--gpus {gpus}: {name} has {machine.gpus}")
+    each = machine.gpus_per_node
+    if gpus > each and gpus % each:
+        raise ValueError(f"--gpus {gpus}: whole hosts of {each} GPUs take part, or some of one host")
+    part = replace(machine, gpus=gpus, gpus_per_node=min(each, gpus))
+    points = tuple((size, 0.0) for size in sizes)
+    return CollectiveCase(
+        log="", kind=kind, seat=seat(np.arange(gpus), part), cluster=part, points=points, machine=machine
+    )
+
+
+def case_on(
+    kind: str, sizes: list[float], gpus: int, gpu: str, interconnect: str, gpus_per_node: int
+) -> CollectiveCase:
+    """The case that the options describe; its sizes are not measured."""
+    from ..calibration.validation.collectives import CollectiveCase
+    from ..hardware.cluster import Cluster
+    from ..hardware.fabric import default_fabric
+    from ..hardware.gpus import get_gpu
+    from ..hardware.interconnect import get_interconnect
+    from ..sim.network.seat import seat_in_a_row
+
+    network = get_interconnect(interconnect)
+    cluster = Cluster(
+        gpu=get_gpu(gpu),
+        gpus=gpus,
+        gpus_per_node=min(gpus_per_node, gpus),
+        interconnect=network,
+        fabric=default_fabric(network),
+    )
+    points = tuple((size, 0.0) for size in sizes)
+    seat = seat_in_a_row(gpus, cluster.nvlink_domain)
+    return CollectiveCase(log="", kind=kind, seat=seat, cluster=cluster, points=points)
