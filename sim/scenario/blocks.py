@@ -82,13 +82,13 @@ SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
 RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
 
 
-class Part(BaseModel):
+class ScenarioBlock(BaseModel):
     """Frozen, and without fields that nobody knows."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
 
 
-class FabricSpec(Part):
+class FabricSpec(ScenarioBlock):
     """How the switches between hosts are wired.
 
     ``oversubscription`` 7 means that a seventh of the hosts' bandwidth goes on above the leaf switches.
@@ -118,7 +118,7 @@ class FabricSpec(Part):
     file: Text | None = Field(default=None, description="custom: a graph in GraphML or YAML")
 
 
-class PlacementSpec(Part):
+class PlacementSpec(ScenarioBlock):
     """Which GPU each rank runs on (``hardware/placement.py``)."""
 
     kind: PlacementKind = "contiguous"
@@ -137,7 +137,7 @@ def gpu_key(value: Any) -> Any:
         return value
 
 
-class ClusterSpec(Part):
+class ClusterSpec(ScenarioBlock):
     """The GPUs and what connects them, by catalogue keys.
 
     GPUs, hosts and racks are numbered as the job has them: where it leaves some of a rack idle, those have no
@@ -167,7 +167,7 @@ class ClusterSpec(Part):
     price_per_gpu_hour: Price | None = Field(default=None, description="in US dollars", examples=[2.5])
 
 
-class Parallelism(Part):
+class Parallelism(ScenarioBlock):
     """The layout. ``gpus = tp * pp * cp * dp``; expert parallelism lies inside dp, cp and tp."""
 
     tp: Ways = Field(default=1, description="tensor parallel size")
@@ -198,7 +198,7 @@ class Parallelism(Part):
     order: Text = Field(default="-".join(RANK_AXES), description="axes of the rank grid, fastest first")
 
 
-class ScheduleOptions(Part):
+class ScheduleOptions(ScenarioBlock):
     """What some schedules may be told besides their name."""
 
     group: Count | None = Field(
@@ -210,7 +210,7 @@ class ScheduleOptions(Part):
     )
 
 
-class RecomputeSpec(Part):
+class RecomputeSpec(ScenarioBlock):
     """Recomputation of a part: whole layers, ``modules`` of each layer, or all but operators to ``keep``."""
 
     kind: Literal["full", "modules", "operators"]
@@ -250,7 +250,7 @@ class RecomputeSpec(Part):
         return self
 
 
-class RoutingSpec(Part):
+class RoutingSpec(ScenarioBlock):
     """How tokens spread over experts: ``zipf`` by an ``exponent``, or ``counts`` of a run from a ``file``."""
 
     kind: Literal["zipf", "counts"]
@@ -266,7 +266,7 @@ class RoutingSpec(Part):
         return self
 
 
-class Training(Part):
+class Training(ScenarioBlock):
     """The work of one step. Batches count sequences."""
 
     global_batch: Sequences = Field(description="sequences per step", examples=[2048])
@@ -299,7 +299,7 @@ class Training(Part):
     )
 
 
-class Published(Part):
+class PublishedFigures(ScenarioBlock):
     """What the run took in print."""
 
     step_time_s: SecondsAboveZero | None = None

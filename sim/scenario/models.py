@@ -13,7 +13,15 @@ from ...hardware.fields import SecondsAboveZero, Text
 from ...hardware.quantities import format_quantity
 from ...schedules.orders.schedule import Shape
 from .aliases import with_recompute
-from .blocks import ClusterSpec, Parallelism, Part, Published, ScheduleChoice, ScheduleOptions, Training
+from .blocks import (
+    ClusterSpec,
+    Parallelism,
+    PublishedFigures,
+    ScenarioBlock,
+    ScheduleChoice,
+    ScheduleOptions,
+    Training,
+)
 from .build import fields_of
 from .checks import findings
 from .documents import Changes, canonical_tree, with_overrides
@@ -35,12 +43,12 @@ _FAULT_BLOCKS = ("step_time", "faults", "detection", "recovery", "checkpoint", "
 """Written as they were given: some of their fields stand for others."""
 
 
-class Scenario(Part):
+class Scenario(ScenarioBlock):
     """One training step on one cluster: all that a prediction depends on."""
 
     name: Text
     title: Text = ""
-    published: Published | None = None
+    published: PublishedFigures | None = None
     model: Model
     cluster: ClusterSpec
     parallelism: Parallelism
