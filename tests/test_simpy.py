@@ -78,7 +78,7 @@ def folded(degradation: Degradation, **fields: Any) -> Programs:
 
 @pytest.mark.parametrize("host", [True, False])
 @pytest.mark.parametrize(
-    ("trouble", "fields"),
+    ("degradation", "fields"),
     [
         (Degradation(), {"tp": 2}),
         (Degradation(), {"pp": 2, "dp": 2, "zero": 1}),
