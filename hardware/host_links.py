@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NVLINK_OUT, NVLINK_IN, BRIDGE_OUT, BRIDGE_IN, PCIE_OUT, PCIE_IN, NIC_OUT, NIC_IN = range(8)
 
 
-class Machine(Protocol):
+class RoutedCluster(Protocol):
     """What routes read of a cluster (``cluster.py``)."""
 
     @property
@@ -64,7 +64,7 @@ class Machine(Protocol):
 class HostLinks:
     """The hosts of ``cluster``, hung on ``network``; ``gpus`` counts those of the whole fabric."""
 
-    cluster: Machine
+    cluster: RoutedCluster
     network: Network | None
     gpus: int
 

@@ -22,7 +22,7 @@ from .fabrics.links import Ids, LinkTable
 from .fabrics.network import Network, RouteFlows, flow_key
 from .fabrics.tiers import Tiers
 from .fabrics.torus import Torus
-from .host_links import BRIDGE_IN, BRIDGE_OUT, NIC_IN, NIC_OUT, PCIE_IN, PCIE_OUT, HostLinks, Machine
+from .host_links import BRIDGE_IN, BRIDGE_OUT, NIC_IN, NIC_OUT, PCIE_IN, PCIE_OUT, HostLinks, RoutedCluster
 from .routes import RoutePart, Routes, check_gpus, joined
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Topology(Protocol):
 class RegularTopology:
     """The topology of a cluster whose fabric has a closed form; ``topology_of`` makes it."""
 
-    cluster: Machine
+    cluster: RoutedCluster
     network: Network | None
 
     def as_trunks(self) -> RegularTopology:
@@ -197,7 +197,7 @@ class RegularTopology:
         return RoutePart(order=order, route=route, link=self.links.first[family] + local, weight=shares)
 
 
-def topology_of(cluster: Machine) -> Topology:
+def topology_of(cluster: RoutedCluster) -> Topology:
     """The topology of ``cluster``, by the module of ``fabrics`` that its fabric names."""
     fabric = cluster.fabric
     if fabric.kind == "custom":

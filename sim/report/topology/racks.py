@@ -14,7 +14,7 @@ from .sheet import FILLS, LEFT, MARGIN, WIDTH, Sheet, folded, hidden
 
 if TYPE_CHECKING:
     from ....hardware.cluster import Cluster
-    from ....hardware.host_links import Machine
+    from ....hardware.host_links import RoutedCluster
 
 CHIP = 7.0
 ROW = 10.0
@@ -22,7 +22,7 @@ MOST = 8
 """Racks that are drawn; of more, the first ones and the last."""
 
 
-def joins_hosts(cluster: Machine) -> bool:
+def joins_hosts(cluster: RoutedCluster) -> bool:
     """Whether an NVLink domain holds several hosts."""
     return cluster.node.hosts_per_domain > 1
 
