@@ -230,7 +230,7 @@ def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> Col
     import numpy as np
 
     from ..calibration.validation.collectives import CollectiveCase
-    from ..sim.lowering.seats import seat
+    from ..sim.lowering.placed_groups import seat
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import build_cluster
 

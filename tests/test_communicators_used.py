@@ -50,8 +50,8 @@ def agrees(run: Scenario) -> None:
     for number, program in enumerate(step.programs.classes):
         r = number % step.plan.shape.ranks
         # the world is connected at the start; replicas of whole states are all of dp
-        alone = {"replicas": "dp"} if step.plan.groups.shards.ranks == 1 else {}
-        alone |= {"expert replicas": "edp"} if step.plan.groups.expert_shards.ranks == 1 else {}
+        alone = {"replicas": "dp"} if step.plan.groups["fsdp"].ranks == 1 else {}
+        alone |= {"expert replicas": "edp"} if step.plan.groups["efsdp"].ranks == 1 else {}
         names = {alone.get(name, name) for name in listed(step, r)} - {"world"}
         assert names == {alone.get(name, name) for name in used(program)} - {"world"}, f"pipeline rank {r}"
 

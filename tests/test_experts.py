@@ -21,7 +21,7 @@ from stepsim.sim.lowering.layers.routing import (
     expert_shares,
     rank_loads,
 )
-from stepsim.sim.lowering.seats import expert_grid, rank_grid
+from stepsim.sim.lowering.process_groups import ProcessGroups
 from stepsim.sim.network.seat import Seat
 from stepsim.sim.network.token_exchange import Router, visits
 from stepsim.sim.program.program import Collective, Segment
@@ -92,13 +92,13 @@ def test_gradients_of_experts_are_reduced_among_those_that_hold_the_same(tp: int
     plan = lowered(run).plan
     held = 4 * (16 // ep) * 3 * 256 * 512 / etp
     assert plan.held_elements(0).experts == held
-    assert plan.groups.edp.ranks == 16 // (ep * etp)
-    if plan.groups.edp.ranks > 1:
+    assert plan.groups["edp"].ranks == 16 // (ep * etp)
+    if plan.groups["edp"].ranks > 1:
         reduced = [op for op in expert_collectives(lowered(run), "edp") if "gradient" in op.name]
         sizes = [op.work.transfer.bytes for op in reduced if isinstance(op.work, Collective)]
         assert sum(sizes) == pytest.approx(held * plan.shard.grad_bytes)
     assert plan.updated_parameters(0) == pytest.approx(
-        plan.held_elements(0).shared / plan.groups.dp.ranks + held / plan.groups.edp.ranks
+        plan.held_elements(0).shared / plan.groups["dp"].ranks + held / plan.groups["edp"].ranks
     )
 
 
@@ -115,9 +115,10 @@ def test_gradients_of_experts_are_reduced_among_those_that_hold_the_same(tp: int
 @settings(deadline=None)
 def test_expert_groups_cut_every_stage_anew(tp: int, pp: int, etp: int, ep: int, order: str) -> None:
     par = with_experts(tp=tp, pp=pp, etp=etp, ep=ep, order=order).parallelism
-    grid, experts = rank_grid(par), expert_grid(par)
+    groups = ProcessGroups(parallelism=par)
+    grid, experts = groups.stages, groups.grids["experts"]
     assert experts.shape[0] == pp
-    assert experts.shape[2:] == (ep, etp)
+    assert experts.shape[3:] == (ep, etp)
     for stage in range(pp):
         assert sorted(experts[stage].ravel()) == sorted(grid[stage].ravel())
 

@@ -92,17 +92,18 @@ def test_folded_is_unfolded_however_groups_sit(run: Scenario) -> None:
 def test_ranks_of_one_seating_have_groups_that_sit_alike(run: Scenario) -> None:
     """The seats of every rank, one by one, against those of the first rank of its seating."""
     plan = lowered(run).plan
-    names = ["tp", "cp", "dp", "shards", "replicas", "world"] + ["ep", "etp", "edp"] * (
+    names = ["tp", "cp", "dp", "fsdp", "hsdp", "world"] + ["ep", "etp", "edp"] * (
         plan.shard.experts is not None
     )
     pp = run.parallelism.pp
     for rank in range(run.world_size):
-        mine = plan.groups_of.rank(rank)
+        mine = plan.placed.of_rank(rank)
         stage = mine.replica.index(rank)
-        theirs = plan.groups_of.rank(plan.seatings.first[plan.seatings.of_rank[rank]])
-        assert [getattr(mine, name) for name in names] == [getattr(theirs, name) for name in names]
-        if theirs.replica.index(plan.seatings.first[plan.seatings.of_rank[rank]]) == stage and stage + 1 < pp:
-            assert mine.reach[stage] == theirs.reach[stage]
+        first = plan.placements.first[plan.placements.of_rank[rank]]
+        theirs = plan.placed.of_rank(first)
+        assert [mine[name] for name in names] == [theirs[name] for name in names]
+        if theirs.replica.index(first) == stage and stage + 1 < pp:
+            assert mine.distances[stage] == theirs.distances[stage]
 
 
 def test_groups_that_fill_domains_evenly_have_one_program_for_each_pipeline_rank() -> None:
@@ -195,7 +196,7 @@ def test_pipeline_messages_go_as_far_as_their_replica_sends_them() -> None:
         with_experts(**RACKS, gpus=16, ep=8, pp=2, schedule="1f1b", order="tp-cp-ep-pp-dp"), gpus_per_domain=5
     )
     step = lowered(run)
-    reaches = {step.plan.groups_of.rank(rank).reach[0] for rank in range(16)}
+    reaches = {step.plan.placed.of_rank(rank).distances[0] for rank in range(16)}
     assert reaches == {"domain", "unit"}
     assert replay(folded(step).programs).step_s == pytest.approx(
         replay(unfolded(step).programs).step_s, rel=1e-9

@@ -35,7 +35,7 @@ def seating_facts(plan: Plan) -> Iterator[Assumption]:
             f"NVLink domains: {cluster.nvlink_domain} of {cluster.gpus_of_whole_domain} GPUs of each in use"
         )
         yield Assumption(text=text, source="cluster.gpus_per_domain", note=True)
-    groups = plan.seatings.groups
+    groups = plan.placements.groups
     for name, seats in groups.items():
         if name not in ("world", "model") and seats != groups.get(_PART_OF.get(name, "")):
             text = _straddling(name, seats) + _exchange(name, plan)
@@ -66,9 +66,9 @@ def _exchange(name: str, plan: Plan) -> str:
         return ""
     size = float(plan.shard.tokens * plan.shard.hidden * plan.shard.element_bytes)
     took = {}
-    for rank in plan.seatings.first:
+    for rank in plan.placements.first:
         seated = plan.of_groups(rank)
-        took[seated.groups.ep] = seated.costs.transfer("ep", TOKENS, size).solo_s
+        took[seated.groups["ep"]] = seated.costs.transfer("ep", TOKENS, size).solo_s
     slowest, quickest = max(took, key=took.__getitem__), min(took, key=took.__getitem__)
     words = f"{seconds(took[slowest])} as {in_words(slowest)}"
     if took[slowest] > took[quickest]:

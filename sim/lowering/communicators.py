@@ -22,7 +22,7 @@ from ..network.nccl.versions import USUAL
 from .reductions import shares_table
 
 if TYPE_CHECKING:
-    from .groups import Groups
+    from .placed_groups import RankGroups
     from .plan import Plan
 
 
@@ -31,11 +31,11 @@ def communicators(plan: Plan, r: int) -> tuple[CommunicatorBuffers, ...]:
 
     Where its ranks are seated in several ways, of those whose buffers take the most.
     """
-    seated = (_communicators(plan, r, groups) for groups in plan.seats_of_stage(r))
+    seated = (_communicators(plan, r, groups) for groups in plan.groups_of_stage(r))
     return max(seated, key=lambda found: sum(one.total for one in found))
 
 
-def _communicators(plan: Plan, r: int, groups: Groups) -> tuple[CommunicatorBuffers, ...]:
+def _communicators(plan: Plan, r: int, groups: RankGroups) -> tuple[CommunicatorBuffers, ...]:
     cluster = plan.cluster
     known = cluster.gpu.architecture in ARCHITECTURES
     usual = USUAL.get(cluster.gpu.architecture, RUNTIME_CONNECT)
@@ -63,22 +63,22 @@ def _messages(plan: Plan) -> set[str]:
     return {"pp", "ep", "cp.heads"} | (set() if gathers and not heads_only else {"cp", "cp.ring"})
 
 
-def _seats(plan: Plan, r: int, groups: Groups) -> Iterator[tuple[str, Seat]]:
+def _seats(plan: Plan, r: int, groups: RankGroups) -> Iterator[tuple[str, Seat]]:
     pp = plan.shape.ranks
-    near = groups.world.domains == 1
-    named = {"world": groups.world, "tp": groups.tp}
+    near = groups["world"].domains == 1
+    named = {"world": groups["world"], "tp": groups["tp"]}
     if plan.shard.cp_a2a in (1, plan.shard.cp):
-        named["cp"] = groups.cp
+        named["cp"] = groups["cp"]
     else:
-        named |= {"cp.heads": groups.cp_heads, "cp.ring": groups.cp_ring}
+        named |= {"cp.heads": groups["cp.heads"], "cp.ring": groups["cp.ring"]}
     named |= {
-        "dp": groups.shards,
-        "replicas": groups.replicas,
+        "dp": groups["fsdp"],
+        "replicas": groups["hsdp"],
         "pp": Seat(ranks=pp, domains=1 if near else pp),
     }
     if any(run.kind.experts for s in plan.held_stages(r) for run in plan.stages[s].runs):
-        named |= {"ep": groups.ep, "etp": groups.etp}
-        named |= {"edp": groups.expert_shards, "expert replicas": groups.expert_replicas}
+        named |= {"ep": groups["ep"], "etp": groups["etp"]}
+        named |= {"edp": groups["efsdp"], "expert replicas": groups["ehsdp"]}
     if shares_table(plan, r):
-        named["embedding"] = groups.embedding
+        named["embedding"] = groups["embedding"]
     yield from ((name, seat) for name, seat in named.items() if seat.ranks > 1)

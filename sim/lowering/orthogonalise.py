@@ -115,11 +115,11 @@ class Update:
 
     def _shard_group(self, *, experts: bool) -> tuple[str, Seat]:
         groups = self.plan.groups
-        whole = groups.replicas.ranks == 1
+        whole = groups["hsdp"].ranks == 1
         if experts:
             name = self.plan.edp_communicator(self.index) if whole else EXPERT_SHARDS
-            return name, groups.expert_shards
-        return self.plan.dp_communicator(self.index) if whole else SHARDS, groups.shards
+            return name, groups["efsdp"]
+        return self.plan.dp_communicator(self.index) if whole else SHARDS, groups["fsdp"]
 
     def _sums(self, script: Script) -> None:
         """Sums by column of matrices whose rows are shards, and two norms of each."""

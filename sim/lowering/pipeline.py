@@ -105,9 +105,9 @@ class _StepWriter:
             host_sync=software.p2p_host_sync,
         )
         groups, experts = plan.groups, plan.shard.experts is not None
-        self.reduces = groups.dp.ranks > 1 or (experts and groups.edp.ranks > 1)
+        self.reduces = groups["dp"].ranks > 1 or (experts and groups["edp"].ranks > 1)
         self.sharded = par.zero >= 1
-        shards = groups.shards.ranks > 1 or (experts and groups.expert_shards.ranks > 1)
+        shards = groups["fsdp"].ranks > 1 or (experts and groups["efsdp"].ranks > 1)
         self.returns_parameters = self.sharded and shards
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
         self.sharding = self.shared.sharding
@@ -336,7 +336,7 @@ class _StepWriter:
     def _update(self, share: OptimizerShare, stages: tuple[int, ...]) -> None:
         """The optimizer, of what the rank holds of these virtual stages."""
         plan = self.plan
-        norm = plan.communication.collective("all_reduce", 8.0, plan.groups.world, scaled=False)
+        norm = plan.communication.collective("all_reduce", 8.0, plan.groups["world"], scaled=False)
         write_optimizer(
             self.script,
             share,

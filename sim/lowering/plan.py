@@ -13,12 +13,13 @@ from ...schedules.orders.schedule import stage_to_rank
 from ..program.program import Ending
 from .actions import Blocks
 from .communication import Communication
-from .groups import Groups, GroupsOf
 from .layers.shard import Shard
 from .layers.stages import Stage
 from .layers.tape import Costs, Kernel
 from .optimizers import parts_of
-from .seatings import Seatings
+from .placed_groups import PlacedGroups, RankGroups
+from .placements import Placements
+from .process_groups import ProcessGroups
 from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
 from .weighing import overlaps, splits_backward
 
@@ -39,7 +40,7 @@ class Plan:
     ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the seconds of
     the distinct kernels of the blocks that have been built; ``communication`` knows what was asked of it.
     ``skips``: the gradients overflow, and nothing is updated. ``groups`` and what they cost are those of rank
-    0; ``seatings`` tells which ranks' are alike.
+    0; ``placed`` has those of all ranks, and ``placements`` tells which ranks' are alike.
     """
 
     schedule: Schedule
@@ -53,15 +54,20 @@ class Plan:
     orders: Orders
     stages: tuple[Stage, ...]
     parameters: tuple[StageParameters, ...]
-    groups: Groups
-    groups_of: GroupsOf
-    costs_of: Callable[[Groups], Costs]
-    seatings: Seatings
+    groups: RankGroups
+    placed: PlacedGroups
+    costs_of: Callable[[RankGroups], Costs]
+    placements: Placements
     blocks: Blocks
     costs: Costs
     kernels: Mapping[Kernel, float]
     communication: Communication
     skips: bool = False
+
+    @property
+    def process_groups(self) -> ProcessGroups:
+        """Which ranks are a group."""
+        return self.placed.process_groups
 
     def of_load(self, load: float) -> Plan:
         """The plan of ranks whose experts get ``load`` times the mean."""
@@ -73,23 +79,23 @@ class Plan:
         return replace(self, shard=shard, blocks=blocks)
 
     def of_groups(self, rank: int) -> Plan:
-        """The plan of ranks whose groups are seated as those of ``rank``."""
+        """The plan of ranks whose groups are placed as those of ``rank``."""
         if rank == 0:
             return self
-        groups = self.groups_of.rank(rank)
+        groups = self.placed.of_rank(rank)
         costs = self.costs_of(groups)
         blocks = Blocks(shard=self.shard, software=self.blocks.software, costs=costs)
         return replace(self, groups=groups, costs=costs, blocks=blocks)
 
-    def seats_of_stage(self, index: int) -> Iterator[Groups]:
-        """The groups of the ranks of a pipeline rank, once for each way in which these are seated."""
-        if len(self.seatings.first) == 1:
+    def groups_of_stage(self, index: int) -> Iterator[RankGroups]:
+        """The groups of the ranks of a pipeline rank, once for each way in which these are placed."""
+        if len(self.placements.first) == 1:
             yield self.groups
             return
-        ranks = self.groups_of.grid[index].ravel()
-        _, first = np.unique(self.seatings.of_rank[ranks], return_index=True)
+        ranks = self.process_groups.stages[index]
+        _, first = np.unique(self.placements.of_rank[ranks], return_index=True)
         for rank in ranks[first].tolist():
-            yield self.groups_of.rank(rank)
+            yield self.placed.of_rank(rank)
 
     def held_stages(self, index: int) -> tuple[int, ...]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""

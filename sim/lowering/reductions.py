@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def gradients_of(plan: Plan, index: int) -> Gradients:
     """The reductions of pipeline rank ``index``: over a group that shards, and over its replicas."""
     groups = plan.groups
-    whole = plan.dp_communicator(index), groups.dp
-    reductions = _reductions(plan, whole, (SHARDS, groups.shards), (REPLICAS, groups.replicas))
+    whole = plan.dp_communicator(index), groups["dp"]
+    reductions = _reductions(plan, whole, (SHARDS, groups["fsdp"]), (REPLICAS, groups["hsdp"]))
     if plan.scenario.software.uncut_parameters:
         reductions.uncut = _uncut(plan, index)
     return reductions
@@ -52,8 +52,8 @@ def _uncut(plan: Plan, index: int) -> Mapping[float, tuple[float, ...]]:
 def expert_gradients_of(plan: Plan, index: int) -> Gradients:
     """The reductions of experts: over the ranks that hold the same ones, which shard and replicate too."""
     groups = plan.groups
-    whole = plan.edp_communicator(index), groups.edp
-    shards, replicas = (EXPERT_SHARDS, groups.expert_shards), (EXPERT_REPLICAS, groups.expert_replicas)
+    whole = plan.edp_communicator(index), groups["edp"]
+    shards, replicas = (EXPERT_SHARDS, groups["efsdp"]), (EXPERT_REPLICAS, groups["ehsdp"])
     return _reductions(plan, whole, shards, replicas)
 
 
@@ -65,7 +65,7 @@ def _reductions(
     sharded = plan.scenario.parallelism.zero >= 1 and shards[1].ranks > 1
     hybrid = sharded and replicas[1].ranks > 1
     communicator, group = shards if hybrid else whole
-    bucket = max(software.bucket_elements, software.bucket_elements_per_replica * plan.groups.dp.ranks)
+    bucket = max(software.bucket_elements, software.bucket_elements_per_replica * plan.groups["dp"].ranks)
 
     def over_replicas(size: float) -> Transfer:
         return plan.communication.collective("all_reduce", size, replicas[1])
@@ -98,9 +98,9 @@ def reduce_shared_table(plan: Plan, index: int, script: Script) -> None:
     if not shares_table(plan, index):
         return
     size = float(table_parameter("embedding", plan.shard).elements * plan.shard.grad_bytes)
-    transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
+    transfer = plan.communication.collective("all_reduce", size, plan.groups["embedding"], scaled=False)
     work = Collective("all_reduce", "embedding", transfer)
-    host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups.embedding)
+    host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups["embedding"])
     script.wait(script.beside("embedding gradient all_reduce", "world", "pp", work, host_s=host_s))
 
 

@@ -187,10 +187,10 @@ class Sharding:
 
 def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:
     """The rows of a plan under its rule; None where it has none."""
-    if rule is None or plan.groups.dp.ranks == 1:
+    if rule is None or plan.groups["dp"].ranks == 1:
         return None
     software, shard, groups = plan.scenario.software, plan.shard, plan.groups
-    whole = groups.replicas.ranks == 1
+    whole = groups["hsdp"].ranks == 1
 
     def group(communicator: str, seat: Seat) -> Group:
         return Group(
@@ -201,10 +201,10 @@ def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:
 
     traffic = Traffic(
         rule=rule,
-        shards=group("dp" if whole else SHARDS, groups.shards),
-        replicas=group(REPLICAS, groups.replicas),
-        experts=group("edp" if whole else EXPERT_SHARDS, groups.expert_shards),
-        expert_replicas=group(EXPERT_REPLICAS, groups.expert_replicas),
+        shards=group("dp" if whole else SHARDS, groups["fsdp"]),
+        replicas=group(REPLICAS, groups["hsdp"]),
+        experts=group("edp" if whole else EXPERT_SHARDS, groups["efsdp"]),
+        expert_replicas=group(EXPERT_REPLICAS, groups["ehsdp"]),
         gather_bytes=software.gather_bytes or shard.element_bytes,
         reduce_bytes=software.reduce_grad_bytes or shard.grad_bytes,
         parameter_bytes=shard.element_bytes,

@@ -15,25 +15,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..network.seat import Seat, seat_of
-from .seats import AXES, domains, group_grids, members, rank_grid
+from .placed_groups import PlacedGroups, domains
+from .process_groups import GROUPS, ProcessGroups, holds_experts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...hardware.cluster import Cluster
-    from ..scenario.models import Parallelism, Scenario
+    from ..scenario.models import Scenario
 
     Ids = NDArray[np.int64]
-
-BOTH_COPIES = ("dp", "hsdp", "edp", "ehsdp")
-"""Groups that join both copies of a stage, where every stage is there twice."""
 
 Pair = tuple[int, int]
 """Two pipeline ranks that exchange messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seatings:
+class Placements:
     """``of_rank`` numbers the seating of every rank, from 0 in the order of the ``first`` ranks that have it.
 
     ``groups`` counts, by name and seat, the groups of an axis whose groups are seated in several ways, or
@@ -45,13 +42,11 @@ class Seatings:
     groups: Mapping[str, Mapping[Seat, int]]
 
 
-def seatings_of(
-    scenario: Scenario, gpu: Ids, cluster: Cluster, *, two_way: bool, talking: Iterable[Pair]
-) -> Seatings:
-    """The seatings of a job on ``gpu`` (by rank); ``talking``: pipeline ranks that exchange messages."""
-    domain = domains(gpu, cluster)
-    number, groups = np.zeros(len(gpu), dtype=np.int64), {}
-    for name, rows in _groups(scenario, two_way):
+def distinct_placements(scenario: Scenario, placed: PlacedGroups, *, talking: Iterable[Pair]) -> Placements:
+    """The placements of the ranks of a job; ``talking``: pipeline ranks that exchange messages."""
+    domain = domains(placed.gpu, placed.cluster)
+    number, groups = np.zeros_like(domain), {}
+    for name, rows in _used(placed.process_groups, scenario):
         if rows.shape[1] == 1:
             continue
         seats, of_row = _seats(domain[rows])
@@ -59,40 +54,27 @@ def seatings_of(
             count = Counter(of_row.tolist())
             groups[name] = {seat: count[place] for place, seat in enumerate(seats)}
         if len(seats) > 1:
-            mine = np.zeros(len(gpu), dtype=np.int64)
+            mine = np.zeros_like(domain)
             mine[rows] = 1 + of_row[:, np.newaxis]
             number = _apart(number, mine)
-    for mine in _distances(scenario.parallelism, gpu, domain, cluster, talking):
+    for mine in _distances(placed, domain, talking):
         number = _apart(number, mine)
     _, first, of_rank = np.unique(number, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    return Seatings(of_rank=place[of_rank.ravel()], first=tuple(first[order].tolist()), groups=groups)
+    return Placements(of_rank=place[of_rank.ravel()], first=tuple(first[order].tolist()), groups=groups)
 
 
-def _groups(scenario: Scenario, two_way: bool) -> Iterator[tuple[str, Ids]]:
+def _used(groups: ProcessGroups, scenario: Scenario) -> Iterator[tuple[str, Ids]]:
     """The ranks of every group that a step may use, one group a row, by name."""
-    par, model = scenario.parallelism, scenario.model
-    whole = par.dp * par.cp
-    grids = group_grids(par, heads=par.cp_a2a or 1, shards=par.fsdp_shard_size or whole)
-    for grid, axes, groups in grids if model.moe is not None else grids[:2]:
-        for name, along in groups.items():
-            rows = members(grid, axes, along)
-            both = name in BOTH_COPIES or (name in ("fsdp", "efsdp") and par.fsdp_shard_size is None)
-            yield name, _of_both_copies(rows, par.pp) if two_way and both else rows
-    dense = rank_grid(par)
-    if par.pp > 1 and (model.tied_embeddings or model.mtp_layers):
-        yield "embedding", dense[[0, -1]].reshape(2, -1).T
-    if scenario.software.collective_checks:
-        yield "model", members(dense, AXES, ("pp", "tp"))
-
-
-def _of_both_copies(rows: Ids, pp: int) -> Ids:
-    """Groups of stage s together with those of stage pp - 1 - s."""
-    of_stage = rows.reshape(pp, -1, rows.shape[1])
-    both = np.concatenate([of_stage[: pp // 2], of_stage[::-1][: pp // 2]], axis=2)
-    return both.reshape(-1, both.shape[2])
+    model, checks = scenario.model, scenario.software.collective_checks
+    for name in GROUPS:
+        idle = holds_experts(name) and model.moe is None
+        if not idle and name != "pp" and (name != "model" or checks):
+            yield name, groups.of(name)
+    if scenario.parallelism.pp > 1 and (model.tied_embeddings or model.mtp_layers):
+        yield "embedding", groups.of("pp")[:, [0, -1]]
 
 
 def _seats(where: Ids) -> tuple[list[Seat], Ids]:
@@ -114,18 +96,15 @@ def _seat(new: NDArray[np.bool_]) -> Seat:
     return seat_of(np.diff(starts).tolist())
 
 
-def _distances(
-    parallelism: Parallelism, gpu: Ids, domain: Ids, cluster: Cluster, talking: Iterable[Pair]
-) -> Iterator[Ids]:
+def _distances(placed: PlacedGroups, domain: Ids, talking: Iterable[Pair]) -> Iterator[Ids]:
     """By rank, how far its messages go, by pair of pipeline ranks that are not everywhere as far apart."""
-    grid = rank_grid(parallelism)
-    host = gpu // cluster.gpus_per_node
+    stages, host = placed.process_groups.stages, placed.gpu // placed.cluster.gpus_per_node
     for a, b in sorted({(min(pair), max(pair)) for pair in talking}):
-        here, there = grid[a].ravel(), grid[b].ravel()
+        here, there = stages[a], stages[b]
         same = domain[here] == domain[there]
         far = np.where(same, 1, np.where(host[here] == host[there], 2, 3))
         if (far != far[0]).any():
-            found = np.zeros(len(gpu), dtype=np.int64)
+            found = np.zeros_like(domain)
             found[here] = found[there] = far
             yield found
 
