@@ -91,27 +91,32 @@ class ProcessGroups:
     @cached_property
     def grids(self) -> Mapping[str, Ids]:
         """All ranks as arrays, with the axes of ``AXES``."""
-        par = self.parallelism
-        copies, heads = 2 if self.two_way else 1, par.cp_a2a or 1
-        stages, holders = par.pp // copies, copies * par.dp * par.cp
-        replicas = holders // (par.fsdp_shard_size or holders)
-        dense, experts = self._of_copies(self.stages), self._of_copies(self._sorted_stages)
-        dp_last = dense.reshape(stages, -1, par.tp)
-        edp_last = experts.reshape(stages, -1, par.ep, par.etp)
+        dense, experts = self._with_copies(self.stages), self._with_copies(self._sorted_stages)
+        ranks = {"pipelines": self.stages, "experts": experts, "expert shards": experts}
+        sizes = self._sizes
         return {
-            "pipelines": self.stages,
-            "dense": dense.reshape(stages, copies, par.dp, par.cp // heads, heads, par.tp),
-            "shards": dp_last.reshape(stages, replicas, -1, par.tp),
-            "experts": experts.reshape(stages, copies, -1, par.ep, par.etp),
-            "expert shards": edp_last.reshape(stages, replicas, -1, par.ep, par.etp),
+            cut: ranks.get(cut, dense).reshape([sizes[axis] for axis in axes]) for cut, axes in AXES.items()
         }
 
-    def _of_copies(self, stages: Ids) -> Ids:
-        """The ranks of stages with those of their copies: (stages, copies, ranks)."""
+    @property
+    def _sizes(self) -> Mapping[str, int]:
+        """The size of each axis; -1 for what the others of a cut leave."""
+        par = self.parallelism
+        copies, heads = 2 if self.two_way else 1, par.cp_a2a or 1
+        alike = copies * par.dp * par.cp  # ranks that hold the same dense parameters
+        replicas = alike // (par.fsdp_shard_size or alike)
+        of_pp = {"pp": par.pp, "pp.stages": par.pp // copies, "pp.copies": copies, "place": -1}
+        dense = {"dp": par.dp, "cp.ring": par.cp // heads, "cp.heads": heads, "tp": par.tp}
+        experts = {"edp": -1, "ep": par.ep, "etp": par.etp}
+        shards = {"replicas": replicas, "shards": -1, "expert replicas": replicas, "expert shards": -1}
+        return of_pp | dense | experts | shards
+
+    def _with_copies(self, stages: Ids) -> Ids:
+        """The ranks of each stage, and then those of its copy."""
+        if not self.two_way:
+            return stages
         half = len(stages) // 2
-        return (
-            np.stack([stages[:half], stages[::-1][:half]], axis=1) if self.two_way else stages[:, np.newaxis]
-        )
+        return np.concatenate([stages[:half], stages[::-1][:half]], axis=1)
 
     @cached_property
     def pipeline_rank(self) -> Ids:
