@@ -86,7 +86,7 @@ class ProcessGroups:
         etp is fastest, then ep (Megatron-LM parallel_state.py, ``expert_decoder_rank_generator``: the same
         order with sizes of its own).
         """
-        return np.sort(self.stages, axis=1)
+        return np.sort(self.stages, axis=1, kind="stable")  # the usual order is sorted already
 
     @cached_property
     def grids(self) -> Mapping[str, Ids]:
@@ -158,19 +158,10 @@ class ProcessGroups:
         return np.atleast_1d(grid[at]).ravel()
 
     def coordinates(self, rank: int, axes: tuple[str, ...]) -> dict[str, int]:
-        """Where a rank is along the axes of a cut."""
-        cut = _cut_along(axes)
-        place = np.unravel_index(self._places[cut][rank], self.grids[cut].shape)
+        """Where a rank is along all axes of a cut."""
+        grid = self.grids[_cut_along(axes)]
+        place = np.unravel_index(int(np.argmax(grid == rank)), grid.shape)
         return {axis: int(number) for axis, number in zip(axes, place, strict=True)}
-
-    @cached_property
-    def _places(self) -> Mapping[str, Ids]:
-        """By cut and rank, its place in the flat grid."""
-        found = {}
-        for cut, grid in self.grids.items():
-            found[cut] = np.empty(grid.size, dtype=np.int64)
-            found[cut][grid.ravel()] = np.arange(grid.size)
-        return found
 
     def _cut(self, along: str | tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], Ids]:
         """The axes that a group runs along, and those and the grid of the cut that has them."""
