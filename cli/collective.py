@@ -173,13 +173,13 @@ def _show(
     from ..sim.fold.by_itself import fullest_link
     from ..sim.report.collective import collective_cost
 
-    machine, ranks = case.machine, case.seat.ranks
+    machine, ranks = case.machine, case.placement.ranks
     limit = None if machine is None else cache(lambda pattern: fullest_link(pattern, ranks, machine))
     costs = [
         collective_cost(
             case.kind,
             size,
-            case.seat,
+            case.placement,
             case.cluster,
             algorithm=case.algorithm,
             protocol=case.protocol,
@@ -230,7 +230,7 @@ def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> Col
     import numpy as np
 
     from ..calibration.validation.collectives import CollectiveCase
-    from ..sim.lowering.placed_groups import seat
+    from ..sim.lowering.placed_groups import placement_on
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import build_cluster
 
@@ -244,7 +244,12 @@ def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> Col
     part = replace(machine, gpus=gpus, gpus_per_node=min(each, gpus))
     points = tuple((size, 0.0) for size in sizes)
     return CollectiveCase(
-        log="", kind=kind, seat=seat(np.arange(gpus), part), cluster=part, points=points, machine=machine
+        log="",
+        kind=kind,
+        placement=placement_on(np.arange(gpus), part),
+        cluster=part,
+        points=points,
+        machine=machine,
     )
 
 
@@ -257,7 +262,7 @@ def case_on(
     from ..hardware.fabric import default_fabric
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
-    from ..sim.network.seat import seat_in_a_row
+    from ..sim.network.group_placement import placement_in_a_row
 
     network = get_interconnect(interconnect)
     cluster = Cluster(
@@ -268,8 +273,8 @@ def case_on(
         fabric=default_fabric(network),
     )
     points = tuple((size, 0.0) for size in sizes)
-    seat = seat_in_a_row(gpus, cluster.nvlink_domain)
-    return CollectiveCase(log="", kind=kind, seat=seat, cluster=cluster, points=points)
+    placement = placement_in_a_row(gpus, cluster.nvlink_domain)
+    return CollectiveCase(log="", kind=kind, placement=placement, cluster=cluster, points=points)
 
 
 def _powers_of_two(up_to: float) -> list[float]:

@@ -9,7 +9,7 @@ from small_scenarios import every_op
 
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.lowering.plan import Plan
-from stepsim.sim.network.seat import payload_factor
+from stepsim.sim.network.group_placement import payload_factor
 from stepsim.sim.program.program import Collective, Compute, Exchange, Program
 
 

@@ -22,7 +22,7 @@ from stepsim.sim.lowering.layers.routing import (
     rank_loads,
 )
 from stepsim.sim.lowering.process_groups import ProcessGroups
-from stepsim.sim.network.seat import Seat
+from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.token_exchange import Router, visits
 from stepsim.sim.program.program import Collective, Segment
 from stepsim.sim.scenario.errors import ScenarioError
@@ -74,13 +74,13 @@ def test_deepep_sends_a_token_once_to_each_host() -> None:
 
 @given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]), st.integers(1, 4), st.integers(1, 8))
 def test_visits_are_the_expectation(domains: int, local: int, held: int, topk: int) -> None:
-    seat = Seat(ranks=domains * local, domains=domains)
-    experts = seat.ranks * held
+    placement = GroupPlacement(ranks=domains * local, domains=domains)
+    experts = placement.ranks * held
     router = Router(experts=experts, topk=min(topk, experts), copies=topk)
-    found = visits(router, seat)
+    found = visits(router, placement)
     assert 1 <= found.domains <= min(domains, router.topk) + 1e-9
-    assert found.domains <= found.gpus + 1e-9 <= min(seat.ranks, router.topk) + 2e-9
-    limited = visits(Router(experts=experts, topk=router.topk, copies=topk, node_limit=1), seat)
+    assert found.domains <= found.gpus + 1e-9 <= min(placement.ranks, router.topk) + 2e-9
+    limited = visits(Router(experts=experts, topk=router.topk, copies=topk, node_limit=1), placement)
     assert limited.domains <= max(1, math.ceil(router.topk / (experts / domains)))
     assert limited.domains <= found.domains + 1e-9
 

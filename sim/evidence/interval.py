@@ -149,7 +149,7 @@ def _communication(shares: Mapping[str, float], plan: Plan) -> dict[str, float]:
     """Share of communication by the tier that its axis crosses."""
     groups, several = plan.groups, plan.cluster.gpus > plan.cluster.nvlink_domain
     tiers = {
-        name: any(seat.domains > 1 for seat in (first, *plan.placements.groups.get(name, ())))
+        name: any(placement.domains > 1 for placement in (first, *plan.placements.groups.get(name, ())))
         for name, first in (("tp", groups["tp"]), ("cp", groups["cp"]))
     }
     found: dict[str, float] = {}

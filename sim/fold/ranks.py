@@ -113,7 +113,7 @@ def _called(programs: Programs) -> set[str]:
 
 def partition_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> Partition:
     """The classes of ranks, communicators and links."""
-    # Healthy ranks of one stage are alike by construction, unless their experts' loads or seats differ.
+    # Healthy ranks of one stage are alike by construction, unless their experts' loads or placements differ.
     alike = bool((ranks.signature == ranks.stage).all())
     start = start_colours(ranks, trouble)
     return partition(ranks, start, fabric, healthy=ranks.stage if alike else None)

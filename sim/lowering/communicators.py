@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..network.collectives import Seat
+from ..network.collectives import GroupPlacement
 from ..network.nccl.buffers import (
     RUNTIME_CONNECT,
     CommunicatorBuffers,
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 def communicators(plan: Plan, r: int) -> tuple[CommunicatorBuffers, ...]:
     """Of every group that pipeline rank ``r`` communicates over; the world's for what goes over all ranks.
 
-    Where its ranks are seated in several ways, of those whose buffers take the most.
+    Where its ranks are placed in several ways, of those whose buffers take the most.
     """
-    seated = (_communicators(plan, r, groups) for groups in plan.groups_of_stage(r))
-    return max(seated, key=lambda found: sum(one.total for one in found))
+    placed = (_communicators(plan, r, groups) for groups in plan.groups_of_stage(r))
+    return max(placed, key=lambda found: sum(one.total for one in found))
 
 
 def _communicators(plan: Plan, r: int, groups: RankGroups) -> tuple[CommunicatorBuffers, ...]:
@@ -41,18 +41,22 @@ def _communicators(plan: Plan, r: int, groups: RankGroups) -> tuple[Communicator
     usual = USUAL.get(cluster.gpu.architecture, RUNTIME_CONNECT)
     version = plan.scenario.software.nccl.version or usual
     messages, found = _messages(plan), []
-    for name, seat in _seats(plan, r, groups):
+    for name, placement in _placements(plan, r, groups):
         comm = (
             communicator_on(
-                cluster, ranks=seat.ranks, domains=seat.domains, fewest=seat.fewest, version=version
+                cluster,
+                ranks=placement.ranks,
+                domains=placement.domains,
+                fewest=placement.fewest,
+                version=version,
             )
-            if known and seat.ranks > 1
+            if known and placement.ranks > 1
             else None
         )
         if name in messages:
-            found.append(message_buffers(name, seat.ranks, comm))
+            found.append(message_buffers(name, placement.ranks, comm))
         else:
-            found.append(collective_buffers(name, seat.ranks, comm, trees=version < RUNTIME_CONNECT))
+            found.append(collective_buffers(name, placement.ranks, comm, trees=version < RUNTIME_CONNECT))
     return tuple(found)
 
 
@@ -63,7 +67,7 @@ def _messages(plan: Plan) -> set[str]:
     return {"pp", "ep", "cp.heads"} | (set() if gathers and not heads_only else {"cp", "cp.ring"})
 
 
-def _seats(plan: Plan, r: int, groups: RankGroups) -> Iterator[tuple[str, Seat]]:
+def _placements(plan: Plan, r: int, groups: RankGroups) -> Iterator[tuple[str, GroupPlacement]]:
     pp = plan.shape.ranks
     near = groups["world"].domains == 1
     named = {"world": groups["world"], "tp": groups["tp"]}
@@ -74,11 +78,11 @@ def _seats(plan: Plan, r: int, groups: RankGroups) -> Iterator[tuple[str, Seat]]
     named |= {
         "dp": groups["fsdp"],
         "replicas": groups["hsdp"],
-        "pp": Seat(ranks=pp, domains=1 if near else pp),
+        "pp": GroupPlacement(ranks=pp, domains=1 if near else pp),
     }
     if any(run.kind.experts for s in plan.held_stages(r) for run in plan.stages[s].runs):
         named |= {"ep": groups["ep"], "etp": groups["etp"]}
         named |= {"edp": groups["efsdp"], "expert replicas": groups["ehsdp"]}
     if shares_table(plan, r):
         named["embedding"] = groups["embedding"]
-    yield from ((name, seat) for name, seat in named.items() if seat.ranks > 1)
+    yield from ((name, placement) for name, placement in named.items() if placement.ranks > 1)

@@ -2,7 +2,7 @@
 
 One program per pipeline rank: ranks that differ only in their tensor- or data-parallel coordinate do the
 same at the same time (structural folding). Where a router gives experts unequal loads, or where the groups of
-an axis sit differently, there is one for each load and seating that occurs. Each is written once.
+an axis sit differently, there is one for each load and placement that occurs. Each is written once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
 from ...schedules.orders.overlapped import overlapped
 from ...schedules.orders.schedule import holders, stage_to_rank
-from ..network.collectives import Seat
 from ..network.token_exchange import Router, token_exchange
 from ..network.transfer import Transfer
 from ..program.program import Op, Program, Programs
@@ -114,9 +113,9 @@ def _written(plan: Plan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], l
     if len(kinds) > max(MOST_PROGRAMS, len(loads) * pp):
         raise NotSupported(
             "cluster.placement",
-            f"it seats the groups of the job in {count:,} ways, which takes {len(kinds):,} programs (at most "
-            f"{MOST_PROGRAMS:,}); place hosts in order, or set cluster.gpus_per_domain so that groups fill "
-            "NVLink domains",
+            f"it places the groups of the job in {count:,} ways, which takes {len(kinds):,} programs (at "
+            f"most {MOST_PROGRAMS:,}); place hosts in order, or set cluster.gpus_per_domain so that groups "
+            "fill NVLink domains",
         )
     wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for number, kind in enumerate(kinds.tolist()):
@@ -209,7 +208,7 @@ def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
 def _message_s(scenario: Scenario, communication: Communication, shard: Shard, groups: RankGroups) -> float:
     """A message between neighbouring pipeline ranks, the median of them."""
     size = boundary_bytes(shard, scenario.software)
-    transfers = (communication.message(size, reach) for reach in groups.distances)
+    transfers = (communication.message(size, distance) for distance in groups.distances)
     return statistics.median(transfer.solo_s for transfer in transfers)
 
 
@@ -281,6 +280,3 @@ def _links(cluster: Cluster) -> dict[str, float]:
     nvlink = max(cluster.gpu.nvlink_bytes_per_s, cluster.gpu.nccl_nvlink_bytes_per_s)
     network = cluster.nic_bytes_per_s_per_gpu if cluster.nodes > 1 else cluster.gpu.pcie_bytes_per_s
     return {"nvlink.out": nvlink, "nvlink.in": nvlink, "nic.out": network, "nic.in": network}
-
-
-__all__ = ["Lowered", "Seat", "lower"]

@@ -59,7 +59,7 @@ class StepWriters:
                 raise NotSupported("software.point_to_point", f"{refusal}; async waits for no send") from None
 
     def write(self, plan: Plan, indices: Iterable[int]) -> list[list[Op]]:
-        """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and seats."""
+        """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
         shared = _Shared(sharding=sharding, copies=activation_copies(plan))
         return [

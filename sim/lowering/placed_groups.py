@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...hardware.placement import gpus_of_ranks
-from ..network.collectives import Reach
-from ..network.seat import Seat, seat_of
+from ..network.collectives import Distance
+from ..network.group_placement import GroupPlacement, placement_of_parts
 from ..scenario.machine import placement_of
 from .process_groups import GROUPS, ProcessGroups
 
@@ -35,11 +35,11 @@ class RankGroups:
     rank; ``distances[r]`` says how far it is from pipeline rank r to the next one (cyclically).
     """
 
-    named: Mapping[str, Seat]
+    named: Mapping[str, GroupPlacement]
     replica: tuple[int, ...]
-    distances: tuple[Reach, ...]
+    distances: tuple[Distance, ...]
 
-    def __getitem__(self, name: str) -> Seat:
+    def __getitem__(self, name: str) -> GroupPlacement:
         """How the group of that name sits."""
         return self.named[name]
 
@@ -51,7 +51,7 @@ class PlacedGroups:
     process_groups: ProcessGroups
     cluster: Cluster
     gpu: Ids
-    _known: dict[tuple[str, int], Seat] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[str, int], GroupPlacement] = field(default_factory=dict, repr=False)
 
     def of_rank(self, rank: int) -> RankGroups:
         """Those of one rank."""
@@ -65,17 +65,17 @@ class PlacedGroups:
             distances=tuple(self.distance(int(replica[r]), int(replica[(r + 1) % pp])) for r in range(pp)),
         )
 
-    def distance(self, a: int, b: int) -> Reach:
+    def distance(self, a: int, b: int) -> Distance:
         """How far a message from rank ``a`` to rank ``b`` goes."""
         here, there = int(self.gpu[a]), int(self.gpu[b])
         if self.cluster.same_domain(here, there):
             return "domain"
         return "host" if self.cluster.same_node(here, there) else "unit"
 
-    def _of(self, name: str, ranks: Ids) -> Seat:
+    def _of(self, name: str, ranks: Ids) -> GroupPlacement:
         key = name, int(ranks[0])
         if key not in self._known:
-            self._known[key] = seat(self.gpu[ranks], self.cluster)
+            self._known[key] = placement_on(self.gpu[ranks], self.cluster)
         return self._known[key]
 
 
@@ -102,6 +102,6 @@ def domains(gpu: Ids, cluster: Cluster) -> Ids:
     return gpu // per_node * -(-per_node // size) + gpu % per_node // size
 
 
-def seat(gpu: Ids, cluster: Cluster) -> Seat:
+def placement_on(gpu: Ids, cluster: Cluster) -> GroupPlacement:
     """How a group on these GPUs sits over NVLink domains."""
-    return seat_of(np.unique(domains(gpu, cluster), return_counts=True)[1].tolist())
+    return placement_of_parts(np.unique(domains(gpu, cluster), return_counts=True)[1].tolist())

@@ -1,8 +1,8 @@
-"""Which ranks of a job are seated differently: all groups of all axes, each where it is.
+"""Which ranks of a job are placed differently: all groups of all axes, each where it is.
 
-Ranks are seated alike if each of their groups has as many members in as many NVLink domains, whichever these
-are, and their messages go as far. A layout that fills domains evenly has one seating; a group of 64 on racks
-of 72 has nine, which come again every eight racks. Knows ranks and domains as arrays; knows no costs.
+Ranks are placed alike if each of their groups has as many members in as many NVLink domains, whichever these
+are, and their messages go as far. A layout that fills domains evenly has one placement; a group of 64 on
+racks of 72 has nine, which come again every eight racks. Knows ranks and domains as arrays; knows no costs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..network.seat import Seat, seat_of
+from ..network.group_placement import GroupPlacement, placement_of_parts
 from .placed_groups import PlacedGroups, domains
 from .process_groups import GROUPS, ProcessGroups, holds_experts
 
@@ -31,15 +31,15 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Placements:
-    """``of_rank`` numbers the seating of every rank, from 0 in the order of the ``first`` ranks that have it.
+    """``of_rank`` numbers the placement of every rank, from 0 in the order of the ``first`` ranks with it.
 
-    ``groups`` counts, by name and seat, the groups of an axis whose groups are seated in several ways, or
-    unevenly.
+    ``groups`` counts, by name and placement, the groups of an axis whose groups are placed in several ways,
+    or unevenly.
     """
 
     of_rank: Ids
     first: tuple[int, ...]
-    groups: Mapping[str, Mapping[Seat, int]]
+    groups: Mapping[str, Mapping[GroupPlacement, int]]
 
 
 def distinct_placements(scenario: Scenario, placed: PlacedGroups, *, talking: Iterable[Pair]) -> Placements:
@@ -49,11 +49,11 @@ def distinct_placements(scenario: Scenario, placed: PlacedGroups, *, talking: It
     for name, rows in _used(placed.process_groups, scenario):
         if rows.shape[1] == 1:
             continue
-        seats, of_row = _seats(domain[rows])
-        if len(seats) > 1 or seats[0].parts:
+        placements, of_row = _placements(domain[rows])
+        if len(placements) > 1 or placements[0].parts:
             count = Counter(of_row.tolist())
-            groups[name] = {seat: count[place] for place, seat in enumerate(seats)}
-        if len(seats) > 1:
+            groups[name] = {placement: count[place] for place, placement in enumerate(placements)}
+        if len(placements) > 1:
             mine = np.zeros_like(domain)
             mine[rows] = 1 + of_row[:, np.newaxis]
             number = _apart(number, mine)
@@ -77,23 +77,23 @@ def _used(groups: ProcessGroups, scenario: Scenario) -> Iterator[tuple[str, Ids]
         yield "embedding", groups.of("pp")[:, [0, -1]]
 
 
-def _seats(where: Ids) -> tuple[list[Seat], Ids]:
-    """The seats that occur, and which of them each row has; ``where`` are the domains of a row's ranks."""
+def _placements(where: Ids) -> tuple[list[GroupPlacement], Ids]:
+    """The placements that occur, and which of them each row has; ``where``: the domains of a row's ranks."""
     if (where[:, 1:] < where[:, :-1]).any():
         where = np.sort(where, axis=1)
     new = where[:, 1:] != where[:, :-1]
     if (new == new[0]).all():
-        return [_seat(new[0])], np.zeros(len(where), dtype=np.int64)
+        return [_placement(new[0])], np.zeros(len(where), dtype=np.int64)
     _, first, of_row = np.unique(np.packbits(new, axis=1), axis=0, return_index=True, return_inverse=True)
-    known: dict[Seat, int] = {}
-    place = [known.setdefault(_seat(new[row]), len(known)) for row in first.tolist()]
+    known: dict[GroupPlacement, int] = {}
+    place = [known.setdefault(_placement(new[row]), len(known)) for row in first.tolist()]
     return list(known), np.array(place, dtype=np.int64)[of_row.ravel()]
 
 
-def _seat(new: NDArray[np.bool_]) -> Seat:
+def _placement(new: NDArray[np.bool_]) -> GroupPlacement:
     """Of a row whose next rank is in a new domain or not."""
     starts = np.flatnonzero(np.concatenate([[True], new, [True]]))
-    return seat_of(np.diff(starts).tolist())
+    return placement_of_parts(np.diff(starts).tolist())
 
 
 def _distances(placed: PlacedGroups, domain: Ids, talking: Iterable[Pair]) -> Iterator[Ids]:

@@ -15,7 +15,7 @@ from .updates.gradients import Gradients
 from .updates.offload import Offload
 
 if TYPE_CHECKING:
-    from ..network.collectives import Seat
+    from ..network.collectives import GroupPlacement
     from .plan import Plan
 
 
@@ -58,7 +58,10 @@ def expert_gradients_of(plan: Plan, index: int) -> Gradients:
 
 
 def _reductions(
-    plan: Plan, whole: tuple[str, Seat], shards: tuple[str, Seat], replicas: tuple[str, Seat]
+    plan: Plan,
+    whole: tuple[str, GroupPlacement],
+    shards: tuple[str, GroupPlacement],
+    replicas: tuple[str, GroupPlacement],
 ) -> Gradients:
     """Over the ``whole`` group, or over ``shards`` of it and then over equal ones, its ``replicas``."""
     software = plan.scenario.software

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, Kind, Overlap
-from ..network.collectives import Seat
+from ..network.collectives import GroupPlacement
 from ..scenario.sharding import Rule
 from .actions import Owned, action_blocks, block_owners, owned
 from .layers.kinds import LayerRun
@@ -192,11 +192,11 @@ def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:
     software, shard, groups = plan.scenario.software, plan.shard, plan.groups
     whole = groups["hsdp"].ranks == 1
 
-    def group(communicator: str, seat: Seat) -> Group:
+    def group(communicator: str, placement: GroupPlacement) -> Group:
         return Group(
             communicator=communicator,
-            ranks=seat.ranks,
-            transfer=lambda kind, size: plan.communication.collective(kind, size, seat),
+            ranks=placement.ranks,
+            transfer=lambda kind, size: plan.communication.collective(kind, size, placement),
         )
 
     traffic = Traffic(
