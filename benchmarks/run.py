@@ -139,7 +139,7 @@ def all_reduce_s(ranks: int = 4096, payload_bytes: float = 1e9) -> float:
     from stepsim.hardware.interconnect import get_interconnect
     from stepsim.sim.engine.replay import replay
     from stepsim.sim.network.collectives import collective_transfer
-    from stepsim.sim.network.seat import Seat
+    from stepsim.sim.network.group_placement import GroupPlacement
     from stepsim.sim.program.program import Collective, Op, Program, Programs
 
     network = get_interconnect("ib-ndr400-x8")
@@ -154,7 +154,9 @@ def all_reduce_s(ranks: int = 4096, payload_bytes: float = 1e9) -> float:
 
     def once(size: float) -> float:
         began = time.perf_counter()
-        transfer = collective_transfer("all_reduce", size, Seat(ranks=ranks, domains=ranks // 8), cluster)
+        transfer = collective_transfer(
+            "all_reduce", size, GroupPlacement(ranks=ranks, domains=ranks // 8), cluster
+        )
         op = Op("all_reduce", "dp", "dp", Collective("all_reduce", "dp", transfer))
         one = Programs(
             classes=(Program(ops=(op,)),), communicators={}, links=(links,), sms=132, corun_slowdown=0.0

@@ -174,13 +174,13 @@ def _show(
     from ..sim.fold.by_itself import fullest_link
     from ..sim.report.collective import collective_cost
 
-    machine, ranks = case.machine, case.seat.ranks
+    machine, ranks = case.machine, case.placement.ranks
     limit = None if machine is None else cache(lambda pattern: fullest_link(pattern, ranks, machine))
     costs = [
         collective_cost(
             case.kind,
             size,
-            case.seat,
+            case.placement,
             case.cluster,
             algorithm=case.algorithm,
             protocol=case.protocol,

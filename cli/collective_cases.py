@@ -15,7 +15,7 @@ def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> Col
     import numpy as np
 
     from ..calibration.validation.collectives import CollectiveCase
-    from ..sim.lowering.seats import seat
+    from ..sim.lowering.placed_groups import placement_on
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import build_cluster
 
@@ -29,7 +29,12 @@ def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> Col
     part = replace(machine, gpus=gpus, gpus_per_node=min(each, gpus))
     points = tuple((size, 0.0) for size in sizes)
     return CollectiveCase(
-        log="", kind=kind, seat=seat(np.arange(gpus), part), cluster=part, points=points, machine=machine
+        log="",
+        kind=kind,
+        placement=placement_on(np.arange(gpus), part),
+        cluster=part,
+        points=points,
+        machine=machine,
     )
 
 
@@ -42,7 +47,7 @@ def case_on(
     from ..hardware.fabric import default_fabric
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
-    from ..sim.network.seat import seat_in_a_row
+    from ..sim.network.group_placement import placement_in_a_row
 
     network = get_interconnect(interconnect)
     cluster = Cluster(
@@ -53,5 +58,5 @@ def case_on(
         fabric=default_fabric(network),
     )
     points = tuple((size, 0.0) for size in sizes)
-    seat = seat_in_a_row(gpus, cluster.nvlink_domain)
-    return CollectiveCase(log="", kind=kind, seat=seat, cluster=cluster, points=points)
+    placement = placement_in_a_row(gpus, cluster.nvlink_domain)
+    return CollectiveCase(log="", kind=kind, placement=placement, cluster=cluster, points=points)

@@ -37,9 +37,9 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     from ..hardware.fabric import default_fabric
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
+    from ..sim.network.group_placement import placement_in_a_row
     from ..sim.network.nccl.tuning import UNTUNED, Tuning
     from ..sim.network.nccl.versions import parse_version
-    from ..sim.network.seat import seat_in_a_row
 
     system = system_of(log, gpu, interconnect)
     network = get_interconnect(system.interconnect)
@@ -60,7 +60,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     return CollectiveCase(
         log=log.log,
         kind=log.kind,
-        seat=seat_in_a_row(log.ranks, cluster.nvlink_domain),
+        placement=placement_in_a_row(log.ranks, cluster.nvlink_domain),
         cluster=cluster,
         points=tuple((float(row.bytes), row.seconds) for row in log.rows),
         algorithm=algorithm,
@@ -123,13 +123,13 @@ def sweep_of(case: CollectiveCase) -> SizeSweep:
     """The case as calibration knows it, with what its links allow at most."""
     from ..calibration.fit.collectives import SizeSweep, ceiling_bytes_per_s
 
-    seat, cluster = case.seat, case.cluster
+    placement, cluster = case.placement, case.cluster
     return SizeSweep(
         kind=case.kind,
         architecture=cluster.gpu.architecture,
-        tier="node" if seat.domains == 1 else cluster.interconnect.kind,
-        ranks=seat.ranks,
-        domains=seat.domains,
-        ceiling_bytes_per_s=ceiling_bytes_per_s(case.kind, seat.ranks, seat.domains, cluster),
+        tier="node" if placement.domains == 1 else cluster.interconnect.kind,
+        ranks=placement.ranks,
+        domains=placement.domains,
+        ceiling_bytes_per_s=ceiling_bytes_per_s(case.kind, placement.ranks, placement.domains, cluster),
         points=case.points,
     )

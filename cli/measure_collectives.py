@@ -103,7 +103,7 @@ def _groups(world: int, scenario: str | None) -> Iterator[MeasuredGroups]:
     yield MeasuredGroups(axis="world", members=(tuple(range(world)),))
     if scenario is None:
         return
-    from ..sim.lowering.axes import axis_groups
+    from ..sim.lowering.process_groups import ProcessGroups
     from ..sim.scenario.load import load_scenario
 
     loaded = load_scenario(scenario)
@@ -111,6 +111,8 @@ def _groups(world: int, scenario: str | None) -> Iterator[MeasuredGroups]:
         raise ValueError(
             f"{scenario} has {loaded.world_size} GPUs, but {world} processes were started; start as many"
         )
-    for axis, members in axis_groups(loaded.parallelism).items():
-        if 1 < len(members[0]) < world:
-            yield MeasuredGroups(axis=axis, members=members)
+    groups = ProcessGroups(parallelism=loaded.parallelism)
+    for axis in ("tp", "cp", "dp", "pp", "ep"):
+        members = groups.of(axis)
+        if 1 < members.shape[1] < world:
+            yield MeasuredGroups(axis=axis, members=tuple(tuple(ranks) for ranks in members.tolist()))

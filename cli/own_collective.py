@@ -77,17 +77,19 @@ def _on_cluster(
     from ..sim.report.collective import collective_cost
 
     case = case_on(kind, sizes, gpus, gpu, interconnect, gpus_per_node)
-    seat = case.seat
-    curve = nearest_curve(curves, kind, seat.ranks, seat.domains)
+    placement = case.placement
+    curve = nearest_curve(curves, kind, placement.ranks, placement.domains)
     if curve is None:
         known = ", ".join(f"{one.kind} of {one.ranks} on {one.domains}" for one in curves)
         raise ValueError(f"{path}: no {kind} of that tier was measured; there is {known}")
-    if (curve.ranks, curve.domains) == (seat.ranks, seat.domains):
+    if (curve.ranks, curve.domains) == (placement.ranks, placement.domains):
         return [_measured(curve, size) for size in sizes]
     there = case_on(kind, sizes, curve.ranks, gpu, interconnect, curve.ranks // curve.domains)
     rows = []
     for size in sizes:
-        here_s, there_s = (collective_cost(kind, size, one.seat, one.cluster).time_s for one in (case, there))
+        here_s, there_s = (
+            collective_cost(kind, size, one.placement, one.cluster).time_s for one in (case, there)
+        )
         basis = f"carried from {curve.ranks} ranks" + ("" if curve.covers(size) else ", extrapolated")
         time_s = curve.solo_s(size) * here_s / there_s
         rows.append({"bytes": size, "time_s": time_s, "basis": basis, "in_range": False})
@@ -98,7 +100,7 @@ def _print(kind: str, ranks: int, gpu: str, rows: Sequence[dict[str, Any]]) -> N
     from ..calibration.validation.grids import Grid
     from ..calibration.validation.tables import print_grid
     from ..sim.figures import seconds
-    from ..sim.network.seat import payload_factor
+    from ..sim.network.group_placement import payload_factor
 
     shown = tuple(
         (

@@ -237,7 +237,7 @@ def _degradation(lowered: Lowered, events: tuple[Event, ...]) -> Degradation:
 
     plan = lowered.plan
     machine, faults = _machine(plan.scenario), plan.scenario.faults
-    job = Job(cluster=plan.cluster, gpu=plan.groups.gpu, machine=machine)
+    job = Job(cluster=plan.cluster, gpu=plan.placed.gpu, machine=machine)
     if faults is not None:
         job = replace(job, seed=faults.seed)
     if plan.scenario.detection is not None:

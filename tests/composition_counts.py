@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from composition_flops import expert_loads
 from small_scenarios import every_op
 
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.lowering.plan import StepPlan
-from stepsim.sim.network.seat import payload_factor
+from stepsim.sim.network.group_placement import payload_factor
 from stepsim.sim.program.program import Collective, Compute, Exchange, Program
 
 
@@ -38,13 +37,7 @@ def sent(program: Program, plan: StepPlan) -> Counter[str]:
 
 
 def _ranks(plan: StepPlan, communicator: str) -> int:
-    groups = plan.groups
-    seats: dict[str, Any] = {
-        "cp.heads": groups.cp_heads, "cp.ring": groups.cp_ring,
-        "fsdp": groups.shards, "hsdp": groups.replicas,
-        "efsdp": groups.expert_shards, "ehsdp": groups.expert_replicas,
-    }  # fmt: skip
-    return int((seats.get(communicator) or getattr(groups, communicator)).ranks)
+    return plan.groups[communicator].ranks
 
 
 def class_of(step: Lowered, number: int) -> tuple[int, int, float]:

@@ -18,10 +18,10 @@ from stepsim.sim.scenario.sharding import ShardingRule, sharding_rule
 def data_parallel(run: Scenario, plan: StepPlan, r: int) -> Counter[str]:
     """Gradients, parameters, the tables at both ends, the norm, and what goes to the host."""
     groups, held = plan.groups, plan.held_elements(r)
-    dense = ("dp", "fsdp", "hsdp"), (groups.dp.ranks, groups.shards.ranks, groups.replicas.ranks)
+    dense = ("dp", "fsdp", "hsdp"), (groups["dp"].ranks, groups["fsdp"].ranks, groups["hsdp"].ranks)
     experts = (
         ("edp", "efsdp", "ehsdp"),
-        (groups.edp.ranks, groups.expert_shards.ranks, groups.expert_replicas.ranks),
+        (groups["edp"].ranks, groups["efsdp"].ranks, groups["ehsdp"].ranks),
     )
     gathered, gathered_experts = _gathered(run, plan, plan.held_stages(r))
     reduced = _reduced_bytes(run, plan)
@@ -34,7 +34,7 @@ def data_parallel(run: Scenario, plan: StepPlan, r: int) -> Counter[str]:
 
 def _rule(run: Scenario, plan: StepPlan) -> ShardingRule | None:
     """Of ZeRO-2 and -3, where there is anyone to shard with."""
-    return sharding_rule(run) if plan.groups.dp.ranks > 1 else None
+    return sharding_rule(run) if plan.groups["dp"].ranks > 1 else None
 
 
 def _reduced_bytes(run: Scenario, plan: StepPlan) -> float:
@@ -55,7 +55,7 @@ def _moved(
     """Bytes in a group that holds the same parameters, in one that shards them, over equal shards."""
     (whole, part, copies), (n, s, c) = names, ranks
     rule, found = _rule(run, plan), Counter[str]()
-    apart = plan.groups.replicas.ranks > 1  # groups of shards have names of their own
+    apart = plan.groups["hsdp"].ranks > 1  # groups of shards have names of their own
     shards = s if run.parallelism.zero else 1
     if shards == 1:
         found[copies if rule and apart else whole] = reduced * 2 * (n - 1) / n

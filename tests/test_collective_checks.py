@@ -18,7 +18,7 @@ from stepsim.sim.lowering.layers.stages import build_stages
 from stepsim.sim.network.checks import CALLS, CHECK_S_PER_RANK, check_s, mean_call_s
 from stepsim.sim.network.collectives import (
     REFERENCE_BYTES,
-    Seat,
+    GroupPlacement,
     collective_transfer,
     message_transfer,
     payload_factor,
@@ -45,9 +45,9 @@ def p5(gpus: int = 64) -> ClusterSpec:
 
 @given(st.integers(2, 512), st.integers(1, 64))
 def test_a_check_costs_so_much_for_each_rank_and_more_between_hosts(ranks: int, domains: int) -> None:
-    cost = check_s(Seat(ranks=ranks * domains, domains=domains))
+    cost = check_s(GroupPlacement(ranks=ranks * domains, domains=domains))
     assert cost == ranks * domains * CHECK_S_PER_RANK[domains > 1]
-    assert check_s(Seat(ranks=1, domains=1)) == 0.0
+    assert check_s(GroupPlacement(ranks=1, domains=1)) == 0.0
 
 
 @given(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0))
@@ -193,12 +193,12 @@ def measured(spec: ClusterSpec, *, checked: bool, links: float = 1.0) -> Measure
     """What a job would measure of itself, with links at ``links`` of their rate."""
     found = {}
     cluster = cluster_of(spec)
-    groups = {"": Seat(ranks=64, domains=8), "_intra": Seat(ranks=8, domains=1)}
+    groups = {"": GroupPlacement(ranks=64, domains=8), "_intra": GroupPlacement(ranks=8, domains=1)}
     for kind in ("all_reduce", "all_gather", "reduce_scatter"):
-        for where, seat in groups.items():
-            solo_s = collective_transfer(kind, REFERENCE_BYTES, seat, cluster).solo_s / links
-            mean_s = mean_call_s(solo_s, check_s(seat) if checked else 0.0)
-            rate = REFERENCE_BYTES * payload_factor(kind, seat.ranks) / mean_s
+        for where, placement in groups.items():
+            solo_s = collective_transfer(kind, REFERENCE_BYTES, placement, cluster).solo_s / links
+            mean_s = mean_call_s(solo_s, check_s(placement) if checked else 0.0)
+            rate = REFERENCE_BYTES * payload_factor(kind, placement.ranks) / mean_s
             found[f"{kind}{where}_bytes_per_s"] = f"{rate!r} B/s"
     return MeasuredNetwork.model_validate(found)
 
@@ -214,7 +214,7 @@ def test_a_measurement_tells_whether_it_was_checked() -> None:
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_a_checked_measurement_says_nothing_against_the_links(kind: str) -> None:
     spec = p5()
-    cluster, group = cluster_of(spec), Seat(ranks=64, domains=8)
+    cluster, group = cluster_of(spec), GroupPlacement(ranks=64, domains=8)
     own = measured(spec, checked=True)
     plain = collective_transfer(kind, 1e9, group, cluster).solo_s
     assert collective_transfer(kind, 1e9, group, cluster, own, checked=True).solo_s == pytest.approx(plain)

@@ -11,7 +11,7 @@ from stepsim.calibration.validation.collective_grids import collectives_markdown
 from stepsim.calibration.validation.collectives import CollectiveRow
 from stepsim.cli.main import app
 from stepsim.sim.network.choosing import KNOWN
-from stepsim.sim.network.seat import KINDS
+from stepsim.sim.network.group_placement import KINDS
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -27,12 +27,12 @@ from stepsim.schedules.transfers.group import RankGroup
 from stepsim.schedules.transfers.loads import counted, steps_between_nodes
 from stepsim.sim.network.choosing import KNOWN, NAMES, named, runs
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
+from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.nccl.model import bytes_per_s, combinations
 from stepsim.sim.network.nccl.paths import communicator_on
 from stepsim.sim.network.nccl.tuning import Tuning
 from stepsim.sim.network.nccl.versions import parse_version
 from stepsim.sim.network.place import Place, place_of
-from stepsim.sim.network.seat import Seat
 from stepsim.sim.scenario.models import Scenario
 
 GIB = float(1 << 30)
@@ -61,8 +61,8 @@ def cluster_of(gpu: str = "H100-SXM5-80GB", nodes: int = 64, network: str = "") 
 
 
 def place(local: int, nodes: int, cluster: Cluster | None = None) -> Place:
-    seat = Seat(ranks=local * nodes, domains=nodes)
-    return place_of(seat, cluster or cluster_of(), collective_constants())
+    placement = GroupPlacement(ranks=local * nodes, domains=nodes)
+    return place_of(placement, cluster or cluster_of(), collective_constants())
 
 
 # Loads are what the plans move ------------------------------------------------------------------------
@@ -104,9 +104,9 @@ def test_the_weights_of_a_cost_are_the_bytes_of_its_plan(
     name, kind = priced
     if local * nodes == 1:
         return
-    cluster, seat = cluster_of(gpu), Seat(ranks=local * nodes, domains=nodes)
+    cluster, placement = cluster_of(gpu), GroupPlacement(ranks=local * nodes, domains=nodes)
     try:
-        curve = collective_curve(KINDS.get(kind, kind), GIB, seat, cluster, algorithm=name)
+        curve = collective_curve(KINDS.get(kind, kind), GIB, placement, cluster, algorithm=name)
     except ValueError:
         return
     group = RankGroup(local=local, nodes=nodes)
@@ -203,10 +203,10 @@ def test_what_runs_is_what_nccl_chooses(
 
 @given(st.floats(1.0, 1e11), st.integers(2, 8), st.integers(2, 16))
 def test_the_engine_pays_for_what_runs(size: float, local: int, nodes: int) -> None:
-    seat, cluster = Seat(ranks=local * nodes, domains=nodes), cluster_of()
+    placement, cluster = GroupPlacement(ranks=local * nodes, domains=nodes), cluster_of()
     for tuning in (Tuning(), Tuning(algo="Ring"), Tuning(algo="^NVLSTree", proto="Simple")):
         (curve,) = runs("all_reduce", [size], place(local, nodes), tuning=tuning)
-        sent = collective_transfer("all_reduce", size, seat, cluster, tuning=tuning)
+        sent = collective_transfer("all_reduce", size, placement, cluster, tuning=tuning)
         assert sent.solo_s == pytest.approx(curve.solo_s(size))
         assert dict(sent.weights)["nic.out"] == curve.nic
 
@@ -240,7 +240,7 @@ def test_versions_differ_where_their_tables_do() -> None:
         version: runs(
             "all_reduce",
             [16 * GIB],
-            place_of(Seat(ranks=1440, domains=20), racks, collective_constants()),
+            place_of(GroupPlacement(ranks=1440, domains=20), racks, collective_constants()),
             tuning=Tuning(version=parse_version(version)),
         )[0].algorithm
         for version in ("2.26.2", "2.28.9")
@@ -268,7 +268,7 @@ def test_trees_over_racks_are_as_slow_as_measured(shared: Path) -> None:
     log = shared / "data" / "nccl_logs" / "coreweave_gb200_20rack1440g_allreduce.txt"
     (case,) = read_cases([log]).cases
     size, seconds = case.points[-1]
-    at = place_of(case.seat, case.cluster, collective_constants())
+    at = place_of(case.placement, case.cluster, collective_constants())
     (curve,) = runs(case.kind, [size], at, tuning=case.tuning)
     assert (curve.algorithm, case.tuning.version) == ("tree", (2, 26))
     assert curve.solo_s(size) == pytest.approx(seconds, rel=0.1)

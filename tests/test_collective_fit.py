@@ -33,7 +33,7 @@ from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
 from stepsim.sim.network.collectives import collective_curve
-from stepsim.sim.network.seat import Seat
+from stepsim.sim.network.group_placement import GroupPlacement
 
 SIZES = tuple(8.0 * 2**k for k in range(30))
 
@@ -56,7 +56,7 @@ def case_of(
     return CollectiveCase(
         log=f"{kind}-{nodes}-{gpu}",
         kind=kind,
-        seat=Seat(ranks=8 * nodes, domains=nodes),
+        placement=GroupPlacement(ranks=8 * nodes, domains=nodes),
         cluster=cluster_of(gpu, nodes, interconnect),
         points=tuple((size, 1.0) for size in SIZES),
     )
@@ -163,7 +163,7 @@ def test_ceilings_are_line_rates_over_what_must_cross(kind: str, nodes: int, exp
 )
 def test_no_prediction_beats_its_ceiling(kind: str, nodes: int, system: tuple[str, str], size: float) -> None:
     cluster = cluster_of(system[0], nodes, system[1])
-    curve = collective_curve(kind, size, Seat(ranks=8 * nodes, domains=nodes), cluster)
+    curve = collective_curve(kind, size, GroupPlacement(ranks=8 * nodes, domains=nodes), cluster)
     assert size / curve.solo_s(size) <= ceiling_bytes_per_s(kind, 8 * nodes, nodes, cluster)
 
 

@@ -19,8 +19,8 @@ from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
 from stepsim.sim.network.algorithms import logged
 from stepsim.sim.network.collectives import (
-    Reach,
-    Seat,
+    Distance,
+    GroupPlacement,
     collective_curve,
     collective_transfer,
     message_transfer,
@@ -55,12 +55,12 @@ def cluster_of(gpu: str, nodes: int = 512, interconnect: str = "", oversubscript
     )
 
 
-def seconds(kind: str, size: float, seat: Seat, cluster: Cluster) -> float:
-    return collective_transfer(kind, size, seat, cluster).solo_s
+def seconds(kind: str, size: float, placement: GroupPlacement, cluster: Cluster) -> float:
+    return collective_transfer(kind, size, placement, cluster).solo_s
 
 
-def bus_bytes_per_s(kind: str, size: float, seat: Seat, cluster: Cluster) -> float:
-    return size * payload_factor(kind, seat.ranks) / seconds(kind, size, seat, cluster)
+def bus_bytes_per_s(kind: str, size: float, placement: GroupPlacement, cluster: Cluster) -> float:
+    return size * payload_factor(kind, placement.ranks) / seconds(kind, size, placement, cluster)
 
 
 def nic_line_rate(cluster: Cluster) -> float:
@@ -69,19 +69,19 @@ def nic_line_rate(cluster: Cluster) -> float:
     return network.link_bytes_per_s * network.links_per_host / cluster.gpus_per_node
 
 
-def payload_limit(kind: str, seat: Seat, cluster: Cluster) -> float:
+def payload_limit(kind: str, placement: GroupPlacement, cluster: Cluster) -> float:
     """Payload rate that the wires allow any algorithm.
 
     An all-reduce's payload enters each GPU once and leaves each of N domains 2(N-1)/N times; the
     others' (n-1)/n and (N-1)/N times.
     """
     twice = 2.0 if kind == "all_reduce" else 1.0
-    n, domains = seat.ranks, seat.domains
+    n, domains = placement.ranks, placement.domains
     inside = cluster.gpu.nvlink_bytes_per_s * (1.0 if kind == "all_reduce" else n / (n - 1))
     if domains == 1:
         return inside
-    edge = seat.fewest * nic_line_rate(cluster) * domains / (twice * (domains - 1))
-    return min(inside, edge) if seat.fewest > 1 else edge
+    edge = placement.fewest * nic_line_rate(cluster) * domains / (twice * (domains - 1))
+    return min(inside, edge) if placement.fewest > 1 else edge
 
 
 # Bytes ---------------------------------------------------------------------------------------------
@@ -107,15 +107,15 @@ def test_every_link_carries_the_textbook_bytes(kind: str, local: int, domains: i
     """Through each rank's NVLink go a ring's factor, a tree's chains up and down, or the switch's 1 + 1/g;
     out of a host a ring's factor, and a tree's payload once to one other host, half as much again to two
     others, twice to more."""
-    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
-    factor, edge = payload_factor(kind, seat.ranks), min(domains / 2, 2.0)
+    placement, cluster = GroupPlacement(ranks=local * domains, domains=domains), cluster_of(gpu)
+    factor, edge = payload_factor(kind, placement.ranks), min(domains / 2, 2.0)
     expected = {
         "ring": (factor, factor),
         "tree": (2 - 2 / local, edge),
         "nvls": (1 + 1 / local, 0.0),
         "nvls_tree": (1 + 1 / local, edge),
     }
-    ways = logged(kind, place_of(seat, cluster, collective_constants()))
+    ways = logged(kind, place_of(placement, cluster, collective_constants()))
     assert {way.algorithm for way in ways} <= set(expected)
     for way in ways:
         nvlink, host = expected[way.algorithm]
@@ -127,9 +127,9 @@ def test_every_link_carries_the_textbook_bytes(kind: str, local: int, domains: i
 def test_the_engine_is_told_what_the_chosen_curve_says(
     kind: str, size: float, local: int, domains: int, gpu: str
 ) -> None:
-    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
-    curve = collective_curve(kind, size, seat, cluster)
-    sent = collective_transfer(kind, size, seat, cluster)
+    placement, cluster = GroupPlacement(ranks=local * domains, domains=domains), cluster_of(gpu)
+    curve = collective_curve(kind, size, placement, cluster)
+    sent = collective_transfer(kind, size, placement, cluster)
     assert sent.solo_s == pytest.approx(curve.solo_s(size))
     weights = {
         "nvlink.out": curve.nvlink,
@@ -142,17 +142,18 @@ def test_the_engine_is_told_what_the_chosen_curve_says(
 
 @given(kinds, sizes, local_ranks, hosts, systems)
 def test_every_way_can_be_forced(kind: str, size: float, local: int, domains: int, gpu: str) -> None:
-    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
-    ways = logged(kind, place_of(seat, cluster, collective_constants()))
+    placement, cluster = GroupPlacement(ranks=local * domains, domains=domains), cluster_of(gpu)
+    ways = logged(kind, place_of(placement, cluster, collective_constants()))
     forced = [
-        collective_curve(kind, size, seat, cluster, algorithm=w.algorithm, protocol=w.protocol) for w in ways
+        collective_curve(kind, size, placement, cluster, algorithm=w.algorithm, protocol=w.protocol)
+        for w in ways
     ]
     assert forced == list(ways)
 
 
 @given(kinds, sizes, systems)
 def test_one_rank_alone_pays_nothing(kind: str, size: float, gpu: str) -> None:
-    assert seconds(kind, size, Seat(ranks=1, domains=1), cluster_of(gpu)) == 0.0
+    assert seconds(kind, size, GroupPlacement(ranks=1, domains=1), cluster_of(gpu)) == 0.0
 
 
 # Limits and order ----------------------------------------------------------------------------------
@@ -162,13 +163,13 @@ def test_one_rank_alone_pays_nothing(kind: str, size: float, gpu: str) -> None:
 def test_latency_is_left_of_a_small_payload_and_bandwidth_of_a_large_one(
     kind: str, local: int, domains: int, gpu: str
 ) -> None:
-    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
-    latency_s = collective_transfer(kind, 1.0, seat, cluster).latency_s
+    placement, cluster = GroupPlacement(ranks=local * domains, domains=domains), cluster_of(gpu)
+    latency_s = collective_transfer(kind, 1.0, placement, cluster).latency_s
     assert latency_s > 0
-    assert seconds(kind, 0.0, seat, cluster) == latency_s
-    large = bus_bytes_per_s(kind, 1e15, seat, cluster)
-    assert bus_bytes_per_s(kind, 1e18, seat, cluster) == pytest.approx(large, rel=0.02)
-    limit = payload_limit(kind, seat, cluster) * payload_factor(kind, seat.ranks)
+    assert seconds(kind, 0.0, placement, cluster) == latency_s
+    large = bus_bytes_per_s(kind, 1e15, placement, cluster)
+    assert bus_bytes_per_s(kind, 1e18, placement, cluster) == pytest.approx(large, rel=0.02)
+    limit = payload_limit(kind, placement, cluster) * payload_factor(kind, placement.ranks)
     network = local * cluster.nic_bytes_per_s_per_gpu if domains > 1 else math.inf
     a_ring = min(cluster.gpu.nccl_nvlink_bytes_per_s, network)
     assert 0.9 * a_ring < large <= limit
@@ -179,9 +180,9 @@ def test_more_bytes_never_take_less_time_nor_a_lower_rate(
     kind: str, size: float, more: float, local: int, domains: int, gpu: str
 ) -> None:
     """Of one algorithm and protocol; where NCCL's choice changes, the time may fall (docs/decisions/0004)."""
-    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
+    placement, cluster = GroupPlacement(ranks=local * domains, domains=domains), cluster_of(gpu)
     slack = 1 + 1e-12
-    for way in logged(kind, place_of(seat, cluster, collective_constants())):
+    for way in logged(kind, place_of(placement, cluster, collective_constants())):
         little, much = way.solo_s(size), way.solo_s(size * more)
         assert much * slack >= little
         assert size * more / much * slack >= size / little
@@ -197,7 +198,7 @@ def test_more_nodes_are_never_faster(
         {
             (way.algorithm, way.protocol): way.solo_s(size)
             for way in logged(
-                kind, place_of(Seat(ranks=local * n, domains=n), cluster, collective_constants())
+                kind, place_of(GroupPlacement(ranks=local * n, domains=n), cluster, collective_constants())
             )
         }
         for n in sorted((few, few + more))
@@ -218,7 +219,7 @@ def test_spreading_a_group_over_more_nodes_is_never_faster(
     """Of large payloads: a small all-reduce may gain, because NCCL's tree is a chain inside a host."""
     ranks, dense, sparse = spread
     cluster = cluster_of(gpu)
-    near, far = Seat(ranks=ranks, domains=dense), Seat(ranks=ranks, domains=sparse)
+    near, far = GroupPlacement(ranks=ranks, domains=dense), GroupPlacement(ranks=ranks, domains=sparse)
     assert seconds(kind, size, near, cluster) <= seconds(kind, size, far, cluster) * (1 + 1e-12)
 
 
@@ -227,19 +228,19 @@ def test_bus_bandwidth_stays_below_the_links(
     kind: str, size: float, local: int, domains: int, gpu: str
 ) -> None:
     """Below what any algorithm could do, though NVLS and trees of two send less than the factor counts."""
-    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu)
-    limit = payload_limit(kind, seat, cluster) * payload_factor(kind, seat.ranks)
-    assert bus_bytes_per_s(kind, size, seat, cluster) <= limit
+    placement, cluster = GroupPlacement(ranks=local * domains, domains=domains), cluster_of(gpu)
+    limit = payload_limit(kind, placement, cluster) * payload_factor(kind, placement.ranks)
+    assert bus_bytes_per_s(kind, size, placement, cluster) <= limit
 
 
 @given(sizes, sizes, st.sampled_from(["domain", "unit", "fabric"]), systems)
 def test_messages_grow_with_size_and_stay_below_their_link(
-    size: float, more: float, reach: Reach, gpu: str
+    size: float, more: float, distance: Distance, gpu: str
 ) -> None:
     cluster = cluster_of(gpu)
-    small, large = (message_transfer(s, reach, cluster) for s in (size, size + more))
+    small, large = (message_transfer(s, distance, cluster) for s in (size, size + more))
     assert small.solo_s <= large.solo_s * (1 + 1e-12)
-    tier = "nvlink" if reach == "domain" else "nic"
+    tier = "nvlink" if distance == "domain" else "nic"
     link = cluster.gpu.nvlink_bytes_per_s if tier == "nvlink" else nic_line_rate(cluster)
     assert large.ceiling_bytes_per_s <= link
     assert large.weights == ((tier, 1.0),)
@@ -248,8 +249,8 @@ def test_messages_grow_with_size_and_stay_below_their_link(
 @given(sizes, systems, st.floats(1.0, 16.0))
 def test_farther_messages_are_never_faster(size: float, gpu: str, oversubscription: float) -> None:
     cluster = cluster_of(gpu, oversubscription=oversubscription)
-    reaches: tuple[Reach, ...] = ("domain", "unit", "fabric")
-    times = [message_transfer(size, reach, cluster).solo_s for reach in reaches]
+    distances: tuple[Distance, ...] = ("domain", "unit", "fabric")
+    times = [message_transfer(size, distance, cluster).solo_s for distance in distances]
     assert times == sorted(times)
 
 
@@ -259,9 +260,9 @@ def test_oversubscribed_uplinks_slow_down_what_crosses_them(
 ) -> None:
     """A ring enters and leaves each unit of hosts once, so the hosts of a unit share its uplinks."""
     domains = per_unit * units
-    seat = Seat(ranks=local * domains, domains=domains, units=units)
+    placement = GroupPlacement(ranks=local * domains, domains=domains, units=units)
     full, thin = cluster_of(gpu), cluster_of(gpu, oversubscription=ratio)
-    free_s, slowed_s = seconds(kind, size, seat, full), seconds(kind, size, seat, thin)
+    free_s, slowed_s = seconds(kind, size, placement, full), seconds(kind, size, placement, thin)
     if units == 1 or per_unit >= ratio:
         assert slowed_s == free_s
     else:
@@ -275,15 +276,15 @@ def test_oversubscribed_uplinks_slow_down_what_crosses_them(
 def test_a_measured_network_slows_down_and_never_speeds_up(
     kind: str, size: float, local: int, domains: int, gpu: str, measured: float
 ) -> None:
-    seat, cluster = Seat(ranks=local * domains, domains=domains), cluster_of(gpu, nodes=64)
+    placement, cluster = GroupPlacement(ranks=local * domains, domains=domains), cluster_of(gpu, nodes=64)
     network = MeasuredNetwork(
         all_reduce_bytes_per_s=measured,
         all_gather_bytes_per_s=measured,
         reduce_scatter_bytes_per_s=measured,
         all_reduce_intra_bytes_per_s=measured,
     )
-    slowed = collective_transfer(kind, size, seat, cluster, network)
-    assert slowed.solo_s >= seconds(kind, size, seat, cluster) * (1 - 1e-12)
+    slowed = collective_transfer(kind, size, placement, cluster, network)
+    assert slowed.solo_s >= seconds(kind, size, placement, cluster) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -291,10 +292,10 @@ def test_a_measured_network_slows_down_and_never_speeds_up(
 def test_the_measured_collective_itself_is_reproduced(kind: str, share: float) -> None:
     """Of all GPUs and large: the rate that a run measured is the rate that it gets, below what we predict."""
     cluster = cluster_of("H100-SXM5-80GB", nodes=4)
-    seat = Seat(ranks=32, domains=4)
-    measured = share * bus_bytes_per_s(kind, float(1 << 30), seat, cluster)
+    placement = GroupPlacement(ranks=32, domains=4)
+    measured = share * bus_bytes_per_s(kind, float(1 << 30), placement, cluster)
     network = MeasuredNetwork.model_validate({f"{kind}_bytes_per_s": measured})
-    slowed_s = collective_transfer(kind, 1e13, seat, cluster, network).solo_s
+    slowed_s = collective_transfer(kind, 1e13, placement, cluster, network).solo_s
     reached = 1e13 * payload_factor(kind, 32) / slowed_s
-    ideal = bus_bytes_per_s(kind, 1e13, seat, cluster)
+    ideal = bus_bytes_per_s(kind, 1e13, placement, cluster)
     assert reached / ideal == pytest.approx(share, rel=0.02)

@@ -18,7 +18,7 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 
-SEATS = {"fsdp": "dp", "hsdp": "replicas", "efsdp": "edp", "ehsdp": "expert replicas"}
+LISTED_AS = {"fsdp": "dp", "hsdp": "replicas", "efsdp": "edp", "ehsdp": "expert replicas"}
 """Names in programs of what sharded state is exchanged over; ``dp 0`` is the pair of stage 0's copies."""
 
 ON_NO_WIRE = {"copy", "update"}
@@ -33,7 +33,7 @@ def used(program: Program) -> set[str]:
             found.add("pp")
         elif count and isinstance(op.work, Collective) and _on_a_wire(op.work):
             name = op.work.communicator.split(" ")[0]
-            found.add(SEATS.get(name, name))
+            found.add(LISTED_AS.get(name, name))
     return found
 
 
@@ -50,8 +50,8 @@ def agrees(run: Scenario) -> None:
     for number, program in enumerate(step.programs.classes):
         r = number % step.plan.shape.ranks
         # the world is connected at the start; replicas of whole states are all of dp
-        alone = {"replicas": "dp"} if step.plan.groups.shards.ranks == 1 else {}
-        alone |= {"expert replicas": "edp"} if step.plan.groups.expert_shards.ranks == 1 else {}
+        alone = {"replicas": "dp"} if step.plan.groups["fsdp"].ranks == 1 else {}
+        alone |= {"expert replicas": "edp"} if step.plan.groups["efsdp"].ranks == 1 else {}
         names = {alone.get(name, name) for name in listed(step, r)} - {"world"}
         assert names == {alone.get(name, name) for name in used(program)} - {"world"}, f"pipeline rank {r}"
 

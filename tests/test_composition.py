@@ -160,7 +160,7 @@ def sends_the_closed_forms(run: Scenario, step: Lowered) -> None:
 def lets_go_of_what_it_took(step: Lowered, result: Result) -> None:
     """But for gradients that a first backward allocated whole, which the optimizer takes."""
     plan = step.plan
-    kept = sharding_rule(plan.scenario) is None or plan.groups.dp.ranks == 1
+    kept = sharding_rule(plan.scenario) is None or plan.groups["dp"].ranks == 1
     lazy = kept and not plan.scenario.software.persistent_gradients
     for stage in result.memory:
         assert stage.peak_bytes == pytest.approx(sum(stage.terms.values()))

@@ -26,8 +26,8 @@ from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
 from stepsim.sim.network.choosing import runs
+from stepsim.sim.network.group_placement import KINDS, GroupPlacement
 from stepsim.sim.network.place import place_of
-from stepsim.sim.network.seat import KINDS, Seat
 
 DOCUMENT = collectives_document()
 PATHS = tuple(parameter.path for parameter in PARAMETERS)
@@ -54,7 +54,7 @@ def case_of(
     return CollectiveCase(
         log=f"{kind}-{nodes}-{system}",
         kind=kind,
-        seat=Seat(ranks=local * nodes, domains=nodes),
+        placement=GroupPlacement(ranks=local * nodes, domains=nodes),
         cluster=Cluster(
             gpu=get_gpu(system[0]),
             gpus=8 * nodes,
@@ -85,7 +85,7 @@ a_case = st.builds(
 
 def anew(case: CollectiveCase, constants: CollectiveConstants) -> list[float]:
     """The prediction by the way that every size chooses for itself, among all that there are."""
-    place = place_of(case.seat, case.cluster, constants)
+    place = place_of(case.placement, case.cluster, constants)
     found = runs(
         case.kind,
         list(SIZES),
@@ -197,7 +197,7 @@ def test_who_is_not_observed_is_predicted_by_a_fit_on_all() -> None:
     cases = [case_of("alltoall", nodes) for nodes in (1, 2)]
     truth = constants_of({"pairwise.latency_s": 2e-5}, DOCUMENT)
     seen = [
-        Observed(name=f"{case.seat.domains}", case=case, seconds=tuple(predicted_s(case, truth)))
+        Observed(name=f"{case.placement.domains}", case=case, seconds=tuple(predicted_s(case, truth)))
         for case in cases
     ]
     fits = fits_without(seen, predicted_s, DOCUMENT, names=["1", "unseen"])

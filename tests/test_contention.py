@@ -1,6 +1,6 @@
 """Communications of a step that meet on a link of the fabric slow each other down as the flow model says.
 
-Every job here is seated, routed, folded and replayed as a scenario's step is, with a few communications in
+Every job here is placed, routed, folded and replayed as a scenario's step is, with a few communications in
 place of its programs, so that times have closed forms. One GPU a host, one NIC of 50 GB/s.
 """
 

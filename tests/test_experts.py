@@ -22,8 +22,8 @@ from stepsim.sim.lowering.layers.routing import (
     rank_loads,
 )
 from stepsim.sim.lowering.optimizers import updated_parameters
-from stepsim.sim.lowering.seats import expert_grid, rank_grid
-from stepsim.sim.network.seat import Seat
+from stepsim.sim.lowering.process_groups import ProcessGroups
+from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.token_exchange import Router, visits
 from stepsim.sim.program.program import Collective, RepeatedBlocks
 from stepsim.sim.scenario.errors import ScenarioError
@@ -75,13 +75,13 @@ def test_deepep_sends_a_token_once_to_each_host() -> None:
 
 @given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]), st.integers(1, 4), st.integers(1, 8))
 def test_visits_are_the_expectation(domains: int, local: int, held: int, topk: int) -> None:
-    seat = Seat(ranks=domains * local, domains=domains)
-    experts = seat.ranks * held
+    placement = GroupPlacement(ranks=domains * local, domains=domains)
+    experts = placement.ranks * held
     router = Router(experts=experts, topk=min(topk, experts), copies=topk)
-    found = visits(router, seat)
+    found = visits(router, placement)
     assert 1 <= found.domains <= min(domains, router.topk) + 1e-9
-    assert found.domains <= found.gpus + 1e-9 <= min(seat.ranks, router.topk) + 2e-9
-    limited = visits(Router(experts=experts, topk=router.topk, copies=topk, node_limit=1), seat)
+    assert found.domains <= found.gpus + 1e-9 <= min(placement.ranks, router.topk) + 2e-9
+    limited = visits(Router(experts=experts, topk=router.topk, copies=topk, node_limit=1), placement)
     assert limited.domains <= max(1, math.ceil(router.topk / (experts / domains)))
     assert limited.domains <= found.domains + 1e-9
 
@@ -93,13 +93,13 @@ def test_gradients_of_experts_are_reduced_among_those_that_hold_the_same(tp: int
     plan = lowered(run).plan
     held = 4 * (16 // ep) * 3 * 256 * 512 / etp
     assert plan.held_elements(0).experts == held
-    assert plan.groups.edp.ranks == 16 // (ep * etp)
-    if plan.groups.edp.ranks > 1:
+    assert plan.groups["edp"].ranks == 16 // (ep * etp)
+    if plan.groups["edp"].ranks > 1:
         reduced = [op for op in expert_collectives(lowered(run), "edp") if "gradient" in op.name]
         sizes = [op.work.transfer.bytes for op in reduced if isinstance(op.work, Collective)]
         assert sum(sizes) == pytest.approx(held * plan.local.grad_bytes)
     assert updated_parameters(plan, 0) == pytest.approx(
-        plan.held_elements(0).shared / plan.groups.dp.ranks + held / plan.groups.edp.ranks
+        plan.held_elements(0).shared / plan.groups["dp"].ranks + held / plan.groups["edp"].ranks
     )
 
 
@@ -116,9 +116,10 @@ def test_gradients_of_experts_are_reduced_among_those_that_hold_the_same(tp: int
 @settings(deadline=None)
 def test_expert_groups_cut_every_stage_anew(tp: int, pp: int, etp: int, ep: int, order: str) -> None:
     par = with_experts(tp=tp, pp=pp, etp=etp, ep=ep, order=order).parallelism
-    grid, experts = rank_grid(par), expert_grid(par)
+    groups = ProcessGroups(parallelism=par)
+    grid, experts = groups.stages, groups.grids["experts"]
     assert experts.shape[0] == pp
-    assert experts.shape[2:] == (ep, etp)
+    assert experts.shape[3:] == (ep, etp)
     for stage in range(pp):
         assert sorted(experts[stage].ravel()) == sorted(grid[stage].ravel())
 

@@ -125,7 +125,7 @@ def test_adam_reads_and_writes_its_state_once(run: Scenario) -> None:
 
 def tensor_parallel_bytes(step: Lowered, program: Program) -> float:
     """Bytes through one rank's links: an all_reduce carries twice what its two halves do each."""
-    n = step.plan.groups.tp.ranks
+    n = step.plan.groups["tp"].ranks
     payload = payloads(program, "tp")
     factors = {
         "all_reduce": 2 * (n - 1) / n,

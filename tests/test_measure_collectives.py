@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stepsim.calibration.fit.own.collectives import fit_collectives
 from stepsim.calibration.measure.collectives import COLUMNS, KINDS, MeasuredGroups, Session, spawn
 from stepsim.calibration.readers.tables import read_table
-from stepsim.sim.lowering.axes import axis_groups
+from stepsim.sim.lowering.process_groups import ProcessGroups
 from stepsim.sim.scenario.blocks import Parallelism
 
 
@@ -20,17 +20,19 @@ from stepsim.sim.scenario.blocks import Parallelism
 def test_groups_of_an_axis_are_all_ranks_once(tp: int, cp: int, dp: int, pp: int) -> None:
     world = tp * cp * dp * pp
     sizes = {"tp": tp, "cp": cp, "dp": dp * cp, "pp": pp}
-    for axis, groups in axis_groups(Parallelism(tp=tp, cp=cp, dp=dp, pp=pp)).items():
-        assert sorted(rank for members in groups for rank in members) == list(range(world)), axis
-        assert {len(members) for members in groups} == {sizes[axis]}
+    groups = ProcessGroups(parallelism=Parallelism(tp=tp, cp=cp, dp=dp, pp=pp))
+    for axis, size in sizes.items():
+        rows = groups.of(axis)
+        assert sorted(rows.ravel().tolist()) == list(range(world)), axis
+        assert rows.shape[1] == size
 
 
 def test_neighbours_of_tp_are_next_to_each_other_and_those_of_pp_are_far() -> None:
-    groups = axis_groups(Parallelism(tp=2, dp=2, pp=2))
-    assert groups["tp"][0] == (0, 1)
-    assert groups["dp"][0] == (0, 2)
-    assert groups["pp"][0] == (0, 4)
-    assert axis_groups(Parallelism(dp=4, ep=2))["ep"] == ((0, 1), (2, 3))
+    groups = ProcessGroups(parallelism=Parallelism(tp=2, dp=2, pp=2))
+    assert groups.of("tp")[0].tolist() == [0, 1]
+    assert groups.of("dp")[0].tolist() == [0, 2]
+    assert groups.of("pp")[0].tolist() == [0, 4]
+    assert ProcessGroups(parallelism=Parallelism(dp=4, ep=2)).of("ep").tolist() == [[0, 1], [2, 3]]
 
 
 @pytest.mark.torch

@@ -61,7 +61,7 @@ def test_memory_is_the_closed_form(name: str) -> None:
     row = get_optimizer(name)
     for run in runs_of(name):
         plan, result = lowered(run).plan, simulate(run)
-        ranks = plan.groups.shards.ranks if run.parallelism.zero else 1
+        ranks = plan.groups["fsdp"].ranks if run.parallelism.zero else 1
         master = 0 if run.parallelism.zero == 3 else 4  # FSDP2 shards the FP32 parameters themselves
         for stage in result.memory:
             held, own = plan.held_parameters(stage.pp), matrices(plan, stage.pp)
@@ -192,7 +192,7 @@ def test_even_shards_touch_every_matrix(ranks: int) -> None:
 def test_experts_are_shared_out_among_the_ranks_that_hold_them() -> None:
     run = changed(with_experts(ep=8), training={"optimizer": "muon"})
     plan = lowered(run).plan
-    groups = by_group(matrices(plan), (plan.groups.shards.ranks, plan.groups.expert_shards.ranks))
+    groups = by_group(matrices(plan), (plan.groups["fsdp"].ranks, plan.groups["efsdp"].ranks))
     assert [ranks for _, ranks in groups] == [16, 2]
     assert simulate(run).step_time_s > simulate(with_experts(ep=8)).step_time_s
 

@@ -83,7 +83,7 @@ def test_hashed_flows_go_around_a_lost_link() -> None:
 
 def test_a_weak_rail_is_a_weak_nic_on_every_host() -> None:
     job = step()
-    cluster, gpu = job.plan.cluster, job.plan.groups.gpu
+    cluster, gpu = job.plan.cluster, job.plan.placed.gpu
     one, rail = weak_nic(cluster, gpu, 3, 0, 0.5), weak_rail(cluster, gpu, 0, 0.5)
     assert one.link_share == {(6, "nic.out"): 0.5, (6, "nic.in"): 0.5}  # the first GPU of host 3
     assert len(rail.link_share) == 2 * cluster.nodes
@@ -92,7 +92,7 @@ def test_a_weak_rail_is_a_weak_nic_on_every_host() -> None:
 
 def test_a_lost_nic_is_carried_by_the_others_of_its_host() -> None:
     job = step()
-    cluster, gpu = job.plan.cluster, job.plan.groups.gpu
+    cluster, gpu = job.plan.cluster, job.plan.placed.gpu
     lost = lost_nic(cluster, gpu, 1, 4)
     assert lost.link_share == {(rank, port): 7 / 8 for rank in (2, 3) for port in ("nic.out", "nic.in")}
     assert step_s(job) < step_s(job, lost) < step_s(job, weak_nic(cluster, gpu, 1, 4, 0.5))
@@ -102,7 +102,7 @@ def test_a_lost_nic_is_carried_by_the_others_of_its_host() -> None:
 
 def test_a_lost_leaf_takes_a_rail_and_a_lost_spine_its_share() -> None:
     job = step(fabric={"kind": "rail-optimized", "nodes_per_leaf": 4, "oversubscription": 2})
-    cluster, gpu = job.plan.cluster, job.plan.groups.gpu
+    cluster, gpu = job.plan.cluster, job.plan.placed.gpu
     leaf = lost_switch(cluster, gpu, "leaf 9")
     assert {rank for rank, _ in leaf.link_share} == set(range(8, 16))  # the second unit: hosts 4 to 7
     assert set(leaf.link_share.values()) == {7 / 8}
@@ -115,7 +115,7 @@ def test_a_lost_leaf_takes_a_rail_and_a_lost_spine_its_share() -> None:
 
 def test_what_a_job_cannot_do_without_is_said() -> None:
     job = step(fabric=SHAPES[0])
-    cluster, gpu = job.plan.cluster, job.plan.groups.gpu
+    cluster, gpu = job.plan.cluster, job.plan.placed.gpu
     with pytest.raises(ValueError, match="leaf 1 is lost, and host 2 has no other way"):
         lost_switch(cluster, gpu, "leaf 1")
     with pytest.raises(ValueError, match="no switch is called 'leaf 99'; there are: leaf 0 to 7"):

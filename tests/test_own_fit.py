@@ -26,7 +26,7 @@ from stepsim.hardware.profile import GpuProfile, load_profile
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
 from stepsim.sim.lowering.communication import Communication
-from stepsim.sim.network.seat import Seat
+from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, simulate
 
@@ -262,7 +262,7 @@ def test_carried_groups_are_marked_and_follow_the_model(tmp_path: Path) -> None:
     cluster = build_cluster(load_scenario(SCENARIO))
     curves = calibrated_profile(GPU, [str(out)]).collectives
     step = Communication(cluster=cluster, curves=curves).collective(
-        "all_reduce", 64e6, Seat(ranks=4, domains=1)
+        "all_reduce", 64e6, GroupPlacement(ranks=4, domains=1)
     )
     assert document["time_s"] == pytest.approx(step.solo_s, rel=0.1)
 

@@ -1,4 +1,4 @@
-"""Who sends to whom: every pattern sends what its algorithm sends, whatever the seats."""
+"""Who sends to whom: every pattern sends what its algorithm sends, whatever the placements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepsim.sim.network.patterns import PATTERNS, sent
 
 
 @st.composite
-def seats(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, int]:
+def placements(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, int]:
     """Groups over equally many domains with equally many members in each, ranks in any order."""
     groups, parts, size = draw(st.integers(1, 3)), draw(st.integers(2, 9)), draw(st.integers(1, 4))
     order = np.array(draw(st.permutations(range(groups * parts * size))))
@@ -19,7 +19,7 @@ def seats(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, int]:
     return (place // (parts * size))[order], (place // size)[order], parts, size
 
 
-@given(seats(), st.sampled_from(PATTERNS))
+@given(placements(), st.sampled_from(PATTERNS))
 def test_members_send_to_other_domains_of_their_group(
     drawn: tuple[np.ndarray, np.ndarray, int, int], pattern: str
 ) -> None:
@@ -30,7 +30,7 @@ def test_members_send_to_other_domains_of_their_group(
     assert (domain[found.sender] != domain[found.receiver]).all()
 
 
-@given(seats(), st.sampled_from(["ring", "pairs", "rails"]))
+@given(placements(), st.sampled_from(["ring", "pairs", "rails"]))
 def test_every_nic_carries_the_same(drawn: tuple[np.ndarray, np.ndarray, int, int], pattern: str) -> None:
     instance, domain, _, _ = drawn
     found = sent(pattern, instance, domain)
@@ -38,7 +38,7 @@ def test_every_nic_carries_the_same(drawn: tuple[np.ndarray, np.ndarray, int, in
         assert np.bincount(end, found.share, len(instance)) == pytest.approx(np.ones(len(instance)))
 
 
-@given(seats())
+@given(placements())
 def test_two_trees_send_up_and_down_every_edge(drawn: tuple[np.ndarray, np.ndarray, int, int]) -> None:
     """2(N - 1) edges both ways, half of the payload on each; the busiest domain sends all of its share."""
     instance, domain, parts, size = drawn

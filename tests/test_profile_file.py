@@ -21,7 +21,7 @@ from stepsim.hardware.gpus import gpu_names
 from stepsim.hardware.profile import load_profile
 from stepsim.hardware.provenance import Provenance
 from stepsim.sim.lowering.communication import Communication
-from stepsim.sim.network.seat import KINDS, Seat
+from stepsim.sim.network.group_placement import KINDS, GroupPlacement
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, simulate
@@ -179,10 +179,10 @@ def test_the_measured_group_costs_what_was_measured_and_its_links_stay(
     kind: str, ranks: int, size: float
 ) -> None:
     cluster = build_cluster(load_scenario(SCENARIO))
-    seat = Seat(ranks=ranks, domains=max(1, ranks // 8))
-    curve = _curve(kind, seat.ranks, seat.domains)
-    own = Communication(cluster=cluster, curves=(curve,)).collective(kind, size, seat)
-    model = Communication(cluster=cluster).collective(kind, size, seat)
+    placement = GroupPlacement(ranks=ranks, domains=max(1, ranks // 8))
+    curve = _curve(kind, placement.ranks, placement.domains)
+    own = Communication(cluster=cluster, curves=(curve,)).collective(kind, size, placement)
+    model = Communication(cluster=cluster).collective(kind, size, placement)
     assert own.solo_s == pytest.approx(curve.solo_s(size))
     assert own.latency_s == pytest.approx(curve.alpha_s)
     assert (own.weights, own.sms, own.bytes) == (model.weights, model.sms, model.bytes)
@@ -197,8 +197,8 @@ def test_corrections_are_met_between_and_beyond(size: float, factors: list[float
     ratio = curve.solo_s(size) / plain.solo_s(size)
     assert min(factors) - 1e-9 <= ratio <= max(factors) + 1e-9
     assert curve.solo_s(1e14) == pytest.approx(factors[-1] * plain.solo_s(1e14))
-    seat, cluster = Seat(ranks=8, domains=1), build_cluster(load_scenario(SCENARIO))
-    step = Communication(cluster=cluster, curves=(curve,)).collective("all_reduce", size, seat)
+    placement, cluster = GroupPlacement(ranks=8, domains=1), build_cluster(load_scenario(SCENARIO))
+    step = Communication(cluster=cluster, curves=(curve,)).collective("all_reduce", size, placement)
     assert step.solo_s == pytest.approx(curve.solo_s(size))
     assert 0 < step.ceiling_bytes_per_s < float("inf")
 
@@ -206,15 +206,15 @@ def test_corrections_are_met_between_and_beyond(size: float, factors: list[float
 def test_other_groups_are_carried_by_the_model_and_other_kinds_are_not(tmp_path: Path) -> None:
     cluster = build_cluster(load_scenario(SCENARIO))
     model = Communication(cluster=cluster)
-    measured, other, size = Seat(ranks=8, domains=1), Seat(ranks=4, domains=1), 1e8
+    measured, other, size = GroupPlacement(ranks=8, domains=1), GroupPlacement(ranks=4, domains=1), 1e8
     twice = 2 * model.collective("all_reduce", size, measured).solo_s
     slow = _curve(alpha_s=1e-9, gamma_s=0.0, bytes_per_s=size / twice)
     own = Communication(cluster=cluster, curves=(slow,))
     assert own.collective("all_reduce", size, measured).solo_s == pytest.approx(twice, rel=1e-3)
     carried = own.collective("all_reduce", size, other).solo_s
     assert carried == pytest.approx(2 * model.collective("all_reduce", size, other).solo_s, rel=0.05)
-    for kind, seat in (("all_gather", measured), ("all_reduce", Seat(ranks=16, domains=2))):
-        assert own.collective(kind, size, seat) == model.collective(kind, size, seat)
+    for kind, placement in (("all_gather", measured), ("all_reduce", GroupPlacement(ranks=16, domains=2))):
+        assert own.collective(kind, size, placement) == model.collective(kind, size, placement)
 
 
 def test_messages_follow_their_tier() -> None:

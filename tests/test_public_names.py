@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import stepsim
 from stepsim.cli.main import app
 from stepsim.hardware.gpus import get_gpu, gpu_called, gpu_names
+from stepsim.sim.network.group_placement import KINDS
 from stepsim.sim.network.kind_names import kind_called
 from stepsim.sim.network.place import SCHEDULED
-from stepsim.sim.network.seat import KINDS
 
 
 def out(*arguments: str) -> str:

@@ -17,7 +17,7 @@ from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.interconnect import get_interconnect, interconnect_names
 from stepsim.sim.network.collectives import (
     REFERENCE_BYTES,
-    Seat,
+    GroupPlacement,
     collective_curve,
     collective_transfer,
     payload_factor,
@@ -46,10 +46,10 @@ def unpaced(cluster: Cluster) -> Cluster:
 def test_every_step_of_a_ring_over_efa_takes_its_pace(
     kind: str, hosts: int, size: float, protocol: str
 ) -> None:
-    cluster, seat = p5(8 * hosts), Seat(ranks=8 * hosts, domains=hosts)
-    pace_s = (seat.ranks - 1) * cluster.interconnect.ring_step_s
-    curve = collective_curve(kind, size, seat, cluster, algorithm="ring", protocol=protocol)
-    free = collective_curve(kind, size, seat, unpaced(cluster), algorithm="ring", protocol=protocol)
+    cluster, placement = p5(8 * hosts), GroupPlacement(ranks=8 * hosts, domains=hosts)
+    pace_s = (placement.ranks - 1) * cluster.interconnect.ring_step_s
+    curve = collective_curve(kind, size, placement, cluster, algorithm="ring", protocol=protocol)
+    free = collective_curve(kind, size, placement, unpaced(cluster), algorithm="ring", protocol=protocol)
     moving_s = size * curve.seconds_per_byte
     assert curve.solo_s(size) == pytest.approx(max(free.solo_s(size), pace_s + moving_s))
 
@@ -57,10 +57,13 @@ def test_every_step_of_a_ring_over_efa_takes_its_pace(
 @pytest.mark.parametrize("algorithm", ["ring", "tree"])
 def test_no_other_way_is_paced(algorithm: str) -> None:
     """Not LL, whose lines are few and on their way at once; not trees; not rings inside a host."""
-    for seat, protocol in ((Seat(ranks=64, domains=8), "LL"), (Seat(ranks=8, domains=1), "LL128")):
+    for placement, protocol in (
+        (GroupPlacement(ranks=64, domains=8), "LL"),
+        (GroupPlacement(ranks=8, domains=1), "LL128"),
+    ):
         cluster = p5(64)
         paced, free = (
-            collective_curve("all_reduce", 1e6, seat, one, algorithm=algorithm, protocol=protocol)
+            collective_curve("all_reduce", 1e6, placement, one, algorithm=algorithm, protocol=protocol)
             for one in (cluster, unpaced(cluster))
         )
         assert paced.solo_s(1e6) == free.solo_s(1e6)
@@ -85,25 +88,25 @@ def test_jobs_measured_this_pace(shared: Path) -> None:
             continue
         for kind in SHARDED:
             rate, inside = getattr(network, f"{kind}_gbps"), getattr(network, f"{kind}_intra_gbps")
-            host = Seat(ranks=8, domains=1)
+            host = GroupPlacement(ranks=8, domains=1)
             copies_s = REFERENCE_BYTES * payload_factor(kind, 8) / (inside * 1e9)
             copies_s -= collective_transfer(kind, REFERENCE_BYTES, host, p5(64)).solo_s
             whole_s = REFERENCE_BYTES * payload_factor(kind, case.hardware.gpus) / (rate * 1e9)
             times[kind, case.hardware.gpus].append(whole_s - copies_s)
     assert {gpus for _, gpus in times} == {64, 128, 256, 512}
     for (kind, gpus), found in times.items():
-        seat = Seat(ranks=gpus, domains=gpus // 8)
-        predicted_s = collective_transfer(kind, REFERENCE_BYTES, seat, p5(gpus)).solo_s
+        placement = GroupPlacement(ranks=gpus, domains=gpus // 8)
+        predicted_s = collective_transfer(kind, REFERENCE_BYTES, placement, p5(gpus)).solo_s
         assert predicted_s == pytest.approx(median(found), rel=0.08), (kind, gpus)
 
 
 @pytest.mark.parametrize("kind", SHARDED)
 def test_copies_of_the_list_interface_are_not_the_links(kind: str) -> None:
-    cluster, whole, host = p5(64), Seat(ranks=64, domains=8), Seat(ranks=8, domains=1)
+    cluster, whole, host = p5(64), GroupPlacement(ranks=64, domains=8), GroupPlacement(ranks=8, domains=1)
     found = {}
-    for where, seat in (("", whole), ("_intra", host)):
-        taken_s = collective_transfer(kind, REFERENCE_BYTES, seat, cluster).solo_s + 0.9e-3
-        rate = REFERENCE_BYTES * payload_factor(kind, seat.ranks) / taken_s
+    for where, placement in (("", whole), ("_intra", host)):
+        taken_s = collective_transfer(kind, REFERENCE_BYTES, placement, cluster).solo_s + 0.9e-3
+        rate = REFERENCE_BYTES * payload_factor(kind, placement.ranks) / taken_s
         found[f"{kind}{where}_bytes_per_s"] = f"{rate!r} B/s"
     own = MeasuredNetwork.model_validate(found)
     plain = collective_transfer(kind, 1e9, whole, cluster)

@@ -18,7 +18,7 @@ from stepsim.sim.simulate import simulate
 RUN = scenario(**TWIN)
 STEP = SimulatedStep(RUN, machine_of(RUN.cluster, RUN.parallelism, Domains()))
 PER_STAGE = RUN.world_size // RUN.parallelism.pp
-SEATS = list(range(RUN.parallelism.pp))
+PLACED = list(range(RUN.parallelism.pp))
 """Of so few stages each stands for itself."""
 
 
@@ -32,7 +32,7 @@ def effect(stage: int, replica: int, factor: float) -> Effect:
 @given(
     st.dictionaries(
         st.integers(0, RUN.parallelism.dp - 1),
-        st.tuples(st.sampled_from(SEATS), st.sampled_from([1.1, 1.6])),
+        st.tuples(st.sampled_from(PLACED), st.sampled_from([1.1, 1.6])),
         min_size=1,
         max_size=TOGETHER,
     )
@@ -49,7 +49,7 @@ def test_replicas_with_different_things_wrong_are_as_in_a_step(wrong: dict[int, 
 
 def test_two_replicas_together_are_slower_than_the_worst_of_them() -> None:
     """Their stages are late at different times; the law above could fail."""
-    one, other = effect(SEATS[0], 0, 1.1), effect(SEATS[-1], 1, 1.1)
+    one, other = effect(PLACED[0], 0, 1.1), effect(PLACED[-1], 1, 1.1)
     alone = max(STEP(frozenset([one])), STEP(frozenset([other])))
     assert STEP(frozenset([one, other])) > 1.0005 * alone
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ...sim.figures import seconds
-from ...sim.network.seat import payload_factor
+from ...sim.network.group_placement import payload_factor
 from ...sim.report.collective import CollectiveCost
 from ...sim.report.timeline import palette
 from ...sim.report.timeline.svg import document, element, group, line, paper, text

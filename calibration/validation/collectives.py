@@ -16,9 +16,9 @@ from ...hardware.collectives import CollectiveConstants, collective_constants
 from ...sim.network.choosing import chosen, priced, runs
 from ...sim.network.collectives import collective_curve
 from ...sim.network.curve import Curve
+from ...sim.network.group_placement import GroupPlacement
 from ...sim.network.nccl.tuning import UNTUNED, Tuning
 from ...sim.network.place import Place, place_of
-from ...sim.network.seat import Seat
 from ..cases.errors import quantile
 
 LARGE_BYTES = 1 << 20
@@ -35,7 +35,7 @@ class CollectiveCase:
 
     log: str
     kind: str
-    seat: Seat
+    placement: GroupPlacement
     cluster: Cluster
     points: tuple[tuple[float, float], ...]
     algorithm: str | None = None
@@ -49,7 +49,7 @@ class CollectiveCase:
         return chosen(
             self.kind,
             [size for size, _ in self.points],
-            place_of(self.seat, self.cluster, collective_constants()),
+            place_of(self.placement, self.cluster, collective_constants()),
             algorithm=self.algorithm,
             protocol=self.protocol,
             tuning=self.tuning,
@@ -86,9 +86,10 @@ def predicted_s(case: CollectiveCase, constants: CollectiveConstants) -> list[fl
     """Seconds of every point of ``case``."""
     if case.kind == "sendrecv":  # its rate changes with the size
         return [
-            collective_curve(case.kind, size, case.seat, case.cluster).solo_s(size) for size, _ in case.points
+            collective_curve(case.kind, size, case.placement, case.cluster).solo_s(size)
+            for size, _ in case.points
         ]
-    found = _running(case, place_of(case.seat, case.cluster, constants))
+    found = _running(case, place_of(case.placement, case.cluster, constants))
     return [curve.solo_s(size) for curve, (size, _) in zip(found, case.points, strict=True)]
 
 

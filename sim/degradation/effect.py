@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..engine.accounting import rank_time
-from ..lowering.seats import rank_grid
+from ..lowering.process_groups import GROUPS, ProcessGroups
 from ..result.step import AXES, PEERS
 from ..result.step_faults import WAITING, Relation, Side, StepFaults
 from .hang import hang_of
@@ -72,8 +72,8 @@ def effect(
     struck: Replayed,
 ) -> StepFaults:
     """The step with ``faults`` against the healthy one."""
-    place = _places(layout)
-    before, after = healthy.of_ranks(place[0]), struck.of_ranks(place[0])
+    groups = ProcessGroups(parallelism=layout)
+    before, after = healthy.of_ranks(groups.pipeline_rank), struck.of_ranks(groups.pipeline_rank)
     return StepFaults(
         faults=faults,
         healthy_step_time_s=healthy.record.step_s,
@@ -87,7 +87,7 @@ def effect(
                 before=healthy.side(before[ranks]),
                 after=struck.side(after[ranks]),
             )
-            for name, ranks in _relations(place, struck_ranks(degradation))
+            for name, ranks in _relations(groups, struck_ranks(degradation))
         ),
         critical_path_before=healthy.path,
         critical_path_after=struck.path,
@@ -105,8 +105,8 @@ def hang_effect(
     watchdog_s: float,
 ) -> StepFaults:
     """A step that never ends, since ranks stop."""
-    place = _places(layout)
-    side = healthy.side(healthy.of_ranks(place[0]))
+    groups = ProcessGroups(parallelism=layout)
+    side = healthy.side(healthy.of_ranks(groups.pipeline_rank))
     at_s, stopped = next((at_s, gone) for at_s, state in degradation.later if (gone := stopped_ranks(state)))
     return StepFaults(
         faults=faults,
@@ -121,9 +121,9 @@ def hang_effect(
         classes_after=len(struck.folded.ranks),
         hang=hang_of(
             struck.record,
-            struck.of_ranks(place[0]),
+            struck.of_ranks(groups.pipeline_rank),
             stopped_ranks(degradation.states[-1]),
-            _relations(place, stopped),
+            _relations(groups, stopped),
             at_s=at_s,
             watchdog_s=watchdog_s,
         ),
@@ -142,40 +142,25 @@ def stopped_ranks(state: Degradation) -> list[int]:
     return sorted(rank for rank, slow in state.slow.items() if slow == math.inf)
 
 
-def _places(layout: Parallelism) -> Ids:
-    """(pp, dp, cp, tp) of every rank, as four rows."""
-    grid = rank_grid(layout)
-    place = np.empty((4, grid.size), dtype=np.int64)
-    place[:, grid.ravel()] = np.indices(grid.shape).reshape(4, grid.size)
-    return place
-
-
-def _relations(place: Ids, struck: list[int]) -> Iterator[tuple[str, Mask]]:
+def _relations(groups: ProcessGroups, struck: list[int]) -> Iterator[tuple[str, Mask]]:
     """Every rank once, by the closest relation to a struck one; none where no rank is struck."""
     if not struck:
         return
-    left = np.ones(place.shape[1], dtype=bool)
+    left = np.ones_like(groups.pipeline_rank, dtype=bool)
     joined = np.zeros_like(left)
     joined[struck] = True
     yield "struck", joined
     left &= ~joined
-    for name, alike in (
-        ("same TP group", (0, 1, 2)),
-        ("same CP group", (0, 1, 3)),
-        ("same replica and stage", (0, 1)),
-        ("same replica, other stages", (1,)),
-        ("same stage, other replicas", (0,)),
-        ("other replicas and stages", ()),
+    for name, along in (
+        ("same TP group", GROUPS["tp"]),
+        ("same CP group", GROUPS["cp"]),
+        ("same replica and stage", (*GROUPS["cp"], "tp")),
+        ("same replica, other stages", (*GROUPS["model"], *GROUPS["cp"])),
+        ("same stage, other replicas", (*GROUPS["dp"], "tp")),
+        ("other replicas and stages", GROUPS["world"]),
     ):
-        found = left & _like(place, struck, alike)
+        number = groups.number(along)
+        found = left & np.isin(number, number[struck])
         if found.any():
             yield name, found
         left &= ~found
-
-
-def _like(place: Ids, struck: list[int], axes: tuple[int, ...]) -> Mask:
-    """Ranks that have the coordinates of a struck one along ``axes``."""
-    key = np.zeros(place.shape[1], dtype=np.int64)
-    for axis in axes:
-        key = key * (int(place[axis].max()) + 1) + place[axis]
-    return np.isin(key, key[struck])

@@ -11,7 +11,7 @@ from ..lowering.communication import CollectiveRequest, nearest_curve
 from ..lowering.layers.routing import dropped_share, rank_loads
 from ..result.step import Assumption
 from ..scenario.frameworks import lookup_in, notes_of
-from .seating_facts import seating_facts
+from .placement_facts import placement_facts
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile, Provenance
@@ -54,7 +54,7 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
     )
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
     found += [*_framework(plan), *_sharding(plan), *_network(plan), *_own_collectives(plan)]
-    found += [*_router(plan), *seating_facts(plan)]
+    found += [*_router(plan), *placement_facts(plan)]
     found.append(
         Assumption(
             text="ranks with equal programs, groups and links do the same at the same time",

@@ -149,8 +149,8 @@ def _communication(shares: Mapping[str, float], plan: StepPlan) -> dict[str, flo
     """Share of communication by the tier that its axis crosses."""
     groups, several = plan.groups, plan.cluster.gpus > plan.cluster.nvlink_domain
     tiers = {
-        name: any(seat.domains > 1 for seat in (first, *plan.seatings.groups.get(name, ())))
-        for name, first in (("tp", groups.tp), ("cp", groups.cp))
+        name: any(placement.domains > 1 for placement in (first, *plan.placements.groups.get(name, ())))
+        for name, first in (("tp", groups["tp"]), ("cp", groups["cp"]))
     }
     found: dict[str, float] = {}
     for name, share in shares.items():

@@ -133,7 +133,7 @@ def experts_of_plan(plan: StepPlan) -> RoutedExperts:
     if model.moe is None:
         return RoutedExperts()
     share = sum(model.has_experts(layer) for layer in range(model.num_layers)) / model.num_layers
-    return RoutedExperts(share=share, across_domains=plan.groups.ep.domains > 1)
+    return RoutedExperts(share=share, across_domains=plan.groups["ep"].domains > 1)
 
 
 def differences(run: Regime, measured: Regime) -> tuple[float, ...]:

@@ -62,7 +62,7 @@ def _unnoticed(plan: StepPlan, ratio: float, bounds: Iterable[Bound]) -> str:
         return f"all {cluster.nodes} hosts share their leaf switches, and nothing goes above them"
     if any(word in bound.link for bound in bounds for word in SWITCHES):
         return ""
-    above = [(kind, seat) for kind, seat in plan.communication.seats if seat.units > 1]
-    if any(kind == "alltoall" or seat.domains / seat.units < ratio for kind, seat in above):
+    above = [(kind, placement) for kind, placement in plan.communication.placements if placement.units > 1]
+    if any(kind == "alltoall" or placement.domains / placement.units < ratio for kind, placement in above):
         return ""
     return "a ring leaves the hosts of a leaf switch once for all of them, so its uplinks are wide enough"

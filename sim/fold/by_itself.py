@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..lowering.seats import domains
+from ..lowering.placed_groups import domains
 from ..network.patterns import sent
 from .fabric import SLACK, can_bind, looked_at, routed
 from .weak_links import topology_for

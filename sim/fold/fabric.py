@@ -19,7 +19,7 @@ import numpy as np
 
 from ...hardware.fabrics.tiers import Tiers
 from ...hardware.topology import RegularTopology, Topology
-from ..lowering.seats import domains
+from ..lowering.placed_groups import domains
 from ..network.patterns import sent
 from ..program.program import Collective, Exchange, Op, Programs, RepeatedBlocks
 from .weak_links import around, capacity_left, topology_for
@@ -109,7 +109,7 @@ def uses(
 
     ``ports`` adds the links between NICs and switches, which are the ranks' own.
     """
-    cluster, gpu = lowered.plan.cluster, lowered.plan.groups.gpu
+    cluster, gpu = lowered.plan.cluster, lowered.plan.placed.gpu
     families = looked_at(topology, cluster, ports)
     hashed = cluster.fabric.ecmp == "hashed"
     lost = np.array(

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..lowering.seats import group_numbers, rank_grid
+from ..lowering.process_groups import GROUPS
 from ..program.program import Collective, Exchange, Programs, RepeatedBlocks
 
 if TYPE_CHECKING:
@@ -71,32 +70,19 @@ class Ranks:
 
 def ranks_of(lowered: Lowered) -> Ranks:
     """The ranks of a lowered scenario."""
-    grid = rank_grid(lowered.plan.scenario.parallelism)
-    pp, world = grid.shape[0], grid.size
-    place = np.empty((world, 4), dtype=np.int64)  # (pp, dp, cp, tp) of each rank
-    place[grid.ravel()] = np.indices(grid.shape).reshape(4, world).T
-    stage, replica, part, local = place.T
-    numbers = partial(
-        group_numbers,
-        lowered.plan.scenario.parallelism,
-        heads=lowered.plan.local.cp_a2a,
-        shards=lowered.plan.groups.shards.ranks,
-    )
-    instance, across = numbers(), numbers(across_stages=True)
-    for name, members in lowered.programs.communicators.items():
-        if name != "world":  # joins pipeline ranks: the ends of a tied table, both copies of a stage
-            instance[name] = np.where(np.isin(stage, members), across[name.split(" ")[0]], -1)
-    signature = lowered.program_of
-    peer = {
-        q: np.where(np.isin(signature, sorted(talking)), grid[q, replica, part, local], -1)
-        for q, talking in _partners(lowered.programs).items()
-        if q < pp
-    }
+    groups, signature = lowered.plan.process_groups, lowered.program_of
+    stage, place = groups.pipeline_rank, groups.place(("place",))
     called = _called(lowered.programs)
-    joining = {
-        name: one
-        for name, one in instance.items()
-        if name in called and np.bincount(one[one >= 0]).max(initial=0) > 1
+    instance = {name: groups.number(name) for name in GROUPS if name in called}
+    for name, members in lowered.programs.communicators.items():
+        if name in called and name != "world":  # the ends of a tied table, both copies of a stage
+            group = "pp" if name == "embedding" else name.split(" ")[0]
+            instance[name] = np.where(np.isin(stage, members), groups.number(group), -1)
+    joining = {name: one for name, one in instance.items() if np.bincount(one[one >= 0]).max(initial=0) > 1}
+    peer = {
+        q: np.where(np.isin(signature, sorted(talking)), groups.stages[q][place], -1)
+        for q, talking in _partners(lowered.programs).items()
+        if q < len(groups.stages)
     }
     return Ranks(signature=signature, stage=stage, instance=joining, peer=peer)
 

@@ -83,10 +83,9 @@ def unfolded(lowered: Lowered, degradation: Degradation = HEALTHY) -> Folded:
 
 def _structural(lowered: Lowered) -> Folded:
     """One class per pipeline rank."""
-    groups = lowered.plan.groups
     ranks = tuple(
-        RankClass(name=f"pp {r}", pp=r, count=groups.ranks_per_stage, first_rank=first)
-        for r, first in enumerate(groups.first_rank)
+        RankClass(name=f"pp {r}", pp=r, count=len(stage), first_rank=int(stage[0]))
+        for r, stage in enumerate(lowered.plan.process_groups.stages)
     )
     return Folded(programs=lowered.programs, ranks=ranks, first_of_stage={r: r for r in range(len(ranks))})
 

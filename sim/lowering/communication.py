@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..network.checks import check_s
-from ..network.collectives import Reach, Seat, collective_transfer, message_transfer
+from ..network.collectives import Distance, GroupPlacement, collective_transfer, message_transfer
 from ..network.nccl.tuning import UNTUNED, Tuning
 from ..network.transfer import Transfer
 
@@ -50,50 +50,58 @@ class Communication:
     tuning: Tuning = UNTUNED
     checked: bool = False
     asked: dict[CollectiveRequest, float] = field(default_factory=dict)
-    _known: dict[tuple[str, float, Seat, bool], Transfer] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[str, float, GroupPlacement, bool], Transfer] = field(default_factory=dict, repr=False)
 
-    def collective(self, kind: str, payload_bytes: float, seat: Seat, *, scaled: bool = True) -> Transfer:
+    def collective(
+        self, kind: str, payload_bytes: float, placement: GroupPlacement, *, scaled: bool = True
+    ) -> Transfer:
         """One collective of a group; ``scaled``: the job's own bandwidth applies to it.
 
         The same object for the same question: a step of small buckets asks it ten thousands of times.
         """
-        key = kind, payload_bytes, seat, scaled
+        key = kind, payload_bytes, placement, scaled
         if key not in self._known:
             self._known[key] = self._collective(*key)
         return self._known[key]
 
-    def _collective(self, kind: str, payload_bytes: float, seat: Seat, scaled: bool) -> Transfer:
-        curve = nearest_curve(self.curves, kind, seat.ranks, seat.domains) if payload_bytes else None
+    def _collective(
+        self, kind: str, payload_bytes: float, placement: GroupPlacement, scaled: bool
+    ) -> Transfer:
+        curve = (
+            nearest_curve(self.curves, kind, placement.ranks, placement.domains) if payload_bytes else None
+        )
         if curve is None:
             measured = self.measured if scaled else None
             transfer = collective_transfer(
-                kind, payload_bytes, seat, self.cluster, measured, self.tuning, checked=self.checked
+                kind, payload_bytes, placement, self.cluster, measured, self.tuning, checked=self.checked
             )
         else:
-            model = collective_transfer(kind, payload_bytes, seat, self.cluster, tuning=self.tuning)
-            there = Seat(ranks=curve.ranks, domains=curve.domains)
+            model = collective_transfer(kind, payload_bytes, placement, self.cluster, tuning=self.tuning)
+            there = GroupPlacement(ranks=curve.ranks, domains=curve.domains)
             transfer = _as_measured(
                 model,
                 curve,
                 collective_transfer(kind, payload_bytes, there, self.cluster, tuning=self.tuning),
             )
-        if seat.ranks > 1 and kind != "ring_step":
-            self._remember(CollectiveRequest(kind, seat.ranks, seat.domains, payload_bytes), transfer)
+        if placement.ranks > 1 and kind != "ring_step":
+            self._remember(
+                CollectiveRequest(kind, placement.ranks, placement.domains, payload_bytes), transfer
+            )
         return transfer
 
     @property
-    def seats(self) -> set[tuple[str, Seat]]:
+    def placements(self) -> set[tuple[str, GroupPlacement]]:
         """Kinds of collectives that were asked for, each with its groups."""
-        return {(kind, seat) for kind, _, seat, _ in self._known}
+        return {(kind, placement) for kind, _, placement, _ in self._known}
 
-    def has_measured(self, kind: str, seat: Seat) -> bool:
-        """Whether a measured group speaks for collectives of that kind and seat."""
-        return nearest_curve(self.curves, kind, seat.ranks, seat.domains) is not None
+    def has_measured(self, kind: str, placement: GroupPlacement) -> bool:
+        """Whether a measured group speaks for collectives of that kind and placement."""
+        return nearest_curve(self.curves, kind, placement.ranks, placement.domains) is not None
 
-    def message(self, payload_bytes: float, reach: Reach, *, messages: int = 1) -> Transfer:
+    def message(self, payload_bytes: float, distance: Distance, *, messages: int = 1) -> Transfer:
         """One message to another rank; ``messages`` counts it and the small ones before it."""
-        model = message_transfer(payload_bytes, reach, self.cluster, messages=messages)
-        domains = 1 if reach == "domain" else 2
+        model = message_transfer(payload_bytes, distance, self.cluster, messages=messages)
+        domains = 1 if distance == "domain" else 2
         self._remember(CollectiveRequest(MESSAGE, 2, domains, payload_bytes), model)
         curve = nearest_curve(self.curves, MESSAGE, 2, domains) if payload_bytes else None
         if curve is None:
@@ -101,9 +109,9 @@ class Communication:
         transfer = _as_measured(model, curve, None)
         return replace(transfer, latency_s=messages * transfer.latency_s)
 
-    def check_s(self, seat: Seat) -> float:
+    def check_s(self, placement: GroupPlacement) -> float:
         """Seconds for which a check holds the host of each member before a collective."""
-        return check_s(seat) if self.checked else 0.0
+        return check_s(placement) if self.checked else 0.0
 
     def _remember(self, asked: CollectiveRequest, transfer: Transfer) -> None:
         self.asked[asked] = transfer.solo_s

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..network.collectives import Seat
+from ..network.collectives import GroupPlacement
 from ..network.nccl.buffers import (
     RUNTIME_CONNECT,
     CommunicatorBuffers,
@@ -22,37 +22,41 @@ from ..network.nccl.versions import USUAL
 from .reductions import shares_table
 
 if TYPE_CHECKING:
-    from .groups import Groups
+    from .placed_groups import RankGroups
     from .plan import StepPlan
 
 
 def communicators(plan: StepPlan, r: int) -> tuple[CommunicatorBuffers, ...]:
     """Of every group that pipeline rank ``r`` communicates over; the world's for what goes over all ranks.
 
-    Where its ranks are seated in several ways, of those whose buffers take the most.
+    Where its ranks are placed in several ways, of those whose buffers take the most.
     """
-    seated = (_communicators(plan, r, groups) for groups in plan.seats_of_stage(r))
-    return max(seated, key=lambda found: sum(one.total for one in found))
+    placed = (_communicators(plan, r, groups) for groups in plan.groups_of_stage(r))
+    return max(placed, key=lambda found: sum(one.total for one in found))
 
 
-def _communicators(plan: StepPlan, r: int, groups: Groups) -> tuple[CommunicatorBuffers, ...]:
+def _communicators(plan: StepPlan, r: int, groups: RankGroups) -> tuple[CommunicatorBuffers, ...]:
     cluster = plan.cluster
     known = cluster.gpu.architecture in ARCHITECTURES
     usual = USUAL.get(cluster.gpu.architecture, RUNTIME_CONNECT)
     version = plan.scenario.software.nccl.version or usual
     messages, found = _messages(plan), []
-    for name, seat in _seats(plan, r, groups):
+    for name, placement in _placements(plan, r, groups):
         comm = (
             communicator_on(
-                cluster, ranks=seat.ranks, domains=seat.domains, fewest=seat.fewest, version=version
+                cluster,
+                ranks=placement.ranks,
+                domains=placement.domains,
+                fewest=placement.fewest,
+                version=version,
             )
-            if known and seat.ranks > 1
+            if known and placement.ranks > 1
             else None
         )
         if name in messages:
-            found.append(message_buffers(name, seat.ranks, comm))
+            found.append(message_buffers(name, placement.ranks, comm))
         else:
-            found.append(collective_buffers(name, seat.ranks, comm, trees=version < RUNTIME_CONNECT))
+            found.append(collective_buffers(name, placement.ranks, comm, trees=version < RUNTIME_CONNECT))
     return tuple(found)
 
 
@@ -63,22 +67,22 @@ def _messages(plan: StepPlan) -> set[str]:
     return {"pp", "ep", "cp.heads"} | (set() if gathers and not heads_only else {"cp", "cp.ring"})
 
 
-def _seats(plan: StepPlan, r: int, groups: Groups) -> Iterator[tuple[str, Seat]]:
+def _placements(plan: StepPlan, r: int, groups: RankGroups) -> Iterator[tuple[str, GroupPlacement]]:
     pp = plan.shape.ranks
-    near = groups.world.domains == 1
-    named = {"world": groups.world, "tp": groups.tp}
+    near = groups["world"].domains == 1
+    named = {"world": groups["world"], "tp": groups["tp"]}
     if plan.local.cp_a2a in (1, plan.local.cp):
-        named["cp"] = groups.cp
+        named["cp"] = groups["cp"]
     else:
-        named |= {"cp.heads": groups.cp_heads, "cp.ring": groups.cp_ring}
+        named |= {"cp.heads": groups["cp.heads"], "cp.ring": groups["cp.ring"]}
     named |= {
-        "dp": groups.shards,
-        "replicas": groups.replicas,
-        "pp": Seat(ranks=pp, domains=1 if near else pp),
+        "dp": groups["fsdp"],
+        "replicas": groups["hsdp"],
+        "pp": GroupPlacement(ranks=pp, domains=1 if near else pp),
     }
     if any(run.kind.experts for s in plan.held_stages(r) for run in plan.stages[s].runs):
-        named |= {"ep": groups.ep, "etp": groups.etp}
-        named |= {"edp": groups.expert_shards, "expert replicas": groups.expert_replicas}
+        named |= {"ep": groups["ep"], "etp": groups["etp"]}
+        named |= {"edp": groups["efsdp"], "expert replicas": groups["ehsdp"]}
     if shares_table(plan, r):
-        named["embedding"] = groups.embedding
-    yield from ((name, seat) for name, seat in named.items() if seat.ranks > 1)
+        named["embedding"] = groups["embedding"]
+    yield from ((name, placement) for name, placement in named.items() if placement.ranks > 1)

@@ -2,7 +2,7 @@
 
 One program per pipeline rank: ranks that differ only in their tensor- or data-parallel coordinate do the
 same at the same time (structural folding). Where a router gives experts unequal loads, or where the groups of
-an axis sit differently, there is one for each load and seating that occurs. Each is written once.
+an axis sit differently, there is one for each load and placement that occurs. Each is written once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
 from ...schedules.orders.overlapped import overlapped
 from ...schedules.orders.schedule import holders, stage_to_rank
-from ..network.collectives import Seat
 from ..network.token_exchange import Router, token_exchange
 from ..network.transfer import Transfer
 from ..program.program import Op, Program, Programs
@@ -27,18 +26,18 @@ from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named
 from .actions import Blocks
 from .communication import Communication
-from .groups import Groups, GroupsOf
 from .layers.layer_builder import Kernel, KernelPricing
 from .layers.local_shape import LocalShape, boundary_bytes, shard_of
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads, rank_loads
 from .layers.stages import build_stages
 from .pipeline import StepWriters
+from .placed_groups import PlacedGroups, RankGroups, gpus
+from .placements import distinct_placements
 from .plan import StepPlan
+from .process_groups import ProcessGroups
 from .profiled_costs import overlaps, weighed_shape
 from .refuse import refuse_unsupported
-from .seatings import seatings_of
-from .seats import expert_grid, rank_grid
 from .stage_parameters import stage_parameters
 from .state.activations import activation_bytes
 
@@ -101,33 +100,31 @@ def lower(
 
 
 def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], list[list[Op]]]:
-    """The program of every rank, and the programs: by load, then by pipeline rank, then by seating.
+    """The program of every rank, and the programs: by load, then by pipeline rank, then by placement.
 
     Raises NotSupported for more of them than can sensibly be written.
     """
-    grid, seatings, pp = rank_grid(plan.scenario.parallelism), plan.seatings, plan.shape.ranks
-    stage = np.empty(grid.size, dtype=np.int64)
-    stage[grid.ravel()] = np.repeat(np.arange(pp), grid[0].size)
-    count = len(seatings.first)
+    placements, pp = plan.placements, plan.shape.ranks
+    stage, count = plan.process_groups.pipeline_rank, len(placements.first)
     kinds, program_of = np.arange(pp), stage
     if len(loads) * count > 1:
-        key = (_load_numbers(plan.scenario, loads) * pp + stage) * count + seatings.of_rank
+        key = (_load_numbers(plan, loads) * pp + stage) * count + placements.of_rank
         kinds, program_of = np.unique(key, return_inverse=True)
     if len(kinds) > max(MOST_PROGRAMS, len(loads) * pp):
         raise NotSupported(
             "cluster.placement",
-            f"it seats the groups of the job in {count:,} ways, which takes {len(kinds):,} programs (at most "
-            f"{MOST_PROGRAMS:,}); place hosts in order, or set cluster.gpus_per_domain so that groups fill "
-            "NVLink domains",
+            f"it places the groups of the job in {count:,} ways, which takes {len(kinds):,} programs (at "
+            f"most {MOST_PROGRAMS:,}); place hosts in order, or set cluster.gpus_per_domain so that groups "
+            "fill NVLink domains",
         )
     wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for number, kind in enumerate(kinds.tolist()):
-        place, seating = divmod(kind, count)
-        wanted.setdefault((place // pp, seating), []).append((number, place % pp))
+        place, placement = divmod(kind, count)
+        wanted.setdefault((place // pp, placement), []).append((number, place % pp))
     step, written = StepWriters(plan), list[list[Op]]([[]] * len(kinds))
-    for (heavy, seating), programs in wanted.items():
-        seated = plan.of_load(loads[heavy]).of_groups(seatings.first[seating])
-        for (number, _), ops in zip(programs, step.write(seated, [r for _, r in programs]), strict=True):
+    for (heavy, placement), programs in wanted.items():
+        placed = plan.of_load(loads[heavy]).of_groups(placements.first[placement])
+        for (number, _), ops in zip(programs, step.write(placed, [r for _, r in programs]), strict=True):
             written[number] = ops
     return program_of.ravel(), written
 
@@ -138,8 +135,12 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
     two_way = stage_to_rank(schedule.rank_of, shape) is None
     local, stages = shard_of(scenario), build_stages(scenario)
-    groups_of = GroupsOf(scenario, cluster, two_way=two_way)
-    groups = groups_of.rank(0)
+    placed = PlacedGroups(
+        process_groups=ProcessGroups(parallelism=scenario.parallelism, two_way=two_way),
+        cluster=cluster,
+        gpu=gpus(scenario.cluster, cluster),
+    )
+    groups = placed.of_rank(0)
     kernels: dict[Kernel, float] = {}
     communication = Communication(
         cluster=cluster,
@@ -172,11 +173,9 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         stages=stages,
         parameters=tuple(parameters),
         groups=groups,
-        groups_of=groups_of,
+        placed=placed,
         costs_of=costs_of,
-        seatings=seatings_of(
-            scenario, groups.gpu, cluster, two_way=two_way, talking=_talking(schedule, shape)
-        ),
+        placements=distinct_placements(scenario, placed, talking=_talking(schedule, shape)),
         blocks=blocks,
         costs=costs,
         kernels=kernels,
@@ -206,10 +205,12 @@ def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
     return {(a, b) for here, there in pairwise(held) for a in here for b in there if a != b}
 
 
-def _message_s(scenario: Scenario, communication: Communication, local: LocalShape, groups: Groups) -> float:
+def _message_s(
+    scenario: Scenario, communication: Communication, local: LocalShape, groups: RankGroups
+) -> float:
     """A message between neighbouring pipeline ranks, the median of them."""
     size = boundary_bytes(local, scenario.software)
-    transfers = (communication.message(size, reach) for reach in groups.reach)
+    transfers = (communication.message(size, distance) for distance in groups.distances)
     return statistics.median(transfer.solo_s for transfer in transfers)
 
 
@@ -219,7 +220,7 @@ def _costs(
     profile: GpuProfile,
     kernels: dict[Kernel, float],
     communication: Communication,
-    groups: Groups,
+    groups: RankGroups,
 ) -> KernelPricing:
     software = scenario.software
 
@@ -230,10 +231,10 @@ def _costs(
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
-            if software.moe_dispatcher == "alltoall" and communication.has_measured("alltoall", groups.ep):
-                return communication.collective("alltoall", size * busiest * router.copies, groups.ep)
-            return token_exchange(size * busiest, router, groups.ep, cluster, software.moe_dispatcher)
-        return communication.collective(kind, size, groups.along(axis))
+            if software.moe_dispatcher == "alltoall" and communication.has_measured("alltoall", groups["ep"]):
+                return communication.collective("alltoall", size * busiest * router.copies, groups["ep"])
+            return token_exchange(size * busiest, router, groups["ep"], cluster, software.moe_dispatcher)
+        return communication.collective(kind, size, groups[axis])
 
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
@@ -243,7 +244,7 @@ def _costs(
         transfer=transfer,
         host_s=host_s,
         host_collective_s=software.launches_per_collective * host_s,
-        check_s=lambda axis: communication.check_s(groups.along(axis)),
+        check_s=lambda axis: communication.check_s(groups[axis]),
         sms=cluster.gpu.sms,
         blocks=software.launch_blocking,
     )
@@ -258,13 +259,10 @@ def _router(scenario: Scenario) -> Router:
     return Router(experts=moe.num_experts, topk=moe.topk, copies=copies, node_limit=moe.node_limit)
 
 
-def _load_numbers(scenario: Scenario, loads: tuple[float, ...]) -> NDArray[np.int64]:
+def _load_numbers(plan: StepPlan, loads: tuple[float, ...]) -> NDArray[np.int64]:
     """By rank, which of the ``loads`` its experts have."""
-    grid = expert_grid(scenario.parallelism)
-    numbers = np.zeros(grid.size, dtype=np.int64)
-    for place, load in enumerate(rank_loads(scenario)):
-        numbers[grid[:, :, place].ravel()] = loads.index(load)
-    return numbers
+    of_place = [loads.index(load) for load in rank_loads(plan.scenario) or loads]
+    return np.array(of_place, dtype=np.int64)[plan.process_groups.place("ep")]
 
 
 def _communicators(plan: StepPlan) -> dict[str, tuple[int, ...]]:
@@ -284,6 +282,3 @@ def _links(cluster: Cluster) -> dict[str, float]:
     nvlink = max(cluster.gpu.nvlink_bytes_per_s, cluster.gpu.nccl_nvlink_bytes_per_s)
     network = cluster.nic_bytes_per_s_per_gpu if cluster.nodes > 1 else cluster.gpu.pcie_bytes_per_s
     return {"nvlink.out": nvlink, "nvlink.in": nvlink, "nic.out": network, "nic.in": network}
-
-
-__all__ = ["Lowered", "Seat", "lower"]

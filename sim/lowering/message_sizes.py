@@ -31,7 +31,8 @@ class MessageTransfers:
         key = (action.stage, action.kind is ActionKind.FORWARD, part.peer)
         if key not in self.known:
             count, size = plan.scenario.software.p2p_messages, message_bytes(plan, action)
-            distance = plan.groups.reach_of(self.index, part.peer, plan.cluster)
+            replica = plan.groups.replica
+            distance = plan.placed.distance(replica[self.index], replica[part.peer])
             transfer = plan.communication.message(size, distance, messages=count)
             self.known[key] = self.alike.setdefault(transfer, transfer)
         return self.known[key]

@@ -93,7 +93,7 @@ def shard_ranks(plan: StepPlan) -> tuple[int, int]:
     """Ranks over which the state of a parameter is sharded, and that of an expert's."""
     if plan.scenario.parallelism.zero == 0:
         return 1, 1
-    return plan.groups.shards.ranks, plan.groups.expert_shards.ranks
+    return plan.groups["fsdp"].ranks, plan.groups["efsdp"].ranks
 
 
 def _factors(one: StageParameters, ranks: int) -> float:

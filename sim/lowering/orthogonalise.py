@@ -37,7 +37,7 @@ from .sharding.traffic import EXPERT_SHARDS, SHARDS
 from .updates.newton_schulz import iteration, newton_schulz_work, parted_iteration
 
 if TYPE_CHECKING:
-    from ..network.collectives import Seat
+    from ..network.collectives import GroupPlacement
     from .plan import StepPlan
 
 GATHERED_BYTES, EXCHANGED_BYTES, FP32_BYTES = 2, 2, 4
@@ -112,20 +112,20 @@ class Update:
         """``calls`` collectives of ``size`` bytes each over the ranks that share the state of matrices."""
         plan = self.plan
         experts = any(each.replicated_over == OF_EXPERTS for each in matrices)
-        communicator, seat = self._shard_group(experts=experts)
-        transfer = several(plan.communication.collective(kind, size, seat), calls)
+        communicator, placement = self._shard_group(experts=experts)
+        transfer = several(plan.communication.collective(kind, size, placement), calls)
         work = Collective(kind, communicator, transfer, calls)
         stream = communicator if sharding_rule(plan.scenario) else "dp"
-        host_s = calls * (plan.costs.host_collective_s + plan.communication.check_s(seat))
+        host_s = calls * (plan.costs.host_collective_s + plan.communication.check_s(placement))
         writer.wait(writer.beside(name, stream, "dp", work, host_s=host_s))
 
-    def _shard_group(self, *, experts: bool) -> tuple[str, Seat]:
+    def _shard_group(self, *, experts: bool) -> tuple[str, GroupPlacement]:
         groups = self.plan.groups
-        whole = groups.replicas.ranks == 1
+        whole = groups["hsdp"].ranks == 1
         if experts:
             name = self.plan.edp_communicator(self.index) if whole else EXPERT_SHARDS
-            return name, groups.expert_shards
-        return self.plan.dp_communicator(self.index) if whole else SHARDS, groups.shards
+            return name, groups["efsdp"]
+        return self.plan.dp_communicator(self.index) if whole else SHARDS, groups["fsdp"]
 
     def _sums(self, writer: ProgramBuilder) -> None:
         """Sums by column of matrices whose rows are shards, and two norms of each."""

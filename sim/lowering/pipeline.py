@@ -60,7 +60,7 @@ class StepWriters:
                 raise NotSupported("software.point_to_point", f"{refusal}; async waits for no send") from None
 
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
-        """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and seats."""
+        """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
         shared = _Shared(sharding=sharding, copies=activation_copies(plan))
         return [
@@ -108,9 +108,9 @@ class _StepWriter:
             host_sync=software.p2p_host_sync,
         )
         groups, experts = plan.groups, plan.local.experts is not None
-        self.reduces = groups.dp.ranks > 1 or (experts and groups.edp.ranks > 1)
+        self.reduces = groups["dp"].ranks > 1 or (experts and groups["edp"].ranks > 1)
         self.sharded = par.zero >= 1
-        shards = groups.shards.ranks > 1 or (experts and groups.expert_shards.ranks > 1)
+        shards = groups["fsdp"].ranks > 1 or (experts and groups["efsdp"].ranks > 1)
         self.returns_parameters = self.sharded and shards
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
         self.sharding = self.shared.sharding
@@ -341,7 +341,7 @@ class _StepWriter:
     def _update(self, share: OptimizerShare, stages: tuple[int, ...]) -> None:
         """The optimizer, of what the rank holds of these virtual stages."""
         plan = self.plan
-        norm = plan.communication.collective("all_reduce", 8.0, plan.groups.world, scaled=False)
+        norm = plan.communication.collective("all_reduce", 8.0, plan.groups["world"], scaled=False)
         write_optimizer(
             self.writer,
             share,

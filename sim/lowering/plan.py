@@ -13,12 +13,13 @@ from ...schedules.orders.schedule import stage_to_rank
 from ..program.program import Ending
 from .actions import Blocks
 from .communication import Communication
-from .groups import Groups, GroupsOf
 from .layers.layer_builder import Kernel, KernelPricing
 from .layers.local_shape import LocalShape
 from .layers.stages import Stage
+from .placed_groups import PlacedGroups, RankGroups
+from .placements import Placements
+from .process_groups import ProcessGroups
 from .profiled_costs import overlaps, splits_backward
-from .seatings import Seatings
 from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class StepPlan:
     ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the seconds of
     the distinct kernels of the blocks that have been built; ``communication`` knows what was asked of it.
     ``skips``: the gradients overflow, and nothing is updated. ``groups`` and what they cost are those of rank
-    0; ``seatings`` tells which ranks' are alike.
+    0; ``placed`` has those of all ranks, and ``placements`` tells which ranks' are alike.
     """
 
     schedule: Schedule
@@ -52,15 +53,20 @@ class StepPlan:
     orders: Orders
     stages: tuple[Stage, ...]
     parameters: tuple[StageParameters, ...]
-    groups: Groups
-    groups_of: GroupsOf
-    costs_of: Callable[[Groups], KernelPricing]
-    seatings: Seatings
+    groups: RankGroups
+    placed: PlacedGroups
+    costs_of: Callable[[RankGroups], KernelPricing]
+    placements: Placements
     blocks: Blocks
     costs: KernelPricing
     kernels: Mapping[Kernel, float]
     communication: Communication
     skips: bool = False
+
+    @property
+    def process_groups(self) -> ProcessGroups:
+        """Which ranks are a group."""
+        return self.placed.process_groups
 
     def of_load(self, load: float) -> StepPlan:
         """The plan of ranks whose experts get ``load`` times the mean."""
@@ -72,23 +78,23 @@ class StepPlan:
         return replace(self, local=local, blocks=blocks)
 
     def of_groups(self, rank: int) -> StepPlan:
-        """The plan of ranks whose groups are seated as those of ``rank``."""
+        """The plan of ranks whose groups are placed as those of ``rank``."""
         if rank == 0:
             return self
-        groups = self.groups_of.rank(rank)
+        groups = self.placed.of_rank(rank)
         costs = self.costs_of(groups)
         blocks = Blocks(local=self.local, software=self.blocks.software, costs=costs)
         return replace(self, groups=groups, costs=costs, blocks=blocks)
 
-    def seats_of_stage(self, index: int) -> Iterator[Groups]:
-        """The groups of the ranks of a pipeline rank, once for each way in which these are seated."""
-        if len(self.seatings.first) == 1:
+    def groups_of_stage(self, index: int) -> Iterator[RankGroups]:
+        """The groups of the ranks of a pipeline rank, once for each way in which these are placed."""
+        if len(self.placements.first) == 1:
             yield self.groups
             return
-        ranks = self.groups_of.grid[index].ravel()
-        _, first = np.unique(self.seatings.of_rank[ranks], return_index=True)
+        ranks = self.process_groups.stages[index]
+        _, first = np.unique(self.placements.of_rank[ranks], return_index=True)
         for rank in ranks[first].tolist():
-            yield self.groups_of.rank(rank)
+            yield self.placed.of_rank(rank)
 
     def held_stages(self, index: int) -> tuple[int, ...]:
         """Virtual stages of a pipeline rank, in the order of its first forwards."""

@@ -15,15 +15,15 @@ from .updates.gradients import Gradients
 from .updates.offload import Offload
 
 if TYPE_CHECKING:
-    from ..network.collectives import Seat
+    from ..network.collectives import GroupPlacement
     from .plan import StepPlan
 
 
 def gradients_of(plan: StepPlan, index: int) -> Gradients:
     """The reductions of pipeline rank ``index``: over a group that shards, and over its replicas."""
     groups = plan.groups
-    whole = plan.dp_communicator(index), groups.dp
-    reductions = _reductions(plan, whole, (SHARDS, groups.shards), (REPLICAS, groups.replicas))
+    whole = plan.dp_communicator(index), groups["dp"]
+    reductions = _reductions(plan, whole, (SHARDS, groups["fsdp"]), (REPLICAS, groups["hsdp"]))
     if plan.scenario.software.uncut_parameters:
         reductions.uncut = _uncut(plan, index)
     return reductions
@@ -52,20 +52,23 @@ def _uncut(plan: StepPlan, index: int) -> Mapping[float, tuple[float, ...]]:
 def expert_gradients_of(plan: StepPlan, index: int) -> Gradients:
     """The reductions of experts: over the ranks that hold the same ones, which shard and replicate too."""
     groups = plan.groups
-    whole = plan.edp_communicator(index), groups.edp
-    shards, replicas = (EXPERT_SHARDS, groups.expert_shards), (EXPERT_REPLICAS, groups.expert_replicas)
+    whole = plan.edp_communicator(index), groups["edp"]
+    shards, replicas = (EXPERT_SHARDS, groups["efsdp"]), (EXPERT_REPLICAS, groups["ehsdp"])
     return _reductions(plan, whole, shards, replicas)
 
 
 def _reductions(
-    plan: StepPlan, whole: tuple[str, Seat], shards: tuple[str, Seat], replicas: tuple[str, Seat]
+    plan: StepPlan,
+    whole: tuple[str, GroupPlacement],
+    shards: tuple[str, GroupPlacement],
+    replicas: tuple[str, GroupPlacement],
 ) -> Gradients:
     """Over the ``whole`` group, or over ``shards`` of it and then over equal ones, its ``replicas``."""
     software = plan.scenario.software
     sharded = plan.scenario.parallelism.zero >= 1 and shards[1].ranks > 1
     hybrid = sharded and replicas[1].ranks > 1
     communicator, group = shards if hybrid else whole
-    bucket = max(software.bucket_elements, software.bucket_elements_per_replica * plan.groups.dp.ranks)
+    bucket = max(software.bucket_elements, software.bucket_elements_per_replica * plan.groups["dp"].ranks)
 
     def over_replicas(size: float) -> Transfer:
         return plan.communication.collective("all_reduce", size, replicas[1])
@@ -98,9 +101,9 @@ def reduce_shared_table(plan: StepPlan, index: int, writer: ProgramBuilder) -> N
     if not shares_table(plan, index):
         return
     size = float(table_parameter("embedding", plan.local).elements * plan.local.grad_bytes)
-    transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
+    transfer = plan.communication.collective("all_reduce", size, plan.groups["embedding"], scaled=False)
     work = Collective("all_reduce", "embedding", transfer)
-    host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups.embedding)
+    host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups["embedding"])
     writer.wait(writer.beside("embedding gradient all_reduce", "world", "pp", work, host_s=host_s))
 
 

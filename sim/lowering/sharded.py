@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, ActionKind, Overlap
-from ..network.collectives import Seat
+from ..network.collectives import GroupPlacement
 from ..scenario.sharding import ShardingRule
 from .actions import Owned, action_blocks, block_owners, owned
 from .layers.kinds import LayerRun
@@ -192,24 +192,24 @@ class Sharding:
 
 def sharding_of(plan: StepPlan, rule: ShardingRule | None) -> Sharding | None:
     """The rows of a plan under its rule; None where it has none."""
-    if rule is None or plan.groups.dp.ranks == 1:
+    if rule is None or plan.groups["dp"].ranks == 1:
         return None
     software, local, groups = plan.scenario.software, plan.local, plan.groups
-    whole = groups.replicas.ranks == 1
+    whole = groups["hsdp"].ranks == 1
 
-    def group(communicator: str, seat: Seat) -> ShardGroup:
+    def group(communicator: str, placement: GroupPlacement) -> ShardGroup:
         return ShardGroup(
             communicator=communicator,
-            ranks=seat.ranks,
-            transfer=lambda kind, size: plan.communication.collective(kind, size, seat),
+            ranks=placement.ranks,
+            transfer=lambda kind, size: plan.communication.collective(kind, size, placement),
         )
 
     traffic = ShardTraffic(
         rule=rule,
-        shards=group("dp" if whole else SHARDS, groups.shards),
-        replicas=group(REPLICAS, groups.replicas),
-        experts=group("edp" if whole else EXPERT_SHARDS, groups.expert_shards),
-        expert_replicas=group(EXPERT_REPLICAS, groups.expert_replicas),
+        shards=group("dp" if whole else SHARDS, groups["fsdp"]),
+        replicas=group(REPLICAS, groups["hsdp"]),
+        experts=group("edp" if whole else EXPERT_SHARDS, groups["efsdp"]),
+        expert_replicas=group(EXPERT_REPLICAS, groups["ehsdp"]),
         gather_bytes=software.gather_bytes or local.element_bytes,
         reduce_bytes=software.reduce_grad_bytes or local.grad_bytes,
         parameter_bytes=local.element_bytes,

@@ -29,10 +29,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from .curve import Curve, Way
+from .group_placement import ROUNDS, GroupPlacement
 from .nccl.paths import GIGA, communicator_on
 from .nccl.versions import OF_TABLES
 from .place import Place, over
-from .seat import ROUNDS, Seat
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -82,9 +82,9 @@ def _ring(kind: str, place: Place) -> Way:
     """Every rank sends to the next; one step in g of them crosses to another domain."""
     loads = place.loads("ring", kind)
     rounds = ROUNDS.get(kind, 1)
-    local_s = rounds * (place.seat.ranks - max(1, place.group.nodes)) * place.arch.step_s
+    local_s = rounds * (place.placement.ranks - max(1, place.group.nodes)) * place.arch.step_s
     inside = over(place.ring, loads.local)
-    outside = over(place.edge / place.seat.fewest, loads.network)
+    outside = over(place.edge / place.placement.fewest, loads.network)
     return Way(
         algorithm="ring",
         latency_s=place.arch.base_s + local_s + loads.network_steps * place.hop_s,
@@ -103,7 +103,7 @@ def _tree(place: Place) -> Way:
     group, loads = place.group, place.loads("tree", "all_reduce")
     up_s = (group.most - 1) * place.arch.step_s + math.log2(group.nodes) * place.hop_s
     chain = place.chain * place.constants.tree.efficiency / 2 if group.most > 1 else math.inf
-    inside = min(chain, _tree_channels(place.seat, place.cluster)) if place.on_network else chain
+    inside = min(chain, _tree_channels(place.placement, place.cluster)) if place.on_network else chain
     outside = over(place.edge / group.local, loads.network)
     return Way(
         algorithm="tree",
@@ -118,7 +118,7 @@ def _tree(place: Place) -> Way:
 
 
 @lru_cache(maxsize=256)
-def _tree_channels(seat: Seat, cluster: Cluster) -> float:
+def _tree_channels(placement: GroupPlacement, cluster: Cluster) -> float:
     """Payload rate of what the thread blocks of all channels reduce and copy, as NCCL 2.28 states it.
 
     24 GB/s a channel on three Blackwell nodes and more, where 2.27 still believed in 72: 20 racks of
@@ -127,10 +127,10 @@ def _tree_channels(seat: Seat, cluster: Cluster) -> float:
     if cluster.gpu.architecture not in TREE_KNOWN:
         return math.inf
     comm = communicator_on(
-        cluster, ranks=seat.ranks, domains=seat.domains, fewest=seat.fewest, version=OF_TABLES
+        cluster, ranks=placement.ranks, domains=placement.domains, fewest=placement.fewest, version=OF_TABLES
     )
     channels = (comm.tree or comm.ring).channels
-    return channels * comm.constants.tree[min(seat.domains, 3) - 1] * GIGA / 2
+    return channels * comm.constants.tree[min(placement.domains, 3) - 1] * GIGA / 2
 
 
 def with_protocols(way: Way, place: Place, simple: float | None = None) -> tuple[Curve, ...]:
@@ -148,16 +148,16 @@ def with_protocols(way: Way, place: Place, simple: float | None = None) -> tuple
 def _switch_reduces(place: Place) -> bool:
     """Racks of hosts reduce inside only: 20 racks of GB200 (CoreWeave, NCCL 2.26) run at a tree's rate."""
     cluster = place.cluster
-    if not cluster.gpu.nvls or place.seat.fewest < 3:
+    if not cluster.gpu.nvls or place.placement.fewest < 3:
         return False
     racks = cluster.nvlink_domain > cluster.gpus_per_node
-    return not racks if place.on_network else place.seat.domains == 1
+    return not racks if place.on_network else place.placement.domains == 1
 
 
 def nvls_bytes_per_s(place: Place) -> float:
     """What a GPU's NVLink carries to and from switches that reduce; a little less in larger domains."""
     assert place.arch.nvls_efficiency is not None
-    crowd = 1 + place.constants.nvls.rank_loss * max(0, place.seat.most - 8)
+    crowd = 1 + place.constants.nvls.rank_loss * max(0, place.placement.most - 8)
     return place.nvlink * place.arch.nvls_efficiency / crowd
 
 
@@ -183,8 +183,8 @@ def _nvls_tree(place: Place) -> Curve:
     loads, nvls = place.loads("nvls-tree", "all_reduce"), place.constants.nvls
     assert place.arch.nvls_latency_s is not None
     inside = over(nvls_bytes_per_s(place), loads.local) * nvls.tree_efficiency
-    outside = over(place.edge / place.seat.fewest, loads.network)
-    between_s = 2 * math.log2(place.seat.domains) * place.hop_s
+    outside = over(place.edge / place.placement.fewest, loads.network)
+    between_s = 2 * math.log2(place.placement.domains) * place.hop_s
     way = Way(
         algorithm="nvls_tree",
         latency_s=place.arch.nvls_latency_s + between_s * place.constants.protocols["Simple"].latency,

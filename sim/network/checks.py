@@ -12,7 +12,7 @@ References:
 
 from __future__ import annotations
 
-from .seat import Seat
+from .group_placement import GroupPlacement
 
 CHECK_S_PER_RANK = {False: 0.25e-3, True: 0.32e-3}
 """Seconds for each rank of the group, by whether it spans NVLink domains.
@@ -27,9 +27,9 @@ CALLS = 10
 """Calls back to back of which a job's own measurement is the mean (the same sweep's)."""
 
 
-def check_s(seat: Seat) -> float:
+def check_s(placement: GroupPlacement) -> float:
     """Seconds for which the check of one collective of a group holds the host of each member."""
-    return CHECK_S_PER_RANK[seat.domains > 1] * seat.ranks if seat.ranks > 1 else 0.0
+    return CHECK_S_PER_RANK[placement.domains > 1] * placement.ranks if placement.ranks > 1 else 0.0
 
 
 def mean_call_s(solo_s: float, check_s: float) -> float:

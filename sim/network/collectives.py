@@ -21,16 +21,16 @@ from .algorithms import ALGORITHMS, logged
 from .checks import check_s, mean_call_s
 from .choosing import named, quickest, run, runs
 from .curve import Curve
+from .group_placement import KINDS, GroupPlacement, payload_factor, placement_in_a_row
 from .nccl.tuning import UNTUNED, Tuning
 from .place import Place, on_network, place_of, share_above_the_leaf
-from .seat import KINDS, Seat, payload_factor, seat_in_a_row
 from .transfer import Transfer
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from .measured import MeasuredNetwork
 
-Reach = Literal["domain", "host", "unit", "fabric"]
+Distance = Literal["domain", "host", "unit", "fabric"]
 """How far a message goes: one NVLink domain, one host, hosts on the same leaf switches, beyond."""
 
 _PATTERNS = {"ring": "ring", "tree": "tree", "nvls_tree": "tree", "pairs": "pairs"}
@@ -44,7 +44,7 @@ REFERENCE_BYTES = float(1 << 30)
 def collective_transfer(
     kind: str,
     payload_bytes: float,
-    seat: Seat,
+    placement: GroupPlacement,
     cluster: Cluster,
     measured: MeasuredNetwork | None = None,
     tuning: Tuning = UNTUNED,
@@ -58,17 +58,17 @@ def collective_transfer(
 
     ValueError where ``tuning`` leaves NCCL nothing that the group can run.
     """
-    if seat.ranks == 1:
+    if placement.ranks == 1:
         return Transfer(0.0, 0.0, math.inf)
-    if kind == "ring_step" and seat.domains == 1:
+    if kind == "ring_step" and placement.domains == 1:
         return ring_step_transfer(payload_bytes, cluster)
     if kind in ("ring_step", "neighbours"):  # userbuffers reach as far as NVLink does
-        return neighbour_transfer(payload_bytes, seat, cluster)
-    ratio = _measured_ratio(kind, seat, cluster, measured, checked)
-    place, ways = _surveyed(kind, seat, cluster, ratio)
+        return neighbour_transfer(payload_bytes, placement, cluster)
+    ratio = _measured_ratio(kind, placement, cluster, measured, checked)
+    place, ways = _surveyed(kind, placement, cluster, ratio)
     curve = run(kind, payload_bytes, place, ways, tuning)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
-    sms, pattern = _sms(curve.algorithm, seat, cluster), pattern_of(curve.algorithm)
+    sms, pattern = _sms(curve.algorithm, placement, cluster), pattern_of(curve.algorithm)
     return Transfer(curve.latency_s, payload_bytes, ceiling, _weights(curve), sms, pattern, curve.binding)
 
 
@@ -78,16 +78,18 @@ def pattern_of(algorithm: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _surveyed(kind: str, seat: Seat, cluster: Cluster, ratio: float) -> tuple[Place, tuple[Curve, ...]]:
+def _surveyed(
+    kind: str, placement: GroupPlacement, cluster: Cluster, ratio: float
+) -> tuple[Place, tuple[Curve, ...]]:
     """A step asks for many sizes of few groups."""
-    place = place_of(seat, cluster, collective_constants(), ratio)
+    place = place_of(placement, cluster, collective_constants(), ratio)
     return place, logged(kind, place)
 
 
 def collective_curve(
     kind: str,
     payload_bytes: float,
-    seat: Seat,
+    placement: GroupPlacement,
     cluster: Cluster,
     *,
     algorithm: str | None = None,
@@ -98,31 +100,31 @@ def collective_curve(
     """What runs for one of KINDS on an idle network; see ``choosing`` for names and errors."""
     if kind == "sendrecv":
         name = None if algorithm is None else named(algorithm)
-        return quickest([_neighbours(payload_bytes, seat, cluster)], payload_bytes, name, protocol)
-    place = place_of(seat, cluster, constants or collective_constants())
+        return quickest([_neighbours(payload_bytes, placement, cluster)], payload_bytes, name, protocol)
+    place = place_of(placement, cluster, constants or collective_constants())
     return runs(kind, [payload_bytes], place, algorithm=algorithm, protocol=protocol, tuning=tuning)[0]
 
 
-def _neighbours(payload_bytes: float, seat: Seat, cluster: Cluster) -> Curve:
+def _neighbours(payload_bytes: float, placement: GroupPlacement, cluster: Cluster) -> Curve:
     """nccl-tests' sendrecv: each rank sends to the next; where some cross to another domain, those decide."""
-    reach = _farthest(seat, cluster)
-    sent = message_transfer(payload_bytes, reach, cluster)
-    link = {"domain": "nvlink", "host": "pcie"}.get(reach, "nic")
+    distance = _farthest(placement, cluster)
+    sent = message_transfer(payload_bytes, distance, cluster)
+    link = {"domain": "nvlink", "host": "pcie"}.get(distance, "nic")
     nvlink, nic = float(link == "nvlink"), float(link == "nic")
     return Curve(
         "pairs", "Simple", sent.latency_s, 1 / sent.ceiling_bytes_per_s, 0.0, nvlink, nic, link, 1, int(nic)
     )
 
 
-def _farthest(seat: Seat, cluster: Cluster) -> Reach:
-    if not on_network(seat, cluster):
-        return "domain" if seat.domains == 1 else "host"
-    return "fabric" if seat.units > 1 else "unit"
+def _farthest(placement: GroupPlacement, cluster: Cluster) -> Distance:
+    if not on_network(placement, cluster):
+        return "domain" if placement.domains == 1 else "host"
+    return "fabric" if placement.units > 1 else "unit"
 
 
-def neighbour_transfer(payload_bytes: float, seat: Seat, cluster: Cluster) -> Transfer:
+def neighbour_transfer(payload_bytes: float, placement: GroupPlacement, cluster: Cluster) -> Transfer:
     """Every rank of a ring sends to the next and receives from the one before; the farthest hop decides."""
-    sent = message_transfer(payload_bytes, _farthest(seat, cluster), cluster)
+    sent = message_transfer(payload_bytes, _farthest(placement, cluster), cluster)
     weights = tuple((f"{link}.{way}", share) for link, share in sent.weights for way in ("out", "in"))
     ceiling = sent.ceiling_bytes_per_s
     return Transfer(sent.latency_s, payload_bytes, ceiling, weights, sent.sms, "neighbours", sent.binding)
@@ -137,10 +139,12 @@ def ring_step_transfer(payload_bytes: float, cluster: Cluster) -> Transfer:
     )
 
 
-def message_transfer(payload_bytes: float, reach: Reach, cluster: Cluster, *, messages: int = 1) -> Transfer:
+def message_transfer(
+    payload_bytes: float, distance: Distance, cluster: Cluster, *, messages: int = 1
+) -> Transfer:
     """One point-to-point message; ``messages`` counts it and the small ones before it, each a latency."""
     p2p = collective_constants().point_to_point
-    if reach == "domain":
+    if distance == "domain":
         # Up to a size NCCL keeps to a few channels per peer; beyond, more channels keep the time level.
         few_channels = collective_constants().architectures[cluster.gpu.architecture].message_bytes_per_s
         rate = few_channels * max(1.0, payload_bytes / p2p.nvlink_few_channels_bytes)
@@ -153,10 +157,10 @@ def message_transfer(payload_bytes: float, reach: Reach, cluster: Cluster, *, me
             p2p.sms,
             binding="nvlink",
         )
-    if reach == "host":
+    if distance == "host":
         rate = cluster.intra_node_bytes_per_s_per_gpu
         return Transfer(messages * p2p.nvlink_latency_s, payload_bytes, rate, (), p2p.sms, binding="pcie")
-    share = 1.0 if reach == "unit" else share_above_the_leaf(1.0, cluster)
+    share = 1.0 if distance == "unit" else share_above_the_leaf(1.0, cluster)
     # A channel has so many chunks on their way at once, whatever their size.
     chunks = cluster.interconnect.message_chunk_bytes / NCCL_MESSAGE_CHUNK_BYTES
     rate = min(p2p.network_bytes_per_s * chunks, cluster.nic_bytes_per_s_per_gpu * share)
@@ -170,27 +174,27 @@ def _weights(curve: Curve) -> tuple[tuple[str, float], ...]:
     return (*nvlink, ("nic.out", curve.nic), ("nic.in", curve.nic)) if curve.nic else nvlink
 
 
-def _sms(algorithm: str, seat: Seat, cluster: Cluster) -> int:
+def _sms(algorithm: str, placement: GroupPlacement, cluster: Cluster) -> int:
     sms = collective_constants().sms
-    if on_network(seat, cluster):
+    if on_network(placement, cluster):
         return sms["network"]
     return sms["nvls"] if algorithm == "nvls" else sms["node"]
 
 
 def _measured_ratio(
-    kind: str, seat: Seat, cluster: Cluster, measured: MeasuredNetwork | None, checked: bool
+    kind: str, placement: GroupPlacement, cluster: Cluster, measured: MeasuredNetwork | None, checked: bool
 ) -> float:
     """Measured bus bandwidth over predicted, at the size of the measurement and for its group (all GPUs)."""
     if measured is None:
         return 1.0
-    if on_network(seat, cluster):
+    if on_network(placement, cluster):
         value = float(getattr(measured, f"{kind}_bytes_per_s") or 0.0)
-        reference = seat_in_a_row(cluster.gpus, cluster.nvlink_domain)
+        reference = placement_in_a_row(cluster.gpus, cluster.nvlink_domain)
     else:
         # The intra-host figures of all_gather and reduce_scatter contain copies of the list
         # interface; the state of the links is read off the all_reduce.
         kind, value = "all_reduce", measured.all_reduce_intra_bytes_per_s or 0.0
-        reference = Seat(ranks=cluster.nvlink_domain, domains=1)
+        reference = GroupPlacement(ranks=cluster.nvlink_domain, domains=1)
     if not value or reference.ranks < 2:
         return 1.0
     ideal = collective_transfer(kind, REFERENCE_BYTES, reference, cluster)
@@ -207,7 +211,7 @@ def _copies_s(kind: str, cluster: Cluster, measured: MeasuredNetwork) -> float:
     value, ranks = float(getattr(measured, f"{kind}_intra_bytes_per_s") or 0.0), cluster.nvlink_domain
     if kind == "all_reduce" or not value or ranks < 2:
         return 0.0
-    ideal = collective_transfer(kind, REFERENCE_BYTES, Seat(ranks=ranks, domains=1), cluster)
+    ideal = collective_transfer(kind, REFERENCE_BYTES, GroupPlacement(ranks=ranks, domains=1), cluster)
     return max(0.0, REFERENCE_BYTES * payload_factor(kind, ranks) / value - ideal.solo_s)
 
 
@@ -220,7 +224,7 @@ def shows_checks(measured: MeasuredNetwork, cluster: Cluster) -> bool:
     value, ranks = measured.all_reduce_intra_bytes_per_s, cluster.nvlink_domain
     if value is None or ranks < 2:
         return False
-    host = Seat(ranks=ranks, domains=1)
+    host = GroupPlacement(ranks=ranks, domains=1)
     ideal_s = collective_transfer("all_reduce", REFERENCE_BYTES, host, cluster).solo_s
     added_s = mean_call_s(ideal_s, check_s(host)) - ideal_s
     measured_s = REFERENCE_BYTES * payload_factor("all_reduce", ranks) / value
@@ -231,8 +235,8 @@ __all__ = [
     "ALGORITHMS",
     "KINDS",
     "CollectiveConstants",
-    "Reach",
-    "Seat",
+    "Distance",
+    "GroupPlacement",
     "Tuning",
     "collective_transfer",
     "message_transfer",

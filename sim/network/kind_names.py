@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...hardware.catalogue import unknown_name
-from .seat import KINDS
+from .group_placement import KINDS
 
 _OTHER = {"bcast": "broadcast", "sendreceive": "sendrecv", "p2p": "sendrecv", "alltoallv": "alltoall"}
 """Names that are no other spelling of ours."""

@@ -15,7 +15,7 @@ from ...hardware.collectives import ArchitectureCollectives, CollectiveConstants
 from ...schedules import collectives as schedules
 from ...schedules.transfers.group import RankGroup
 from ...schedules.transfers.loads import Loads
-from .seat import Seat
+from .group_placement import GroupPlacement
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -32,7 +32,7 @@ class Place:
     ring that leaves the host takes at least.
     """
 
-    seat: Seat
+    placement: GroupPlacement
     cluster: Cluster
     constants: CollectiveConstants
     arch: ArchitectureCollectives
@@ -51,7 +51,7 @@ class Place:
     @property
     def group(self) -> RankGroup:
         """The ranks as algorithms know them: nodes are NVLink domains, or the one host of bridged cards."""
-        return group_of(self.seat, on_network=self.on_network)
+        return group_of(self.placement, on_network=self.on_network)
 
     def loads(self, algorithm: str, kind: str) -> Loads:
         """Closed forms of an algorithm's plan here. ValueError where it does not do that here."""
@@ -59,18 +59,18 @@ class Place:
 
     def on_nvlink(self, weight: Fraction) -> float:
         """Weight that falls on NVLink: none of a GPU alone in its domain, which has only PCIe."""
-        return float(weight) if self.seat.most > 1 else 0.0
+        return float(weight) if self.placement.most > 1 else 0.0
 
 
 SCHEDULED = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 """nccl-tests' names of collectives that schedules call otherwise."""
 
 
-def group_of(seat: Seat, *, on_network: bool) -> RankGroup:
+def group_of(placement: GroupPlacement, *, on_network: bool) -> RankGroup:
     """The ranks as algorithms know them."""
     if not on_network:
-        return RankGroup(local=seat.ranks)
-    return RankGroup(local=seat.fewest, nodes=seat.domains, parts=seat.parts)
+        return RankGroup(local=placement.ranks)
+    return RankGroup(local=placement.fewest, nodes=placement.domains, parts=placement.parts)
 
 
 @lru_cache(maxsize=1024)
@@ -78,9 +78,9 @@ def _loads(algorithm: str, kind: str, group: RankGroup) -> Loads:
     return schedules.get(algorithm).loads(kind, group)
 
 
-def on_network(seat: Seat, cluster: Cluster) -> bool:
+def on_network(placement: GroupPlacement, cluster: Cluster) -> bool:
     """Whether the group leaves its host; cards that NVLink joins in pairs meet over PCIe before that."""
-    return seat.domains > 1 and cluster.nodes > 1
+    return placement.domains > 1 and cluster.nodes > 1
 
 
 def share_above_the_leaf(domains_per_unit: float, cluster: Cluster) -> float:
@@ -92,21 +92,23 @@ def share_above_the_leaf(domains_per_unit: float, cluster: Cluster) -> float:
     return min(1.0, domains_per_unit / cluster.fabric.oversubscription)
 
 
-def place_of(seat: Seat, cluster: Cluster, constants: CollectiveConstants, ratio: float = 1.0) -> Place:
-    """The surroundings of ``seat``; ``ratio`` scales all rates."""
+def place_of(
+    placement: GroupPlacement, cluster: Cluster, constants: CollectiveConstants, ratio: float = 1.0
+) -> Place:
+    """The surroundings of ``placement``; ``ratio`` scales all rates."""
     arch = constants.architectures[cluster.gpu.architecture]
-    away = on_network(seat, cluster)
+    away = on_network(placement, cluster)
     nic = cluster.nic_bytes_per_s_per_gpu * ratio
-    share = share_above_the_leaf(seat.domains / seat.units, cluster) if seat.units > 1 else 1.0
+    share = share_above_the_leaf(placement.domains / placement.units, cluster) if placement.units > 1 else 1.0
     fabric = constants.fabrics[cluster.interconnect.kind] if away else None
     most = fabric.pairwise_bytes_per_s if fabric else None
     inside = "nvlink" if cluster.nvlink_domain >= min(cluster.gpus_per_node, cluster.gpus) else "pcie"
     counted = cluster.intra_node_bytes_per_s_per_gpu * arch.ring_efficiency
     copied = cluster.gpu.nvlink_bytes_per_s * constants.copy_efficiency
     crossing_s = cluster.interconnect.latency_s if away else 0.0
-    scattered = nic * (share_above_the_leaf(1.0, cluster) if seat.units > 1 else 1.0)
+    scattered = nic * (share_above_the_leaf(1.0, cluster) if placement.units > 1 else 1.0)
     return Place(
-        seat=seat,
+        placement=placement,
         cluster=cluster,
         constants=constants,
         arch=arch,
@@ -116,7 +118,7 @@ def place_of(seat: Seat, cluster: Cluster, constants: CollectiveConstants, ratio
         ring=(copied if away and inside == "nvlink" else counted) * ratio,
         nic=nic * share,
         scattered=min(scattered, most * ratio) if most else scattered,
-        edge=min(seat.fewest, constants.network_gpus) * nic * share if away else math.inf,
+        edge=min(placement.fewest, constants.network_gpus) * nic * share if away else math.inf,
         hop_s=fabric.hop_s + crossing_s if fabric else 0.0,
         crossing_s=crossing_s,
         pace_s=cluster.interconnect.ring_step_s if away else 0.0,

@@ -25,7 +25,7 @@ from .transfer import Transfer
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
-    from .seat import Seat
+    from .group_placement import GroupPlacement
 
 # Of the line rate. NVLink: H800 153 to 158 of 200 GB/s, H100 320 to 332 of 450, B200 643 to 740 of 900.
 # Network: tokens for EP32 and EP64 count 58 and 51 GB/s, of which 3/4 and 7/8 leave the host: 44 of 50.
@@ -54,40 +54,42 @@ class Visits:
     gpus: float
 
 
-def visits(router: Router, seat: Seat) -> Visits:
+def visits(router: Router, placement: GroupPlacement) -> Visits:
     """Expected visits of a token of a group that holds the experts evenly."""
-    domains, gpus = _reach(router, seat)
-    hits = _domain_hits(router, seat)
-    each = domains * seat.ranks / seat.domains if seat.parts else domains * seat.fewest
+    domains, gpus = _reach(router, placement)
+    hits = _domain_hits(router, placement)
+    each = domains * placement.ranks / placement.domains if placement.parts else domains * placement.fewest
     return Visits(
-        domains=domains * (sum(hits) / len(hits) if seat.parts else hits[0]),
-        gpus=each * _hit(gpus, router.experts // seat.ranks, router.topk),
+        domains=domains * (sum(hits) / len(hits) if placement.parts else hits[0]),
+        gpus=each * _hit(gpus, router.experts // placement.ranks, router.topk),
     )
 
 
-def _reach(router: Router, seat: Seat) -> tuple[int, int]:
+def _reach(router: Router, placement: GroupPlacement) -> tuple[int, int]:
     """Domains that a token may go to, and how many experts these hold in the mean."""
-    least = math.ceil(router.topk * seat.domains / router.experts)  # a token's experts must have room
-    domains = min(seat.domains, max(least, router.node_limit or seat.domains))
-    return domains, router.experts * domains // seat.domains
+    least = math.ceil(router.topk * placement.domains / router.experts)  # a token's experts must have room
+    domains = min(placement.domains, max(least, router.node_limit or placement.domains))
+    return domains, router.experts * domains // placement.domains
 
 
-def _domain_hits(router: Router, seat: Seat) -> list[float]:
+def _domain_hits(router: Router, placement: GroupPlacement) -> list[float]:
     """By domain, the probability that a token that may go there does."""
-    _, reachable = _reach(router, seat)
-    parts = seat.parts or (seat.fewest,) * seat.domains
-    return [_hit(reachable, part * router.experts // seat.ranks, router.topk) for part in parts]
+    _, reachable = _reach(router, placement)
+    parts = placement.parts or (placement.fewest,) * placement.domains
+    return [_hit(reachable, part * router.experts // placement.ranks, router.topk) for part in parts]
 
 
-def _nic_copies(router: Router, seat: Seat) -> float:
+def _nic_copies(router: Router, placement: GroupPlacement) -> float:
     """Copies of a token through the busiest NIC, of those that a rank has one of each: out of its domain, or
     into it, where the NICs of a domain share what comes for its experts.
     """
-    if not seat.parts:
-        return visits(router, seat).domains * (seat.domains - 1) / seat.domains
-    share = _reach(router, seat)[0] / seat.domains
-    visited = [share * hit for hit in _domain_hits(router, seat)]
-    into = (there * (seat.ranks - part) / part for there, part in zip(visited, seat.parts, strict=True))
+    if not placement.parts:
+        return visits(router, placement).domains * (placement.domains - 1) / placement.domains
+    share = _reach(router, placement)[0] / placement.domains
+    visited = [share * hit for hit in _domain_hits(router, placement)]
+    into = (
+        there * (placement.ranks - part) / part for there, part in zip(visited, placement.parts, strict=True)
+    )
     return max(sum(visited) - min(visited), *into)
 
 
@@ -99,18 +101,18 @@ def _hit(experts: int, here: int, topk: int) -> float:
 
 
 def token_exchange(
-    token_bytes: float, router: Router, seat: Seat, cluster: Cluster, dispatcher: str
+    token_bytes: float, router: Router, placement: GroupPlacement, cluster: Cluster, dispatcher: str
 ) -> Transfer:
     """A dispatch or combine where every rank has ``token_bytes`` of tokens, one copy of each."""
     if dispatcher == "alltoall":
-        return collective_transfer("alltoall", token_bytes * router.copies, seat, cluster)
-    return _deepep(token_bytes * router.copies / router.topk, router, seat, cluster)
+        return collective_transfer("alltoall", token_bytes * router.copies, placement, cluster)
+    return _deepep(token_bytes * router.copies / router.topk, router, placement, cluster)
 
 
-def _deepep(token_bytes: float, router: Router, seat: Seat, cluster: Cluster) -> Transfer:
-    visited = visits(router, seat)
-    nic = _nic_copies(router, seat) if cluster.nodes > 1 else 0.0
-    nvlink = visited.gpus * (seat.most - 1) / seat.most
+def _deepep(token_bytes: float, router: Router, placement: GroupPlacement, cluster: Cluster) -> Transfer:
+    visited = visits(router, placement)
+    nic = _nic_copies(router, placement) if cluster.nodes > 1 else 0.0
+    nvlink = visited.gpus * (placement.most - 1) / placement.most
     share = _NVLINK_SHARE.get(cluster.gpu.architecture, 0.75)
     inside = share * cluster.gpu.nvlink_bytes_per_s / nvlink if nvlink else math.inf
     outside = _NETWORK_SHARE * cluster.nic_bytes_per_s_per_gpu / nic if nic else math.inf

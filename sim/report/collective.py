@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ...hardware.cluster import Cluster
 from ..network.collectives import collective_curve, pattern_of
+from ..network.group_placement import KINDS, GroupPlacement, payload_factor
 from ..network.nccl.tuning import UNTUNED, Tuning
-from ..network.seat import KINDS, Seat, payload_factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ INTERFACE = (
 def collective_cost(
     kind: str,
     payload_bytes: float,
-    seat: Seat,
+    placement: GroupPlacement,
     cluster: Cluster,
     *,
     algorithm: str | None = None,
@@ -67,7 +67,7 @@ def collective_cost(
     if kind not in KINDS:
         raise ValueError(f"no collective {kind!r}; known: {', '.join(KINDS)}")
     curve = collective_curve(
-        kind, payload_bytes, seat, cluster, algorithm=algorithm, protocol=protocol, tuning=tuning
+        kind, payload_bytes, placement, cluster, algorithm=algorithm, protocol=protocol, tuning=tuning
     )
     time_s, binding = curve.solo_s(payload_bytes), curve.binding
     if limit is not None and curve.nic:
@@ -79,13 +79,13 @@ def collective_cost(
     return CollectiveCost(
         kind=kind,
         bytes=payload_bytes,
-        ranks=seat.ranks,
+        ranks=placement.ranks,
         nodes=cluster.nodes,
         algorithm=curve.algorithm,
         protocol=curve.protocol,
         time_s=time_s,
         algbw_bytes_per_s=rate,
-        busbw_bytes_per_s=rate * payload_factor(kind, seat.ranks),
+        busbw_bytes_per_s=rate * payload_factor(kind, placement.ranks),
         binding_link=binding,
         steps=curve.steps,
         network_steps=curve.network_steps,

@@ -25,7 +25,7 @@ DOMAIN_BOUNDS = (2, 4)
 RANKS_BOUND = 8
 
 CollectiveCase = Any
-"""A measured sweep with its ``seat``, ``cluster`` and ``points``, as the model that is handed in knows it."""
+"""A measured sweep with its ``placement``, ``cluster`` and ``points``, as the model handed in knows it."""
 
 Predict = Callable[[CollectiveCase, "CollectiveConstants"], Sequence[float]]
 Tiers = dict[str, list[LeftOut]]
@@ -76,18 +76,18 @@ def _larger(observed: Sequence[Observed[CollectiveCase]]) -> Iterator[Region]:
 
 
 def _domains_beyond(bound: int, case: CollectiveCase) -> float:
-    return max(0.0, math.log2(case.seat.domains / bound))
+    return max(0.0, math.log2(case.placement.domains / bound))
 
 
 def _ranks_beyond(bound: int, case: CollectiveCase) -> float:
-    return 0.0 if case.seat.domains > 1 else max(0.0, math.log2(case.seat.ranks / bound))
+    return 0.0 if case.placement.domains > 1 else max(0.0, math.log2(case.placement.ranks / bound))
 
 
 def _unknown(observed: Sequence[Observed[CollectiveCase]]) -> Iterator[Region]:
     cases = [one.case for one in observed]
     for name in sorted({case.cluster.gpu.architecture for case in cases}):
         yield name, partial(_is_of_architecture, name)
-    for kind in sorted({case.cluster.interconnect.kind for case in cases if case.seat.domains > 1}):
+    for kind in sorted({case.cluster.interconnect.kind for case in cases if case.placement.domains > 1}):
         yield kind, partial(_is_on_fabric, kind)
 
 
@@ -96,7 +96,7 @@ def _is_of_architecture(name: str, case: CollectiveCase) -> float:
 
 
 def _is_on_fabric(kind: str, case: CollectiveCase) -> float:
-    return float(case.seat.domains > 1 and case.cluster.interconnect.kind == kind)
+    return float(case.placement.domains > 1 and case.cluster.interconnect.kind == kind)
 
 
 def _each_left_out(
@@ -143,7 +143,7 @@ def _points(
 
 
 def _tier(case: CollectiveCase) -> str:
-    return "node" if case.seat.domains == 1 else "network"
+    return "node" if case.placement.domains == 1 else "network"
 
 
 def _by_tier(points: Iterator[tuple[str, LeftOut]]) -> Tiers:
@@ -157,11 +157,13 @@ def measured_range(observed: Sequence[Observed[CollectiveCase]]) -> dict[str, An
     """What logs reach, as residuals.yaml states it."""
     domains: dict[str, int] = {}
     for one in observed:
-        if one.case.seat.domains > 1:
+        if one.case.placement.domains > 1:
             kind = one.case.cluster.interconnect.kind
-            domains[kind] = max(domains.get(kind, 0), one.case.seat.domains)
+            domains[kind] = max(domains.get(kind, 0), one.case.placement.domains)
     return {
         "domains": dict(sorted(domains.items())),
-        "ranks_in_a_domain": max(one.case.seat.ranks for one in observed if one.case.seat.domains == 1),
+        "ranks_in_a_domain": max(
+            one.case.placement.ranks for one in observed if one.case.placement.domains == 1
+        ),
         "architectures": sorted({one.case.cluster.gpu.architecture for one in observed}),
     }

@@ -1,6 +1,6 @@
 """What a prediction says of groups that sit unevenly over NVLink domains, and of GPUs of a domain left idle.
 
-Knows seats and what exchanges of tokens cost on them; decides nothing.
+Knows placements and what exchanges of tokens cost on them; decides nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ..lowering.plan import StepPlan
-    from ..network.seat import Seat
+    from ..network.group_placement import GroupPlacement
 
 SOURCE = "cluster.gpus_per_domain, cluster.placement: docs/clusters.md"
 _PART_OF = {"cp.ring": "cp", "cp.heads": "cp", "fsdp": "dp", "efsdp": "edp"}
 """Groups that may be all of another, and then are not named twice."""
 
 MOST = 3
-"""Seats that are named; of the others only how many there are."""
+"""Placements that are named; of the others only how many there are."""
 
 
-def seating_facts(plan: StepPlan) -> Iterator[Assumption]:
+def placement_facts(plan: StepPlan) -> Iterator[Assumption]:
     """A line for the domains where the job leaves GPUs idle, and for each axis that straddles them."""
     cluster = plan.cluster
     idle = cluster.gpus_of_whole_domain - cluster.nvlink_domain
@@ -35,40 +35,44 @@ def seating_facts(plan: StepPlan) -> Iterator[Assumption]:
             f"NVLink domains: {cluster.nvlink_domain} of {cluster.gpus_of_whole_domain} GPUs of each in use"
         )
         yield Assumption(text=text, source="cluster.gpus_per_domain", note=True)
-    groups = plan.seatings.groups
-    for name, seats in groups.items():
-        if name not in ("world", "model") and seats != groups.get(_PART_OF.get(name, "")):
-            text = _straddling(name, seats) + _exchange(name, plan)
+    groups = plan.placements.groups
+    for name, placements in groups.items():
+        if name not in ("world", "model") and placements != groups.get(_PART_OF.get(name, "")):
+            text = _straddling(name, placements) + _exchange(name, plan)
             yield Assumption(text=text, source=SOURCE, note=True)
 
 
-def in_words(seat: Seat) -> str:
+def in_words(placement: GroupPlacement) -> str:
     """Its ranks by domain, such as ``56 + 8`` or ``3 × 72 + 40``."""
-    parts = seat.parts or (seat.fewest,) * seat.domains
+    parts = placement.parts or (placement.fewest,) * placement.domains
     runs = ((size, len(list(run))) for size, run in groupby(parts))
     return " + ".join(f"{count} {TIMES} {size}" if count > 1 else str(size) for size, count in runs)
 
 
-def _straddling(name: str, seats: Mapping[Seat, int]) -> str:
+def _straddling(name: str, placements: Mapping[GroupPlacement, int]) -> str:
     """How many groups of an axis lie over more NVLink domains than they need, or unevenly."""
-    least = min(seat.domains for seat in seats)
-    count = {seat: number for seat, number in seats.items() if seat.domains > least or seat.parts}
-    ranked = sorted(count, key=lambda seat: (-seat.domains, seat.fewest, -count[seat]))
-    named = ", ".join(f"{count[seat]} as {in_words(seat)}" for seat in ranked[:MOST])
+    least = min(placement.domains for placement in placements)
+    count = {
+        placement: number
+        for placement, number in placements.items()
+        if placement.domains > least or placement.parts
+    }
+    ranked = sorted(count, key=lambda placement: (-placement.domains, placement.fewest, -count[placement]))
+    named = ", ".join(f"{count[placement]} as {in_words(placement)}" for placement in ranked[:MOST])
     more = f", and {len(ranked) - MOST} ways more" if len(ranked) > MOST else ""
-    few, all_ = sum(count.values()), sum(seats.values())
+    few, all_ = sum(count.values()), sum(placements.values())
     return f"{name}: {few} of {all_} groups straddle NVLink domains: {named}{more}"
 
 
 def _exchange(name: str, plan: StepPlan) -> str:
-    """What a dispatch of tokens takes on the quickest seat and on the slowest."""
+    """What a dispatch of tokens takes on the quickest placement and on the slowest."""
     if name != "ep" or plan.local.experts is None:
         return ""
     size = float(plan.local.tokens * plan.local.hidden * plan.local.element_bytes)
     took = {}
-    for rank in plan.seatings.first:
-        seated = plan.of_groups(rank)
-        took[seated.groups.ep] = seated.costs.transfer("ep", TOKENS, size).solo_s
+    for rank in plan.placements.first:
+        placed = plan.of_groups(rank)
+        took[placed.groups["ep"]] = placed.costs.transfer("ep", TOKENS, size).solo_s
     slowest, quickest = max(took, key=took.__getitem__), min(took, key=took.__getitem__)
     words = f"{seconds(took[slowest])} as {in_words(slowest)}"
     if took[slowest] > took[quickest]:

@@ -1,4 +1,4 @@
-"""Groups are priced where they sit: unequal parts of NVLink domains, every distinct seating of an axis."""
+"""Groups are priced where they sit: unequal parts of NVLink domains, every distinct placement of an axis."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import Folded, folded, unfolded
 from stepsim.sim.lowering.lower import Lowered, lower
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
+from stepsim.sim.network.group_placement import GroupPlacement, placement_in_a_row, placement_of_parts
 from stepsim.sim.network.patterns import sent
 from stepsim.sim.network.place import group_of
-from stepsim.sim.network.seat import Seat, seat_in_a_row, seat_of
 from stepsim.sim.network.token_exchange import Router, token_exchange
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
@@ -53,7 +53,7 @@ def ends(ready: Folded, world: int) -> list[tuple[float, ...]]:
 
 
 @st.composite
-def seated(draw: st.DrawFn) -> Scenario:
+def placed(draw: st.DrawFn) -> Scenario:
     """A small job, dense or with experts, on domains that its groups do not fill."""
     size = draw(st.integers(2, 7), label="gpus_per_domain")
     if draw(st.booleans(), label="experts"):
@@ -71,12 +71,12 @@ def seated(draw: st.DrawFn) -> Scenario:
     placement = draw(st.sampled_from([None, {"kind": "scattered", "seed": 3}]), label="placement")
     document = run.to_document()
     document["cluster"] |= {"gpus_per_domain": size} | ({"placement": placement} if placement else {})
-    return scenario_from_document(document, "seated")
+    return scenario_from_document(document, "placed")
 
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
-@given(seated())
+@given(placed())
 def test_folded_is_unfolded_however_groups_sit(run: Scenario) -> None:
     step, world = lowered(run), run.world_size
     few, all_ = folded(step), unfolded(step)
@@ -88,21 +88,22 @@ def test_folded_is_unfolded_however_groups_sit(run: Scenario) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
-@given(seated())
-def test_ranks_of_one_seating_have_groups_that_sit_alike(run: Scenario) -> None:
-    """The seats of every rank, one by one, against those of the first rank of its seating."""
+@given(placed())
+def test_ranks_of_one_placement_have_groups_that_sit_alike(run: Scenario) -> None:
+    """The placements of every rank, one by one, against those of the first rank of its placement."""
     plan = lowered(run).plan
-    names = ["tp", "cp", "dp", "shards", "replicas", "world"] + ["ep", "etp", "edp"] * (
+    names = ["tp", "cp", "dp", "fsdp", "hsdp", "world"] + ["ep", "etp", "edp"] * (
         plan.local.experts is not None
     )
     pp = run.parallelism.pp
     for rank in range(run.world_size):
-        mine = plan.groups_of.rank(rank)
+        mine = plan.placed.of_rank(rank)
         stage = mine.replica.index(rank)
-        theirs = plan.groups_of.rank(plan.seatings.first[plan.seatings.of_rank[rank]])
-        assert [getattr(mine, name) for name in names] == [getattr(theirs, name) for name in names]
-        if theirs.replica.index(plan.seatings.first[plan.seatings.of_rank[rank]]) == stage and stage + 1 < pp:
-            assert mine.reach[stage] == theirs.reach[stage]
+        first = plan.placements.first[plan.placements.of_rank[rank]]
+        theirs = plan.placed.of_rank(first)
+        assert [mine[name] for name in names] == [theirs[name] for name in names]
+        if theirs.replica.index(first) == stage and stage + 1 < pp:
+            assert mine.distances[stage] == theirs.distances[stage]
 
 
 def test_groups_that_fill_domains_evenly_have_one_program_for_each_pipeline_rank() -> None:
@@ -195,8 +196,8 @@ def test_pipeline_messages_go_as_far_as_their_replica_sends_them() -> None:
         with_experts(**RACKS, gpus=16, ep=8, pp=2, schedule="1f1b", order="tp-cp-ep-pp-dp"), gpus_per_domain=5
     )
     step = lowered(run)
-    reaches = {step.plan.groups_of.rank(rank).reach[0] for rank in range(16)}
-    assert reaches == {"domain", "unit"}
+    distances = {step.plan.placed.of_rank(rank).distances[0] for rank in range(16)}
+    assert distances == {"domain", "unit"}
     assert replay(folded(step).programs).step_s == pytest.approx(
         replay(unfolded(step).programs).step_s, rel=1e-9
     )
@@ -206,22 +207,22 @@ def test_pipeline_messages_go_as_far_as_their_replica_sends_them() -> None:
 
 
 @given(parts_of, st.permutations(range(6)))
-def test_a_seat_does_not_know_the_order_of_domains(parts: list[int], order: list[int]) -> None:
-    assert seat_of(parts) == seat_of([parts[i] for i in order if i < len(parts)])
-    seat = seat_of(parts)
-    assert (seat.most, seat.fewest, seat.ranks, seat.domains) == (
+def test_a_placement_does_not_know_the_order_of_domains(parts: list[int], order: list[int]) -> None:
+    assert placement_of_parts(parts) == placement_of_parts([parts[i] for i in order if i < len(parts)])
+    placement = placement_of_parts(parts)
+    assert (placement.most, placement.fewest, placement.ranks, placement.domains) == (
         max(parts),
         min(parts),
         sum(parts),
         len(parts),
     )
-    assert bool(seat.parts) == (len(set(parts)) > 1)
+    assert bool(placement.parts) == (len(set(parts)) > 1)
 
 
-def test_a_seat_of_other_ranks_is_refused() -> None:
+def test_a_placement_of_other_ranks_is_refused() -> None:
     for parts in ((2, 2), (1, 3), (3, 2), (4, 0)):
         with pytest.raises(ValueError, match="parts"):
-            Seat(ranks=4, domains=2, parts=parts)
+            GroupPlacement(ranks=4, domains=2, parts=parts)
 
 
 @settings(deadline=None)
@@ -231,8 +232,8 @@ def test_a_group_that_straddles_is_never_quicker_than_inside_a_domain(
 ) -> None:
     """Of what links bound; of a kilobyte NCCL's choice may be better over the network than inside."""
     racks = cluster("GB200-NVL72", 144, 4, "ib-ndr400-x4")
-    inside = collective_transfer(kind, size, Seat(ranks=sum(parts), domains=1), racks)
-    outside = collective_transfer(kind, size, seat_of(parts), racks)
+    inside = collective_transfer(kind, size, GroupPlacement(ranks=sum(parts), domains=1), racks)
+    outside = collective_transfer(kind, size, placement_of_parts(parts), racks)
     assert outside.solo_s >= inside.solo_s * (1 - 1e-12)
 
 
@@ -247,7 +248,9 @@ def test_the_more_uneven_two_parts_are_the_longer_it_takes(
     racks = cluster("GB200-NVL72", 144, 4, "ib-ndr400-x4")
     kind, algorithm = what
     times = [
-        collective_curve(kind, 1e9, seat_of(parts), racks, algorithm=algorithm, protocol="Simple").solo_s(1e9)
+        collective_curve(
+            kind, 1e9, placement_of_parts(parts), racks, algorithm=algorithm, protocol="Simple"
+        ).solo_s(1e9)
         for parts in ((fewest + more, fewest), (fewest + more + 1, fewest - 1))
     ]
     assert times[1] >= times[0] * (1 - 1e-12)
@@ -259,8 +262,8 @@ def test_what_crosses_the_edge_of_a_domain_is_the_closed_form(
 ) -> None:
     """Of each: 2(n - 1)/n payloads of a ring, part * (n - part)/n of pairs; by routes and by weights."""
     algorithm, kind = what
-    seat, n = seat_of(parts), sum(parts)
-    loads = schedules.get(algorithm).loads(kind, group_of(seat, on_network=True))
+    placement, n = placement_of_parts(parts), sum(parts)
+    loads = schedules.get(algorithm).loads(kind, group_of(placement, on_network=True))
     domain = np.repeat(np.arange(len(parts)), parts)
     over = sent({"ring": "ring", "pairwise": "pairs"}[algorithm], np.zeros(n, dtype=np.int64), domain)
     for end in (over.sender, over.receiver):
@@ -276,26 +279,31 @@ def test_what_crosses_the_edge_of_a_domain_is_the_closed_form(
 def test_the_slowest_member_of_an_exchange_is_in_the_small_part() -> None:
     """8 of 64 ranks send 56/64 of what they have over their NICs; DeepEP's copies come through eight."""
     racks = cluster("GB200-NVL72", 144, 4, "ib-ndr400-x4")
-    seats = [Seat(ranks=64, domains=1), Seat(ranks=64, domains=2), seat_of((40, 24)), seat_of((56, 8))]
+    placements = [
+        GroupPlacement(ranks=64, domains=1),
+        GroupPlacement(ranks=64, domains=2),
+        placement_of_parts((40, 24)),
+        placement_of_parts((56, 8)),
+    ]
     router = Router(experts=256, topk=8, copies=8.0)
     for dispatcher in ("alltoall", "deepep"):
-        times = [token_exchange(1e9, router, seat, racks, dispatcher).solo_s for seat in seats]
+        times = [token_exchange(1e9, router, placement, racks, dispatcher).solo_s for placement in placements]
         assert times == sorted(times)
         assert times[-1] > 1.3 * times[1]
-    sent_out = token_exchange(1e9, router, seats[-1], racks, "alltoall")
+    sent_out = token_exchange(1e9, router, placements[-1], racks, "alltoall")
     assert sent_out.nic == pytest.approx(56 / 64)
 
 
 def test_ring_exchanges_of_a_straddling_group_leave_nvlink() -> None:
     """Userbuffers write to NVLink neighbours alone: a hop between domains goes over the NICs."""
     racks = cluster("GB200-NVL72", 144, 4, "ib-ndr400-x4")
-    inside = collective_transfer("ring_step", 1e8, Seat(ranks=8, domains=1), racks)
-    outside = collective_transfer("ring_step", 1e8, seat_of((6, 2)), racks)
+    inside = collective_transfer("ring_step", 1e8, GroupPlacement(ranks=8, domains=1), racks)
+    outside = collective_transfer("ring_step", 1e8, placement_of_parts((6, 2)), racks)
     assert (inside.nic, outside.nic) == (0.0, 1.0)
     assert outside.solo_s > 5 * inside.solo_s
 
 
 def test_ranks_in_a_row_fill_domains() -> None:
-    assert seat_in_a_row(256, 72).parts == (72, 72, 72, 40)
-    assert seat_in_a_row(256, 64) == Seat(ranks=256, domains=4)
-    assert seat_in_a_row(8, 72) == Seat(ranks=8, domains=1)
+    assert placement_in_a_row(256, 72).parts == (72, 72, 72, 40)
+    assert placement_in_a_row(256, 64) == GroupPlacement(ranks=256, domains=4)
+    assert placement_in_a_row(8, 72) == GroupPlacement(ranks=8, domains=1)

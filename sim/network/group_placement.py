@@ -13,7 +13,7 @@ KINDS = (*ROUNDS, *WHOLE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class GroupPlacement:
     """How a group sits on the cluster: ``ranks`` over ``domains`` NVLink domains.
 
     ``units`` counts the groups of hosts with leaf switches of their own that it spans. ``parts`` are the
@@ -52,25 +52,25 @@ class Seat:
         return self.parts[-1] if self.parts else self.ranks // self.domains
 
 
-def seat_of(parts: Iterable[int]) -> Seat:
-    """The seat of a group with so many ranks in each of its domains, in whatever order.
+def placement_of_parts(parts: Iterable[int]) -> GroupPlacement:
+    """The placement of a group with so many ranks in each of its domains, in whatever order.
 
-    >>> seat_of([4, 4]), seat_of([2, 6]).parts
-    (Seat(ranks=8, domains=2, units=1, parts=()), (6, 2))
+    >>> placement_of_parts([4, 4]), placement_of_parts([2, 6]).parts
+    (GroupPlacement(ranks=8, domains=2, units=1, parts=()), (6, 2))
     """
     ordered = tuple(sorted(parts, reverse=True))
     equal = ordered[0] == ordered[-1]
-    return Seat(ranks=sum(ordered), domains=len(ordered), parts=() if equal else ordered)
+    return GroupPlacement(ranks=sum(ordered), domains=len(ordered), parts=() if equal else ordered)
 
 
-def seat_in_a_row(ranks: int, domain: int) -> Seat:
-    """The seat of ranks that fill domains of so many GPUs one after another.
+def placement_in_a_row(ranks: int, domain: int) -> GroupPlacement:
+    """The placement of ranks that fill domains of so many GPUs one after another.
 
-    >>> seat_in_a_row(256, 72).parts
+    >>> placement_in_a_row(256, 72).parts
     (72, 72, 72, 40)
     """
     full, rest = divmod(ranks, domain)
-    return seat_of([domain] * full + [rest] * (rest > 0))
+    return placement_of_parts([domain] * full + [rest] * (rest > 0))
 
 
 def payload_factor(kind: str, ranks: int) -> float:

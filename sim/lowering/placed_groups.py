@@ -1,0 +1,107 @@
+"""The process groups of a layout on the GPUs of a cluster: how each sits over NVLink domains.
+
+The placement says which GPU each rank runs on. Oversubscribed links are no part of it: what a group may take
+of them is decided while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...hardware.placement import gpus_of_ranks
+from ..network.collectives import Distance
+from ..network.group_placement import GroupPlacement, placement_of_parts
+from ..scenario.machine import placement_of
+from .process_groups import GROUPS, ProcessGroups
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...hardware.cluster import Cluster
+    from ..scenario.blocks import ClusterSpec
+
+    Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankGroups:
+    """The groups of a rank: ``named["dp"]``, and so on for all of ``GROUPS``, says how that group sits.
+
+    ``embedding`` is of the two ends of its pipeline. ``replica`` are the ranks of its pipeline by pipeline
+    rank; ``distances[r]`` says how far it is from pipeline rank r to the next one (cyclically).
+    """
+
+    named: Mapping[str, GroupPlacement]
+    replica: tuple[int, ...]
+    distances: tuple[Distance, ...]
+
+    def __getitem__(self, name: str) -> GroupPlacement:
+        """How the group of that name sits."""
+        return self.named[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedGroups:
+    """The groups of all ranks of a job; ``gpu`` is where each rank runs."""
+
+    process_groups: ProcessGroups
+    cluster: Cluster
+    gpu: Ids
+    _known: dict[tuple[str, int], GroupPlacement] = field(default_factory=dict, repr=False)
+
+    def of_rank(self, rank: int) -> RankGroups:
+        """Those of one rank."""
+        replica = self.process_groups.containing("pp", rank)
+        pp = len(replica)
+        named = {name: self._of(name, self.process_groups.containing(name, rank)) for name in GROUPS}
+        named["embedding"] = self._of("embedding", replica[[0, -1]] if pp > 1 else replica)
+        return RankGroups(
+            named=named,
+            replica=tuple(replica.tolist()),
+            distances=tuple(self.distance(int(replica[r]), int(replica[(r + 1) % pp])) for r in range(pp)),
+        )
+
+    def distance(self, a: int, b: int) -> Distance:
+        """How far a message from rank ``a`` to rank ``b`` goes."""
+        here, there = int(self.gpu[a]), int(self.gpu[b])
+        if self.cluster.same_domain(here, there):
+            return "domain"
+        return "host" if self.cluster.same_node(here, there) else "unit"
+
+    def _of(self, name: str, ranks: Ids) -> GroupPlacement:
+        key = name, int(ranks[0])
+        if key not in self._known:
+            self._known[key] = placement_on(self.gpu[ranks], self.cluster)
+        return self._known[key]
+
+
+def gpus(spec: ClusterSpec, cluster: Cluster) -> Ids:
+    """The GPU of every rank."""
+    placement = placement_of(spec)
+    if placement.kind == "contiguous":
+        return np.arange(spec.gpus)
+    regular = cluster.fabric.kind in ("rail-optimized", "fat-tree", "nvlink")
+    return gpus_of_ranks(
+        placement,
+        ranks=spec.gpus,
+        gpus=spec.gpus if regular else cluster.topology.gpus,
+        gpus_per_node=spec.gpus_per_node,
+        nodes_per_unit=cluster.switches.nodes_per_unit if cluster.switches else 1,
+    )
+
+
+def domains(gpu: Ids, cluster: Cluster) -> Ids:
+    """The NVLink domain of each GPU (``Cluster.domain_of`` for many)."""
+    size, per_node = cluster.nvlink_domain, cluster.gpus_per_node
+    if size >= per_node:
+        return gpu // size
+    return gpu // per_node * -(-per_node // size) + gpu % per_node // size
+
+
+def placement_on(gpu: Ids, cluster: Cluster) -> GroupPlacement:
+    """How a group on these GPUs sits over NVLink domains."""
+    return placement_of_parts(np.unique(domains(gpu, cluster), return_counts=True)[1].tolist())

@@ -1,0 +1,116 @@
+"""Which ranks of a job are placed differently: all groups of all axes, each where it is.
+
+Ranks are placed alike if each of their groups has as many members in as many NVLink domains, whichever these
+are, and their messages go as far. A layout that fills domains evenly has one placement; a group of 64 on
+racks of 72 has nine, which come again every eight racks. Knows ranks and domains as arrays; knows no costs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..network.group_placement import GroupPlacement, placement_of_parts
+from .placed_groups import PlacedGroups, domains
+from .process_groups import GROUPS, ProcessGroups, holds_experts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..scenario.models import Scenario
+
+    Ids = NDArray[np.int64]
+
+Pair = tuple[int, int]
+"""Two pipeline ranks that exchange messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placements:
+    """``of_rank`` numbers the placement of every rank, from 0 in the order of the ``first`` ranks with it.
+
+    ``groups`` counts, by name and placement, the groups of an axis whose groups are placed in several ways,
+    or unevenly.
+    """
+
+    of_rank: Ids
+    first: tuple[int, ...]
+    groups: Mapping[str, Mapping[GroupPlacement, int]]
+
+
+def distinct_placements(scenario: Scenario, placed: PlacedGroups, *, talking: Iterable[Pair]) -> Placements:
+    """The placements of the ranks of a job; ``talking``: pipeline ranks that exchange messages."""
+    domain = domains(placed.gpu, placed.cluster)
+    number, groups = np.zeros_like(domain), {}
+    for name, rows in _used(placed.process_groups, scenario):
+        if rows.shape[1] == 1:
+            continue
+        placements, of_row = _placements(domain[rows])
+        if len(placements) > 1 or placements[0].parts:
+            count = Counter(of_row.tolist())
+            groups[name] = {placement: count[place] for place, placement in enumerate(placements)}
+        if len(placements) > 1:
+            mine = np.zeros_like(domain)
+            mine[rows] = 1 + of_row[:, np.newaxis]
+            number = _apart(number, mine)
+    for mine in _distances(placed, domain, talking):
+        number = _apart(number, mine)
+    _, first, of_rank = np.unique(number, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return Placements(of_rank=place[of_rank.ravel()], first=tuple(first[order].tolist()), groups=groups)
+
+
+def _used(groups: ProcessGroups, scenario: Scenario) -> Iterator[tuple[str, Ids]]:
+    """The ranks of every group that a step may use, one group a row, by name."""
+    model, checks = scenario.model, scenario.software.collective_checks
+    for name in GROUPS:
+        idle = holds_experts(name) and model.moe is None
+        if not idle and name != "pp" and (name != "model" or checks):
+            yield name, groups.of(name)
+    if scenario.parallelism.pp > 1 and (model.tied_embeddings or model.mtp_layers):
+        yield "embedding", groups.of("pp")[:, [0, -1]]
+
+
+def _placements(where: Ids) -> tuple[list[GroupPlacement], Ids]:
+    """The placements that occur, and which of them each row has; ``where``: the domains of a row's ranks."""
+    if (where[:, 1:] < where[:, :-1]).any():
+        where = np.sort(where, axis=1)
+    new = where[:, 1:] != where[:, :-1]
+    if (new == new[0]).all():
+        return [_placement(new[0])], np.zeros(len(where), dtype=np.int64)
+    _, first, of_row = np.unique(np.packbits(new, axis=1), axis=0, return_index=True, return_inverse=True)
+    known: dict[GroupPlacement, int] = {}
+    place = [known.setdefault(_placement(new[row]), len(known)) for row in first.tolist()]
+    return list(known), np.array(place, dtype=np.int64)[of_row.ravel()]
+
+
+def _placement(new: NDArray[np.bool_]) -> GroupPlacement:
+    """Of a row whose next rank is in a new domain or not."""
+    starts = np.flatnonzero(np.concatenate([[True], new, [True]]))
+    return placement_of_parts(np.diff(starts).tolist())
+
+
+def _distances(placed: PlacedGroups, domain: Ids, talking: Iterable[Pair]) -> Iterator[Ids]:
+    """By rank, how far its messages go, by pair of pipeline ranks that are not everywhere as far apart."""
+    stages, host = placed.process_groups.stages, placed.gpu // placed.cluster.gpus_per_node
+    for a, b in sorted({(min(pair), max(pair)) for pair in talking}):
+        here, there = stages[a], stages[b]
+        same = domain[here] == domain[there]
+        far = np.where(same, 1, np.where(host[here] == host[there], 2, 3))
+        if (far != far[0]).any():
+            found = np.zeros_like(domain)
+            found[here] = found[there] = far
+            yield found
+
+
+def _apart(number: Ids, mine: Ids) -> Ids:
+    """One number for each distinct pair."""
+    pair = number * (int(mine.max()) + 1) + mine
+    numbers: Ids = np.unique(pair, return_inverse=True)[1].ravel()
+    return numbers
