@@ -2,8 +2,8 @@
 
 An event of SimPy costs five calls of functions before anybody hears of it; a step has a hundred thousand
 that only one function waits for. Those are entries of the same queue, in the same order, that name it.
-Alone reads private names of SimPy 4: the queue, the clock and the numbering of its ``Environment``, and what an
-``Event`` has come to. ``tests/test_simpy.py`` holds it to plain SimPy.
+Alone reads private names of SimPy 4: the queue, the clock and the numbering of its ``Environment``, and
+what an ``Event`` has come to. ``tests/test_simpy.py`` holds it to plain SimPy.
 """
 
 from __future__ import annotations
