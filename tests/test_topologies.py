@@ -210,9 +210,9 @@ def test_every_kind_has_a_module() -> None:
     from typing import get_args
 
     from stepsim.hardware.fabric import FabricKind
-    from stepsim.sim.scenario import models
+    from stepsim.sim.scenario import blocks
 
-    assert set(get_args(FabricKind)) == set(get_args(models.FabricKind))
+    assert set(get_args(FabricKind)) == set(get_args(blocks.FabricKind))
     for kind in set(get_args(FabricKind)) - {"custom"}:
         assert module_of(kind).network
     assert set(get_args(FabricKind)) > set(PUBLISHED_KINDS)
