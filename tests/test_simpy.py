@@ -17,7 +17,7 @@ from stepsim.sim.engine import replay as replaying
 from stepsim.sim.engine.clock import AFTER_ALL, Clock
 from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, ranks_of
+from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.program.program import Programs
 
 
@@ -70,28 +70,28 @@ def happen_soon(event: simpy.Event) -> None:
 # Programs of the engine ------------------------------------------------------------------------------
 
 
-def folded(trouble: Trouble, **fields: Any) -> Programs:
+def folded(degradation: Degradation, **fields: Any) -> Programs:
     step = lowered(scenario(**fields))
     ranks = ranks_of(step)
-    return programs_of_classes(step.programs, ranks, partition_of(ranks, trouble).rank, trouble)
+    return programs_of_classes(step.programs, ranks, partition_of(ranks, degradation).rank, degradation)
 
 
 @pytest.mark.parametrize("host", [True, False])
 @pytest.mark.parametrize(
     ("trouble", "fields"),
     [
-        (Trouble(), {"tp": 2}),
-        (Trouble(), {"pp": 2, "dp": 2, "zero": 1}),
-        (Trouble(slow={1: 1.25}), {"tp": 2, "pp": 2}),
-        (Trouble(link_share={(0, "nic.out"): 0.5}), {"pp": 2, "dp": 2, "gpus_per_node": 2}),
-        (Trouble(later=((1e-3, Trouble(slow={0: 2.0})),)), {"tp": 2}),
-        (Trouble(later=((1e-3, Trouble(slow={0: math.inf})),)), {"tp": 2, "pp": 2}),
+        (Degradation(), {"tp": 2}),
+        (Degradation(), {"pp": 2, "dp": 2, "zero": 1}),
+        (Degradation(slow={1: 1.25}), {"tp": 2, "pp": 2}),
+        (Degradation(link_share={(0, "nic.out"): 0.5}), {"pp": 2, "dp": 2, "gpus_per_node": 2}),
+        (Degradation(later=((1e-3, Degradation(slow={0: 2.0})),)), {"tp": 2}),
+        (Degradation(later=((1e-3, Degradation(slow={0: math.inf})),)), {"tp": 2, "pp": 2}),
     ],
 )
 def test_programs_take_as_long_on_plain_simpy(
-    trouble: Trouble, fields: dict[str, Any], host: bool, monkeypatch: pytest.MonkeyPatch
+    degradation: Degradation, fields: dict[str, Any], host: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    programs = folded(trouble, **fields)
+    programs = folded(degradation, **fields)
     ours = replaying.replay(programs, host=host)
     monkeypatch.setattr(replaying, "Clock", Plain)
     for module in (signal, kernels):

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from ..program.program import Collective, Exchange
 from .clock import Clock
-from .meetings import Meetings
 from .ranks import Rank
+from .rendezvous import RendezvousPoints
 from .scope import WAITS, Scope
 from .signal import Signal
 
@@ -27,7 +27,7 @@ class Chain:
 
     env: Clock
     rank: Rank
-    meetings: Meetings
+    rendezvous_points: RendezvousPoints
     behind: Behind
     scope: Scope
     row: Sequence[int]
@@ -91,14 +91,14 @@ class Chain:
         if left is None:
             scope.start[i] = scope.begin[i] = self.env.time
         if isinstance(work, Exchange):
-            self.awaited = [self.meetings.post(part, place, self.env.time) for part in work.parts]
+            self.awaited = [self.rendezvous_points.post(part, place, self.env.time) for part in work.parts]
             return
         assert isinstance(work, Collective)
         self.rank.hold(work.transfer.sms, 1)
         left = None if left is WAITS else left
         self.goes_on = left is not None
         issued = scope.all_issued(i) if work.calls > 1 else -math.inf
-        self.awaited = (self.meetings.reach(work, place, scope.tag, left, issued),)
+        self.awaited = (self.rendezvous_points.reach(work, place, scope.tag, left, issued),)
 
     def _end(self, i: int) -> None:
         scope = self.scope

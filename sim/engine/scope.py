@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, Segment
+from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, RepeatedBlocks
 from .signal import Signal
 
 UNKNOWN = -1.0
@@ -201,7 +201,7 @@ def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, flo
 
 def _first_s(op: Op) -> float:
     """What issuing costs the host until something of the op can begin."""
-    if isinstance(op.work, Segment) and op.work.row:
+    if isinstance(op.work, RepeatedBlocks) and op.work.row:
         return op.work.row[0].first_s
     return op.host_s / op.work.calls if isinstance(op.work, Collective) else op.host_s
 
@@ -212,16 +212,18 @@ def _neighbours(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, tuple[int,
     before: dict[int, tuple[int, ...]] = {}
     last: dict[str, int] = {}
     for i, op in enumerate(ops):
-        if isinstance(op.work, Segment):
+        if isinstance(op.work, RepeatedBlocks):
             mine = tuple(
-                last[s] for s in op.work.last_on if s in last and not isinstance(ops[last[s]].work, Segment)
+                last[s]
+                for s in op.work.last_on
+                if s in last and not isinstance(ops[last[s]].work, RepeatedBlocks)
             )
             if mine:
                 before[i] = mine
             last |= dict.fromkeys(op.work.last_on, i)
         elif op.stream not in ("compute", UNORDERED):
             earlier = last.get(op.stream)
-            if earlier is not None and isinstance(ops[earlier].work, Segment):
+            if earlier is not None and isinstance(ops[earlier].work, RepeatedBlocks):
                 behind[i] = earlier
             last[op.stream] = i
     return behind, before

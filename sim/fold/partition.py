@@ -19,8 +19,8 @@ from .refine_from import refine_from
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .fabric import Crossing, Fabric
-    from .ranks import Ranks, Trouble
+    from .fabric import CrossedFabric, Crossing
+    from .ranks import Degradation, Ranks
 
     Ids = NDArray[np.int64]
 
@@ -37,18 +37,18 @@ class Partition:
     link: Ids
 
 
-def partition_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> Partition:
+def partition_of(ranks: Ranks, degradation: Degradation, fabric: CrossedFabric | None = None) -> Partition:
     """The classes of ranks, communicators and links."""
     # Healthy ranks of one stage are alike by construction, unless their experts' loads or seats differ.
     alike = bool((ranks.signature == ranks.stage).all())
-    start = start_colours(ranks, trouble)
+    start = start_colours(ranks, degradation)
     return partition(ranks, start, fabric, healthy=ranks.stage if alike else None)
 
 
-def start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
+def start_colours(ranks: Ranks, degradation: Degradation) -> NDArray[np.int64]:
     """What a rank's own behaviour depends on: its program, how slow it is, and its links."""
     wrong: dict[int, list[tuple[int, str, float]]] = {}
-    for number, state in enumerate(trouble.states):
+    for number, state in enumerate(degradation.states):
         for rank, factor in state.slow.items():
             wrong.setdefault(rank, []).append((number, "", factor))
         for (rank, link), share in state.link_share.items():
@@ -60,7 +60,9 @@ def start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
     return ranks.signature * (len(kinds) + 1) + kind_of
 
 
-def partition(ranks: Ranks, start: Ids, fabric: Fabric | None, *, healthy: Ids | None = None) -> Partition:
+def partition(
+    ranks: Ranks, start: Ids, fabric: CrossedFabric | None, *, healthy: Ids | None = None
+) -> Partition:
     """The coarsest partition that refinement allows, with ranks at least as fine as ``start``.
 
     A ``start`` that is one already stays as it is, and gives the classes of communicators and links.
@@ -134,7 +136,7 @@ class _Graph:
         who = np.flatnonzero(peer >= 0)
         self.edges.append(_edges(who, peer[who], np.full(len(who), self._labels(1))))
 
-    def fabric(self, fabric: Fabric) -> None:
+    def fabric(self, fabric: CrossedFabric) -> None:
         """Links by their capacity; communicators and messages on them by weight."""
         _, capacity = np.unique(_rounded(fabric.capacity), return_inverse=True)
         for rates in fabric.later:

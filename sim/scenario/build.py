@@ -40,7 +40,7 @@ from .model.model import Model
 from .presets import model_fields, software_fields
 from .schedules import schedule_named
 from .software.software import Software
-from .tree import Node, nearest, without_nulls
+from .tree import TreeNode, nearest, without_nulls
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -98,7 +98,7 @@ _EXPLAINED: Final = 100
 _FIELDS: Final = {block: set(part.model_fields) for block, part in _BLOCKS.items()}
 
 
-def fields_of(tree: Node, name: str) -> dict[str, Any]:
+def fields_of(tree: TreeNode, name: str) -> dict[str, Any]:
     """What a scenario is made of, from a document with canonical names: its blocks, which fit one another.
 
     ``name`` is used where the document has none.
@@ -112,7 +112,7 @@ def fields_of(tree: Node, name: str) -> dict[str, Any]:
     return _Builder(tree).fields(name)
 
 
-def build_bare(tree: Node, name: str) -> Bare:
+def build_bare(tree: TreeNode, name: str) -> Bare:
     """The campaign of a document without a model.
 
     Raises:
@@ -124,7 +124,7 @@ def build_bare(tree: Node, name: str) -> Bare:
 class _Builder:
     """One reading of one document."""
 
-    def __init__(self, tree: Node) -> None:
+    def __init__(self, tree: TreeNode) -> None:
         self.tree = tree
         self.problems: list[Problem] = []
 

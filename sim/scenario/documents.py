@@ -19,7 +19,7 @@ from ...hardware.files import FileError, read_text, require_file
 from ...hardware.shown import clipped
 from .aliases import canonical
 from .errors import Mark, Problem, ScenarioError
-from .tree import Node, from_plain, merged
+from .tree import TreeNode, from_plain, merged
 from .yaml_source import LIMITS, SHOWN_SUFFIXES, read_tree
 
 _SUFFIXES = (".yaml", ".yml")
@@ -50,7 +50,7 @@ Changes = Sequence[str] | Mapping[str, Any]
 """Lines such as ``parallelism.tp=4``, whose value is YAML; or dotted fields and their values."""
 
 
-def whole_document(source: str | Path | Mapping[str, Any]) -> tuple[Node, str]:
+def whole_document(source: str | Path | Mapping[str, Any]) -> tuple[TreeNode, str]:
     """The document laid over what it extends, and the name that it has where it does not say one."""
     if isinstance(source, Mapping):
         return with_base(canonical_tree(from_plain(source, Mark(file=_IN_PYTHON))), ()), _IN_PYTHON
@@ -89,7 +89,7 @@ def _find(source: str | Path, asked_at: Mark, folder: Path) -> Path:
     raise ScenarioError([Problem(mark=asked_at, path="", message=message, value=str(source))])
 
 
-def _read(path: Path) -> Node:
+def _read(path: Path) -> TreeNode:
     try:
         text = read_text(path, limit=LIMITS.bytes)
     except FileError as error:
@@ -103,14 +103,14 @@ def _read(path: Path) -> Node:
     return canonical_tree(tree)
 
 
-def canonical_tree(tree: Node) -> Node:
+def canonical_tree(tree: TreeNode) -> TreeNode:
     renamed, problems = canonical(tree)
     if problems:
         raise ScenarioError(problems)
     return renamed
 
 
-def with_base(tree: Node, seen: tuple[Path, ...]) -> Node:
+def with_base(tree: TreeNode, seen: tuple[Path, ...]) -> TreeNode:
     """``tree`` laid over what it ``extends``."""
     wish = tree.entries.get("extends")
     if wish is None or wish.value is None:
@@ -135,7 +135,7 @@ def with_base(tree: Node, seen: tuple[Path, ...]) -> Node:
     return merged(base.with_entries(inherited), tree)
 
 
-def with_overrides(tree: Node, overrides: Changes) -> Node:
+def with_overrides(tree: TreeNode, overrides: Changes) -> TreeNode:
     if isinstance(overrides, Mapping):
         wanted = [_changed_field(str(key), value) for key, value in overrides.items()]
     else:
@@ -154,7 +154,7 @@ def with_overrides(tree: Node, overrides: Changes) -> Node:
     return tree
 
 
-def _override_tree(override: str) -> Node:
+def _override_tree(override: str) -> TreeNode:
     """``a.b=c`` as the document ``{a: {b: c}}``."""
     field, equals, text = override.partition("=")
     mark = Mark(file=_COMMAND_LINE, column=1, source_line=override)
@@ -170,7 +170,7 @@ def _override_tree(override: str) -> Node:
     return _nested(keys, replace(node, key_mark=mark), mark)
 
 
-def _changed_field(field: str, value: Any) -> Node:
+def _changed_field(field: str, value: Any) -> TreeNode:
     """``{"a.b": c}`` as the document ``{a: {b: c}}``."""
     mark, keys = Mark(file="change"), _keys(field)
     if keys is None:
@@ -185,7 +185,7 @@ def _keys(field: str) -> list[str] | None:
     return keys if all(keys) and len(keys) <= _DEEPEST else None
 
 
-def _nested(keys: list[str], node: Node, mark: Mark) -> Node:
+def _nested(keys: list[str], node: TreeNode, mark: Mark) -> TreeNode:
     for key in reversed(keys):
-        node = Node(value={key: node}, mark=mark, key_mark=mark)
+        node = TreeNode(value={key: node}, mark=mark, key_mark=mark)
     return node

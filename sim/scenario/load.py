@@ -11,7 +11,7 @@ from .documents import Changes, canonical_tree, whole_document, with_base, with_
 from .errors import Mark
 from .faults.bare import Bare
 from .models import Scenario, scenario_of
-from .tree import Node, from_plain
+from .tree import TreeNode, from_plain
 
 
 def load_scenario(source: str | Path | Mapping[str, Any], overrides: Changes = ()) -> Scenario:
@@ -53,7 +53,7 @@ def campaign_from_document(document: Mapping[str, Any], name: str) -> Scenario |
     return _campaign(with_base(canonical_tree(from_plain(document, Mark(file=name))), ()), name)
 
 
-def _campaign(tree: Node, name: str) -> Scenario | Bare:
+def _campaign(tree: TreeNode, name: str) -> Scenario | Bare:
     if "model" in tree.entries or "step_time" not in tree.entries:
         return scenario_of(tree, name)
     return build_bare(tree, name)

@@ -29,7 +29,7 @@ from .read_from import READ_FROM, Checked
 from .schedules import pipeline_shape
 from .software.presets import get_software, software_names
 from .software.software import Software
-from .tree import Node, from_plain
+from .tree import TreeNode, from_plain
 
 _FAULT_BLOCKS = ("step_time", "faults", "detection", "recovery", "checkpoint", "run")
 """Written as they were given: some of their fields stand for others."""
@@ -107,7 +107,7 @@ class Scenario(Part):
             raise ScenarioError(problems_of(failure, Mark(file=name), Scenario)) from None
 
     @property
-    def document(self) -> Node | None:
+    def document(self) -> TreeNode | None:
         """What it was read from, if it was and nothing has changed since."""
         return self._checked.document if self.is_checked else None
 
@@ -162,7 +162,7 @@ class Scenario(Part):
         return document
 
 
-def scenario_of(tree: Node, name: str) -> Scenario:
+def scenario_of(tree: TreeNode, name: str) -> Scenario:
     """The scenario of a document with canonical names; ``name`` is used where the document has none.
 
     Raises:
