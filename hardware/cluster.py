@@ -1,8 +1,8 @@
 """GPUs, hosts and network put together: who shares what with whom, and how far apart two ranks are.
 
 Knows positions in closed form: nothing here grows with the number of GPUs. Does not know ranks'
-roles (tensor, data, pipeline) nor what they send. ``graph.py`` builds the networkx graph of the same
-cluster, and a test holds the two equal.
+roles (tensor, data, pipeline) nor what they send. The networkx graph of the same cluster is built
+when someone asks for it, and a test holds the two equal.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from .link import NVLINK_LATENCY_S, PCIE_LATENCY_S
 from .node import Node, node_for
 
 if TYPE_CHECKING:
+    import networkx as nx
+
+    from .graph import Vertex
     from .topology import Topology
 
 Tier = Literal["local", "nvlink", "pcie", "network"]
@@ -216,3 +219,14 @@ class Cluster:
         leaves_a = {clos.leaf(self.node_of(a), nic) for nic in self.nics_of(a)}
         leaves_b = {clos.leaf(self.node_of(b), nic) for nic in self.nics_of(b)}
         return min(clos.switches_between(i, j) for i in leaves_a for j in leaves_b)
+
+    def graph(self) -> nx.Graph[Vertex]:
+        """Every GPU, NVSwitch, NIC and switch, with a Link on each edge (vertices: ``hardware/graph.py``).
+
+        Built anew at each call, and large for large clusters: the simulator never needs it.
+        """
+        from .graph import build_graph, directed_graph
+
+        if self.switches is None and self.interconnect.connects_hosts:
+            return directed_graph(self.topology.links).to_undirected()
+        return build_graph(self)

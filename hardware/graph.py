@@ -13,32 +13,33 @@ not run through other GPUs, which do not forward: see ``routes``.
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .fabrics.clos import Clos
+from .host_links import Machine
 from .link import NVLINK_LATENCY_S, PCIE_LATENCY_S, Link, LinkKind
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from .cluster import Cluster
     from .fabrics.links import LinkTable
 
 Vertex = tuple[str, *tuple[int, ...]]
 
 
-def cluster_graph(cluster: Cluster) -> nx.Graph[Vertex]:
-    """Every GPU, NVSwitch, NIC and switch, with a Link on each edge.
+class Wired(Machine, Protocol):
+    """What the graph reads of a cluster besides."""
 
-    Built anew at each call, and large for large clusters: the simulator never needs it.
-    """
-    if cluster.switches is None and cluster.interconnect.connects_hosts:
-        return directed_graph(cluster.topology.links).to_undirected()
-    return _regular_graph(cluster)
+    @property
+    def switches(self) -> Clos | None: ...
+
+    def node_of(self, rank: int) -> int: ...
+
+    def nics_of(self, rank: int) -> range: ...
 
 
-def _regular_graph(cluster: Cluster) -> nx.Graph[Vertex]:
-    """The graph of a cluster with a rail-optimized fabric, a fat tree or no network."""
+def build_graph(cluster: Wired) -> nx.Graph[Vertex]:
+    """The whole graph. Its size grows with the cluster: for looking, drawing and checking."""
     import networkx as nx
 
     graph: nx.Graph[Vertex] = nx.Graph()
@@ -88,7 +89,7 @@ def _join(graph: nx.Graph[Vertex], a: Vertex, b: Vertex, link: Link) -> None:
     graph.add_edge(a, b, link=link, bytes_per_s=link.bytes_per_s, latency_s=link.latency_s)
 
 
-def _add_nvlink(graph: nx.Graph[Vertex], cluster: Cluster) -> None:
+def _add_nvlink(graph: nx.Graph[Vertex], cluster: Wired) -> None:
     """NVSwitch planes, over which each GPU spreads its links evenly; or direct links where there are none."""
     planes = cluster.node.nvswitches
     size = cluster.nvlink_domain
@@ -107,14 +108,14 @@ def _add_nvlink(graph: nx.Graph[Vertex], cluster: Cluster) -> None:
                 _join(graph, ("gpu", a), ("gpu", b), link)
 
 
-def _add_host_bridges(graph: nx.Graph[Vertex], cluster: Cluster) -> None:
+def _add_host_bridges(graph: nx.Graph[Vertex], cluster: Wired) -> None:
     """The PCIe root of a host whose GPUs NVLink does not all join."""
     link = Link(kind="pcie", bytes_per_s=cluster.gpu.pcie_bytes_per_s, latency_s=PCIE_LATENCY_S)
     for rank in range(cluster.gpus):
         _join(graph, ("gpu", rank), ("pcie", cluster.node_of(rank)), link)
 
 
-def _add_nics(graph: nx.Graph[Vertex], cluster: Cluster, clos: Clos) -> None:
+def _add_nics(graph: nx.Graph[Vertex], cluster: Wired, clos: Clos) -> None:
     net = cluster.interconnect
     pcie = Link(kind="pcie", bytes_per_s=cluster.gpu.pcie_bytes_per_s, latency_s=PCIE_LATENCY_S)
     cable = Link(
@@ -130,7 +131,7 @@ def _add_nics(graph: nx.Graph[Vertex], cluster: Cluster, clos: Clos) -> None:
             _join(graph, ("nic", node, nic), ("leaf", clos.leaf(node, nic)), cable)
 
 
-def _add_switch_tiers(graph: nx.Graph[Vertex], cluster: Cluster, clos: Clos) -> None:
+def _add_switch_tiers(graph: nx.Graph[Vertex], cluster: Wired, clos: Clos) -> None:
     """Uplinks of leaves and spines. An edge is a bundle: its rate may be a fraction of a cable's."""
     net = cluster.interconnect
 

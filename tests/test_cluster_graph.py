@@ -10,7 +10,6 @@ from small_clusters import cluster, clusters
 
 from stepsim.hardware import Cluster
 from stepsim.hardware.fabrics.clos import Clos
-from stepsim.hardware.graph import cluster_graph
 
 
 def routes(graph: nx.Graph, a: int, b: int) -> nx.Graph:
@@ -21,7 +20,7 @@ def routes(graph: nx.Graph, a: int, b: int) -> nx.Graph:
 
 @given(clusters())
 def test_graph_is_connected_and_every_gpu_reaches_a_nic(built: Cluster) -> None:
-    graph = cluster_graph(built)
+    graph = built.graph()
     assert nx.is_connected(graph)
     for rank in range(built.gpus):
         links = [graph.edges[edge]["link"] for edge in graph.edges(("gpu", rank))]
@@ -35,7 +34,7 @@ def test_graph_is_connected_and_every_gpu_reaches_a_nic(built: Cluster) -> None:
 
 @given(clusters(), st.data())
 def test_routes_are_shortest_paths(built: Cluster, data: st.DataObject) -> None:
-    graph = cluster_graph(built)
+    graph = built.graph()
     a, b = (data.draw(st.integers(0, built.gpus - 1)) for _ in "ab")
     # The small addend breaks ties of latency by the number of hops.
     path = nx.shortest_path(
@@ -73,7 +72,7 @@ def bisection(built: Cluster) -> float:
     assert built.switches is not None
     clos = built.switches
     half = clos.units // 2 * clos.nodes_per_unit if clos.units > 1 else clos.nodes // 2
-    graph = nx.Graph(cluster_graph(built))
+    graph = nx.Graph(built.graph())
     graph.remove_nodes_from([vertex for vertex in graph if vertex[0] in ("gpu", "nvswitch", "pcie")])
     for vertex in [vertex for vertex in graph if vertex[0] == "nic"]:
         # A NIC is taken at its own rate by the edge to its leaf; the end that it is tied to is unlimited.

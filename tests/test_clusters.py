@@ -14,7 +14,6 @@ from stepsim.hardware import (
     get_interconnect,
     interconnect_names,
 )
-from stepsim.hardware.graph import cluster_graph
 
 # What a cluster refuses.
 
@@ -46,7 +45,7 @@ def test_refusals_say_what_would_be_valid(arguments: dict[str, object], message:
     {"gpu": "GB200-NVL72", "gpus_per_node": 4, "gpus": 72, "interconnect": "nvlink-only"},
 ])  # fmt: skip
 def test_one_nvlink_domain_or_host_needs_no_network(arguments: dict[str, object]) -> None:
-    assert nx.is_connected(cluster_graph(cluster(**arguments)))  # type: ignore[arg-type]
+    assert nx.is_connected(cluster(**arguments).graph())  # type: ignore[arg-type]
 
 
 def test_default_fabric_is_the_published_shape() -> None:
@@ -64,7 +63,7 @@ def test_default_fabric_is_the_published_shape() -> None:
 
 def test_hgx_h100_host() -> None:
     built = cluster(gpus=8, interconnect="nvlink-only")
-    graph = cluster_graph(built)
+    graph = built.graph()
     assert sum(vertex[0] == "nvswitch" for vertex in graph) == 4
     assert built.nvlink_domain == 8
     assert built.nic_bytes_per_s_per_gpu == 0
@@ -87,7 +86,7 @@ def test_nvl72_rack_is_one_domain_of_eighteen_hosts() -> None:
     assert (built.nodes, built.nvlink_domain) == (36, 72)
     assert built.route(0, 71).tier == "nvlink"
     assert built.route(0, 72).tier == "network"
-    assert sum(vertex[0] == "nvswitch" for vertex in cluster_graph(built)) == 2 * 18
+    assert sum(vertex[0] == "nvswitch" for vertex in built.graph()) == 2 * 18
     whole_racks = cluster("GB200-NVL72", 128, 4, "ib-ndr400-x4", nodes_per_rack=16)
     assert (whole_racks.nvlink_domain, whole_racks.domain_of(64)) == (64, 1)
 
@@ -102,7 +101,7 @@ def test_pcie_cards_are_joined_in_pairs() -> None:
 
 def test_mi300x_has_a_link_to_every_peer() -> None:
     built = cluster("MI300X", gpus=8, interconnect="nvlink-only")
-    links = [edge["link"].bytes_per_s for _, _, edge in cluster_graph(built).edges(data=True)]
+    links = [edge["link"].bytes_per_s for _, _, edge in built.graph().edges(data=True)]
     assert links == [pytest.approx(64e9)] * (8 * 7 // 2)
     assert built.route(0, 7).hops == 1
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topologies import KINDS, as_cluster, regular, topologies
 
-from stepsim.hardware.graph import cluster_graph, directed_graph
+from stepsim.hardware.graph import directed_graph
 from stepsim.hardware.topology import RegularTopology, topology_of
 
 FEW = settings(max_examples=60)
@@ -113,7 +113,7 @@ def test_routes_are_those_of_the_cluster(topology: RegularTopology, data: st.Dat
 @FEW
 @given(topologies(kinds=("rail-optimized", "fat-tree")))
 def test_cables_add_up_to_the_bundles_of_the_cluster_graph(topology: RegularTopology) -> None:
-    bundles = cluster_graph(topology.cluster)
+    bundles = topology.cluster.graph()
     graph = directed_graph(topology.links)
     spines = topology.network.spines_per_pod
     cores = topology.network.cores_per_group

@@ -17,7 +17,7 @@ from stepsim.hardware import Cluster, Fabric, get_gpu, get_interconnect
 from stepsim.hardware.custom_topology import CustomTopology
 from stepsim.hardware.fabric import PUBLISHED_KINDS, module_of
 from stepsim.hardware.fabrics.torus import most_cubic
-from stepsim.hardware.graph import cluster_graph, directed_graph
+from stepsim.hardware.graph import directed_graph
 from stepsim.hardware.graph_file import read_graph
 from stepsim.hardware.topology import RegularTopology
 
@@ -210,9 +210,9 @@ def test_every_kind_has_a_module() -> None:
     from typing import get_args
 
     from stepsim.hardware.fabric import FabricKind
-    from stepsim.sim.scenario import models
+    from stepsim.sim.scenario import blocks
 
-    assert set(get_args(FabricKind)) == set(get_args(models.FabricKind))
+    assert set(get_args(FabricKind)) == set(get_args(blocks.FabricKind))
     for kind in set(get_args(FabricKind)) - {"custom"}:
         assert module_of(kind).network
     assert set(get_args(FabricKind)) > set(PUBLISHED_KINDS)
@@ -336,7 +336,7 @@ def test_the_route_of_the_cluster_counts_hops_and_switches(
     built = published(kind, **options) if kind == "selene" else regular(kind, **options)
     found = built.cluster.route(0, 3 * 8 + 1)
     assert (found.tier, found.hops, found.switches) == ("network", *route)
-    assert kind == "selene" or nx.is_connected(cluster_graph(built.cluster))
+    assert kind == "selene" or nx.is_connected(built.cluster.graph())
     extra = 2 * 0.855e-6 / 2 if kind == "selene" else 0.0
     net = built.cluster.interconnect
     assert found.latency_s == pytest.approx(

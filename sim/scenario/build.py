@@ -20,7 +20,6 @@ from ...hardware.node import node_for
 from .blocks import (
     ClusterSpec,
     Parallelism,
-    PublishedFigures,
     ScheduleChoice,
     ScheduleOptions,
     Training,
@@ -71,7 +70,7 @@ _BLOCKS: Final[dict[str, type[BaseModel]]] = {
     "parallelism": Parallelism,
     "training": Training,
     "software": Software,
-    "published": PublishedFigures,
+    "published": Published,
     **_FAULT_BLOCKS,
 }
 _REQUIRED: Final = {
@@ -146,7 +145,7 @@ class _Builder:
             layout = with_defaults_of(preset, "parallelism", layout, plain)
         parallelism = self._part(Parallelism, "parallelism", layout)
         training = self._part(Training, "training", self._with_counts_file(plain.get("training")))
-        published = self._part(PublishedFigures, "published", plain.get("published"))
+        published = self._part(Published, "published", plain.get("published"))
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], cluster)
         heading = self._heading(plain, name, parallelism)

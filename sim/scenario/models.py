@@ -16,7 +16,6 @@ from .aliases import with_recompute
 from .blocks import (
     ClusterSpec,
     Parallelism,
-    PublishedFigures,
     ScenarioBlock,
     ScheduleChoice,
     ScheduleOptions,
@@ -48,7 +47,7 @@ class Scenario(ScenarioBlock):
 
     name: Text
     title: Text = ""
-    published: PublishedFigures | None = None
+    published: Published | None = None
     model: Model
     cluster: ClusterSpec
     parallelism: Parallelism
