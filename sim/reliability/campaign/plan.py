@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...scenario.faults.kinds.kind import Kind
+from ...scenario.faults.kinds import Kind
 from ...scenario.faults.machine import Machine
 from ...scenario.faults.targets import Target
 from .chance import Law

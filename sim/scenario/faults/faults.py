@@ -25,8 +25,7 @@ from ....hardware.fields import (
     number,
 )
 from .fields import Part
-from .kinds import get_kind, kind_names
-from .kinds.kind import ANYWHERE, Kind
+from .kinds import ANYWHERE, Kind, get_kind, kind_names
 from .laws import EXPONENTIAL, Arrival, Duration, Lasting
 from .targets import Target, parse_target
 

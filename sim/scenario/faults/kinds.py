@@ -1,13 +1,15 @@
-"""What a kind of fault is: where it strikes, what it does to the job, who notices it, how it is mended.
+"""The kinds of fault, read from kinds.yaml: where each strikes, what it does to the job, who notices it.
 
-The vocabulary of ``--fault``, of traces and of the block ``faults``. Knows no times of a campaign but its
-own defaults, each with its source, and no processes.
+The vocabulary of ``--fault``, of traces and of the block ``faults``, which steps and campaigns share. Knows
+no times of a campaign but a kind's own defaults, and no processes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from ....hardware.catalogue import Table
 
 Effect = Literal["crash", "hang", "slow", "silent", "pause", "graceful", "storage"]
 """What the job feels.
@@ -30,7 +32,7 @@ ANYWHERE = ("job", "rank", "gpu", "nic", "rail", "link", "node", "leaf", "spine"
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of fault. ``scopes``: where it may strike, the usual one first.
+    """A kind of fault. ``what`` happens, in words; ``scopes``: where it may strike, the usual one first.
 
     ``keys`` are the magnitudes that an event may carry, with their defaults; None has no default.
     ``duration_s`` is how long it lasts if nobody ends it; None: until it is mended. ``repair_s`` is how long
@@ -40,6 +42,7 @@ class Kind:
 
     name: str
     title: str
+    what: str
     effect: Effect
     scopes: tuple[str, ...]
     detectors: tuple[Detector, ...]
@@ -48,3 +51,20 @@ class Kind:
     keys: dict[str, float | None] = field(default_factory=dict)
     duration_s: float | None = None
     repair_s: float | None = None
+
+
+def _kind(*, scopes: list[str], detectors: list[Detector], **fields: Any) -> Kind:
+    return Kind(scopes=tuple(scopes), detectors=tuple(detectors), **fields)
+
+
+KINDS = Table("kind of fault", __package__, "kinds.yaml", _kind)
+
+
+def kind_names() -> tuple[str, ...]:
+    """Every kind, in the order of the file."""
+    return KINDS.names()
+
+
+def get_kind(name: str) -> Kind:
+    """The kind of that name. Raises ValueError with the nearest one and all of them."""
+    return KINDS.get(name)
