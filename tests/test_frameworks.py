@@ -12,7 +12,8 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.frameworks import notes_of
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document, scenario_names
 from stepsim.sim.scenario.model.model import Model
-from stepsim.sim.scenario.models import SCHEDULE_NAMES, Parallelism, Scenario, Training
+from stepsim.sim.scenario.models import Parallelism, Scenario, Training
+from stepsim.sim.scenario.schedules import schedule_names
 from stepsim.sim.scenario.software import software_names
 from stepsim.sim.scenario.software.rules import Rule, framework_of, rules_of
 from stepsim.sim.simulate import simulate
@@ -85,7 +86,7 @@ def test_a_rule_fixes_a_field_that_there_is_in_one_way_that_it_can_be_broken() -
             block, _, name = path.partition(".")
             assert path in ("", "schedule") or name in BLOCKS[block].model_fields, rule
         if rule.path == "schedule":
-            assert {rule.always, *rule.among} - {None} <= set(SCHEDULE_NAMES), rule
+            assert {rule.always, *rule.among} - {None} <= set(schedule_names()), rule
 
 
 # Defaults -----------------------------------------------------------------------------------------------

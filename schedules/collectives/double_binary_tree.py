@@ -97,4 +97,5 @@ ALGORITHM = Algorithm(
         Collective.BROADCAST: broadcast,
         Collective.REDUCE: reduce,
     },
+    place=20,
 )

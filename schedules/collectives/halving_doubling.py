@@ -114,4 +114,5 @@ ALGORITHM = Algorithm(
         Collective.ALL_GATHER: all_gather,
         Collective.REDUCE_SCATTER: reduce_scatter,
     },
+    place=10,
 )

@@ -87,4 +87,6 @@ ALGORITHM = Algorithm(
         Collective.ALL_GATHER: all_gather,
         Collective.REDUCE_SCATTER: reduce_scatter,
     },
+    in_phases=True,
+    place=30,
 )

@@ -12,11 +12,12 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...hardware.calibrated.overlay import calibrated_profile, is_file
-from ...hardware.fabric import PUBLISHED_KINDS, default_fabric, module_of
+from ...hardware.fabric import default_fabric
 from ...hardware.fields import FROM_DOCUMENT, SecondsAboveZero, Text
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
+from ...hardware.published import PUBLISHED
 from .checked import of_bare, problems_of
 from .checks import findings, names_exist, nvlink_domain
 from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
@@ -320,9 +321,9 @@ def _with_machine_defaults(fields: Any) -> Any:
     filled.setdefault("gpus_per_node", node_for(get_gpu(gpu)).max_gpus if gpu in gpu_names() else 8)
     gpus, per_node = _whole(filled.get("gpus")), _whole(filled["gpus_per_node"])
     fabric = filled.get("fabric", {})
-    published = isinstance(fabric, dict) and fabric.get("kind") in PUBLISHED_KINDS
+    published = isinstance(fabric, dict) and fabric.get("kind") in PUBLISHED.names()
     if published:
-        filled.setdefault("interconnect", module_of(fabric["kind"]).PUBLISHED.interconnects[0])
+        filled.setdefault("interconnect", PUBLISHED.get(fabric["kind"]).interconnects[0])
     if gpus and per_node and gpus <= nvlink_domain(gpu, per_node, _whole(filled.get("gpus_per_domain"))):
         filled.setdefault("interconnect", "nvlink-only")
     known = filled.get("interconnect") in interconnect_names() and filled["interconnect"] != "unknown"

@@ -8,7 +8,7 @@ Inside, quantities are SI floats with the unit in the name; in a document they c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from ...hardware.fabric import fabric_kinds
 from ...hardware.fields import (
     MOST_GPUS,
     Count,
@@ -30,6 +31,7 @@ from ...hardware.fields import (
     Gpus,
     Layers,
     LayersOrZero,
+    OneOf,
     Price,
     Ratio,
     SecondsAboveZero,
@@ -50,14 +52,11 @@ from .machine import gpu_key
 from .model.model import Model
 from .optimizers import OptimizerSpec
 from .read_from import READ_FROM, Checked
-from .schedules import is_table
+from .schedules import is_table, schedule_names
 from .software.software import Software
 from .tree import Node
 
-FabricKind = Literal[
-    "rail-optimized", "fat-tree", "nvlink", "dragonfly", "torus", "custom",
-    "selene", "eos", "meta-24k-roce", "meta-24k-infiniband", "megascale", "alibaba-hpn",
-]  # fmt: skip
+FabricKind = Annotated[str, OneOf(fabric_kinds)]
 PlacementKind = Literal["contiguous", "rail-aware", "scattered", "explicit"]
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 RecomputeKind = Literal["none", "selective", "full", "op_selective"]
@@ -68,14 +67,9 @@ RecomputeOperator = Literal[
     "mm", "every_second_mm", "grouped_mm", "attention", "reduce_scatter", "all_to_all"
 ]  # fmt: skip
 SplitRule = Literal["uniform", "embedding_and_loss_as_layers", "flops_balanced", "uneven_unspecified"]
-ScheduleName = Literal[
-    "none", "gpipe", "1f1b", "pipedream", "interleaved", "looped-bfs", "interleaved-zb",
-    "zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb", "zb-v", "zb-v-greedy", "v-half", "v-min", "v-1f1b",
-    "dualpipe", "dualpipev",
-]  # fmt: skip
 
 ScheduleChoice = Annotated[
-    Annotated[ScheduleName, Tag("~name")]
+    Annotated[str, OneOf(schedule_names), Tag("~name")]
     | Annotated[str, Field(strict=True, pattern=r"\.csv$", examples=["my-schedule.csv"]), Tag("~table")],
     Discriminator(lambda value: "~table" if is_table(value) else "~name"),
 ]
@@ -85,7 +79,6 @@ Sequences = Annotated[int, *whole(1, 10**8)]
 Tokens = Annotated[int, *whole(1, 10**9)]
 """Of one sequence; contexts of 10^8 have been announced."""
 
-SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
 RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
 
 

@@ -6,6 +6,7 @@ not know what actions cost: the searching schedules get that when the step is lo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +17,10 @@ from ...schedules.orders.schedule import Memory, Schedule, Shape, fixed_chunks, 
 from ...schedules.orders.table import schedule_of as table_schedule
 from ...schedules.orders.table_file import parse_table
 from ...schedules.orders.validate import validate
-from ...schedules.pipeline import get
+from ...schedules.pipeline import get, names
 
 if TYPE_CHECKING:
     from .models import Parallelism, Scenario, ScheduleOptions
-
-MEMORY_LIMITED = {"zb-1p": ("zb", 1), "zb-2p": ("zb", 2)}
-"""Published names of a search: the schedule, and its memory limit as a multiple of the stages."""
 
 
 def _accumulation(shape: Shape) -> Orders:
@@ -38,8 +36,35 @@ NO_PIPELINE = Schedule(
     check=fixed_chunks("none", 1),
     rank_of=loop_placement,
     in_flight=lambda rank, shape: 1,
+    overlaps=True,
+    filling=1,
+    place=0,
 )
 """What ranks do where there is no pipeline. It is no choice for one, so schedules/pipeline lacks it."""
+
+
+TABLE = Schedule(
+    name="table",
+    title="actions of a file",
+    orders=lambda shape: (),
+    check=lambda shape: None,
+    rank_of=loop_placement,
+    splits_backward=True,
+    overlaps=True,
+)
+"""Stands for any table of actions in a file, which may split backwards and have pairs."""
+
+
+def memory_limited() -> dict[str, tuple[Schedule, int]]:
+    """Published names of a search: the schedule, and its memory limit as a multiple of the stages."""
+    found = map(get, names())
+    return {name: (schedule, limit) for schedule in found for name, limit in schedule.limited.items()}
+
+
+def schedule_names(wanted: Callable[[Schedule], bool] = lambda schedule: True) -> tuple[str, ...]:
+    """What a scenario may name, by schedules of which ``wanted`` is true: the plain ones first."""
+    known = sorted((NO_PIPELINE, *map(get, names())), key=lambda schedule: (schedule.place, schedule.name))
+    return tuple(name for one in known if wanted(one) for name in (*one.limited, one.name))
 
 
 def is_table(name: object) -> bool:
@@ -56,9 +81,13 @@ def schedule_named(name: str) -> Schedule:
         return NO_PIPELINE
     if is_table(name):
         return _table(name, read_text(name))
-    if name in MEMORY_LIMITED:
-        return get(MEMORY_LIMITED[name][0])
-    return get(name)
+    limited = memory_limited()
+    return limited[name][0] if name in limited else get(name)
+
+
+def traits_of(name: str) -> Schedule:
+    """The schedule of that name for the traits that it states, without opening a table."""
+    return TABLE if is_table(name) else schedule_named(name)
 
 
 @lru_cache(maxsize=8)
@@ -72,12 +101,13 @@ def _table(path: str, text: str) -> Schedule:
 def pipeline_shape(name: str, par: Parallelism, microbatches: int, options: ScheduleOptions) -> Shape:
     """What the schedule is asked for, memory counted in chunk activations. Raises ValueError."""
     limit = options.memory_limit
-    if name in MEMORY_LIMITED:
-        multiple = MEMORY_LIMITED[name][1]
+    limited = memory_limited()
+    if name in limited:
+        schedule, multiple = limited[name]
         if limit is not None:
             raise ValueError(
-                f"{name} is zb with a limit of {multiple} x pp activations, so a memory_limit of {limit} "
-                "contradicts it; set schedule to zb"
+                f"{name} is {schedule.name} with a limit of {multiple} x pp activations, so a memory_limit "
+                f"of {limit} contradicts it; set schedule to {schedule.name}"
             )
         limit = multiple * par.pp
     return Shape(
