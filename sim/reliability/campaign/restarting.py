@@ -58,7 +58,7 @@ def _diagnosis(state: State, fault: Fault | None) -> float:
 
 
 def _requeued(fault: Fault | None) -> bool:
-    return fault is not None and fault.kind.name == "preemption"
+    return fault is not None and fault.kind.requeued
 
 
 def _shrinks(state: State) -> bool:

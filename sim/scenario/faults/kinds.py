@@ -36,8 +36,9 @@ class Kind:
 
     ``keys`` are the magnitudes that an event may carry, with their defaults; None has no default.
     ``duration_s`` is how long it lasts if nobody ends it; None: until it is mended. ``repair_s`` is how long
-    the broken part is away; None: by the rule of ``recovery.repair``. ``source`` says where the defaults come
-    from.
+    the broken part is away; None: by the rule of ``recovery.repair``. ``repeats``: after a restart software
+    may crash again (``recovery.crash_loop``). ``requeued``: the job loses its hosts and waits in the queue.
+    ``source`` says where the defaults come from.
     """
 
     name: str
@@ -51,6 +52,8 @@ class Kind:
     keys: dict[str, float | None] = field(default_factory=dict)
     duration_s: float | None = None
     repair_s: float | None = None
+    repeats: bool = False
+    requeued: bool = False
 
 
 def _kind(*, scopes: list[str], detectors: list[Detector], **fields: Any) -> Kind:
