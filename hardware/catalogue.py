@@ -1,14 +1,16 @@
-"""Reading a catalogue file that lies beside this module, and refusing a name that it lacks.
+"""Records by name, read from YAML files, and the refusal of a name that none of them has.
 
 Knows YAML and close names; does not know what the entries mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import yaml
 
@@ -19,11 +21,48 @@ _LONGEST = 100
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+Record = TypeVar("Record")
 
-def read(file_name: str) -> dict[str, dict[str, Any]]:
-    """Entries of ``hardware/<file_name>`` by name, in the order of the file."""
-    text = files(__package__).joinpath(file_name).read_text(encoding="utf-8")
-    entries: dict[str, dict[str, Any]] = yaml.load(text, Loader=_LOADER)
+
+class Table(Generic[Record]):
+    """The records of one kind: entries of a YAML file by name, in its order, and of files that are added.
+
+    ``what`` is how messages call one. ``made(name, **fields)`` makes the record of an entry.
+    """
+
+    def __init__(self, what: str, package: str, file_name: str, made: Callable[..., Record]) -> None:
+        self.what = what
+        self.files: tuple[Path, ...] = (Path(str(files(package))) / file_name,)
+        self._read = lru_cache(maxsize=1)(lambda paths: _records(paths, made))
+
+    def add(self, path: str | Path) -> None:
+        """Take the entries of another file, too; an entry replaces one of the same name."""
+        self.files = (*self.files, Path(path))
+
+    def records(self) -> dict[str, Record]:
+        """All records by name."""
+        found: dict[str, Record] = self._read(self.files)
+        return found
+
+    def names(self) -> tuple[str, ...]:
+        """Every name, in the order of the files."""
+        return tuple(self.records())
+
+    def get(self, name: str) -> Record:
+        """The record of that name. Raises ValueError with the nearest name and all of them."""
+        known = self.records()
+        if name not in known:
+            raise unknown_name(self.what, name, known)
+        return known[name]
+
+
+def _records(paths: Iterable[Path], made: Callable[..., Record]) -> dict[str, Record]:
+    return {name: made(name=name, **fields) for path in paths for name, fields in read(path).items()}
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """Entries of a file by name, in its order."""
+    entries: dict[str, dict[str, Any]] = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     return entries
 
 

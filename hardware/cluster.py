@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from .fabric import PUBLISHED_KINDS, Fabric, module_of, plan_switches
+from .fabric import Fabric, plan_switches
 from .fabrics.clos import Clos
 from .gpu import Gpu
 from .interconnect import Interconnect, get_interconnect, interconnect_names
 from .link import NVLINK_LATENCY_S, PCIE_LATENCY_S
 from .node import Node, node_for
+from .published import PUBLISHED
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -85,10 +86,8 @@ class Cluster:
             )
 
     def _check_network(self) -> None:
-        if self.fabric.kind in PUBLISHED_KINDS:
-            module_of(self.fabric.kind).PUBLISHED.check(
-                self.gpu.name, self.gpus, self.gpus_per_node, self.interconnect.name
-            )
+        if published := PUBLISHED.records().get(self.fabric.kind):
+            published.check(self.gpu.name, self.gpus, self.gpus_per_node, self.interconnect.name)
         if self.nodes == 1 or self.gpus <= self.nvlink_domain:
             return
         where = f"{self.gpus} GPUs in {self.nodes} hosts exceed one NVLink domain ({self.nvlink_domain} GPUs)"

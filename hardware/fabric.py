@@ -1,6 +1,7 @@
 """How hosts are wired to switches: the user's choice of a network shape.
 
-Knows the shapes by name, one module of ``fabrics`` each. Knows no GPUs, rates or latencies.
+Knows the shapes by name: one module of ``fabrics`` each, or a row of published.yaml. Knows no GPUs, rates
+or latencies.
 """
 
 from __future__ import annotations
@@ -8,32 +9,38 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .catalogue import unknown_name
 from .fabrics.clos import Clos
 from .interconnect import Interconnect
+from .published import PUBLISHED
 
-FabricKind = Literal[
-    "rail-optimized", "fat-tree", "nvlink", "dragonfly", "torus", "custom",
-    "selene", "eos", "meta-24k-roce", "meta-24k-infiniband", "megascale", "alibaba-hpn",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from .fabrics.network import Network
+
 Ecmp = Literal["spread", "hashed"]
 
-PUBLISHED_KINDS = ("selene", "eos", "meta-24k-roce", "meta-24k-infiniband", "megascale", "alibaba-hpn")
-"""Clusters that are described in print; their modules hold a ``PUBLISHED``."""
-
 _TREE = {"oversubscription", "spine_oversubscription", "levels", "nodes_per_leaf"}
-_OPTIONS: dict[str, set[str]] = {
+_SHAPES: dict[str, set[str]] = {
     "rail-optimized": _TREE | {"pxn"},
     "fat-tree": _TREE,
     "nvlink": set(),
     "dragonfly": {"nodes_per_leaf", "routers_per_group", "global_links"},
     "torus": {"oversubscription", "dimensions"},
     "custom": {"file"},
-    **{kind: set() if kind == "meta-24k-roce" else {"pxn"} for kind in PUBLISHED_KINDS},
 }
-"""Options that each kind reads, besides ``ecmp``, ``seed`` and ``nodes_per_rack``, which all do."""
+"""Shapes that are computed, and the options that each reads."""
+
+
+def fabric_kinds() -> tuple[str, ...]:
+    """Every kind of fabric: the shapes that are computed, then the clusters in print."""
+    return (*_SHAPES, *PUBLISHED.names())
+
+
+def _options(kind: str) -> set[str]:
+    """What a kind reads, besides ``ecmp``, ``seed`` and ``nodes_per_rack``, which all do."""
+    return _SHAPES[kind] if kind in _SHAPES else {"pxn"} if PUBLISHED.get(kind).pxn else set()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +65,7 @@ class Fabric:
         ValueError: unknown kind, a number that is not positive, or an option that the kind does not read.
     """
 
-    kind: FabricKind = "rail-optimized"
+    kind: str = "rail-optimized"
     oversubscription: float = 1.0
     nodes_per_leaf: int | None = None
     nodes_per_rack: int | None = None
@@ -73,8 +80,8 @@ class Fabric:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(FabricKind):
-            raise unknown_name("fabric", self.kind, get_args(FabricKind))
+        if self.kind not in fabric_kinds():
+            raise unknown_name("fabric", self.kind, fabric_kinds())
         for field in ("oversubscription", "spine_oversubscription"):
             ratio = getattr(self, field)
             if not (ratio > 0 and math.isfinite(ratio)):
@@ -96,11 +103,11 @@ class Fabric:
         self._check_options()
 
     def _check_options(self) -> None:
-        read = _OPTIONS[self.kind] | {"kind", "ecmp", "seed", "nodes_per_rack"}
+        read = _options(self.kind) | {"kind", "ecmp", "seed", "nodes_per_rack"}
         for field in fields(self):
             if field.name not in read and getattr(self, field.name) != field.default:
-                takers = ", ".join(kind for kind, options in _OPTIONS.items() if field.name in options)
-                fixed = " (a published cluster fixes its shape)" if self.kind in PUBLISHED_KINDS else ""
+                takers = ", ".join(kind for kind in fabric_kinds() if field.name in _options(kind))
+                fixed = " (a published cluster fixes its shape)" if self.kind in PUBLISHED.records() else ""
                 raise ValueError(
                     f"fabric {self.kind!r} takes no {field.name}{fixed}; leave it out, or choose {takers}"
                 )
@@ -124,14 +131,17 @@ def plan_switches(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Clo
     """Switches of a rail-optimized fabric or a fat tree for ``nodes`` hosts; None for every other kind."""
     if fabric.kind not in ("rail-optimized", "fat-tree"):
         return None
-    plan: Clos = module_of(fabric.kind).plan(fabric, interconnect, nodes)
+    plan: Clos = _module(fabric.kind).plan(fabric, interconnect, nodes)
     return plan
 
 
-def module_of(kind: str) -> Any:
-    """The module of ``fabrics`` that builds this kind, found by name.
+def network_of(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Network | None:
+    """The switches of ``nodes`` hosts and their routes; None where there are only NVSwitches."""
+    maker = PUBLISHED.records().get(fabric.kind) or _module(fabric.kind)
+    network: Network | None = maker.network(fabric, interconnect, nodes)
+    return network
 
-    It has ``network(fabric, interconnect, nodes)``, which gives the switches and their routes
-    (``fabrics/network.py``); published clusters have ``PUBLISHED`` besides.
-    """
+
+def _module(kind: str) -> Any:
+    """The module of ``fabrics`` that computes this shape, found by name. It has a function ``network``."""
     return import_module(f".fabrics.{kind.replace('-', '_')}", __package__)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
+from pydantic_core import CoreSchema, PydanticKnownError
+from pydantic_core.core_schema import no_info_plain_validator_function
 
 from .quantities import Dimension, format_quantity, parse_quantity
 
@@ -84,6 +86,29 @@ class Quantity:
     def range(self) -> str:
         """From where to where, with units."""
         return f"{_shown(self.low, self.dimension)} to {_shown(self.high, self.dimension)}"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Says of a text field that it is one of the ``names`` that a registry has when the field is read.
+
+    What ``Literal`` does for names that no file but the registry's should list, with the same errors.
+    """
+
+    names: Callable[[], tuple[str, ...]]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        return no_info_plain_validator_function(self._checked)
+
+    def __get_pydantic_json_schema__(self, schema: object, handler: object) -> dict[str, Any]:
+        return {"enum": list(self.names()), "type": "string"}
+
+    def _checked(self, value: Any) -> Any:
+        known = self.names()
+        if not isinstance(value, str) or value not in known:
+            expected = ", ".join(map(repr, known[:-1])) + f" or {known[-1]!r}"
+            raise PydanticKnownError("literal_error", {"expected": expected})
+        return value
 
 
 def quantity(

@@ -18,7 +18,8 @@ class Gpu:
     ``nccl_nvlink_bytes_per_s`` is what NCCL counts as usable of the NVLink rate.
     ``nvlink_domain`` is the number of GPUs that NVLink connects (0: none); ``nvls`` says whether
     the NVSwitch reduces in the switch (NVLink SHARP).
-    ``sources`` says where each group of figures was read.
+    ``sources`` says where each group of figures was read. ``profile_of`` is the GPU whose kernels it is taken
+    to have, by their efficiencies, where it has no profile of its own.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Gpu:
     pcie_bytes_per_s: float
     tdp_w: float
     sources: Mapping[str, str] = field(hash=False)
+    profile_of: str = ""
 
     @property
     def link_name(self) -> str:

@@ -6,9 +6,9 @@ Knows the catalogue file gpus.yaml; what its figures mean is in gpu.py.
 from __future__ import annotations
 
 import re
-from functools import cache
+from typing import Any
 
-from .catalogue import read, unknown_name
+from .catalogue import Table, unknown_name
 from .gpu import Gpu
 
 _KIB = 2**10
@@ -18,7 +18,7 @@ _GIB = 2**30
 
 def get_gpu(name: str) -> Gpu:
     """The GPU of that catalogue key, or of a shorter name that only one has. Errors of ``gpu_called``."""
-    gpus = _gpus()
+    gpus = GPUS.records()
     return gpus[name if name in gpus else gpu_called(name)]
 
 
@@ -58,17 +58,17 @@ def _words(name: str) -> list[str]:
 
 def gpu_names() -> tuple[str, ...]:
     """Every catalogue key, in the order of the file."""
-    return tuple(_gpus())
+    return GPUS.names()
 
 
-@cache
-def _gpus() -> dict[str, Gpu]:
-    gpus = {}
-    for name, entry in read("gpus.yaml").items():
-        capacities = {
-            "hbm_bytes": entry.pop("hbm_gib") * _GIB,
-            "l2_bytes": entry.pop("l2_mib") * _MIB,
-            "sram_bytes_per_sm": entry.pop("sram_kib_per_sm") * _KIB,
-        }
-        gpus[name] = Gpu(name=name, **entry, **capacities)
-    return gpus
+def _gpu(*, name: str, hbm_gib: float, l2_mib: float, sram_kib_per_sm: float, **fields: Any) -> Gpu:
+    return Gpu(
+        name=name,
+        hbm_bytes=hbm_gib * _GIB,
+        l2_bytes=l2_mib * _MIB,
+        sram_bytes_per_sm=sram_kib_per_sm * _KIB,
+        **fields,
+    )
+
+
+GPUS = Table("GPU", __package__, "gpus.yaml", _gpu)

@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .fabrics.clos import Clos
-from .host_links import Machine
+from .host_links import RoutedCluster
 from .link import NVLINK_LATENCY_S, PCIE_LATENCY_S, Link, LinkKind
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Vertex = tuple[str, *tuple[int, ...]]
 
 
-class Wired(Machine, Protocol):
+class Wired(RoutedCluster, Protocol):
     """What the graph reads of a cluster besides."""
 
     @property

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Literal
 
-from .catalogue import read, unknown_name
+from .catalogue import Table
 
 Kind = Literal["infiniband", "roce", "tcpxo", "efa", "omnipath", "none", "unknown"]
 
@@ -58,23 +57,18 @@ class Interconnect:
         return self.link_bytes_per_s * self.links_per_host * self.efficiency
 
 
+INTERCONNECTS = Table("interconnect", __package__, "interconnects.yaml", Interconnect)
+
+
 def get_interconnect(name: str) -> Interconnect:
     """The interconnect of that catalogue key, ``<fabric>-<Gb/s per link>-x<links per host>``.
 
     Raises:
         ValueError: no such key; the message has the nearest one and all of them.
     """
-    interconnects = _interconnects()
-    if name not in interconnects:
-        raise unknown_name("interconnect", name, interconnects)
-    return interconnects[name]
+    return INTERCONNECTS.get(name)
 
 
 def interconnect_names() -> tuple[str, ...]:
     """Every catalogue key, in the order of the file."""
-    return tuple(_interconnects())
-
-
-@cache
-def _interconnects() -> dict[str, Interconnect]:
-    return {name: Interconnect(name=name, **entry) for name, entry in read("interconnects.yaml").items()}
+    return INTERCONNECTS.names()

@@ -7,7 +7,7 @@ constants mean. Knows neither kernels nor seconds: kernels/ turns the constants 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -16,6 +16,7 @@ import yaml
 
 from .catalogue import unknown_name
 from .collective_curve import CollectiveCurve
+from .gpus import GPUS
 from .provenance import Provenance
 
 
@@ -139,8 +140,11 @@ def profile_names() -> tuple[str, ...]:
 
 @cache
 def load_profile(gpu_name: str) -> GpuProfile:
-    """The shipped profile of a GPU. Raises ValueError when there is none."""
+    """The shipped profile of a GPU, or of its ``profile_of``. Raises ValueError when there is none."""
     if gpu_name not in profile_names():
+        gpu = GPUS.records().get(gpu_name)
+        if gpu and gpu.profile_of:
+            return replace(load_profile(gpu.profile_of), gpu=gpu_name)
         raise unknown_name("profiled GPU", gpu_name, profile_names())
     text = (files(__package__) / "profiles" / f"{gpu_name}.yaml").read_text()
     return profile_from_document(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))

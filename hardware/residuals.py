@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from .catalogue import read
@@ -36,7 +37,7 @@ class MeasuredCollectives:
 
 def residuals_document() -> dict[str, Any]:
     """residuals.yaml as it is."""
-    return read("residuals.yaml")
+    return read(Path(__file__).with_name("residuals.yaml"))
 
 
 @cache

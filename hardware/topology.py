@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from .fabric import Ecmp, module_of
+from .fabric import Ecmp, network_of
 from .fabrics.links import Ids, LinkTable
 from .fabrics.network import Network, RouteFlows, flow_key
 from .fabrics.tiers import Tiers
@@ -206,7 +206,7 @@ def topology_of(cluster: RoutedCluster) -> Topology:
         return custom_topology(fabric, cluster.gpus)
     if not cluster.interconnect.connects_hosts:
         return RegularTopology(cluster, None)
-    network = module_of(fabric.kind).network(fabric, cluster.interconnect, cluster.nodes)
+    network = network_of(fabric, cluster.interconnect, cluster.nodes)
     return RegularTopology(cluster, network)
 
 

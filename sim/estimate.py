@@ -17,6 +17,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .scenario.schedules import traits_of
+
 if TYPE_CHECKING:
     from .program.program import Programs
     from .scenario.models import Scenario
@@ -72,7 +74,7 @@ def step_work(scenario: Scenario, *, ranks: int | None = None, replays: int = 1)
     many times. Knows no faults and no loads of experts, which unfold ranks.
     """
     par, m = scenario.parallelism, scenario.num_microbatches
-    kinds = 2 if scenario.schedule in WHOLE_BACKWARDS else 3
+    kinds = 3 if traits_of(scenario.schedule).splits_backward else 2
     actions = float(par.vpp) * m * kinds  # of one rank
     layers = (scenario.model.num_layers + scenario.model.mtp_layers) / par.pp
     ops = actions * (OPS_PER_ACTION if par.pp > 1 else 1.0) + OPS_PER_RANK + OPS_PER_LAYER * layers
@@ -84,10 +86,6 @@ def step_work(scenario: Scenario, *, ranks: int | None = None, replays: int = 1)
         reason=f"{of}{chunks} × {m:,} microbatches × {kinds} actions" + _each(replays),
         advice="fewer microbatches (a smaller global_batch, a larger micro_batch), chunks or stages",
     )
-
-
-WHOLE_BACKWARDS = ("none", "gpipe", "1f1b", "interleaved", "looped-bfs", "pipedream", "v-1f1b")
-"""Schedules whose actions are a forward and a backward; others may split the backward."""
 
 
 def programs_work(programs: Programs, *, replays: int = 1) -> Work:

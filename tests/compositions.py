@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from small_scenarios import LOOPED
 
 from stepsim.schedules.pipeline import get, names
-from stepsim.sim.lowering.refuse import PAIRED
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.schedules import MEMORY_LIMITED
+from stepsim.sim.scenario.schedules import memory_limited, schedule_names
 from stepsim.sim.scenario.software import get_software, software_names
 
 GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB")
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
-SCHEDULES = (*names(), *MEMORY_LIMITED)
+SCHEDULES = (*names(), *memory_limited())
+PAIRED = schedule_names(lambda schedule: schedule.overlaps)
 COUNTS_FILE = Path(__file__).with_name("router_counts.json")
 IDLE_COUNTS_FILE = Path(__file__).with_name("router_counts_idle.json")  # the latter half gets no token
 

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stepsim.sim.lowering.lower import Lowered
-from stepsim.sim.lowering.refuse import PAIRED
 from stepsim.sim.program.program import Collective, Op, RepeatedBlocks
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.schedules import traits_of
 
 LATENT = {
     "kv_lora_rank": 64,
@@ -91,7 +91,7 @@ def expert_layouts(draw: st.DrawFn, **fixed: Any) -> Scenario:
         "num_dense_layers": pick("num_dense_layers", 0, 1),
         "shared_expert_ffn_hidden_size": pick("shared_expert_ffn_hidden_size", 0, 512),
         "moe_dispatcher": pick("moe_dispatcher", "alltoall", "deepep"),
-        "moe_a2a_overlap": schedule in PAIRED and pick("moe_a2a_overlap", False, True),
+        "moe_a2a_overlap": traits_of(schedule).overlaps and pick("moe_a2a_overlap", False, True),
         "moe_shared_expert_overlap": pick("moe_shared_expert_overlap", False, True),
         "mla": pick("mla", None, LATENT),
         "mtp_layers": pick("mtp_layers", 0, 1),

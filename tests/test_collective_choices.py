@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from stepsim.calibration.validation.collective_grids import collectives_markdown
 from stepsim.calibration.validation.collectives import CollectiveRow
 from stepsim.cli.main import app
-from stepsim.sim.network.choosing import KNOWN
+from stepsim.sim.network.choosing import known_names
 from stepsim.sim.network.group_placement import KINDS
 
 
@@ -26,7 +26,7 @@ def test_a_refused_choice_lists_all_that_are_accepted(kind: str, gpus: str) -> N
     code, told = run(kind, "--gpus", gpus, "--protocol", "LL256")
     assert code == 2
     listed = dict(re.findall(r"(\S+) with ([^;\n]+)", told.split("there are: ")[1]))
-    accepted = {name for name in KNOWN if run(kind, "--gpus", gpus, "--algorithm", name)[0] == 0}
+    accepted = {name for name in known_names() if run(kind, "--gpus", gpus, "--algorithm", name)[0] == 0}
     assert listed.keys() == accepted
     for algorithm, protocols in listed.items():
         for protocol in protocols.split(", "):

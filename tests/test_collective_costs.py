@@ -25,7 +25,7 @@ from stepsim.schedules import collectives as schedules
 from stepsim.schedules.transfers.collective import CollectiveKind
 from stepsim.schedules.transfers.group import RankGroup
 from stepsim.schedules.transfers.loads import counted, steps_between_nodes
-from stepsim.sim.network.choosing import KNOWN, NAMES, named, runs
+from stepsim.sim.network.choosing import NAMES, known_names, named, runs
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
 from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.nccl.model import bytes_per_s, combinations
@@ -130,7 +130,9 @@ def test_the_weights_of_a_cost_are_the_bytes_of_its_plan(
 
 
 def test_every_registered_algorithm_has_a_price() -> None:
-    assert {named(name) for name in schedules.names() if name != "send-recv"} | {"pairs"} == set(KNOWN)
+    assert {named(name) for name in schedules.names() if name != "send-recv"} | {"pairs"} == set(
+        known_names()
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 from faults_campaigns import document, plan_of
 
 from stepsim.sim.scenario.faults.faults import MAGNITUDES, parse_fault
-from stepsim.sim.scenario.faults.kinds import get_kind, kind_names
-from stepsim.sim.scenario.faults.kinds.kind import ANYWHERE
+from stepsim.sim.scenario.faults.kinds import ANYWHERE, get_kind, kind_names
 from stepsim.sim.scenario.faults.presets import get_preset, preset_names
 from stepsim.sim.scenario.faults.targets import Target
 

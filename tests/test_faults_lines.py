@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stepsim.sim.reliability.planning.traces import read_trace
 from stepsim.sim.reliability.study.sweep import parse_axis
 from stepsim.sim.scenario.faults.faults import parse_fault
-from stepsim.sim.scenario.faults.kinds.kind import ANYWHERE
+from stepsim.sim.scenario.faults.kinds import ANYWHERE
 from stepsim.sim.scenario.faults.targets import Target, parse_target
 
 # Lines and targets ------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from stepsim.hardware.calibrated.models import ProfileFile
-from stepsim.hardware.fields import FROM_DOCUMENT
+from stepsim.hardware.fields import FROM_DOCUMENT, OneOf
 from stepsim.sim.scenario.faults.bare import Bare
 from stepsim.sim.scenario.models import Scenario
 
@@ -161,9 +161,10 @@ def test_a_flag_is_true_or_false(model: type[BaseModel], name: str, put: Any) ->
 
 
 @pytest.mark.parametrize("model", ALL.values(), ids=ALL)
-def test_a_choice_of_numbers_takes_no_bool(model: type[BaseModel]) -> None:
+def test_a_choice_takes_no_bool(model: type[BaseModel]) -> None:
     for name, info in model.model_fields.items():
-        if get_origin(bare_type(info.annotation)) is Literal:
+        named = any(isinstance(one, OneOf) for one in info.metadata)
+        if named or get_origin(bare_type(info.annotation)) is Literal:
             for probe in (True, False, 2.5):
                 assert refuses(model, name, probe), f"{name} takes {probe!r}"
 

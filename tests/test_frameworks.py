@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
-from stepsim.sim.scenario.blocks import SCHEDULE_NAMES, Parallelism, Training
+from stepsim.sim.scenario.blocks import Parallelism, Training
 from stepsim.sim.scenario.documents import scenario_names
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.frameworks import lookup_in
@@ -17,6 +17,7 @@ from stepsim.sim.scenario.frameworks import notes_of as notes_by
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.model.model import Model
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.schedules import schedule_names
 from stepsim.sim.scenario.software import software_names
 from stepsim.sim.scenario.software.rules import PresetRule, framework_of, rules_of
 from stepsim.sim.simulate import simulate
@@ -93,7 +94,7 @@ def test_a_rule_fixes_a_field_that_there_is_in_one_way_that_it_can_be_broken() -
             block, _, name = path.partition(".")
             assert path in ("", "schedule") or name in BLOCKS[block].model_fields, rule
         if rule.path == "schedule":
-            assert {rule.always, *rule.among} - {None} <= set(SCHEDULE_NAMES), rule
+            assert {rule.always, *rule.among} - {None} <= set(schedule_names()), rule
 
 
 # Defaults -----------------------------------------------------------------------------------------------

@@ -24,10 +24,9 @@ from stepsim.sim.lowering.parameters import Parameter
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.lowering.sizes import checkpoint_bytes, parameters
 from stepsim.sim.program.program import Collective, Compute, Op
-from stepsim.sim.scenario import optimizers as registry
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.optimizers import get_optimizer, optimizer_names
+from stepsim.sim.scenario.optimizers import OPTIMIZERS, get_optimizer, optimizer_names
 from stepsim.sim.scenario.refusal import NotSupported
 
 NAMES = optimizer_names()
@@ -323,7 +322,7 @@ def test_megatrons_names() -> None:
 
 
 @pytest.fixture
-def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shipped entries, and one that no one has heard of, from a file elsewhere."""
     path = tmp_path / "optimizers.yaml"
     entry = {
@@ -338,12 +337,9 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     }
     import yaml
 
-    path.write_text(registry.FILE.read_text(encoding="utf-8") + "\n" + yaml.safe_dump({"triple": entry}))
-    monkeypatch.setattr(registry, "FILE", path)
-    registry._entries.cache_clear()
-    yield
-    monkeypatch.undo()
-    registry._entries.cache_clear()
+    path.write_text(yaml.safe_dump({"triple": entry}))
+    monkeypatch.setattr(OPTIMIZERS, "files", OPTIMIZERS.files)
+    OPTIMIZERS.add(path)
 
 
 @pytest.mark.usefixtures("own_file")

@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedule_shapes import any_shape, golden_shape, goldens, legal, parse, shapes_of
 
-from stepsim.schedules.orders.action import Action, ActionKind, Orders
+from stepsim.schedules.orders.action import Action, ActionKind, Orders, Overlap
 from stepsim.schedules.orders.in_flight import peak_activations
+from stepsim.schedules.orders.overlapped import overlapped
 from stepsim.schedules.orders.progress import stalls
-from stepsim.schedules.orders.schedule import ActivationUnits, Costs, Shape, stage_to_rank
+from stepsim.schedules.orders.schedule import ActivationUnits, Costs, Shape, holders, stage_to_rank
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
 from stepsim.schedules.pipeline import get, interleaved, names
@@ -41,6 +42,28 @@ OURS = {
 """Our schedules by their names in the golden files. Schedules that search have test files of their own."""
 
 durations = st.integers(1, 40)
+
+
+@pytest.mark.parametrize("name", names())
+def test_traits_are_those_of_the_orders(name: str) -> None:
+    """On four ranks and sixteen microbatches, where every schedule shows what it does."""
+    schedule = get(name)
+    tried = (Shape(ranks=4, microbatches=16, chunks=chunks) for chunks in (2, schedule.chunks))
+    shape = next(one for one in tried if legal(schedule, one))
+    orders = schedule.orders(shape)
+    steps = [step for order in orders for step in order]
+    pairs = [step for step in steps if isinstance(step, Overlap)]
+    kinds = {step.kind for step in steps if isinstance(step, Action)}
+    assert schedule.splits_backward == (ActionKind.WEIGHT_GRAD in kinds)
+    assert schedule.two_way == (stage_to_rank(schedule.rank_of, shape) is None)
+    assert schedule.ends_meet == (0 in holders(shape.stages - 1, schedule.rank_of, shape))
+    assert schedule.overlaps >= bool(pairs)
+    if schedule.overlaps and not pairs:
+        assert any(
+            isinstance(step, Overlap)
+            for order in overlapped(orders, shape, schedule.rank_of)
+            for step in order
+        )
 
 
 def golden_costs(golden: dict[str, Any]) -> dict[Costs, dict[str, Any]]:

@@ -15,17 +15,18 @@ from topologies import regular, topologies
 
 from stepsim.hardware import Cluster, Fabric, get_gpu, get_interconnect
 from stepsim.hardware.custom_topology import CustomTopology
-from stepsim.hardware.fabric import PUBLISHED_KINDS, module_of
+from stepsim.hardware.fabric import fabric_kinds, network_of
 from stepsim.hardware.fabrics.torus import most_cubic
 from stepsim.hardware.graph import directed_graph
 from stepsim.hardware.graph_file import read_graph
+from stepsim.hardware.published import PUBLISHED
 from stepsim.hardware.topology import RegularTopology
 
 EXAMPLE = Path(__file__).parents[1] / "hardware" / "graphs" / "two-hosts.yaml"
 
 
 def published(kind: str, **changes: Any) -> RegularTopology:
-    facts = module_of(kind).PUBLISHED
+    facts = PUBLISHED.get(kind)
     given = {"gpu": facts.gpus[0], "interconnect": facts.interconnects[0], "gpus": 64}
     return regular(kind, **(given | changes))
 
@@ -42,15 +43,12 @@ def published(kind: str, **changes: Any) -> RegularTopology:
     ("alibaba-hpn", {"leaf": 240, "spine": 120}, 15_360),
 ])  # fmt: skip
 def test_published_clusters(kind: str, tiers: dict[str, int], gpus: int) -> None:
-    topology = published(kind)
+    topology, facts = published(kind), PUBLISHED.get(kind)
     assert topology.network is not None
     assert dict(topology.network.tiers) == tiers
     assert topology.gpus == gpus
-    assert module_of(kind).PUBLISHED.sources
-    assert any(
-        "unverified" in text
-        for text in [*module_of(kind).PUBLISHED.facts.values(), *module_of(kind).PUBLISHED.sources]
-    )
+    assert facts.sources
+    assert any("unverified" in text for text in [*facts.facts.values(), *facts.sources])
 
 
 def test_published_figures_are_the_shared_ones(shared: Path) -> None:
@@ -206,16 +204,10 @@ def test_levels_are_what_was_asked_for(levels: int) -> None:
     assert len(network.tiers) == levels
 
 
-def test_every_kind_has_a_module() -> None:
-    from typing import get_args
-
-    from stepsim.hardware.fabric import FabricKind
-    from stepsim.sim.scenario import blocks
-
-    assert set(get_args(FabricKind)) == set(get_args(blocks.FabricKind))
-    for kind in set(get_args(FabricKind)) - {"custom"}:
-        assert module_of(kind).network
-    assert set(get_args(FabricKind)) > set(PUBLISHED_KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in fabric_kinds() if kind != "custom"])
+def test_every_kind_has_its_switches(kind: str) -> None:
+    fabric = Fabric(kind=kind)
+    assert (network_of(fabric, get_interconnect("ib-ndr400-x8"), 64) is None) == (kind == "nvlink")
 
 
 # Custom graphs.

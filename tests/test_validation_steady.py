@@ -13,12 +13,13 @@ from small_scenarios import scenario
 
 from stepsim.calibration.cases.brief import brief_step
 from stepsim.calibration.cases.period import period_of
-from stepsim.calibration.cases.steady import FILLING, Extended, extended, of_length, steady_groups
+from stepsim.calibration.cases.steady import Extended, extended, of_length, steady_groups
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.schedules import schedule_names, traits_of
 from stepsim.sim.simulate import build_cluster, simulate
 
 BASE: dict[str, Any] = {"micro_batch": 1, "gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8"}
@@ -225,7 +226,8 @@ def test_what_does_not_repeat_is_replayed_whole(fields: dict[str, Any]) -> None:
 
 def test_what_fills_a_pipeline_does_not_depend_on_what_follows() -> None:
     """The groups that are compared are neither among those that fill the pipeline nor those that drain it."""
-    for schedule, filling in FILLING.items():
+    for schedule in schedule_names(lambda one: one.filling > 0):
+        filling = traits_of(schedule).filling
         layout: dict[str, Any] = {"pp": 1} if schedule == "none" else {"pp": 4, "schedule": schedule}
         layout |= {"vpp": 2} if schedule == "interleaved" else {}
         run = scenario(**BASE, **layout, microbatches=400, software="megatron-core-2025", **GPU_BOUND)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ...sim.scenario.schedules import traits_of
 from .period import Period, period_of
 
 if TYPE_CHECKING:
@@ -28,11 +29,6 @@ WORTH_IT = 2
 
 SAME = 1e-11
 """Times that differ by less of the step are one."""
-
-FILLING: dict[str, int] = {"none": 1, "1f1b": 1, "interleaved": 2}
-"""Groups that fill the pipeline, and as many that drain it, of schedules whose steady state repeats with
-every group of microbatches, and whose memory does not grow then. Under 1F1B the first rank runs ``pp`` - 1
-forwards ahead, interleaved up to ``pp`` * (``vpp`` + 1) - 2 of its chunks: more than a group's."""
 
 Run = TypeVar("Run")
 
@@ -53,7 +49,7 @@ def extended(
 ) -> Extended[Run]:
     """``run`` of ``scenario``, by a short step where its ``record`` has become steady."""
     groups, pp = steady_groups(scenario), scenario.parallelism.pp
-    filling = FILLING.get(scenario.schedule, 0)
+    filling = traits_of(scenario.schedule).filling
     number = 2 + 2 * filling
     while number * WORTH_IT <= groups:
         short = run(of_length(scenario, number * pp))
@@ -71,7 +67,7 @@ def steady_groups(scenario: Scenario) -> int:
     groups, rest = divmod(scenario.num_microbatches, pp)
     if 2 * scenario.num_microbatches * pp * vpp <= MOST_ACTIONS or rest:
         return 0
-    if scenario.schedule not in FILLING or scenario.schedule_options.group is not None:
+    if not traits_of(scenario.schedule).filling or scenario.schedule_options.group is not None:
         return 0
     return groups
 

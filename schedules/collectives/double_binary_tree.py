@@ -97,4 +97,5 @@ ALGORITHM = Algorithm(
         CollectiveKind.BROADCAST: broadcast,
         CollectiveKind.REDUCE: reduce,
     },
+    place=20,
 )

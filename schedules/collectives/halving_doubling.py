@@ -116,4 +116,5 @@ ALGORITHM = Algorithm(
         CollectiveKind.ALL_GATHER: all_gather,
         CollectiveKind.REDUCE_SCATTER: reduce_scatter,
     },
+    place=10,
 )

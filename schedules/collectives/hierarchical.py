@@ -87,4 +87,6 @@ ALGORITHM = Algorithm(
         CollectiveKind.ALL_GATHER: all_gather,
         CollectiveKind.REDUCE_SCATTER: reduce_scatter,
     },
+    in_phases=True,
+    place=30,
 )

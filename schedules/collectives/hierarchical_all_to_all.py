@@ -78,4 +78,6 @@ ALGORITHM = Algorithm(
     title="Hierarchical all_to_all (within the node, then along the rails)",
     loads_of=loads,
     plans={CollectiveKind.ALL_TO_ALL: all_to_all},
+    in_phases=True,
+    place=40,
 )

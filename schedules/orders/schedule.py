@@ -6,8 +6,8 @@ its name (``schedules.pipeline.get("1f1b")``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from .action import Orders
 
@@ -100,7 +100,19 @@ class Schedule:
     ``in_flight(rank, shape)`` is the largest number of chunk activations that a rank ever holds; None
     where only the orders tell. ``chunks`` per rank is what a shape has unless it says otherwise.
     ``weighs``: the orders depend on the costs and the memory of the shape.
-    ``weight_versions(rank, shape)`` is how many versions of its weights a rank keeps; None: one.
+    ``weight_versions(rank, shape)`` is how many versions of its weights a rank keeps, which it updates after
+    every microbatch; None: one.
+
+    Traits, which tests hold against the orders. ``splits_backward``: input and weight gradients are actions
+    of their own. ``ends_meet``: the first rank holds both ends of the model. ``two_way``: microbatches
+    travel both ways, so that every stage is there twice. ``overlaps``: a forward and a backward of different
+    microbatches run as one, or may (overlapped.py). ``grouped``: groups of microbatches take turns on the
+    chunks as in Megatron-LM, and messages follow its rule for one chunk.
+
+    ``filling`` is how many groups of as many microbatches as ranks fill the pipeline, and drain it, where the
+    steady state between repeats with every group and memory does not grow then; 0: it may not repeat.
+    ``limited`` are published names of it under a memory limit, with that limit as a multiple of the ranks.
+    ``place`` orders it among the choices of a scenario: the plain ones come first.
     """
 
     name: str
@@ -112,6 +124,14 @@ class Schedule:
     chunks: int = 1
     weighs: bool = False
     weight_versions: Callable[[int, Shape], int] | None = None
+    splits_backward: bool = False
+    ends_meet: bool = False
+    two_way: bool = False
+    overlaps: bool = False
+    grouped: bool = False
+    filling: int = 0
+    limited: Mapping[str, int] = field(default_factory=dict, hash=False)
+    place: int = 1000
 
 
 def loop_placement(stage: int, microbatch: int, shape: Shape) -> int:

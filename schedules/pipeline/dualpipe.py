@@ -57,4 +57,9 @@ SCHEDULE = Schedule(
     check=check,
     rank_of=two_way_placement,
     in_flight=in_flight,
+    splits_backward=True,
+    ends_meet=True,
+    two_way=True,
+    overlaps=True,
+    place=150,
 )

@@ -49,4 +49,8 @@ SCHEDULE = Schedule(
     rank_of=v_placement,
     in_flight=in_flight,
     chunks=2,
+    splits_backward=True,
+    ends_meet=True,
+    overlaps=True,
+    place=160,
 )

@@ -107,4 +107,8 @@ SCHEDULE = Schedule(
     check=check,
     rank_of=loop_placement,
     in_flight=in_flight,
+    overlaps=True,
+    grouped=True,
+    filling=2,  # the first rank runs up to p (v + 1) - 2 chunks ahead: more than a group's
+    place=40,
 )

@@ -41,4 +41,5 @@ SCHEDULE = Schedule(
     check=check,
     rank_of=loop_placement,
     in_flight=in_flight,
+    place=50,
 )

@@ -38,4 +38,6 @@ SCHEDULE = Schedule(
     check=check,
     rank_of=loop_placement,
     in_flight=in_flight,
+    filling=1,  # the first rank runs p - 1 forwards ahead
+    place=20,
 )

@@ -48,4 +48,5 @@ SCHEDULE = Schedule(
     rank_of=loop_placement,
     in_flight=in_flight,
     weight_versions=weight_versions,
+    place=30,
 )

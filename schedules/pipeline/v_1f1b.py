@@ -54,4 +54,6 @@ SCHEDULE = Schedule(
     rank_of=v_placement,
     in_flight=in_flight,
     chunks=2,
+    ends_meet=True,
+    place=140,
 )

@@ -38,4 +38,7 @@ SCHEDULE = Schedule(
     check=check,
     rank_of=v_placement,
     chunks=2,
+    splits_backward=True,
+    ends_meet=True,
+    place=130,
 )

@@ -46,4 +46,7 @@ SCHEDULE = Schedule(
     check=check,
     rank_of=loop_placement,
     weighs=True,
+    splits_backward=True,
+    limited={"zb-1p": 1, "zb-2p": 2},
+    place=90,
 )

@@ -32,4 +32,6 @@ SCHEDULE = Schedule(
     check=check,
     rank_of=loop_placement,
     in_flight=in_flight,
+    splits_backward=True,
+    place=70,
 )

@@ -59,4 +59,7 @@ SCHEDULE = Schedule(
     rank_of=v_placement,
     in_flight=in_flight,
     chunks=2,
+    splits_backward=True,
+    ends_meet=True,
+    place=100,
 )

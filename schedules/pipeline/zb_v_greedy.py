@@ -121,4 +121,7 @@ SCHEDULE = Schedule(
     rank_of=v_placement,
     chunks=2,
     weighs=True,
+    splits_backward=True,
+    ends_meet=True,
+    place=110,
 )

@@ -28,7 +28,8 @@ class Algorithm:
     """A named algorithm. ``check(group)`` refuses a group with a ValueError that says what would do.
 
     ``loads_of`` are the closed forms that price each of its collectives. ``uneven``: it runs where nodes have
-    different numbers of ranks, too.
+    different numbers of ranks, too. ``in_phases``: what it does inside nodes and between them follows one
+    another. ``place`` orders it among those that can be asked for.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Algorithm:
     loads_of: LoadsOf
     check: Callable[[RankGroup], None] = any_group
     uneven: bool = False
+    in_phases: bool = False
+    place: int = 1000
 
     @property
     def collectives(self) -> tuple[CollectiveKind, ...]:

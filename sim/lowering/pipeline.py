@@ -19,8 +19,8 @@ from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import Block, Op, RepeatedBlocks
 from ..program.program_builder import ProgramBuilder
-from ..scenario.blocks import is_table
 from ..scenario.refusal import NotSupported
+from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies

@@ -142,7 +142,7 @@ class StepPlan:
         if overlaps(self.orders):
             own = overlaps(self.schedule.orders(self.shape))
             return software.overlapped_point_to_point if own else "async"
-        several = self.shape.chunks > 1 and self.schedule.name != "interleaved"
+        several = self.shape.chunks > 1 and not self.schedule.grouped
         if several or self._splits_backward:
             return software.split_point_to_point
         return software.point_to_point

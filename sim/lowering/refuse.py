@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...hardware.gpus import get_gpu
-from ..scenario.blocks import is_table
 from ..scenario.refusal import NotSupported
+from ..scenario.schedules import schedule_names, traits_of
 from ..scenario.sharding import sharding_rule
 from .layers.checkpoints import layers_in_one_go
 from .layers.precision import recipe_of
@@ -14,13 +14,8 @@ from .layers.recompute import FULL, by_operators, recomputed_parts
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
+    from ...schedules.orders.schedule import Schedule
     from ..scenario.models import Scenario
-
-WHOLE_BACKWARDS = ("none", "gpipe", "1f1b", "pipedream", "interleaved", "looped-bfs")
-"""Schedules whose actions are whole forwards and backwards, one at a time."""
-
-PAIRED = ("none", "interleaved", "dualpipe", "dualpipev")
-"""Schedules in which a forward and a backward of different microbatches may run as one."""
 
 
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
@@ -52,15 +47,16 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     if training.precision == "mxfp8" and gpu.architecture != "blackwell":
         wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
         raise NotSupported("training.precision", wrong)
-    if scenario.schedule == "pipedream" and (training.cpu_offload or training.nvme_offload):
+    schedule = traits_of(scenario.schedule)
+    if schedule.weight_versions and (training.cpu_offload or training.nvme_offload):
         field = "training.cpu_offload" if training.cpu_offload else "training.nvme_offload"
         raise NotSupported(
             field,
-            "pipedream updates after every microbatch, on the GPU (its runtime/optimizer.py keeps versions "
-            "of the weights there); set it to false",
+            f"{schedule.name} updates after every microbatch, on the GPU (its runtime/optimizer.py keeps "
+            "versions of the weights there); set it to false",
         )
-    if training.activation_offload and scenario.schedule not in WHOLE_BACKWARDS:
-        known = ", ".join(WHOLE_BACKWARDS)
+    if training.activation_offload and not _offloads(schedule):
+        known = ", ".join(schedule_names(_offloads))
         raise NotSupported(
             "training.activation_offload",
             f"{scenario.schedule} splits backwards or overlaps them; known: {known}",
@@ -73,12 +69,17 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
             "software.attention", f"{profile.gpu} has no attention kernel {attention}; known: {known}"
         )
     same = par.tp * par.cp * par.dp // (par.ep * par.etp) if model.moe else 1
-    if scenario.schedule == "pipedream" and par.zero and max(par.dp * par.cp, same) > 1:
+    if schedule.weight_versions and par.zero and max(par.dp * par.cp, same) > 1:
         raise NotSupported(
             "parallelism.zero",
-            "pipedream updates after every microbatch, each replica of a stage all of its weights "
+            f"{schedule.name} updates after every microbatch, each replica of a stage all of its weights "
             f"(its runtime/optimizer.py); ZeRO-{par.zero} does not shard them; set it to 0",
         )
+
+
+def _offloads(schedule: Schedule) -> bool:
+    """Whether its actions are whole forwards and backwards, one at a time, down the ranks and back."""
+    return not (schedule.splits_backward or schedule.ends_meet)
 
 
 def _refuse_shards(scenario: Scenario) -> None:
@@ -89,18 +90,20 @@ def _refuse_shards(scenario: Scenario) -> None:
     and shards the optimizer's state over both copies (ZeRO-1; arXiv:2412.19437 section 3.2).
     """
     par = scenario.parallelism
-    if scenario.schedule == "dualpipe" and par.zero > 1:
+    schedule = traits_of(scenario.schedule)
+    if schedule.two_way and par.zero > 1:
         raise NotSupported(
             "parallelism.zero",
-            f"ZeRO-{par.zero} gathers or reduces every microbatch, but dualpipe's two copies of a stage run "
-            "them in different orders; known: 0, 1 (dualpipev has one copy, and takes 2 and 3)",
+            f"ZeRO-{par.zero} gathers or reduces every microbatch, but {schedule.name}'s two copies of a "
+            "stage run them in different orders; known: 0, 1 (dualpipev has one copy, and takes 2 and 3)",
         )
     if par.fsdp_shard_size is None:
         return
-    if scenario.schedule == "dualpipe":
+    if schedule.two_way:
         raise NotSupported(
             "parallelism.fsdp_shard_size",
-            "dualpipe's state is sharded over both copies of a stage, not over some ranks; leave it out",
+            f"{schedule.name}'s state is sharded over both copies of a stage, not over some ranks; "
+            "leave it out",
         )
     copies = par.dp * par.cp // par.fsdp_shard_size
     same = par.tp * par.cp * par.dp // (par.ep * par.etp)
@@ -123,9 +126,11 @@ def _refuse_optimizer(scenario: Scenario) -> None:
         raise NotSupported(
             field, f"the CPU updates by Adam (deepspeed/ops/adam/cpu_adam.py), not by {row.name}; set adamw"
         )
-    if scenario.schedule == "pipedream" and (row.orthogonalizes or row.factors):
+    if traits_of(scenario.schedule).weight_versions and (row.orthogonalizes or row.factors):
         raise NotSupported(
-            field, f"pipedream updates after every microbatch, which {row.name} is not made for; set adamw"
+            field,
+            f"{scenario.schedule} updates after every microbatch, which {row.name} is not made for; "
+            "set adamw",
         )
     if row.orthogonalizes:
         _refuse_orthogonalizing(scenario)
@@ -214,10 +219,10 @@ def _refuse_layers(scenario: Scenario) -> None:
             f"DeepSpeed's ZeRO-{par.zero} overlaps no exchanges; set it to false, or software.sharding to "
             "megatron-fsdp",
         )
-    if beside and scenario.schedule not in PAIRED and not is_table(scenario.schedule):
+    if beside and not traits_of(scenario.schedule).overlaps:
         # Megatron-LM transformer_config.py: virtual stages are wanted where there is a pipeline. With one
         # chunk on a rank a forward waits for what runs beside it on the next one, and ranks take turns.
-        known = ", ".join(PAIRED)
+        known = ", ".join(schedule_names(lambda schedule: schedule.overlaps))
         raise NotSupported(
             "software.moe_a2a_overlap",
             f"{scenario.schedule} has no forward that could run beside a backward; set it to false, or "

@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ...schedules import collectives as schedules
 from ...schedules.transfers.collective import CollectiveKind
 from .algorithms import ALGORITHMS, logged, logged_curves, logged_names
 from .curve import Curve
@@ -26,7 +27,7 @@ from .nccl.paths import Communicator, communicator_on
 from .nccl.tuning import UNTUNED, Tuning
 from .nccl.versions import USUAL, Version
 from .place import Place
-from .planned import OF_NCCL, PLANNED, planned
+from .planned import OF_NCCL, planned
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -52,18 +53,29 @@ _ALSO = {
     "collnetdirect": "collnet-direct",
     "collnetchain": "collnet-chain",
 }
-KNOWN = tuple(dict.fromkeys((*ALGORITHMS, *PLANNED)))
-"""All algorithms that can be priced."""
+
+
+def planned_names() -> tuple[str, ...]:
+    """Those of ``schedules/collectives`` that no log shows, NCCL's own first."""
+    others = [schedules.get(name) for name in schedules.names() if _ALSO.get(name, name) not in ALGORITHMS]
+    others = sorted(others, key=lambda one: (one.place, one.name))
+    return tuple(dict.fromkeys((*OF_NCCL, *(one.name for one in others))))
+
+
+def known_names() -> tuple[str, ...]:
+    """All algorithms that can be priced."""
+    return tuple(dict.fromkeys((*ALGORITHMS, *planned_names())))
 
 
 def named(algorithm: str) -> str:
     """The curve's name of an algorithm, whatever its case and hyphens; ValueError with the known ones."""
     plain = algorithm.strip().lower().replace("_", "-")
     plain = _ALSO.get(plain, plain)
-    if plain not in KNOWN:
-        nearest = get_close_matches(plain, KNOWN, n=1, cutoff=0.5)
+    known = known_names()
+    if plain not in known:
+        nearest = get_close_matches(plain, known, n=1, cutoff=0.5)
         hint = f" Did you mean {nearest[0]}?" if nearest else ""
-        raise ValueError(f"no algorithm is called {algorithm!r}.{hint} Known: {', '.join(KNOWN)}, sharp")
+        raise ValueError(f"no algorithm is called {algorithm!r}.{hint} Known: {', '.join(known)}, sharp")
     return plain
 
 
@@ -83,7 +95,7 @@ def runs(
     ways, name = logged(kind, place), None if algorithm is None else named(algorithm)
     if algorithm is protocol is None:
         return [run(kind, size, place, ways, tuning) for size in sizes]
-    if name in PLANNED and name not in {way.algorithm for way in ways}:
+    if name in planned_names() and name not in {way.algorithm for way in ways}:
         ways = planned(name, kind, place)
         return [quickest(ways, size, name, protocol) for size in sizes]
     if not _allowed(ways, name, protocol):
@@ -109,7 +121,7 @@ def chosen(
     NCCL's choice looks at none of our constants: it is the same whatever those of ``place`` are.
     """
     names, name = logged_names(kind, place), None if algorithm is None else named(algorithm)
-    beyond = name in PLANNED and name not in names
+    beyond = name not in (None, *names) and name in planned_names()
     if beyond or not (_nccl_chooses(kind, place) or names == ("pairs",)):
         return None
     found = runs(kind, sizes, place, algorithm=algorithm, protocol=protocol, tuning=tuning)
@@ -144,7 +156,7 @@ def run(kind: str, size: float, place: Place, ways: Sequence[Curve], tuning: Tun
         for way in ways:
             if (way.algorithm, way.protocol) == (name, protocol):
                 return way
-        if name in PLANNED:
+        if name in planned_names():
             return planned(name, kind, place)[0]
     raise ValueError(
         f"NCCL_ALGO={tuning.algo or 'unset'}, NCCL_PROTO={tuning.proto or 'unset'} leave nothing that runs "
@@ -180,7 +192,7 @@ def _none_allowed(ways: Iterable[Curve], algorithm: str | None, protocol: str | 
 def _planned_too(kind: str, place: Place, ways: Iterable[Curve]) -> Iterator[Curve]:
     """What the group can run besides ``ways``."""
     known = {way.algorithm for way in ways}
-    for name in (name for name in PLANNED if name not in known):
+    for name in (name for name in planned_names() if name not in known):
         with suppress(ValueError):
             yield from planned(name, kind, place)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ...schedules import collectives as schedules
 from ...schedules.transfers.loads import Loads
 from .algorithms import nvls_bytes_per_s, with_protocols
 from .curve import Curve, Way
@@ -33,12 +34,10 @@ OF_NCCL = {
     "collnet-chain": NcclAlgorithm.COLLNET_CHAIN,
     "pat": NcclAlgorithm.PAT,
 }
-IN_PHASES = ("hierarchical", "hierarchical-all-to-all")
-PLANNED = (*OF_NCCL, "halving-doubling", "double-binary-tree", *IN_PHASES)
 
 
 def planned(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
-    """One of PLANNED with each protocol that it has: Simple alone, but for the flat ones that NCCL lacks.
+    """The algorithm with each protocol that it has: Simple alone, but for the flat ones that NCCL lacks.
 
     ValueError where it does not do ``kind``, or where the hardware or the group cannot run it.
     """
@@ -46,8 +45,8 @@ def planned(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
     _check_hardware(algorithm, kind, place)
     if algorithm == "nvls":
         return (_simple(_nvls(kind, place, loads), place),)
-    if algorithm == "hierarchical-all-to-all":
-        return (_all_to_all(place, loads),)
+    if kind == "alltoall" and schedules.get(algorithm).in_phases:
+        return (_all_to_all(algorithm, place, loads),)
     way = _flat(algorithm, place, loads)
     if algorithm in OF_NCCL:
         return (_simple(_no_quicker_than_nccl(way, kind, place), place),)
@@ -88,7 +87,7 @@ def _combinations(kind: str, place: Place) -> tuple[tuple[NcclAlgorithm, NcclPro
 def _flat(algorithm: str, place: Place, loads: Loads) -> Way:
     """Both tiers at once, but where phases follow one another."""
     inside, outside = over(place.ring, loads.local), over(place.nic, loads.network)
-    both = 1 / (1 / inside + 1 / outside) if algorithm in IN_PHASES else min(inside, outside)
+    both = 1 / (1 / inside + 1 / outside) if schedules.get(algorithm).in_phases else min(inside, outside)
     local_s = (loads.steps - loads.network_steps) * place.arch.step_s
     return Way(
         algorithm=algorithm,
@@ -149,7 +148,7 @@ def _simple(way: Way, place: Place) -> Curve:
     return way.curve("Simple", way.latency_s * protocol.latency, way.rate, pipelining)
 
 
-def _all_to_all(place: Place, loads: Loads) -> Curve:
+def _all_to_all(algorithm: str, place: Place, loads: Loads) -> Curve:
     """Messages to the neighbours, then to the rail: what they cost among all pairs, but fewer."""
     pairwise, group = place.constants.pairwise, place.group
     inside = over(min(place.nvlink, place.ring) * pairwise.efficiency, loads.local)
@@ -159,7 +158,7 @@ def _all_to_all(place: Place, loads: Loads) -> Curve:
     latency_s += (group.local - 1) * pairwise.peer_s + (group.nodes - 1) * pairwise.remote_peer_s
     seconds = (0.0 if math.isinf(inside) else 1 / inside) + (0.0 if math.isinf(outside) else 1 / outside)
     way = Way(
-        algorithm="hierarchical-all-to-all",
+        algorithm=algorithm,
         latency_s=latency_s,
         rate=1 / seconds,
         nvlink=place.on_nvlink(loads.local),

@@ -7,7 +7,7 @@ in a document they carry their unit.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from ...hardware.fabric import fabric_kinds
 from ...hardware.fields import (
     MOST_GPUS,
     Count,
@@ -27,6 +28,7 @@ from ...hardware.fields import (
     Gpus,
     Layers,
     LayersOrZero,
+    OneOf,
     Price,
     Ratio,
     SecondsAboveZero,
@@ -40,11 +42,9 @@ from ...hardware.gpus import gpu_called
 from ..network.measured import MeasuredNetwork
 from .loss_scale import LossScale
 from .optimizers import OptimizerSpec
+from .schedules import is_table, schedule_names
 
-FabricKind = Literal[
-    "rail-optimized", "fat-tree", "nvlink", "dragonfly", "torus", "custom",
-    "selene", "eos", "meta-24k-roce", "meta-24k-infiniband", "megascale", "alibaba-hpn",
-]  # fmt: skip
+FabricKind = Annotated[str, OneOf(fabric_kinds)]
 PlacementKind = Literal["contiguous", "rail-aware", "scattered", "explicit"]
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 RecomputeKind = Literal["none", "selective", "full", "op_selective"]
@@ -55,20 +55,10 @@ RecomputeOperator = Literal[
     "mm", "every_second_mm", "grouped_mm", "attention", "reduce_scatter", "all_to_all"
 ]  # fmt: skip
 SplitRule = Literal["uniform", "embedding_and_loss_as_layers", "flops_balanced", "uneven_unspecified"]
-ScheduleName = Literal[
-    "none", "gpipe", "1f1b", "pipedream", "interleaved", "looped-bfs", "interleaved-zb",
-    "zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb", "zb-v", "zb-v-greedy", "v-half", "v-min", "v-1f1b",
-    "dualpipe", "dualpipev",
-]  # fmt: skip
-
-
-def is_table(name: object) -> bool:
-    """Whether a schedule is named by the file that holds its table of actions."""
-    return isinstance(name, str) and name.endswith(".csv")
 
 
 ScheduleChoice = Annotated[
-    Annotated[ScheduleName, Tag("~name")]
+    Annotated[str, OneOf(schedule_names), Tag("~name")]
     | Annotated[str, Field(strict=True, pattern=r"\.csv$", examples=["my-schedule.csv"]), Tag("~table")],
     Discriminator(lambda value: "~table" if is_table(value) else "~name"),
 ]
@@ -78,7 +68,6 @@ Sequences = Annotated[int, *whole(1, 10**8)]
 Tokens = Annotated[int, *whole(1, 10**9)]
 """Of one sequence; contexts of 10^8 have been announced."""
 
-SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
 RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
 
 

@@ -12,19 +12,20 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...hardware.calibrated.overlay import calibrated_profile, is_file
-from ...hardware.fabric import PUBLISHED_KINDS, default_fabric, module_of
+from ...hardware.fabric import default_fabric
 from ...hardware.fields import FROM_DOCUMENT, SecondsAboveZero, Text
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect, interconnect_names
 from ...hardware.node import node_for
+from ...hardware.published import PUBLISHED
 from .blocks import (
     ClusterSpec,
     Parallelism,
+    PublishedFigures,
     ScheduleChoice,
     ScheduleOptions,
     Training,
     gpu_key,
-    is_table,
 )
 from .checks import findings, names_exist, nvlink_domain
 from .checks_faults import of_bare
@@ -37,7 +38,7 @@ from .faults.recovery import Checkpoint, Recovery, Run
 from .frameworks import with_defaults_of
 from .model.model import Model
 from .presets import model_fields, software_fields
-from .schedules import schedule_named
+from .schedules import is_table, schedule_named
 from .software.software import Software
 from .tree import TreeNode, nearest, without_nulls
 
@@ -70,7 +71,7 @@ _BLOCKS: Final[dict[str, type[BaseModel]]] = {
     "parallelism": Parallelism,
     "training": Training,
     "software": Software,
-    "published": Published,
+    "published": PublishedFigures,
     **_FAULT_BLOCKS,
 }
 _REQUIRED: Final = {
@@ -145,7 +146,7 @@ class _Builder:
             layout = with_defaults_of(preset, "parallelism", layout, plain)
         parallelism = self._part(Parallelism, "parallelism", layout)
         training = self._part(Training, "training", self._with_counts_file(plain.get("training")))
-        published = self._part(Published, "published", plain.get("published"))
+        published = self._part(PublishedFigures, "published", plain.get("published"))
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], cluster)
         heading = self._heading(plain, name, parallelism)
@@ -316,9 +317,9 @@ def _with_machine_defaults(fields: Any) -> Any:
     filled.setdefault("gpus_per_node", node_for(get_gpu(gpu)).max_gpus if gpu in gpu_names() else 8)
     gpus, per_node = _whole(filled.get("gpus")), _whole(filled["gpus_per_node"])
     fabric = filled.get("fabric", {})
-    published = isinstance(fabric, dict) and fabric.get("kind") in PUBLISHED_KINDS
+    published = isinstance(fabric, dict) and fabric.get("kind") in PUBLISHED.names()
     if published:
-        filled.setdefault("interconnect", module_of(fabric["kind"]).PUBLISHED.interconnects[0])
+        filled.setdefault("interconnect", PUBLISHED.get(fabric["kind"]).interconnects[0])
     if gpus and per_node and gpus <= nvlink_domain(gpu, per_node, _whole(filled.get("gpus_per_domain"))):
         filled.setdefault("interconnect", "nvlink-only")
     known = filled.get("interconnect") in interconnect_names() and filled["interconnect"] != "unknown"

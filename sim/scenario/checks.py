@@ -22,6 +22,7 @@ from .checks_recompute import recompute_fits
 from .finding import Finding, choices, divisors, neighbours
 from .frameworks import lookup_in, refused_by_framework
 from .machine import cluster_of, placement_of
+from .schedules import traits_of
 
 if TYPE_CHECKING:
     from .blocks import ClusterSpec, Parallelism, ScheduleOptions, Training
@@ -75,8 +76,8 @@ def findings(
     if cluster and parallelism:
         found += shards_fit(model, parallelism)
         if training:
-            grouped = schedule == "interleaved" and not (options and options.group)
-            wrong_batch = list(batch_divides(parallelism, training, grouped=grouped))
+            grouped = schedule and traits_of(schedule).grouped and not (options and options.group)
+            wrong_batch = list(batch_divides(parallelism, training, schedule if grouped else None))
             found += wrong_batch
             placed = not any(one.path in (("schedule",), ("parallelism", "vpp")) for one in found)
             if schedule and placed and not wrong_batch:
@@ -307,8 +308,8 @@ def heads_exchange(model: Model, par: Parallelism) -> Iterator[Finding]:
         yield Finding(path=path, message=message)
 
 
-def batch_divides(par: Parallelism, training: Training, *, grouped: bool) -> Iterator[Finding]:
-    """global_batch = micro_batch * microbatches * dp; ``grouped``: interleaving in groups of pp."""
+def batch_divides(par: Parallelism, training: Training, grouped: str | None) -> Iterator[Finding]:
+    """global_batch = micro_batch * microbatches * dp; ``grouped``: the schedule that has groups of pp."""
     batch, together = training.global_batch, training.micro_batch * par.dp
     product = f"micro_batch × dp = {training.micro_batch} × {par.dp} = {together}"
     group = par.pp if grouped else 1
@@ -322,7 +323,7 @@ def batch_divides(par: Parallelism, training: Training, *, grouped: bool) -> Ite
         yield Finding(path=("training", "global_batch"), message=message)
     elif batch // together % group:
         message = (
-            f"{batch} sequences are {batch // together} microbatches of {product}, but interleaved runs them"
+            f"{batch} sequences are {batch // together} microbatches of {product}, but {grouped} runs them"
         )
         message += f" in groups of pp = {group}; {valid}"
         yield Finding(path=("training", "global_batch"), message=message)
@@ -358,5 +359,5 @@ def loss_scale_fits(training: Training, schedule: str | None) -> Iterator[Findin
     path = ("training", "loss_scale")
     if training.loss_scale and training.precision != "fp16":
         yield Finding(path=path, message=f"precision {training.precision} scales no loss; that is for fp16")
-    if training.loss_scale and schedule == "pipedream":
-        yield Finding(path=path, message="pipedream updates after every microbatch; no step can be skipped")
+    if training.loss_scale and schedule and traits_of(schedule).weight_versions:
+        yield Finding(path=path, message=f"{schedule} updates after every microbatch; no step can be skipped")

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from ...hardware.files import FileError
 from ...schedules.orders.schedule import Shape
-from .blocks import Parallelism, ScheduleOptions, Training, is_table
+from .blocks import Parallelism, ScheduleOptions, Training
 from .finding import Finding, choices, divisors
-from .schedules import pipeline_shape, schedule_named
+from .pipeline_shape import pipeline_shape
+from .schedules import is_table, schedule_named
 
 if TYPE_CHECKING:
     from .model.model import Model

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from .blocks import is_table
 from .finding import Finding, choices, neighbours
+from .schedules import is_table
 from .software.rules import PresetRule, rules_of
 
 Lookup = Callable[[str], Any]

@@ -16,6 +16,7 @@ from .aliases import with_recompute
 from .blocks import (
     ClusterSpec,
     Parallelism,
+    PublishedFigures,
     ScenarioBlock,
     ScheduleChoice,
     ScheduleOptions,
@@ -32,8 +33,8 @@ from .faults.recovery import Checkpoint, Recovery, Run
 from .finding import Finding, Inconsistent
 from .model.model import Model
 from .optimizers import OptimizerSpec
+from .pipeline_shape import pipeline_shape
 from .read_from import READ_FROM, Checked
-from .schedules import pipeline_shape
 from .software.presets import get_software, software_names
 from .software.software import Software
 from .tree import TreeNode, from_plain
@@ -47,7 +48,7 @@ class Scenario(ScenarioBlock):
 
     name: Text
     title: Text = ""
-    published: Published | None = None
+    published: PublishedFigures | None = None
     model: Model
     cluster: ClusterSpec
     parallelism: Parallelism

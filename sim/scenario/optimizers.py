@@ -6,20 +6,15 @@ sharded nor what sharded matrices send (sim/lowering/optimizers.py).
 
 from __future__ import annotations
 
-from functools import lru_cache
-from importlib.resources import files
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ...hardware.catalogue import unknown_name
+from ...hardware.catalogue import Table
 from ...hardware.fields import Flag, Text, whole
 
 TensorMode = Literal["blockwise", "duplicated", "distributed"]
 MatrixSharding = Literal["layer-wise", "gathered"]
-
-FILE = files(__package__).joinpath("optimizers.yaml")
 
 NEWTON_SCHULZ_STEPS = 5
 """torch/optim/_muon.py, Megatron-LM (muon_num_ns_steps) and Moonlight alike."""
@@ -77,28 +72,18 @@ class Optimizer(BaseModel):
         return any(state.factored for state in self.states)
 
 
+OPTIMIZERS = Table("optimizer", __package__, "optimizers.yaml", Optimizer)
+
+
 def optimizer_names() -> tuple[str, ...]:
     """Names of all optimizers, in the order of the file."""
-    return tuple(_entries())
+    return OPTIMIZERS.names()
 
 
 def get_optimizer(name: str) -> Optimizer:
     """The optimizer of that name, or of which it is another name. ValueError with the known ones."""
-    entries = _entries()
-    name = _other_names().get(name, name)
-    if name not in entries:
-        raise unknown_name("optimizer", name, entries)
-    return entries[name]
-
-
-@lru_cache(maxsize=1)
-def _entries() -> dict[str, Optimizer]:
-    document = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    return {name: Optimizer.model_validate({"name": name, **fields}) for name, fields in document.items()}
-
-
-def _other_names() -> dict[str, str]:
-    return {alias: one.name for one in _entries().values() for alias in one.aliases}
+    other_names = {alias: one.name for one in OPTIMIZERS.records().values() for alias in one.aliases}
+    return OPTIMIZERS.get(other_names.get(name, name))
 
 
 def _called(value: Any) -> Any:
@@ -131,11 +116,11 @@ class OptimizerSpec(BaseModel):
     def _asks_what_it_has(self) -> OptimizerSpec:
         row = self.row
         if self.momentum is not None and row.momentum is None:
-            takes = ", ".join(one.name for one in _entries().values() if one.momentum is not None)
+            takes = ", ".join(one.name for one in OPTIMIZERS.records().values() if one.momentum is not None)
             raise ValueError(f"{self.name} is no optimizer with momentum or without; momentum is for {takes}")
         for field in ("ns_steps", "tp_mode", "sharding"):
             if getattr(self, field) is not None and not row.orthogonalizes:
-                takes = ", ".join(one.name for one in _entries().values() if one.orthogonalizes)
+                takes = ", ".join(one.name for one in OPTIMIZERS.records().values() if one.orthogonalizes)
                 raise ValueError(f"{self.name} orthogonalises no matrices; {field} is for {takes}")
         return self
 

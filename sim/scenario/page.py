@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ...hardware.fields import LARGEST, Quantity
+from ...hardware.fields import LARGEST, OneOf, Quantity
 from ...hardware.quantities import format_quantity
 from .aliases import ALIASES, SHORT_FORMS
 from .faults.fields import Every
@@ -121,6 +121,8 @@ def _flat(metadata: Any) -> Iterator[Any]:
 
 def _scalar(annotation: Any, metadata: list[Any]) -> str:
     for one in metadata:
+        if isinstance(one, OneOf):
+            return ", ".join(f"`{choice}`" for choice in one.names())
         if isinstance(one, Quantity):
             return f"{_WHAT.get(one.dimension, one.dimension)}, {one.range}"
     if annotation is bool:

@@ -1,4 +1,4 @@
-"""The pipeline schedule that a scenario names, and the shape in which it is asked for.
+"""The pipeline schedule that a scenario names.
 
 Knows the names that a scenario may use besides those of schedules/pipeline, and tables in files. Does
 not know what actions cost: the searching schedules get that when the step is lowered.
@@ -6,20 +6,17 @@ not know what actions cost: the searching schedules get that when the step is lo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
 from ...hardware.files import read_text
 from ...schedules.orders.action import Action, ActionKind, Orders
-from ...schedules.orders.schedule import ActivationUnits, Schedule, Shape, fixed_chunks, loop_placement
+from ...schedules.orders.schedule import Schedule, Shape, fixed_chunks, loop_placement
 from ...schedules.orders.table import schedule_of as table_schedule
 from ...schedules.orders.table_file import parse_table
 from ...schedules.orders.validate import validate
-from ...schedules.pipeline import get
-from .blocks import Parallelism, ScheduleOptions, is_table
-
-MEMORY_LIMITED = {"zb-1p": ("zb", 1), "zb-2p": ("zb", 2)}
-"""Published names of a search: the schedule, and its memory limit as a multiple of the stages."""
+from ...schedules.pipeline import get, names
 
 
 def _accumulation(shape: Shape) -> Orders:
@@ -35,8 +32,40 @@ NO_PIPELINE = Schedule(
     check=fixed_chunks("none", 1),
     rank_of=loop_placement,
     in_flight=lambda rank, shape: 1,
+    overlaps=True,
+    filling=1,
+    place=0,
 )
 """What ranks do where there is no pipeline. It is no choice for one, so schedules/pipeline lacks it."""
+
+
+TABLE = Schedule(
+    name="table",
+    title="actions of a file",
+    orders=lambda shape: (),
+    check=lambda shape: None,
+    rank_of=loop_placement,
+    splits_backward=True,
+    overlaps=True,
+)
+"""Stands for any table of actions in a file, which may split backwards and have pairs."""
+
+
+def memory_limited() -> dict[str, tuple[Schedule, int]]:
+    """Published names of a search: the schedule, and its memory limit as a multiple of the stages."""
+    found = map(get, names())
+    return {name: (schedule, limit) for schedule in found for name, limit in schedule.limited.items()}
+
+
+def schedule_names(wanted: Callable[[Schedule], bool] = lambda schedule: True) -> tuple[str, ...]:
+    """What a scenario may name, by schedules of which ``wanted`` is true: the plain ones first."""
+    known = sorted((NO_PIPELINE, *map(get, names())), key=lambda schedule: (schedule.place, schedule.name))
+    return tuple(name for one in known if wanted(one) for name in (*one.limited, one.name))
+
+
+def is_table(name: object) -> bool:
+    """Whether a schedule is named by the file that holds its table of actions."""
+    return isinstance(name, str) and name.endswith(".csv")
 
 
 def schedule_named(name: str) -> Schedule:
@@ -48,9 +77,13 @@ def schedule_named(name: str) -> Schedule:
         return NO_PIPELINE
     if is_table(name):
         return _table(name, read_text(name))
-    if name in MEMORY_LIMITED:
-        return get(MEMORY_LIMITED[name][0])
-    return get(name)
+    limited = memory_limited()
+    return limited[name][0] if name in limited else get(name)
+
+
+def traits_of(name: str) -> Schedule:
+    """The schedule of that name for the traits that it states, without opening a table."""
+    return TABLE if is_table(name) else schedule_named(name)
 
 
 @lru_cache(maxsize=8)
@@ -59,23 +92,3 @@ def _table(path: str, text: str) -> Schedule:
     table = parse_table(text, path)
     validate(table.orders, table.shape, table.rank_of)
     return table_schedule(table, Path(path).name)
-
-
-def pipeline_shape(name: str, par: Parallelism, microbatches: int, options: ScheduleOptions) -> Shape:
-    """What the schedule is asked for, memory counted in chunk activations. Raises ValueError."""
-    limit = options.memory_limit
-    if name in MEMORY_LIMITED:
-        multiple = MEMORY_LIMITED[name][1]
-        if limit is not None:
-            raise ValueError(
-                f"{name} is zb with a limit of {multiple} x pp activations, so a memory_limit of {limit} "
-                "contradicts it; set schedule to zb"
-            )
-        limit = multiple * par.pp
-    return Shape(
-        ranks=par.pp,
-        microbatches=microbatches,
-        chunks=par.vpp,
-        group=options.group,
-        memory=ActivationUnits(limit=limit),
-    )

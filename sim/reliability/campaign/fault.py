@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...scenario.faults.kinds.kind import FaultKind
+from ...scenario.faults.kinds import FaultKind
 from ...scenario.faults.targets import Target
 from .chance import Law
 from .outcome import LogEntry

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...scenario.faults.kinds.kind import FaultKind
+from ...scenario.faults.kinds import FaultKind
 from ...scenario.faults.machine import Machine
 from ...scenario.faults.targets import Target
 from .chance import Law

@@ -54,7 +54,7 @@ def recovering(state: ReplicationState, stop: Stop) -> Steps:
         for handled in state.handled:
             if handled.entry:
                 handled.entry.resumed_s = state.now
-        repeats = fault is not None and fault.kind.name == "software_crash" and _repeats(state)
+        repeats = fault is not None and fault.kind.repeats and _repeats(state)
         state.repeat_at = state.now + state.plan.recovering.repeat_after_s if repeats else inf
     return done
 

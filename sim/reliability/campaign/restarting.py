@@ -58,7 +58,7 @@ def _diagnosis(state: ReplicationState, fault: Fault | None) -> float:
 
 
 def _requeued(fault: Fault | None) -> bool:
-    return fault is not None and fault.kind.name == "preemption"
+    return fault is not None and fault.kind.requeued
 
 
 def _shrinks(state: ReplicationState) -> bool:

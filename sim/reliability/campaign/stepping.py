@@ -92,7 +92,7 @@ def stepping(state: ReplicationState) -> Generator[simpy.Event, None, Stop]:
             elif effect == "silent":
                 _corrupt(state, fault)
             elif effect == "graceful" and leaving is None:
-                deadline = state.now + fault.notice if fault.kind.name == "preemption" else inf
+                deadline = state.now + fault.notice if "notice" in fault.kind.keys else inf
                 leaving = Leaving(place.steps + (place.part > 0), deadline, "planned", fault)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ....hardware.catalogue import Table
 from ..planning.blocks import blocks_of
 from ..planning.build_plan import build_plan
 from ..study.statistics import Estimate
@@ -13,6 +15,8 @@ from ..study.study import Study, study
 
 Verdict = Literal["ok", "missed", "explained", "not run"]
 """explained: it must not match, and the note says why. not run: what is missing stands in the note."""
+
+JOBS: Table[dict[str, Any]] = Table("job of a case", __package__, "documents.yaml", dict)
 
 MIN = 60.0
 HOUR = 3600.0
@@ -35,6 +39,11 @@ class CaseVerdict:
     def document(self) -> dict[str, Any]:
         """For JSON."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def job(name: str) -> dict[str, Any]:
+    """A fresh copy of a document of documents.yaml."""
+    return deepcopy(JOBS.get(name))
 
 
 def run_case(document: Mapping[str, Any], replications: int) -> Study:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from .case import CaseVerdict, percent, renewal, run_case, verdict
+from .case import CaseVerdict, job, percent, renewal, run_case, verdict
 
 
 def traces() -> Iterator[CaseVerdict]:
@@ -29,14 +28,7 @@ def traces() -> Iterator[CaseVerdict]:
 
 def opt(runs: int = 40) -> Iterator[CaseVerdict]:
     """Case 18: the manual era."""
-    document: dict[str, Any] = {
-        "name": "opt",
-        "step_time": "60 s",
-        "cluster": {"gpus": 992, "gpus_per_node": 8},
-        "faults": {"presets": ["hosts-early-life"]},
-        "checkpoint": {"storage": {"every": "3 h", "stall": "5 min", "load": "10 min"}},
-        "run": {"work": "33 d"},
-    }
+    document = job("opt")
     quick = run_case(document, runs).ettr.mean
     document["detection"] = {"diagnosis": "3.2 h"}
     every = f"{33 * 24 / 90:.2f} h"

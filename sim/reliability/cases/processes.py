@@ -12,7 +12,7 @@ from ..campaign.recovering_rules import survives
 from ..planning.build_plan import p99_spares
 from ..study.closed_forms import erlang_b, peer_survival, slow_episodes
 from ..study.statistics import mean_of, ratio_of
-from .case import DAY, CaseVerdict, deviations, run_case, verdict
+from .case import DAY, CaseVerdict, deviations, job, run_case, verdict
 
 
 def spares_document(spares: int, repair: dict[str, Any] | str, days: float) -> dict[str, Any]:
@@ -188,19 +188,7 @@ def guards(runs: int = 4) -> Iterator[CaseVerdict]:
 
 def identity(runs: int = 10) -> Iterator[CaseVerdict]:
     """Case 21: without checkpoint costs and lost work, wall time is work and recoveries, exactly."""
-    document = {
-        "name": "identity",
-        "step_time": "0.001 s",
-        "faults": {
-            "restore_exposed": False,
-            "processes": [{"kind": "software_crash", "scope": "job", "mtbf": "2 h"}],
-        },
-        "detection": "5 min",
-        "recovery": {"restart_cost": "15 min"},
-        "checkpoint": {"storage": {"every": "1 step", "stall": "0 s", "load": "0 s"}},
-        "run": {"work": "30 d"},
-    }
-    found = run_case(document, runs)
+    found = run_case(job("identity"), runs)
     worst = 0.0
     for one in found.outcomes:
         lost = one.seconds["recompute"]

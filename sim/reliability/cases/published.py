@@ -6,20 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..study.statistics import mean_of
-from .case import CaseVerdict, deviations, percent, renewal, run_case, verdict
+from .case import CaseVerdict, deviations, job, percent, renewal, run_case, verdict
 
 
 def llama3(runs: int = 100) -> Iterator[CaseVerdict]:
     """Case 9: counts of the preset on the wall clock, and the frontier of 90 %."""
-    document: dict[str, Any] = {
-        "name": "llama3",
-        "step_time": "6.59 s",
-        "cluster": {"gpus": 16384, "gpus_per_node": 8},
-        "faults": {"clock": "wall", "presets": ["llama3-2024"]},
-        "checkpoint": {"storage": {"every": "30 min", "stall": "5 s", "load": "60 s"}},
-        "run": {"horizon": "54 d"},
-    }
-    found = run_case(document, runs)
+    found = run_case(job("llama3"), runs)
     planned = [float(one.failures.get("planned_maintenance", 0)) for one in found.outcomes]
     total = [float(sum(one.failures.values())) for one in found.outcomes]
     unexpected = [a - b for a, b in zip(total, planned, strict=True)]
@@ -99,30 +91,7 @@ def megascale(runs: int = 10) -> Iterator[CaseVerdict]:
 
 def byterobust(runs: int = 40) -> Iterator[CaseVerdict]:
     """Case 11: 175 incidents in 90 days; inputs are incomplete."""
-    document = {
-        "name": "byterobust",
-        "step_time": "5 s",
-        "cluster": {"gpus": 9600, "gpus_per_node": 8},
-        "faults": {"clock": "wall", "presets": ["byterobust"]},
-        "detection": {"silent": "2 h", "diagnosis": {"lognormal": {"median": "78 s", "sigma": 0.6}}},
-        "recovery": {
-            "policy": "hot_spare",
-            "spares": {"warm": 4, "cold": 32},
-            "restart_cost": {"load": "30 s"},
-        },
-        "checkpoint": {
-            "peer_memory": {"every": "1 step", "stall": "0.04 s", "load": "10 s"},
-            "storage": {
-                "every": "30 min",
-                "mode": "async",
-                "snapshot_stall": "0.6 s",
-                "persist": "2 min",
-                "load": "2 min",
-            },
-        },
-        "run": {"horizon": "90 d"},
-    }
-    found = run_case(document, runs)
+    found = run_case(job("byterobust"), runs)
     got = found.ettr.mean
     yield CaseVerdict(
         number="11",

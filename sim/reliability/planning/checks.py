@@ -45,9 +45,10 @@ def check(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
                 f"corruption is noticed after up to {plan.notice.silent.longest() / 3600:.1f} h; nothing "
                 f"clean would be left"
             )
-    if "host_jitter" in {*(source.kind for source in plan.sources), *(e.kind.name for e in plan.events)}:
+    kinds = {*(source.kind for source in plan.sources), *(event.kind.name for event in plan.events)}
+    if drawn := next((name for name in sorted(kinds) if "cv" in get_kind(name).keys), None):
         raise ValueError(
-            "faults: host_jitter: it is drawn anew for every step, and a campaign knows what lasts; ask "
+            f"faults: {drawn}: it is drawn anew for every step, and a campaign knows what lasts; ask "
             "stepsim run for the step, and give its time as step_time"
         )
     blind = "watchdog" not in plan.notice.order and plan.notice.fixed is None

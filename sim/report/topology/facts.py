@@ -33,10 +33,10 @@ _WORDS = {
 
 def cluster_document(cluster: Cluster, placement: Placement) -> dict[str, Any]:
     """Everything that ``stepsim cluster`` shows, with SI units in the names of fields."""
-    from ....hardware.fabric import PUBLISHED_KINDS, module_of
+    from ....hardware.published import PUBLISHED
 
     fabric, net = cluster.fabric, cluster.interconnect
-    published = module_of(fabric.kind).PUBLISHED if fabric.kind in PUBLISHED_KINDS else None
+    published = PUBLISHED.records().get(fabric.kind)
     return {
         "gpu": cluster.gpu.name,
         "link_name": cluster.gpu.link_name,

@@ -25,8 +25,7 @@ from ....hardware.fields import (
     number,
 )
 from .fields import FaultsBlock
-from .kinds import get_kind, kind_names
-from .kinds.kind import ANYWHERE, FaultKind
+from .kinds import ANYWHERE, FaultKind, get_kind, kind_names
 from .laws import EXPONENTIAL, Arrival, Duration, Lasting
 from .targets import Target, parse_target
 

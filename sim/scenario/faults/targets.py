@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ....hardware.catalogue import unknown_name
-from .kinds.kind import ANYWHERE
+from .kinds import ANYWHERE
 
 _PART = re.compile(r"([a-z]+)(?:/(\d+))?")
 _WHOLE = ("job", "storage")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
-from ....hardware.catalogue import unknown_name
+from ....hardware.catalogue import Table
 from .model import Model
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MODELS: Table[dict[str, Any]] = Table("model", __package__, "catalogue.yaml", dict)
 
 
 def get_model(name: str) -> Model:
@@ -25,19 +21,9 @@ def get_model(name: str) -> Model:
 
 def catalogue_fields(name: str) -> dict[str, Any]:
     """What the catalogue says of a model, without the defaults that follow from it. Errors as above."""
-    entries = _entries()
-    if name not in entries:
-        raise unknown_name("model", name, entries)
-    return {"name": name, **{key: value for key, value in entries[name].items() if key != "source"}}
+    return {key: value for key, value in MODELS.get(name).items() if key != "source"}
 
 
 def model_names() -> tuple[str, ...]:
     """Every model, in the order of the catalogue."""
-    return tuple(_entries())
-
-
-@cache
-def _entries() -> dict[str, dict[str, Any]]:
-    text = files(__package__).joinpath("catalogue.yaml").read_text(encoding="utf-8")
-    entries: dict[str, dict[str, Any]] = yaml.load(text, Loader=_LOADER)
-    return entries
+    return MODELS.names()

@@ -1,13 +1,15 @@
-"""What a kind of fault is: where it strikes, what it does to the job, who notices it, how it is mended.
+"""The kinds of fault, read from kinds.yaml: where each strikes, what it does to the job, who notices it.
 
-The vocabulary of ``--fault``, of traces and of the block ``faults``. Knows no times of a campaign but its
-own defaults, each with its source, and no processes.
+The vocabulary of ``--fault``, of traces and of the block ``faults``, which steps and campaigns share. Knows
+no times of a campaign but a kind's own defaults, and no processes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from ....hardware.catalogue import Table
 
 Effect = Literal["crash", "hang", "slow", "silent", "pause", "graceful", "storage"]
 """What the job feels.
@@ -30,16 +32,18 @@ ANYWHERE = ("job", "rank", "gpu", "nic", "rail", "link", "node", "leaf", "spine"
 
 @dataclass(frozen=True, kw_only=True)
 class FaultKind:
-    """A kind of fault. ``scopes``: where it may strike, the usual one first.
+    """A kind of fault. ``what`` happens, in words; ``scopes``: where it may strike, the usual one first.
 
     ``keys`` are the magnitudes that an event may carry, with their defaults; None has no default.
     ``duration_s`` is how long it lasts if nobody ends it; None: until it is mended. ``repair_s`` is how long
-    the broken part is away; None: by the rule of ``recovery.repair``. ``source`` says where the defaults come
-    from.
+    the broken part is away; None: by the rule of ``recovery.repair``. ``repeats``: after a restart software
+    may crash again (``recovery.crash_loop``). ``requeued``: the job loses its hosts and waits in the queue.
+    ``source`` says where the defaults come from.
     """
 
     name: str
     title: str
+    what: str
     effect: Effect
     scopes: tuple[str, ...]
     detectors: tuple[Detector, ...]
@@ -48,3 +52,22 @@ class FaultKind:
     keys: dict[str, float | None] = field(default_factory=dict)
     duration_s: float | None = None
     repair_s: float | None = None
+    repeats: bool = False
+    requeued: bool = False
+
+
+def _kind(*, scopes: list[str], detectors: list[Detector], **fields: Any) -> FaultKind:
+    return FaultKind(scopes=tuple(scopes), detectors=tuple(detectors), **fields)
+
+
+KINDS = Table("kind of fault", __package__, "kinds.yaml", _kind)
+
+
+def kind_names() -> tuple[str, ...]:
+    """Every kind, in the order of the file."""
+    return KINDS.names()
+
+
+def get_kind(name: str) -> FaultKind:
+    """The kind of that name. Raises ValueError with the nearest one and all of them."""
+    return KINDS.get(name)

@@ -1,0 +1,72 @@
+"""Schedules and algorithms found by name: every module of a folder that ends in ``SCHEDULE = ...`` or so.
+
+Knows modules and close names; does not know what they hold.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Generic, Protocol, TypeVar
+
+
+class Named(Protocol):
+    """What is found by its ``name``."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Entry = TypeVar("Entry", bound=Named)
+
+
+class Registry(Generic[Entry]):
+    """The entries of one kind: what each module of a package has as its ``attribute``.
+
+    ``what`` is how messages call one. ``folders`` are the package's ``__path__``.
+    """
+
+    def __init__(
+        self, what: str, package: str, folders: list[str], attribute: str, kind: type[Entry]
+    ) -> None:
+        self.what, self.package, self.folders = what, package, folders
+        self._attribute, self._kind = attribute, kind
+        self._found = cache(self._search)
+        self._in_its_file = cache(self._alone)
+
+    def add(self, folder: str) -> None:
+        """Take the modules of another folder, too: they are imported as if they stood in the package."""
+        self.folders.append(folder)
+
+    def get(self, name: str) -> Entry:
+        """The entry of that name. Raises ValueError with the nearest and all known names."""
+        if (alone := self._in_its_file(tuple(self.folders), name)) is not None:
+            return alone
+        known = self._found(tuple(self.folders))
+        if name in known:
+            return known[name]
+        nearest = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
+        hint = f" Did you mean {nearest[0]}?" if nearest else ""
+        raise ValueError(f"no {self.what} is called {name!r}.{hint} Known: {', '.join(known)}")
+
+    def names(self) -> tuple[str, ...]:
+        """All names, in alphabetical order."""
+        return tuple(self._found(tuple(self.folders)))
+
+    def _alone(self, folders: tuple[str, ...], name: str) -> Entry | None:
+        """The entry of the module that is called like it, without importing all the others."""
+        plain = name.replace("-", "_")
+        if plain not in {found.name for found in iter_modules(folders)}:
+            return None
+        entry = self._in(plain)
+        return entry if entry is not None and entry.name == name else None
+
+    def _search(self, folders: tuple[str, ...]) -> dict[str, Entry]:
+        entries = (self._in(found.name) for found in iter_modules(folders))
+        return {one.name: one for one in sorted(filter(None, entries), key=lambda one: one.name)}
+
+    def _in(self, module: str) -> Entry | None:
+        found = getattr(import_module(f"{self.package}.{module}"), self._attribute, None)
+        return found if isinstance(found, self._kind) else None
