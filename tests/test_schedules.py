@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedule_shapes import any_shape, golden_shape, goldens, legal, parse, shapes_of
 
-from stepsim.schedules.orders.action import Action, Kind, Orders, Overlap
+from stepsim.schedules.orders.action import Action, ActionKind, Orders, Overlap
 from stepsim.schedules.orders.in_flight import peak_activations
 from stepsim.schedules.orders.overlapped import overlapped
 from stepsim.schedules.orders.progress import stalls
-from stepsim.schedules.orders.schedule import Costs, Memory, Shape, holders, stage_to_rank
+from stepsim.schedules.orders.schedule import ActivationUnits, Costs, Shape, holders, stage_to_rank
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
 from stepsim.schedules.pipeline import get, interleaved, names
@@ -54,7 +54,7 @@ def test_traits_are_those_of_the_orders(name: str) -> None:
     steps = [step for order in orders for step in order]
     pairs = [step for step in steps if isinstance(step, Overlap)]
     kinds = {step.kind for step in steps if isinstance(step, Action)}
-    assert schedule.splits_backward == (Kind.WEIGHT_GRAD in kinds)
+    assert schedule.splits_backward == (ActionKind.WEIGHT_GRAD in kinds)
     assert schedule.two_way == (stage_to_rank(schedule.rank_of, shape) is None)
     assert schedule.ends_meet == (0 in holders(shape.stages - 1, schedule.rank_of, shape))
     assert schedule.overlaps >= bool(pairs)
@@ -263,7 +263,11 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
             "group of 2, with which the 5 ranks would wait for each other; use group=6, 7, 8, 9, 10, 11,",
         ),
         ("looped-bfs", Shape(ranks=2, microbatches=4, chunks=2, group=2), "group=2 means nothing"),
-        ("looped-bfs", Shape(ranks=2, microbatches=4, memory=Memory(limit=4)), "limit of 4 means nothing"),
+        (
+            "looped-bfs",
+            Shape(ranks=2, microbatches=4, memory=ActivationUnits(limit=4)),
+            "limit of 4 means nothing",
+        ),
         (
             "interleaved-zb",
             Shape(ranks=3, microbatches=7, chunks=2),
@@ -335,8 +339,8 @@ def test_a_shape_is_positive(field: str) -> None:
 # Notation --------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 999), st.sampled_from(Kind), st.integers(0, 999))
-def test_actions_read_what_they_print(stage: int, kind: Kind, microbatch: int) -> None:
+@given(st.integers(0, 999), st.sampled_from(ActionKind), st.integers(0, 999))
+def test_actions_read_what_they_print(stage: int, kind: ActionKind, microbatch: int) -> None:
     action = Action(stage, kind, microbatch)
     assert Action.parse(str(action)) == action
 

@@ -31,7 +31,7 @@ ANYWHERE = ("job", "rank", "gpu", "nic", "rail", "link", "node", "leaf", "spine"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class FaultKind:
     """A kind of fault. ``what`` happens, in words; ``scopes``: where it may strike, the usual one first.
 
     ``keys`` are the magnitudes that an event may carry, with their defaults; None has no default.
@@ -56,8 +56,8 @@ class Kind:
     requeued: bool = False
 
 
-def _kind(*, scopes: list[str], detectors: list[Detector], **fields: Any) -> Kind:
-    return Kind(scopes=tuple(scopes), detectors=tuple(detectors), **fields)
+def _kind(*, scopes: list[str], detectors: list[Detector], **fields: Any) -> FaultKind:
+    return FaultKind(scopes=tuple(scopes), detectors=tuple(detectors), **fields)
 
 
 KINDS = Table("kind of fault", __package__, "kinds.yaml", _kind)
@@ -68,6 +68,6 @@ def kind_names() -> tuple[str, ...]:
     return KINDS.names()
 
 
-def get_kind(name: str) -> Kind:
+def get_kind(name: str) -> FaultKind:
     """The kind of that name. Raises ValueError with the nearest one and all of them."""
     return KINDS.get(name)
