@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...figures import TIMES, percent
-from ..timeline import legend, palette, panel
+from ..drawing import palette
+from ..drawing.svg import group, text
+from ..timeline import legend, panel
 from ..timeline.boxes import Track
 from ..timeline.clock import counted
 from ..timeline.page import LEFT, RIGHT, WIDTH, page
 from ..timeline.panel import Panel
-from ..timeline.svg import group, text
 from .compare import Asked, Entry
 from .compare_table import asked_line, costs_line
 from .picture import time_unit

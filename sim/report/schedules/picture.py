@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...figures import count, percent
-from ..timeline import legend, palette, panel
+from ..drawing import palette
+from ..drawing.svg import group, shortened, text
+from ..timeline import legend, panel
 from ..timeline.clock import counted
 from ..timeline.page import LEFT, RIGHT, WIDTH, page, row_height, zoomed
 from ..timeline.panel import Panel
-from ..timeline.svg import group, shortened, text
 from .lanes import lanes
 from .rows import rows
 from .tables import costs_line, shape_line

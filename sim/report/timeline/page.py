@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ..drawing.svg import document, element, paper
 from .boxes import Track
 from .panel import Panel
-from .svg import document, element, paper
 
 WIDTH = 1200.0
 LEFT = 70.0

@@ -15,11 +15,12 @@ from dataclasses import replace
 from ...figures import gigabytes, percent, seconds
 from ...result.step import AXES, Result
 from .. import captions
-from . import legend, palette, panel
+from ..drawing import palette
+from ..drawing.svg import element, group, rect, shortened, text
+from . import legend, panel
 from .boxes import Track, within
 from .page import RIGHT, WIDTH, left_of, page, row_height, zoomed
 from .panel import Panel
-from .svg import element, group, rect, shortened, text
 from .tracks import order_of, tracks
 
 NOTES = 118.0  # columns at the right: bubble and peak memory of the stage

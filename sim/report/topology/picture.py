@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...figures import TIMES, count
-from ..timeline import palette
+from ..drawing import palette
+from ..drawing.svg import group, line, rect, shortened, text, text_width
 from ..timeline.page import page
-from ..timeline.svg import group, line, rect, shortened, text, text_width
 from .racks import domains_in_words, draw_racks, joins_hosts
 from .sheet import MARGIN, WIDTH, WIRES, Sheet, gigabits, load_colour
 
