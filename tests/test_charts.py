@@ -72,6 +72,7 @@ def test_any_name_is_shown_as_it_is(name: str) -> None:
     assert words(svg).count(shown) == 5
     assert hints(svg) == [shown, "other"]
     assert "http" not in inline
+    assert "DejaVu" not in svg
 
 
 @settings(max_examples=10)

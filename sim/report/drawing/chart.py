@@ -94,29 +94,36 @@ def svg(figure: Figure, title: str, *, inline: bool = False) -> str:
     figure.savefig(document, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(document.getvalue())
     width, height = (72 * inches for inches in figure.get_size_inches())
-    _plain(root)
-    root.attrib = {"viewBox": f"0 0 {width:g} {height:g}", "role": "img"}
+    _add_hints(root)
+    _make_plain(root)
+    root.attrib = {"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "font-family": FONT}
     root.attrib |= {"width": "100%"} if inline else {"width": f"{width:g}", "height": f"{height:g}"}
     if not inline:
         root.set("xmlns", _NAMESPACE.strip("{}"))
-    heard = ElementTree.Element("title")
-    heard.text = printable_line(title)
-    root.insert(0, heard)
+    _put_title(root, printable_line(title))
     body = ElementTree.tostring(root, encoding="unicode")
     return body if inline else f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 
-def _plain(root: ElementTree.Element) -> None:
-    """Change matplotlib's tree: no namespaces, metadata or ids that nothing names; our font; hints added."""
-    for metadata in root.findall(f"{_NAMESPACE}metadata"):
-        root.remove(metadata)
+def _put_title(element: ElementTree.Element, words: str) -> None:
+    title = ElementTree.Element("title")
+    title.text = words
+    element.insert(0, title)
+
+
+def _add_hints(root: ElementTree.Element) -> None:
+    """Titles on what ``hint`` marked: on a group, or on each marker in it."""
     for group in [found for found in root.iter() if found.get("id", "").startswith(_HINT)]:
         words = json.loads(group.get("id", "").removeprefix(_HINT))
         marks = [group] if len(words) == 1 else [*group.iter(f"{_NAMESPACE}use")]
         for mark, told in zip(marks, words, strict=True):
-            heard = ElementTree.Element("title")
-            heard.text = told
-            mark.insert(0, heard)
+            _put_title(mark, told)
+
+
+def _make_plain(root: ElementTree.Element) -> None:
+    """Take away metadata, namespaces, the font and ids that nothing names; round to 0.01 pixel."""
+    for metadata in root.findall(f"{_NAMESPACE}metadata"):
+        root.remove(metadata)
     named = set()
     for found in root.iter():
         found.tag = found.tag.removeprefix(_NAMESPACE)
@@ -126,14 +133,19 @@ def _plain(root: ElementTree.Element) -> None:
         for place in {"d", "x", "y", "width", "height", "transform"} & set(found.attrib):
             short = re.sub(r"-?\d+\.\d+", lambda digits: number(float(digits[0])), found.attrib[place])
             found.set(place, " ".join(short.split()))
-        marks = found.findall(f"{_NAMESPACE}use")
+        marks = found.findall(f"{_NAMESPACE}use")  # what all share is said once
         if len(marks) > 1 and len({mark.get("style") for mark in marks}) == 1:
             found.set("style", marks[0].get("style", ""))
             for mark in marks:
                 del mark.attrib["style"]
+        if found.get("transform", "").startswith("rotate(-0 "):
+            del found.attrib["transform"]
+        found.tail = "\n"
         if found.tag == "text":
-            found.set("style", re.sub(r"'DejaVu Sans'.*?sans-serif", FONT, found.get("style", "")))
+            found.set("style", re.sub(r"font-family: [^;]*; ", "", found.get("style", "")))
     for found in root.iter():
+        if found.text and not found.text.strip():
+            found.text = None
         if found.get("id") not in named:
             found.attrib.pop("id", None)
 
