@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drawn import hints
+from drawn import hints, words
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
@@ -184,6 +184,13 @@ print("LOADED", "pandas" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "LOADED False" in done.stdout
+
+
+def test_the_picture_of_a_shipped_campaign_has_its_whole_name(tmp_path: Path) -> None:
+    picture = tmp_path / "sweep.svg"
+    short = ("--set", "run.horizon=1h", "--sweep", "recovery.spares.warm=0,4", "--svg", str(picture))
+    ran("llama3.1-405b-16k", "-n", "1", *short)
+    assert any(text.endswith(": llama3.1-405b-16k") for text in words(picture.read_text()))
 
 
 def test_the_shipped_campaign() -> None:

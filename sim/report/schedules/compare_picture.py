@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ...figures import TIMES, percent
 from ..drawing import palette
+from ..drawing.headings import headings
 from ..drawing.svg import group, text
 from ..timeline import legend, panel
 from ..timeline.boxes import Track
@@ -101,9 +102,7 @@ def _header(entries: Sequence[Entry], asked: Asked, ranks: Sequence[int]) -> Ite
     refused = [entry.name for entry in entries if entry.refused]
     if refused:
         subject += f" · not for this shape: {', '.join(refused)}"
-    heading = f"Pipeline schedules on {asked_line(asked)}"
-    yield text(RIGHT, 32, heading, font_size=19, font_weight="bold", fill=palette.INK)
-    yield text(RIGHT, 54, subject, font_size=13, fill=palette.FAINT_INK)
+    yield from headings(RIGHT, WIDTH - 2 * RIGHT, f"Pipeline schedules on {asked_line(asked)}", subject)
 
 
 def _title(entry: Entry, unit: int, name: str, here: Panel) -> Iterator[str]:
