@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...sim.report.drawing import chart, palette
-from .run import Report, Row
+from .run import Report, ValidatedCase
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ COLOURS = {"high": chart.BLUE, "medium": chart.AMBER, "low": palette.FAINT_INK}
 
 def scatter_svg(report: Report) -> str:
     """An SVG document. ValueError where no row has both a measured and a predicted step time."""
-    sources: dict[str, list[Row]] = {}
+    sources: dict[str, list[ValidatedCase]] = {}
     for row in report.rows:
         if row.error is not None:
             sources.setdefault(row.source, []).append(row)
@@ -59,7 +59,7 @@ def _axes(panel: Axes, span: tuple[float, float], title: str) -> None:
     panel.set(title=title, xlabel="measured, s", ylabel="predicted, s", box_aspect=1)
 
 
-def _dots(panel: Axes, rows: Sequence[Row], colour: str) -> None:
+def _dots(panel: Axes, rows: Sequence[ValidatedCase], colour: str) -> None:
     """A dot tells its case."""
     if rows:
         measured = [row.case.measured.step_time_s or 0.0 for row in rows]
@@ -68,7 +68,7 @@ def _dots(panel: Axes, rows: Sequence[Row], colour: str) -> None:
         chart.hint(dots, [f"{row.case.id}: {row.error:+.1%}" for row in rows])
 
 
-def _span(rows: Sequence[Row]) -> tuple[float, float]:
+def _span(rows: Sequence[ValidatedCase]) -> tuple[float, float]:
     """A range that holds all times of both axes, with some room, and at least a decade."""
     times = [
         value

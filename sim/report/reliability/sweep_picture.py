@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...reliability.study.sweep import Axis, Point, Ranking, rank
+from ...reliability.study.sweep import Axis, Ranking, SweepPoint, rank
 from ..drawing import chart, palette
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 900.0, 460.0
 
 
-def sweep_svg(axes: Sequence[Axis], points: Sequence[Point], title: str) -> str:
+def sweep_svg(axes: Sequence[Axis], points: Sequence[SweepPoint], title: str) -> str:
     """An SVG document. ValueError for more than two fields."""
     if len(axes) > 2:
         raise ValueError(f"--svg draws sweeps over one field or two, not {len(axes)}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..drawing import palette
 from ..drawing.svg import boxes_path, element, group, line, number, rect, text
 from .boxes import Box, Track, gathered, within
-from .clock import SECONDS, Clock
+from .clock import SECONDS, TimeScale
 
 NAMED_BOXES = 3000  # up to here every box is an element with a name; beyond, one path a colour
 DRAWN_BOXES = 40_000  # a panel has no more, so that a file stays under about a megabyte
@@ -41,7 +41,7 @@ class Panel:
     strip: float = STRIP
     end: float | None = None
     labelled: bool = True
-    clock: Clock = SECONDS
+    clock: TimeScale = SECONDS
     most_boxes: int = DRAWN_BOXES
     most_named: int = NAMED_BOXES
 
