@@ -175,7 +175,10 @@ def _sweep(
     if svg:
         from ..sim.report.reliability.sweep_picture import sweep_svg
 
-        save_text(svg, sweep_svg(axes, points, Path(source).stem))
+        path = Path(source)  # the name of a shipped campaign may have a dot
+        save_text(
+            svg, sweep_svg(axes, points, path.stem if path.suffix in (".yaml", ".yml", ".json") else source)
+        )
     if as_json:
         echo_json(sweep_document(axes, points))
     else:

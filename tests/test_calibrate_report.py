@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
+from drawn import lines, marks, words
 from typer.testing import CliRunner
 
 from stepsim.calibration.validation.calibration_picture import CurvePoints, calibration_svg
@@ -15,6 +15,7 @@ from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.sim.evidence.coverage import coverage
 from stepsim.sim.lowering.lower import lower
+from stepsim.sim.report.drawing.chart import AMBER, BLUE
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster
 
@@ -83,9 +84,7 @@ def test_points_have_residuals_and_a_picture(profile: Path, tmp_path: Path) -> N
     assert done.exit_code == 0, done.stderr
     (row,) = json.loads(done.stdout)["residuals"]
     assert (row["part"], row["points"]) == ("gemm", 2)
-    root = ElementTree.fromstring(svg.read_text())
-    circles = [one for one in root.iter() if one.tag.endswith("circle")]
-    assert len(circles) == 2 + 1  # two points, one entry of the legend
+    assert len(marks(svg.read_text(), BLUE)) == 2 + 1  # two points, one entry of the legend
 
 
 def test_a_shipped_profile_is_reported_too() -> None:
@@ -119,6 +118,8 @@ def test_the_picture_is_the_same_every_time_and_shows_all() -> None:
     picture = calibration_svg("t & u", {"gemm": [(1e-4, 1.1e-4)], "attention": [(2e-3, 1e-3)]}, [curve])
     again = calibration_svg("t & u", {"gemm": [(1e-4, 1.1e-4)], "attention": [(2e-3, 1e-3)]}, [curve])
     assert picture == again
-    root = ElementTree.fromstring(picture)
-    assert sum(one.tag.endswith("circle") for one in root.iter()) == 4 + 3
-    assert sum(one.tag.endswith("path") for one in root.iter()) == 1
+    assert len(marks(picture, BLUE)) == 3 + 2  # a kernel, the curve's two points; two legends
+    assert len(marks(picture, AMBER)) == 1 + 1
+    assert {"gemm", "attention", "all_reduce <8>", "t & u"} <= set(words(picture))
+    (curve_line,) = lines(picture, BLUE)
+    assert len(curve_line) > 10

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
+from drawn import lines, marks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from stepsim.calibration.validation.collective_picture import MEASURED, PREDICTED
 from stepsim.cli.main import app
 
 KEYS = [
@@ -134,13 +135,13 @@ def test_the_picture_shows_both_series(log: Path, tmp_path: Path) -> None:
     plain, measured = tmp_path / "plain.svg", tmp_path / "out" / "measured.svg"
     collective("all_reduce", "--gpus", "16", "--size", "1MiB", "--svg", str(plain))
     collective("all_reduce", "--log", str(log), "--svg", str(measured))
-    ns = "{http://www.w3.org/2000/svg}"
-    for path, lines, dots in ((plain, 2, 0), (measured, 4, 6)):
-        tree = ElementTree.fromstring(path.read_text(encoding="utf-8"))
-        assert len(tree.findall(f"{ns}path")) == lines
-        assert len(tree.findall(f".//{ns}circle")) == dots
-        marks = [(float(c.get("cx", "nan")), float(c.get("cy", "nan"))) for c in tree.iter(f"{ns}circle")]
-        assert all(0 < x < 1000 and 0 < y < 460 for x, y in marks)
+    for path, curves, dots in ((plain, 0, 0), (measured, 2, 6)):
+        svg = path.read_text(encoding="utf-8")
+        assert len(lines(svg, PREDICTED)) == 2 + 1  # two panels and the legend
+        assert len(lines(svg, MEASURED)) == curves + bool(curves)
+        found = marks(svg, MEASURED)
+        assert len(found) == dots
+        assert all(0 < x < 1000 and 0 < y < 460 for x, y in found)
     assert "measured: mine" in measured.read_text(encoding="utf-8")
     again = tmp_path / "again.svg"
     collective("all_reduce", "--log", str(log), "--svg", str(again))

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import drawn
 import pytest
 from typer.testing import CliRunner
 
@@ -121,7 +122,7 @@ def test_sweeps(scenario: str, tmp_path: Path) -> None:
     assert "best:" in text
     assert picture.read_text().startswith("<?xml")
     ran(scenario, "--sweep", swept, "--svg", str(picture))
-    assert picture.read_text().count("<circle") == 3
+    assert len(drawn.hints(picture.read_text())) == 3
 
 
 @pytest.mark.parametrize(
@@ -183,6 +184,13 @@ print("LOADED", "pandas" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "LOADED False" in done.stdout
+
+
+def test_the_picture_of_a_shipped_campaign_has_its_whole_name(tmp_path: Path) -> None:
+    picture = tmp_path / "sweep.svg"
+    short = ("--set", "run.horizon=1h", "--sweep", "recovery.spares.warm=0,4", "--svg", str(picture))
+    ran("llama3.1-405b-16k", "-n", "1", *short)
+    assert any(text.endswith(": llama3.1-405b-16k") for text in drawn.words(picture.read_text()))
 
 
 def test_the_shipped_campaign() -> None:

@@ -48,7 +48,7 @@ FLOOR_OF = {
 }
 
 OPTIONAL = {"torch", "triton", "ray", "pyarrow"}
-HEAVY = {"pandas", "scipy", "networkx"}
+HEAVY = {"pandas", "scipy", "networkx", "matplotlib"}
 SLOW_TO_LOAD = OPTIONAL | HEAVY | {"simpy", "rich", "numpy", "joblib", "orjson"}
 
 MODULES = modules()

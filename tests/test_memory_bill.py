@@ -7,11 +7,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from drawn import lines
 from hypothesis import given, settings
 from small_scenarios import layouts, scenario
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
+from stepsim.sim.report.drawing import palette
 from stepsim.sim.report.memory.bill import bill, layer_formula
 from stepsim.sim.report.memory.document import memory_document
 from stepsim.sim.report.memory.picture import memory_svg
@@ -92,7 +94,7 @@ def test_the_picture_shows_every_rank_and_the_capacity() -> None:
     ElementTree.fromstring(picture.encode())
     assert memory_svg(result) == picture
     assert all(f"pp {stage.pp}: peak" in picture for stage in result.memory)
-    assert picture.count("stroke-dasharray") == 4
+    assert len(lines(picture, palette.INK)) == 4 + 1  # the capacity, and the legend
 
 
 def test_the_command(tmp_path: Path) -> None:

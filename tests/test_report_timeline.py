@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from results import fake_result
 
-from stepsim.sim.report.timeline import palette
+from stepsim.sim.report.drawing import palette
 from stepsim.sim.report.timeline.boxes import Box, gathered
 from stepsim.sim.report.timeline.intervals import difference, union
 from stepsim.sim.report.timeline.picture import WIDTH, timeline_svg

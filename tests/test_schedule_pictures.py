@@ -16,12 +16,12 @@ from schedule_shapes import goldens, parse, schedules_and_shapes
 from stepsim.schedules.orders.action import Action, ActionKind, Overlap, actions_of
 from stepsim.schedules.orders.schedule import Costs, Schedule, Shape, two_way_placement
 from stepsim.schedules.pipeline import get, names
+from stepsim.sim.report.drawing import palette
 from stepsim.sim.report.schedules.compare import ComparisonShape, entries
 from stepsim.sim.report.schedules.compare_picture import comparison_svg, drawn_ranks
 from stepsim.sim.report.schedules.lanes import lanes
 from stepsim.sim.report.schedules.picture import NOTES, schedule_svg
 from stepsim.sim.report.schedules.timed import TimedSchedule, timed, timed_table
-from stepsim.sim.report.timeline import palette
 from stepsim.sim.report.timeline.page import LEFT, RIGHT, WIDTH
 
 SVG = "{http://www.w3.org/2000/svg}"

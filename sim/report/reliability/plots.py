@@ -1,13 +1,14 @@
 """Plots of a study: what to fix, where the time went, how a run went, how often to checkpoint.
 
-Knows which figures go into a picture and in which colours; charts.py draws them. Colours are those of the
-timelines.
+Knows which figures go into a picture and in which colours. Each is an SVG element of the page.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...figures import lasting
 from ...reliability.answers import Answers
@@ -15,12 +16,14 @@ from ...reliability.campaign.ledger import MEANING
 from ...reliability.study.closed_forms import ettr_async
 from ...reliability.study.study import WINDOW_S, Study, sliding_ettr, useful_by
 from ...reliability.study.variants import Worth
-from ..timeline import palette
-from .charts import WIDTH, Bar, Frame, bars, dots, legend, picture, ticks
+from ..drawing import chart, palette
+from ..drawing.chart import AMBER, BLUE, GREEN, GREY, PALE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import LineCollection
 
 DAY_S = 86400.0
-BLUE, AMBER, GREEN, GREY = palette.RAMPS["F"][0], palette.RAMPS["B"][0], palette.RAMPS["W"][0], "#8d9096"
-PALE = "#b5d3ea"
 COLOURS = {
     "checkpoint": "#6f9fcd",
     "recompute": AMBER,
@@ -35,8 +38,21 @@ COLOURS = {
     "maintenance": GREY,
 }
 COLOUR_OF = {"mitigation": GREEN, "fault": AMBER, "bound": GREY}
-HALF = 500.0
-"""Width of a picture that stands beside another."""
+WIDTH, HALF = 1040.0, 500.0
+"""Of a picture, and of one that stands beside another."""
+ROW = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A row: ``words`` on its right, an interval if it has one, ``hint`` under the pointer."""
+
+    name: str
+    value: float
+    words: str
+    colour: str
+    interval: tuple[float, float] | None = None
+    hint: str = ""
 
 
 def percent(share: float) -> str:
@@ -82,41 +98,64 @@ def lost_plot(study: Study) -> str:
     return bars(rows, "% of the wall clock")
 
 
+def bars(rows: Sequence[Bar], words: str) -> str:
+    """Rows of bars from zero, the first on top, with names on the left."""
+    with chart.canvas(WIDTH, ROW * max(1, len(rows)) + 56) as figure:
+        panel = figure.subplots()
+        for place, row in enumerate(rows):
+            (bar,) = panel.barh(place, row.value, 0.72, color=row.colour)
+            chart.hint(bar, [row.hint or row.name])
+            low, high = row.interval or (row.value, row.value)
+            if row.interval:
+                panel.hlines(place, low, high, color=palette.FAINT_INK, linewidth=1.2)
+            end = max(row.value, high, 0.0)
+            panel.annotate(row.words, (end, place), (8, 0), textcoords="offset points", va="center")
+        panel.axvline(0.0, color=palette.INK, linewidth=1)
+        chart.named(panel.yaxis, [row.name for row in rows])
+        panel.set(xlabel=words, ylim=(max(1, len(rows)) - 0.5, -0.5))
+        panel.tick_params(axis="y", length=0, labelsize=13, labelcolor=palette.INK)
+        panel.grid(visible=False, axis="y")
+        panel.spines[:].set_visible(False)
+        return chart.svg(figure, words, inline=True)
+
+
 def history_plot(study: Study) -> str:
     """The first replication: cumulative and sliding ETTR, with what struck."""
     one = study.outcomes[0]
     kinds = list(dict.fromkeys(entry.kind for entry in one.log))
-    rows = len(kinds)
-    frame = Frame(
-        low=(0.0, -0.09 * rows), high=(one.wall_s / DAY_S or 1.0, 1.05), height=330 + 14.0 * rows, top=56
-    )
-
-    def parts() -> Iterator[str]:
-        yield from frame.across(ticks(*frame_x(frame), 10), "days")
-        yield from frame.up([0, 0.25, 0.5, 0.75, 1], "ETTR", percent)
-        yield from legend([("of each hour", PALE), ("so far", BLUE)], 90, 16)
-        sliding = sliding_ettr(one)
-        hours = [((n + 0.5) * WINDOW_S / DAY_S, share) for n, share in enumerate(sliding)]
-        yield frame.curve(hours, PALE, 1.0)
+    with chart.canvas(WIDTH, 330 + 18.0 * len(kinds)) as figure:
+        heights = [300, max(1.0, 18.0 * len(kinds))]
+        panel, events = figure.subplots(2, sharex=True, height_ratios=heights)
+        hours = [(n + 0.5) * WINDOW_S / DAY_S for n in range(len(sliding_ettr(one)))]
+        (sliding,) = panel.plot(hours, sliding_ettr(one), color=PALE, linewidth=1)
         count = min(600, max(2, int(one.wall_s // WINDOW_S)))
         times = [one.wall_s * (n + 1) / count for n in range(count)]
-        total = [(at / DAY_S, done / at) for done, at in zip(useful_by(one, times), times, strict=True) if at]
-        yield frame.curve(total, BLUE, 2.5)
+        total = [(at / DAY_S, done / at) for at, done in zip(times, useful_by(one, times), strict=True) if at]
+        (so_far,) = panel.plot(
+            [at for at, _ in total], [share for _, share in total], color=BLUE, linewidth=2.5
+        )
+        panel.set(ylabel="ETTR", ylim=(0, 1.05), xlim=(0, one.wall_s / DAY_S or 1.0))
+        chart.written(panel.yaxis, percent)
+        chart.above(panel, [(sliding, "of each hour"), (so_far, "so far")])
         for row, kind in enumerate(kinds):
-            y = frame.y(-0.09 * (row + 0.5))
-            colour = list(COLOURS.values())[row % len(COLOURS)]
             struck = [entry for entry in one.log if entry.kind == kind]
             back = [entry.resumed_s - entry.at_s for entry in struck if entry.resumed_s == entry.resumed_s]
-            hint = f"{kind}: {len(struck)}" + (f", longest back after {lasting(max(back))}" if back else "")
-            yield dots([frame.x(entry.at_s / DAY_S) for entry in struck], y, colour, hint)
-            yield from legend([(kind, colour)], 90 + 150.0 * (row % 6), 34 if row < 6 else 50)
+            marks = _marks(events, [entry.at_s / DAY_S for entry in struck], row)
+            marks.set_color(chart.SERIES[row % len(chart.SERIES)])
+            longest = f", longest back after {lasting(max(back))}" if back else ""
+            chart.hint(marks, [f"{kind}: {len(struck)}{longest}"])
+        chart.named(events.yaxis, kinds)
+        events.set(xlabel="days", ylim=(max(1, len(kinds)) - 0.5, -0.5))
+        events.grid(visible=False, axis="y")
+        return chart.svg(figure, "ETTR over the first replication, and its faults", inline=True)
 
-    return picture(list(parts()), WIDTH, frame.height)
 
-
-def frame_x(frame: Frame) -> tuple[float, float]:
-    """The ends of its x axis."""
-    return frame.low[0], frame.high[0]
+def _marks(panel: Axes, days: Sequence[float], row: int) -> LineCollection:
+    """A stroke for each, once: what lies within a pixel of another looks like one."""
+    low, high = panel.get_xlim()
+    pixels = sorted({round((day - low) / (high - low) * WIDTH) for day in days})
+    at = [low + pixel / WIDTH * (high - low) for pixel in pixels]
+    return panel.vlines(at, row - 0.3, row + 0.3)
 
 
 def spread_plot(study: Study) -> str:
@@ -128,34 +167,18 @@ def spread_plot(study: Study) -> str:
         values, title = [one.ettr * 100 for one in study.outcomes], "ETTR of a run, %"
     low, high = min(values), max(values)
     pad = (high - low) * 0.05 or abs(high) * 0.01 or 1.0
-    low, high = low - pad, high + pad
-    wide = (high - low) / 24
-    counts = [0] * 24
-    for value in values:
-        counts[min(23, int((value - low) / wide))] += 1
-    frame = Frame(low=(low, 0.0), high=(high, max(counts)), width=HALF, height=260, top=60, left=50)
-
-    def parts() -> Iterator[str]:
-        yield from frame.up([tick for tick in ticks(0, max(counts), 4) if tick == int(tick)], "replications")
-        for n, number in enumerate(counts):
-            if number:
-                a, b = frame.x(low + n * wide), frame.x(low + (n + 1) * wide)
-                base, top = frame.y(0), frame.y(number)
-                yield element_rect(a, top, b - a, base - top)
-        yield from frame.across(ticks(low, high, 5), title)
+    with chart.canvas(HALF, 280) as figure:
+        panel = figure.subplots()
+        panel.hist(values, bins=24, range=(low - pad, high + pad), color=BLUE, rwidth=0.94)
+        panel.locator_params(axis="y", integer=True, nbins=4)
+        panel.locator_params(axis="x", nbins=5)
+        panel.set(xlabel=title, ylabel="replications", xlim=(low - pad, high + pad))
         ordered = sorted(values)
-        for number, (share, name) in enumerate(((0.1, "p10"), (0.5, "p50"), (0.9, "p90"))):
+        for share, name, style in ((0.1, "p10", ":"), (0.5, "p50", "-"), (0.9, "p90", "--")):
             at = ordered[round(share * (len(ordered) - 1))]
-            yield from frame.upright(at, f"{name} {at:.4g}", AMBER, row=number % 2)
-
-    return picture(list(parts()), HALF, frame.height)
-
-
-def element_rect(x: float, y: float, width: float, height: float) -> str:
-    """A bar of a histogram, with a gap."""
-    from ..timeline.svg import rect
-
-    return rect(x + 0.5, y, max(0.5, width - 1), height, fill=BLUE)
+            panel.axvline(at, color=AMBER, linestyle=style, label=f"{name} {at:.4g}")
+        chart.above(panel, [*zip(*panel.get_legend_handles_labels(), strict=True)])
+        return chart.svg(figure, title, inline=True)
 
 
 def optimum_plot(answers: Answers) -> str:
@@ -165,34 +188,31 @@ def optimum_plot(answers: Answers) -> str:
     found, storage = answers.optimum, answers.study.plan.storage
     assert found
     minutes = [every / 60 for every, _ in found.points]
-    exact = _exact_curve(answers, minutes)
-    values = [*(end for _, value in found.points for end in (value.low, value.high)), *(y for _, y in exact)]
     marks = [(found.formula_s / 60, "optimum by formula", GREEN)]
     if storage:
         marks.append((storage.every * answers.study.plan.step_s / 60, "now", AMBER))
     ends = [*minutes, *(at for at, _, _ in marks)]
-    low, high = max(0.0, min(values)), min(1.0, max(values))
-    pad = (high - low) * 0.06 or 0.01
-    frame = Frame(
-        low=(min(ends) * 0.85, low - pad), high=(max(ends) * 1.18, high + pad), top=72, logarithmic=True
-    )
-
-    def parts() -> Iterator[str]:
-        at = [digit * 10.0**power for power in range(-4, 6) for digit in (1, 2, 5)]
-        shown = [tick for tick in at if frame.low[0] <= tick <= frame.high[0]]
-        yield from frame.up(ticks(low, high, 5), "ETTR", percent)
-        yield from frame.across(shown, "minutes between checkpoints")
-        yield from legend([("simulated", BLUE), ("exact formula, crashes alone", GREY)], 90, 16)
-        yield frame.curve(exact, GREY, 2.0, stroke_dasharray="6 4")
-        yield frame.curve(
-            [(m, value.mean) for m, (_, value) in zip(minutes, found.points, strict=True)], BLUE
+    with chart.canvas(WIDTH, 320) as figure:
+        panel = figure.subplots()
+        exact = _exact_curve(answers, minutes)
+        panel.plot([m for m, _ in exact], [share for _, share in exact], "--", color=GREY)
+        panel.plot(minutes, [value.mean for _, value in found.points], color=BLUE)
+        bounds = [value.low for _, value in found.points], [value.high for _, value in found.points]
+        panel.vlines(minutes, *bounds, color=BLUE, linewidth=1.2)
+        for at, _, colour in marks:
+            panel.axvline(at, color=colour, linestyle=":")
+        chart.logarithmic(
+            panel, "x", (min(ends) * 0.85, max(ends) * 1.18), "{:g}".format, subs=(1.0, 2.0, 5.0)
         )
-        for m, (_, value) in zip(minutes, found.points, strict=True):
-            yield frame.whisker(m, value.low, value.high, BLUE)
-        for row, (x, words, colour) in enumerate(marks):
-            yield from frame.upright(x, words, colour, row)
-
-    return picture(list(parts()), WIDTH, frame.height)
+        chart.written(panel.yaxis, percent)
+        panel.set(xlabel="minutes between checkpoints", ylabel="ETTR")
+        curves = [
+            (chart.key(BLUE), "simulated"),
+            (chart.key(GREY, "--"), "exact formula, crashes alone"),
+        ]
+        lines = [(chart.key(colour, ":"), f"{words}: {at:.3g} min") for at, words, colour in marks]
+        chart.above(panel, [*curves, *lines], columns=4)
+        return chart.svg(figure, "ETTR over the interval between checkpoints", inline=True)
 
 
 def _exact_curve(answers: Answers, minutes: Sequence[float]) -> list[tuple[float, float]]:
@@ -227,18 +247,16 @@ def repairs_plot(study: Study) -> str | None:
     levels = [(rules.warm, f"{rules.warm} warm spares", GREEN)]
     if rules.cold and rules.warm + rules.cold <= 1.6 * max(most, rules.warm):
         levels.append((rules.warm + rules.cold, "all spares", AMBER))
-    top = 1.2 * max(most, 1, *(level for level, _, _ in levels))
-    frame = Frame(
-        low=(0.0, 0.0), high=(series[-1][0] / DAY_S or 1.0, top), width=HALF, height=260, top=60, left=50
-    )
-
-    def parts() -> Iterator[str]:
-        yield from frame.up(ticks(0, top, 4), "hosts in repair")
-        yield from frame.across(ticks(*frame_x(frame), 5), "days")
-        yield frame.curve([(0.0, 0.0), *((at / DAY_S, out) for at, out in series)], BLUE, steps=True)
+    with chart.canvas(HALF, 280) as figure:
+        panel = figure.subplots()
+        points = [(0.0, 0.0), *((at / DAY_S, out) for at, out in series)]
+        panel.plot([at for at, _ in points], [out for _, out in points], color=BLUE, drawstyle="steps-post")
         for level, _, colour in levels:
-            ends = [(x, float(level)) for x in frame_x(frame)]
-            yield frame.curve(ends, colour, stroke_dasharray="2 3")
-        yield from legend([(words, colour) for _, words, colour in levels], 60, 34, HALF)
-
-    return picture(list(parts()), HALF, frame.height)
+            panel.axhline(level, color=colour, linestyle=":")
+        top = 1.2 * max(most, 1, *(level for level, _, _ in levels))
+        panel.locator_params(axis="y", integer=True, nbins=4)
+        panel.set(
+            xlabel="days", ylabel="hosts in repair", ylim=(0, top), xlim=(0, series[-1][0] / DAY_S or 1.0)
+        )
+        chart.above(panel, [(chart.key(colour, ":"), words) for _, words, colour in levels])
+        return chart.svg(figure, "Hosts in repair", inline=True)

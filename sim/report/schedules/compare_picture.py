@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...figures import TIMES, percent
-from ..timeline import legend, palette, panel
+from ..drawing import palette
+from ..drawing.headings import headings
+from ..drawing.svg import group, text
+from ..timeline import legend, panel
 from ..timeline.boxes import Track
 from ..timeline.clock import counted
 from ..timeline.page import LEFT, RIGHT, WIDTH, page
 from ..timeline.panel import Panel
-from ..timeline.svg import group, text
 from .compare import ComparedSchedule, ComparisonShape
 from .compare_table import asked_line, costs_line
 from .picture import time_unit
@@ -104,9 +106,7 @@ def _header(
     refused = [entry.name for entry in entries if entry.refused]
     if refused:
         subject += f" · not for this shape: {', '.join(refused)}"
-    heading = f"Pipeline schedules on {asked_line(asked)}"
-    yield text(RIGHT, 32, heading, font_size=19, font_weight="bold", fill=palette.INK)
-    yield text(RIGHT, 54, subject, font_size=13, fill=palette.FAINT_INK)
+    yield from headings(RIGHT, WIDTH - 2 * RIGHT, f"Pipeline schedules on {asked_line(asked)}", subject)
 
 
 def _title(entry: ComparedSchedule, unit: int, name: str, here: Panel) -> Iterator[str]:

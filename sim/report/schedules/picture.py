@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...figures import count, percent
-from ..timeline import legend, palette, panel
+from ..drawing import palette
+from ..drawing.headings import headings
+from ..drawing.svg import group, text
+from ..timeline import legend, panel
 from ..timeline.clock import counted
-from ..timeline.page import LEFT, RIGHT, WIDTH, page, row_height, zoomed
+from ..timeline.page import LEFT, RIGHT, WIDTH, enlarged, page, row_height
 from ..timeline.panel import Panel
-from ..timeline.svg import group, shortened, text
 from .lanes import lanes
 from .rows import rows
 from .tables import costs_line, shape_line
@@ -45,15 +47,8 @@ def schedule_svg(schedule: TimedSchedule) -> str:
     main = replace(main, top=HEADER + legend.LINE * len(legend.lines(found, room)) + 22)
     parts = [*_header(schedule), *legend.draw(found, RIGHT, HEADER, room), *panel.draw(main, tracks)]
     parts += _peaks(schedule, main)
-    bottom = main.top + main.height(len(tracks))
-    zoom = zoomed(tracks, main)
-    if zoom:
-        parts += [
-            panel.callout(main, zoom, len(tracks)),
-            *panel.draw(zoom, tracks),
-            panel.frame(zoom, len(tracks)),
-        ]
-        bottom = zoom.top + zoom.height(len(tracks))
+    zoom, bottom = enlarged(tracks, main)
+    parts += zoom
     return page(f"Timeline of the pipeline schedule {schedule.name}", parts, bottom + 8)
 
 
@@ -63,7 +58,6 @@ def time_unit(forward: int) -> tuple[int, str]:
 
 
 def _header(schedule: TimedSchedule) -> Iterator[str]:
-    room = WIDTH - 2 * RIGHT
     unit, name = time_unit(schedule.shape.costs.forward)
     subject = f"{shape_line(schedule)}; {costs_line(schedule)}"
     chunks = schedule.shape.chunks
@@ -75,10 +69,7 @@ def _header(schedule: TimedSchedule) -> Iterator[str]:
         f"makespan {schedule.makespan / unit:,.6g} {name}, bubble {bubbles[0]} of it · "
         f"longest span {schedule.max_span / unit:,.6g} {name}, bubble {bubbles[1]} of it · peak {peak}"
     )
-    title = shortened(schedule.title, 19, room)
-    yield text(RIGHT, 32, title, font_size=19, font_weight="bold", fill=palette.INK)
-    yield text(RIGHT, 54, shortened(subject, 13, room), font_size=13, fill=palette.FAINT_INK)
-    yield text(RIGHT, 75, outcome, font_size=13, fill=palette.INK)
+    yield from headings(RIGHT, WIDTH - 2 * RIGHT, schedule.title, subject, outcome)
 
 
 def _peaks(schedule: TimedSchedule, main: Panel) -> Iterator[str]:

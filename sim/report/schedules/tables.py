@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...figures import count, percent
-from ..timeline import palette
+from ..drawing import palette
 from . import text
 from .rows import rows
 from .timed import TimedSchedule

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ..timeline import palette
+from ..drawing import palette
 from ..timeline.boxes import Box, Track
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""The schedule timeline as a picture: shapes, colours, rows, panels and the page. Knows only SVG."""
+"""The schedule timeline as a picture: shapes, rows, panels and the page. Knows only SVG."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...result.step import AXES
-from . import palette
+from ..drawing import palette
+from ..drawing.svg import rect, text, text_width
 from .boxes import Track
-from .svg import rect, text, text_width
 
 SIZE = 12.0
 LINE = 20.0

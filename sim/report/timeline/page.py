@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ..drawing.svg import document, element, paper
 from .boxes import Track
-from .panel import Panel
-from .svg import document, element, paper
+from .panel import Panel, callout, draw, frame
 
 WIDTH = 1200.0
 LEFT = 70.0
@@ -29,6 +29,15 @@ def left_of(rows: Sequence[Track]) -> float:
     """Room for the names of rows: more of it where faults tell ranks of a stage apart."""
     longest = max((len(row.name) for row in rows), default=0)
     return max(LEFT, 16.0 + LETTER * longest)
+
+
+def enlarged(rows: Sequence[Track], main: Panel) -> tuple[list[str], float]:
+    """The zoomed panel with what leads to it, if one is needed, and where all panels end."""
+    zoom = zoomed(rows, main)
+    if zoom is None:
+        return [], main.top + main.height(len(rows))
+    parts = [callout(main, zoom, len(rows)), *draw(zoom, rows), frame(zoom, len(rows))]
+    return parts, zoom.top + zoom.height(len(rows))
 
 
 def zoomed(rows: Sequence[Track], main: Panel) -> Panel | None:

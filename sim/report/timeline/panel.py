@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from . import palette
+from ..drawing import palette
+from ..drawing.svg import boxes_path, element, group, line, number, rect, text
 from .boxes import Box, Track, gathered, within
 from .clock import SECONDS, TimeScale
-from .svg import boxes_path, element, group, line, number, rect, text
 
 NAMED_BOXES = 3000  # up to here every box is an element with a name; beyond, one path a colour
 DRAWN_BOXES = 40_000  # a panel has no more, so that a file stays under about a megabyte

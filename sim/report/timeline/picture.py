@@ -16,11 +16,13 @@ from ...figures import gigabytes, percent, seconds
 from ...result.result import Result
 from ...result.step import AXES
 from .. import captions
-from . import legend, palette, panel
+from ..drawing import palette
+from ..drawing.headings import headings
+from ..drawing.svg import element, group, rect, text
+from . import legend, panel
 from .boxes import Track, within
-from .page import RIGHT, WIDTH, left_of, page, row_height, zoomed
+from .page import RIGHT, WIDTH, enlarged, left_of, page, row_height
 from .panel import Panel
-from .svg import element, group, rect, shortened, text
 from .tracks import order_of, tracks
 
 NOTES = 118.0  # columns at the right: bubble and peak memory of the stage
@@ -45,10 +47,9 @@ def timeline_svg(result: Result, *, window: tuple[float, float] | None = None) -
     if notes:
         parts += _notes(result, rows, main)
     bottom = main.top + main.height(len(rows))
-    zoom = None if window else zoomed(rows, main)
-    if zoom:
-        parts += [panel.callout(main, zoom, len(rows)), *panel.draw(zoom, rows), panel.frame(zoom, len(rows))]
-        bottom = zoom.top + zoom.height(len(rows))
+    if window is None:
+        zoom, bottom = enlarged(rows, main)
+        parts += zoom
     name = result.scenario.name if result.scenario else "a program"
     hatches = "".join(_hatch(axis) for axis in AXES)
     return page(f"Schedule timeline of {name}", parts, bottom + 8, hatches)
@@ -67,9 +68,7 @@ def _checked(window: tuple[float, float] | None, makespan_s: float) -> tuple[flo
 
 
 def _header(result: Result) -> Iterator[str]:
-    room = WIDTH - 2 * RIGHT
     title, *lines = captions.headings(result.scenario)
-    layout = " · ".join(lines)
     outcome = f"step {seconds(result.step_time_s)}"
     if result.actions and result.pipelined:
         outcome += f" · bubble {percent(result.bubble_fraction)} of busy time"
@@ -78,9 +77,7 @@ def _header(result: Result) -> Iterator[str]:
         outcome += " · MFU " + ", ".join(counts if result.headline_mfu == "mfu" else reversed(counts))
     if not result.fits:
         outcome += " · does not fit in memory"
-    yield text(RIGHT, 32, shortened(title, 19, room), font_size=19, font_weight="bold", fill=palette.INK)
-    yield text(RIGHT, 54, shortened(layout, 13, room), font_size=13, fill=palette.FAINT_INK)
-    yield text(RIGHT, 75, outcome, font_size=13, fill=palette.INK)
+    yield from headings(RIGHT, WIDTH - 2 * RIGHT, title, " · ".join(lines), outcome)
 
 
 def _notes(result: Result, rows: Sequence[Track], main: Panel) -> Iterator[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..timeline import palette
-from ..timeline.svg import element, line, text
+from ..drawing import palette
+from ..drawing.svg import element, line, text
 from .sheet import LEFT, MARGIN, WIDTH, Point, Sheet, folded, gigabits, hidden
 
 if TYPE_CHECKING:

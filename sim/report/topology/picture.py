@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...figures import TIMES, count
-from ..timeline import palette
+from ..drawing import palette
+from ..drawing.headings import headings
+from ..drawing.svg import group, line, rect, text, text_width
 from ..timeline.page import page
-from ..timeline.svg import group, line, rect, shortened, text, text_width
 from .racks import domains_in_words, draw_racks, joins_hosts
 from .sheet import MARGIN, WIDTH, WIRES, Sheet, gigabits, load_colour
 
@@ -82,7 +83,6 @@ def _drawn(cluster: Cluster, top: float, sheet: Sheet) -> float:
 
 
 def _header(cluster: Cluster, title: str) -> Iterator[str]:
-    room = WIDTH - 2 * MARGIN
     fabric = cluster.fabric
     way = "hashed ECMP" if fabric.ecmp == "hashed" else "even spread over equal-cost links"
     line_two = f"{fabric.kind}{', PXN' if fabric.pxn else ''} · {cluster.interconnect.name} · {way}"
@@ -90,9 +90,7 @@ def _header(cluster: Cluster, title: str) -> Iterator[str]:
     used = f"job of {count(cluster.gpus)} GPUs · {domains_in_words(cluster)}"
     if bisection:
         used += f" · bisection {gigabits(bisection)} per direction"
-    yield text(MARGIN, 32, shortened(title, 19, room), font_size=19, font_weight="bold", fill=palette.INK)
-    yield text(MARGIN, 54, line_two, font_size=13, fill=palette.FAINT_INK)
-    yield text(MARGIN, 75, used, font_size=13, fill=palette.INK)
+    yield from headings(MARGIN, WIDTH - 2 * MARGIN, title, line_two, used)
 
 
 def _legend(cluster: Cluster, sheet: Sheet) -> Iterator[str]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..timeline import palette
-from ..timeline.svg import rect
+from ..drawing import palette
+from ..drawing.svg import rect
 from .sheet import FILLS, LEFT, MARGIN, WIDTH, Sheet, folded, hidden
 
 if TYPE_CHECKING:

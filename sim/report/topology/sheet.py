@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..timeline import palette
-from ..timeline.svg import element, line, number, rect, text
+from ..drawing import palette
+from ..drawing.svg import element, line, number, rect, text
 
 WIDTH = 1200.0
 MARGIN = 24.0

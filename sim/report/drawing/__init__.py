@@ -1,0 +1,1 @@
+"""What all pictures share: colours, elements of SVG, and charts with axes by matplotlib."""
