@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from small_scenarios import layouts, lowered, scenario
 from test_folding import LINKS, same_times, spans_by_rank
@@ -66,14 +66,16 @@ def machines(draw: st.DrawFn) -> tuple[Scenario, Trouble]:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(machines())
 def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
+    """Of jobs that have ranks alike: more than half have none, and their replay would be repeated."""
     run, trouble = drawn
     step = lowered(run)
     ranks = ranks_of(step)
     fabric = fabric_of(step, ranks, trouble)
     classes, each = partition_of(ranks, trouble, fabric).rank, np.arange(ranks.world)
+    assume(len(np.unique(classes)) < ranks.world)
     few = replay(programs_of_classes(step.programs, ranks, classes, trouble, fabric))
     whole = replay(programs_of_classes(step.programs, ranks, each, trouble, fabric))
     assert few.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)
