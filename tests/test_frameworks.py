@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from checkout import ROOT
+from pydantic import BaseModel
 
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.frameworks import notes_of
@@ -25,7 +26,7 @@ GPT2 = {
     "vocab_size": 50257,
     "mlp": "gelu",
 }
-BLOCKS = {"model": Model, "parallelism": Parallelism, "training": Training}
+BLOCKS: dict[str, type[BaseModel]] = {"model": Model, "parallelism": Parallelism, "training": Training}
 
 
 def a_run(software: Any, parallelism: dict[str, Any], **changes: Any) -> Scenario:
