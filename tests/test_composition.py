@@ -34,11 +34,11 @@ from stepsim.sim.scenario.sharding import sharding_rule
 from stepsim.sim.scenario.software.software import Software
 from stepsim.sim.simulate import build_cluster, simulate, stage_memory
 
-DRAWS = 150
-"""Legal ones of each half; the refused come on top."""
+DRAWS = 300
+"""Legal ones, half of them with experts; the refused come on top."""
 
 law = settings(
-    max_examples=DRAWS,
+    max_examples=DRAWS // 2,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
     deadline=None,
 )
