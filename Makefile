@@ -34,6 +34,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 
 SECONDS := 120
 SEED := 0

@@ -51,7 +51,8 @@ def valid_tables(draw: st.DrawFn) -> Drawn:
         orders, shape, rank_of, in_flight = TWO_WAY, TWO_WAY_SHAPE, two_way_placement, None
     else:
         schedule, shape = draw(schedules_and_shapes())
-        orders, rank_of, in_flight = schedule.orders(shape), schedule.rank_of, schedule.in_flight
+        orders, in_flight = schedule.orders(shape), schedule.in_flight
+        rank_of = schedule.rank_of  # type: ignore[assignment]  # the same without names of arguments
     rows = [list(order) for order in orders]
     if draw(st.booleans()):
         rows = [[half for step in row for half in split(step)] for row in rows]

@@ -65,7 +65,12 @@ def attention_row(gpu: str, head_dim: int, direction: Any) -> dict[str, Any]:
     tile = attention_tile(shape, sram_bytes)
     types = dict.fromkeys(("q", "k", "v", "o", "do", "dk", "dv"), "*bf16") | COMMON
     types |= {"lse": "*fp32", "sums": "*fp32", "dq": "*fp32", "log2_e": "fp32"}
-    constants = {"head_dim": head_dim, "rows": tile.rows, "columns": tile.streamed, "causal": True}
+    constants: dict[str, Any] = {
+        "head_dim": head_dim,
+        "rows": tile.rows,
+        "columns": tile.streamed,
+        "causal": True,
+    }
     constants |= {"precision": "tf32", "widen": False}
     kernel = attention._forward if direction == "forward" else attention_backward._main
     done = compiled(kernel, types, constants, gpu, num_warps=tile.warps, num_stages=tile.stages)
@@ -76,7 +81,13 @@ def gemm_row(gpu: str, dtype: str) -> dict[str, Any]:
     tile = gemm.gemm_tile(Gemm(m=4096, n=4096, k=4096, dtype=dtype), get_gpu(gpu).sram_bytes_per_sm)
     operand = {"bf16": "*bf16", "fp8": "*fp8e4nv"}[dtype]
     types = {"a": operand, "b": operand, "c": "*bf16", "m": "i32", "n": "i32", "k": "i32"} | COMMON | STRIDES
-    constants = {"tile_m": tile.m, "tile_n": tile.n, "tile_k": tile.k, "group": 8, "accumulate": False}
+    constants: dict[str, Any] = {
+        "tile_m": tile.m,
+        "tile_n": tile.n,
+        "tile_k": tile.k,
+        "group": 8,
+        "accumulate": False,
+    }
     constants |= {"precision": "tf32", "widen": False, "a_column": 1, "b_row": 1}
     done = compiled(gemm._gemm, types, constants, gpu, num_warps=tile.warps, num_stages=tile.stages)
     return row(gpu, f"gemm {dtype}", done, tile.sram_bytes(dtype))

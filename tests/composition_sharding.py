@@ -6,6 +6,7 @@ Elements are the plan's own; here is how often, in what type and over which rank
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from small_scenarios import microbatches_of
 
@@ -70,7 +71,7 @@ def _moved(
     return found
 
 
-def _gathered(run: Scenario, plan: StepPlan, stages: list[int]) -> tuple[float, float]:
+def _gathered(run: Scenario, plan: StepPlan, stages: Sequence[int]) -> tuple[float, float]:
     """Bytes of parameters that a rank gathers in a step: shared ones, and experts."""
     rule, parameters = _rule(run, plan), [plan.parameters[s] for s in stages]
     ends = sum(one.head + one.embedding for one in parameters)

@@ -27,8 +27,8 @@ IDLE_COUNTS_FILE = Path(__file__).with_name("router_counts_idle.json")  # the la
 
 
 @st.composite
-def models(draw: st.DrawFn, layers: int = 8) -> dict[str, Any]:
-    """Dense or with experts, with latent attention or not, windows, and more tokens predicted or not."""
+def models(draw: st.DrawFn, layers: int, experts: bool) -> dict[str, Any]:
+    """Dense or with experts; with latent attention or not, windows, and more tokens predicted or not."""
 
     def pick(*choices: Any) -> Any:
         return draw(st.sampled_from(choices))
@@ -44,7 +44,7 @@ def models(draw: st.DrawFn, layers: int = 8) -> dict[str, Any]:
         "tied_embeddings": pick(True, False),
         "mtp_layers": pick(0, 0, 0, 1),
     }
-    if pick(True, False):
+    if experts:
         shared = pick(0, 1)
         model["moe"] = {
             "num_experts": 8,
@@ -77,7 +77,7 @@ def models(draw: st.DrawFn, layers: int = 8) -> dict[str, Any]:
 
 
 @st.composite
-def combinations(draw: st.DrawFn) -> dict[str, Any]:
+def combinations(draw: st.DrawFn, experts: bool) -> dict[str, Any]:
     """A document that names every axis and mode; legal or not."""
 
     def pick(*choices: Any) -> Any:
@@ -89,8 +89,8 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
     vpp = 1
     if pp > 1 and (schedule in LOOPED or (schedule in names() and get(schedule).chunks == 2)):
         vpp = 2
-    model = draw(models(8 if pp * vpp == 8 else pick(4, 8)))
-    experts = {"ep": pick(1, 2, 4), "etp": pick(1, 1, 2)} if "moe" in model else {}
+    model = draw(models(8 if pp * vpp == 8 else pick(4, 8), experts))
+    split = {"ep": pick(1, 2, 4), "etp": pick(1, 1, 2)} if experts else {}
     zero = pick(0, 1, 2, 3)
     preset, precision = pick(*software_names()), pick("fp32", "fp16", "bf16", "bf16", "fp8", "mxfp8", "nvfp4")
     micro_batch, microbatches = pick(1, 2), pick(4, 8, 8)
@@ -109,7 +109,7 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
             "pp": pp,
             "dp": dp,
             "vpp": vpp,
-            **experts,
+            **split,
             "zero": zero,
             "fsdp_shard_size": pick(None, None, 1, 2, dp * cp) if zero else None,
             "sequence_parallel": tp > 1 and pick(True, True, False),
@@ -130,7 +130,7 @@ def combinations(draw: st.DrawFn) -> dict[str, Any]:
                 {"kind": "modules", "modules": [pick(*MODULES)]},
                 draw(recomputations()),
             ),
-            "routing": draw(routings()) if "moe" in model else "balanced",
+            "routing": draw(routings()) if experts else "balanced",
             "cpu_offload": pick(False, False, False, True),
             "nvme_offload": pick(False, False, False, False, True),
             "activation_offload": pick(False, False, False, True),

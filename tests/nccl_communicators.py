@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.fabric import default_fabric
@@ -16,7 +17,8 @@ from stepsim.sim.network.nccl.model import lines, seconds_on
 from stepsim.sim.network.nccl.paths import Communicator, communicator_on
 
 AR, AG = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
-A, P = NcclAlgorithm, NcclProtocol
+A = NcclAlgorithm
+P = NcclProtocol
 GIB = 1 << 30
 
 A100, H100, H800, B200 = "A100-SXM4-80GB", "H100-SXM5-80GB", "H800-SXM5-80GB", "B200-SXM-180GB"
@@ -24,7 +26,13 @@ HDR, NDR = "ib-hdr200-x8", "ib-ndr400-x8"
 
 
 def on(
-    gpu: str, nodes: int, network: str = "", local: int = 8, *, cpu: str = "intel", sharp: bool = False
+    gpu: str,
+    nodes: int,
+    network: str = "",
+    local: int = 8,
+    *,
+    cpu: Literal["intel", "amd", "other"] = "intel",
+    sharp: bool = False,
 ) -> Communicator:
     interconnect = get_interconnect(network or (HDR if gpu == A100 else NDR))
     cluster = Cluster(

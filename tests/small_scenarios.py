@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.pipeline import get, names
@@ -35,7 +36,12 @@ RULES = {
 }
 """Software fields without which some presets refuse a schedule."""
 
-BLOCKS = {"model": Model, "cluster": ClusterSpec, "parallelism": Parallelism, "training": Training}
+BLOCKS: dict[str, type[BaseModel]] = {
+    "model": Model,
+    "cluster": ClusterSpec,
+    "parallelism": Parallelism,
+    "training": Training,
+}
 
 
 def scenario(**fields: Any) -> Scenario:

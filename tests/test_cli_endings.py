@@ -55,7 +55,7 @@ USERS: dict[str, Callable[[], object]] = {
 }
 OURS: dict[str, Callable[[], object]] = {
     "a value that a list lacks": lambda: svg.number([0.5, 1.5].index(2.5)),
-    "a key": lambda: {}["missing"],
+    "a key": lambda: dict[str, int]()["missing"],
     "an assertion": raising(AssertionError("cannot be")),
     "a ValueError of a library": lambda: int("x"),
     "no end of calls": raising(RecursionError("maximum recursion depth exceeded")),

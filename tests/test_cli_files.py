@@ -219,7 +219,7 @@ def test_a_read_only_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     words = old_views(folder)[:2]
     before = state(folder)
 
-    def read_only(path: object, flags: int, *more: int) -> int:
+    def read_only(path: str, flags: int, *more: int) -> int:
         if flags & os.O_CREAT:
             raise OSError(30, "Read-only file system")
         return opened(path, flags, *more)

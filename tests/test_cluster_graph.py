@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import networkx as nx
 import pytest
 from hypothesis import assume, given
@@ -72,7 +74,7 @@ def bisection(built: Cluster) -> float:
     assert built.switches is not None
     clos = built.switches
     half = clos.units // 2 * clos.nodes_per_unit if clos.units > 1 else clos.nodes // 2
-    graph = nx.Graph(built.graph())
+    graph: Any = nx.Graph(built.graph())
     graph.remove_nodes_from([vertex for vertex in graph if vertex[0] in ("gpu", "nvswitch", "pcie")])
     for vertex in [vertex for vertex in graph if vertex[0] == "nic"]:
         # A NIC is taken at its own rate by the edge to its leaf; the end that it is tied to is unlimited.

@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from typing import Any, cast
 
 import pytest
 from oracles.execute import execute
@@ -358,7 +359,7 @@ def test_a_collective_that_an_algorithm_lacks_is_refused() -> None:
 )
 def test_a_group_of_nothing_is_refused(sizes: dict[str, int], what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        RankGroup(**sizes)
+        RankGroup(**cast(Any, sizes))
 
 
 def broken(change: str) -> TransferPlan:

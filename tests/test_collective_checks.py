@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -181,7 +182,9 @@ def test_shards_of_gradients_hold_up_the_backward_where_their_copies_wait() -> N
 
 def test_checked_hosts_hold_no_more_buffers_in_flight_than_others() -> None:
     fields = {"tp": 4, "sequence_parallel": True}
-    plain, checked = (simulate(scenario(**fields, software=s)).memory[0].terms for s in (UNCHECKED, CHECKED))
+    plain, checked = (
+        dict(simulate(scenario(**fields, software=s)).memory[0].terms) for s in (UNCHECKED, CHECKED)
+    )
     assert checked.pop("in flight") < plain.pop("in flight")
     assert checked == pytest.approx(plain, rel=1e-12)
 
@@ -224,7 +227,7 @@ def test_a_checked_measurement_says_nothing_against_the_links(kind: str) -> None
 def test_runs_of_the_sweep_are_told_apart_by_what_they_measured(shared: Path) -> None:
     """Both kinds are many, and no other figure of a case decides: not its id, trust or time."""
     cases = read_cases(shared / "data" / "cases" / "hf_nanotron_h100.yaml")[::40]
-    presets = Counter()
+    presets = Counter[Any]()
     for case in cases:
         network = case.measured_network
         if network is None or network.all_reduce_intra_gbps is None or network.all_reduce_intra_gbps < 400:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -215,7 +216,7 @@ def test_what_is_left_out_teaches_nothing() -> None:
 
 def test_every_parameter_is_in_the_file_and_between_its_bounds() -> None:
     for parameter in PARAMETERS:
-        place = DOCUMENT
+        place: Any = DOCUMENT
         for key in parameter.path.split("."):
             place = place[key]
         assert parameter.low <= parameter.start <= parameter.high

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from compositions import build, combinations
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_experts import with_experts
 from small_scenarios import every_op, lowered, scenario
 from test_context_parallel import run_of
@@ -57,7 +58,7 @@ def agrees(run: Scenario) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(combinations())
+@given(st.booleans().flatmap(combinations))
 def test_every_communicator_is_listed(document: dict[str, Any]) -> None:
     try:
         run = build(document)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -68,7 +70,7 @@ def case_of(
     )
 
 
-def constants_at(values: list[float]) -> CollectiveConstants:
+def constants_at(values: Sequence[float]) -> CollectiveConstants:
     return constants_of(dict(zip(PATHS, values, strict=True)), DOCUMENT)
 
 
@@ -145,7 +147,7 @@ def test_what_is_remembered_is_what_would_be_predicted(
 ) -> None:
     """However constants move, one by one, away from those at which reading was watched."""
     log_seconds = remembered(
-        [lambda constants, case=case: predicted_s(case, constants) for case in cases],
+        [partial(predicted_s, case) for case in cases],
         PATHS,
         constants_at,
         STARTS,

@@ -126,5 +126,9 @@ def test_what_cannot_be_cut_is_refused() -> None:
 
 def test_every_exchange_is_on_the_streams_of_its_axis() -> None:
     program = lowered(run_of("p2p", 8, 2)).programs.classes[0]
-    ops = [op for op, _ in every_op(program) if isinstance(op.work, Collective) and op.category == "cp"]
-    assert {(op.stream, op.work.communicator) for op in ops} == {("cp", "cp.heads"), ("cp", "cp.ring")}
+    used = {
+        (op.stream, op.work.communicator)
+        for op, _ in every_op(program)
+        if isinstance(op.work, Collective) and op.category == "cp"
+    }
+    assert used == {("cp", "cp.heads"), ("cp", "cp.ring")}

@@ -17,6 +17,7 @@ import tarfile
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkout import PACKAGES, ROOT, folder
@@ -29,7 +30,7 @@ PIP_OPTIONS = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-inde
 SCENARIO = "llama3-8b-h100"
 
 
-def output(command: list[str | Path], **options: object) -> str:
+def output(command: list[str | Path], **options: Any) -> str:
     """Stdout of a command that succeeds."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -128,7 +130,7 @@ demands = st.lists(
 
 @given(demands, st.fixed_dictionaries({link: st.floats(1, 50) for link in "abcde"}))
 def test_rates_are_feasible_and_every_activity_has_a_bottleneck(
-    found: list[Demand], capacity: dict[str, float]
+    found: list[Demand], capacity: dict[Hashable, float]
 ) -> None:
     rates = max_min_rates(found, capacity)
     load = {
@@ -153,10 +155,10 @@ def test_rates_are_feasible_and_every_activity_has_a_bottleneck(
 
 @given(demands, st.fixed_dictionaries({link: st.floats(1, 50) for link in "abcde"}), st.randoms())
 def test_rates_do_not_depend_on_order(
-    found: list[Demand], capacity: dict[str, float], random: object
+    found: list[Demand], capacity: dict[Hashable, float], random: Random
 ) -> None:
     order = list(range(len(found)))
-    random.shuffle(order)  # type: ignore[attr-defined]
+    random.shuffle(order)
     rates = max_min_rates(found, capacity)
     shuffled = max_min_rates([found[i] for i in order], capacity)
     assert [rates[i] for i in order] == pytest.approx(shuffled, rel=1e-9)

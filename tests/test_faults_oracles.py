@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ WRITES = {
 
 
 def overlapping(name: str, policy: str) -> Overlapping:
-    return Overlapping(policy=policy, step=MIN, down=90.0, restore=4 * MIN, **WRITES[name])
+    return Overlapping(policy=policy, step=MIN, down=90.0, restore=4 * MIN, **cast(Any, WRITES[name]))
 
 
 def writes_document(job: Overlapping, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pytest
 
@@ -195,13 +195,13 @@ def test_a_row_that_does_not_fit_on_the_disk_is_taken_back(
             self.file.flush()
             raise OSError(28, "No space left on device")
 
-        def __getattr__(self, name: str) -> object:
+        def __getattr__(self, name: str) -> Any:
             return getattr(self.file, name)
 
     table = tmp_path / "a.csv"
     table.write_text("one\n")
     opened = Path.open
-    monkeypatch.setattr(Path, "open", lambda self, *mode: Full(opened(self, *mode)))
+    monkeypatch.setattr(Path, "open", lambda self, *mode: Full(cast(Any, opened(self, *mode))))
     with pytest.raises(FileError, match="No space left"):
         append_text(table, "two\n")
     monkeypatch.undo()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -18,25 +20,36 @@ Start = tuple[float, float, Demand]
 
 
 @st.composite
-def starts(draw: st.DrawFn) -> tuple[list[Start], dict[str, float]]:
+def starts(draw: st.DrawFn) -> tuple[list[Start], dict[Hashable, float]]:
     """(time, bytes, demand) of flows over a few links."""
-    capacity = {f"link {i}": float(draw(st.integers(1, 20))) for i in range(draw(st.integers(1, 6)))}
+    capacity: dict[Hashable, float] = {
+        f"link {i}": float(draw(st.integers(1, 20))) for i in range(draw(st.integers(1, 6)))
+    }
     found = []
     for _ in range(draw(st.integers(1, 25))):
-        used = draw(st.lists(st.sampled_from(sorted(capacity)), unique=True, min_size=1, max_size=3))
+        used = draw(
+            st.lists(st.sampled_from(sorted(map(str, capacity))), unique=True, min_size=1, max_size=3)
+        )
         pairs = tuple((link, draw(st.sampled_from([0.5, 1.0, 1.5]))) for link in used)
         demand = Demand(draw(st.sampled_from([1.0, 3.0, 7.0, math.inf])), pairs)
         found.append((float(draw(st.integers(0, 9))), float(draw(st.integers(1, 60))), demand))
     return found, capacity
 
 
-def ends(begun: list[Start], capacity: dict[str, float]) -> list[float]:
+def ends(begun: list[Start], capacity: dict[Hashable, float]) -> list[float]:
     env, found = Clock(), [math.nan] * len(begun)
     flows = Flows(env, dict(capacity))
+
+    def ended(i: int) -> None:
+        found[i] = env.time
+
+    def start(size: float, demand: Demand, done: Signal, _: object) -> None:
+        flows.start(size, demand, done)
+
     for i, (at, size, demand) in enumerate(begun):
         done = Signal()
-        done.then(lambda i=i: found.__setitem__(i, env.time))
-        env.call(at, lambda _, s=size, d=demand, o=done: flows.start(s, d, o))
+        done.then(partial(ended, i))
+        env.call(at, partial(start, size, demand, done))
     env.run_to_end()
     return found
 
@@ -44,7 +57,7 @@ def ends(begun: list[Start], capacity: dict[str, float]) -> list[float]:
 @pytest.mark.slow
 @settings(deadline=None)
 @given(starts())
-def test_repaired_flows_end_when_all_solved_anew_do(case: tuple[list[Start], dict[str, float]]) -> None:
+def test_repaired_flows_end_when_all_solved_anew_do(case: tuple[list[Start], dict[Hashable, float]]) -> None:
     found = []
     for many in (1, math.inf):
         with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from small_scenarios import layouts, lowered, scenario
 from test_folding import LINKS, same_times, spans_by_rank
@@ -67,14 +67,16 @@ def machines(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(machines())
 def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
+    """Of jobs that have ranks alike: more than half have none, and their replay would be repeated."""
     run, degradation = drawn
     step = lowered(run)
     ranks = ranks_of(step)
     fabric = fabric_of(step, ranks, degradation)
     classes, each = partition_of(ranks, degradation, fabric).rank, np.arange(ranks.world)
+    assume(len(np.unique(classes)) < ranks.world)
     few = replay(programs_of_classes(step.programs, ranks, classes, degradation, fabric))
     whole = replay(programs_of_classes(step.programs, ranks, each, degradation, fabric))
     assert few.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)

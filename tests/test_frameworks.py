@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from checkout import ROOT
+from pydantic import BaseModel
 
 from stepsim.sim.scenario.blocks import Parallelism, Training
 from stepsim.sim.scenario.documents import scenario_names
@@ -30,7 +31,7 @@ GPT2 = {
     "vocab_size": 50257,
     "mlp": "gelu",
 }
-BLOCKS = {"model": Model, "parallelism": Parallelism, "training": Training}
+BLOCKS: dict[str, type[BaseModel]] = {"model": Model, "parallelism": Parallelism, "training": Training}
 
 
 def notes_of(run: Scenario) -> Iterator[tuple[str, str]]:

@@ -66,7 +66,7 @@ def folded(run: Scenario, degradation: Degradation) -> Programs:
 
 
 @st.composite
-def rows(draw: st.DrawFn, count: int, names: list[str]) -> list[tuple[Block, ...]]:
+def rows(draw: st.DrawFn, count: int, names: list[str]) -> list[Block]:
     """A block for each of ``count`` classes: collectives that all call in the same places, and kernels and
     waits of each one's own.
     """

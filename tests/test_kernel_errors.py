@@ -143,11 +143,12 @@ def _made_sweep(gpu: str = "A100-PCIe-80GB") -> list[Measurement]:
 def test_no_family_is_predicted_by_a_fit_that_saw_it(monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = _made_sweep()
     seen: list[set[str]] = []
-    monkeypatch.setattr(
-        kernel_errors,
-        "fitted_on",
-        lambda profile, _, points: (seen.append({p.family for p in points}), profile)[1],
-    )
+
+    def fitted_on(profile: Any, _: Any, points: Any) -> Any:
+        seen.append({point.family for point in points})
+        return profile
+
+    monkeypatch.setattr(kernel_errors, "fitted_on", fitted_on)
     rows = left_out_rows(sweep, sweep)
     assert [row.id for row in rows] == [item.id for item in sweep]
     everything = {item.family for item in sweep}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -74,8 +75,9 @@ def test_profiles_obey_physics_and_say_where_they_come_from(name: str) -> None:
         profile.clock_fraction,
     ]
     assert all(0 < fraction <= 1 for fraction in fractions)
-    records = [profile.gemm.provenance, profile.memory.provenance]
-    records += [item.provenance for item in (*profile.gemm.rates, *profile.attention)]
+    records: list[Any] = [profile.gemm.provenance, profile.memory.provenance]
+    records += [item.provenance for item in profile.gemm.rates]
+    records += [item.provenance for item in profile.attention]
     for record in records:
         assert record.source
         # Measured or carried: nothing else exists, and a measured curve states its residual.

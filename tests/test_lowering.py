@@ -49,6 +49,7 @@ def hardware_flops_of_kernels(result: Result) -> float:
     hides, half of everything, but its backward computes the scores once more: 5 products.
     """
     run = result.scenario
+    assert run is not None
     if run.software.attention == "unfused":
         return result.hardware_flops
     model, training = run.model, run.training

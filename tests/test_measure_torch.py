@@ -64,7 +64,12 @@ def quick(monkeypatch: pytest.MonkeyPatch, torch: Any) -> None:
 
 def session(device: Device, path: Path, **options: Any) -> Any:
     told: list[str] = []
-    chosen = {"budget_s": 600.0, "families": FAMILIES, "origin": ORIGIN, "say": told.append} | options
+    chosen: dict[str, Any] = {
+        "budget_s": 600.0,
+        "families": FAMILIES,
+        "origin": ORIGIN,
+        "say": told.append,
+    } | options
     return measure(device, path, **chosen)
 
 
@@ -219,7 +224,7 @@ def test_a_layer_runs_the_gpus_way(gpu: Device) -> None:
     attention = Attention(
         batch=1, seq_q=32, seq_kv=32, heads=2, kv_heads=1, head_dim=16, causal=True, dtype="fp32"
     )
-    kernels = {
+    kernels: dict[str, Any] = {
         "qkv": Gemm(m=32, n=16, k=16, dtype="fp32", out_bytes=4),
         "attention": attention,
         "attention backward": replace(attention, direction="backward"),

@@ -25,7 +25,7 @@ from schedule_shapes import schedules_and_shapes
 from small_scenarios import lowered, scenario
 
 from stepsim.schedules.orders import validate as table_validate
-from stepsim.schedules.orders.action import Action, Orders
+from stepsim.schedules.orders.action import Action, Orders, Overlap
 from stepsim.schedules.orders.schedule import Schedule, Shape, loop_placement, two_way_placement
 from stepsim.schedules.orders.table_file import format_table
 from stepsim.schedules.orders.validate import Reason, TableProblem
@@ -305,7 +305,8 @@ def in_turns(draw: st.DrawFn) -> Drawn:
     p, m = draw(st.integers(2, 4)), draw(st.integers(1, 6))
     rows = []
     for rank in range(p):
-        row, forwards, backwards = [], 0, 0
+        row: list[Action | Overlap] = []
+        forwards, backwards = 0, 0
         while backwards < m:
             up = forwards == backwards or (forwards < m and draw(st.booleans()))
             row.append(Action.parse(f"{rank}F{forwards}" if up else f"{rank}B{backwards}"))

@@ -105,7 +105,8 @@ def test_a_receive_without_a_sender_is_a_deadlock() -> None:
 
 def test_calls_and_events_keep_their_order() -> None:
     """Of one instant: in the order in which they were asked for, and last what comes after all."""
-    clock, told = Clock(), []
+    clock = Clock()
+    told: list[object] = []
     clock.call_after_all(told.append, "after all")
     clock.call(0.0, told.append, "call")
     event = clock.event()

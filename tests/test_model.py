@@ -46,14 +46,16 @@ PUBLISHED = {
 }
 
 gpt_shapes = st.builds(
-    lambda heads, head_dim, layers, vocab: Model(
-        num_layers=layers,
-        hidden_size=heads * head_dim,
-        num_attention_heads=heads,
-        ffn_hidden_size=4 * heads * head_dim,
-        vocab_size=vocab,
-        mlp="gelu",
-        tied_embeddings=True,
+    lambda heads, head_dim, layers, vocab: Model.model_validate(
+        {
+            "num_layers": layers,
+            "hidden_size": heads * head_dim,
+            "num_attention_heads": heads,
+            "ffn_hidden_size": 4 * heads * head_dim,
+            "vocab_size": vocab,
+            "mlp": "gelu",
+            "tied_embeddings": True,
+        }
     ),
     heads=st.integers(1, 128),
     head_dim=st.sampled_from([64, 96, 128]),

@@ -106,6 +106,8 @@ def test_what_a_layout_prints_is_read_back(
     for row, (_, out_us, in_us) in zip(log.rows, rows, strict=True):
         assert row.out_of_place_s == pytest.approx(out_us * 1e-6, abs=5.1e-9)
         assert row.in_place_s == pytest.approx(in_us * 1e-6, abs=5.1e-9)
+        assert row.out_of_place_s is not None
+        assert row.in_place_s is not None
         assert row.seconds == min(row.out_of_place_s, row.in_place_s)
 
 

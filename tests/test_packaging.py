@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from checkout import PACKAGES, ROOT
@@ -14,7 +16,7 @@ import stepsim
 NOT_SHIPPED = {"tests", "docs", "benchmarks", "build", "dist", "out"}
 
 
-def python(code: str, **options: object) -> str:
+def python(code: str, **options: Any) -> str:
     """Stdout of ``code`` in a fresh interpreter."""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, **options
@@ -64,26 +66,19 @@ def test_version_is_the_installed_one() -> None:
     assert importlib.metadata.version("stepsim") == stepsim.__version__
 
 
-@pytest.mark.slow
 def test_no_file_is_loaded_under_two_names() -> None:
     """pytest alone would do so: a root with an __init__.py looks to it like a package of another name.
 
-    All test files are collected; one test must run for pytest to set up the folders above it.
+    This process has collected the test files, whichever they are, and set up the folders above this one.
     """
-    code = """
-import collections, contextlib, io, os, sys, pytest
-with contextlib.redirect_stdout(io.StringIO()):
-    options = ["--continue-on-collection-errors", "-p", "no:cacheprovider"]
-    pytest.main(["-k", "test_every_layer_has_a_rule", *options])
-names = collections.defaultdict(list)
-for name, module in list(sys.modules.items()):
-    file = getattr(module, "__file__", None)
-    if file and name != "__main__":
-        names[os.path.realpath(file)].append(name)
-root = os.getcwd() + os.sep
-print(*(f"{file}={','.join(found)}" for file, found in names.items()
-        if file.startswith(root) and not file.startswith(root + ".venv")), sep="\\n")
-"""
-    lines = python(code, cwd=ROOT).split()
-    assert any(line.startswith(f"{ROOT / '__init__.py'}=") for line in lines)
-    assert [line for line in lines if "," in line.partition("=")[2]] == []
+    names: dict[Path, list[str]] = {}
+    for name, module in list(sys.modules.items()):
+        if name != "__main__" and getattr(module, "__file__", None):
+            names.setdefault(Path(cast(str, module.__file__)).resolve(), []).append(name)
+    ours = {
+        file: found
+        for file, found in names.items()
+        if file.is_relative_to(ROOT) and not file.is_relative_to(ROOT / ".venv")
+    }
+    assert {ROOT / "__init__.py", Path(__file__).resolve()} <= ours.keys()
+    assert {file: found for file, found in ours.items() if len(found) > 1} == {}

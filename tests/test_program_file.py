@@ -289,7 +289,24 @@ def test_whatever_one_value_becomes_the_file_is_read_or_refused(data: st.DataObj
         if not spot[key] or not isinstance(spot[key], dict | list) or data.draw(st.integers(0, 3)) == 0:
             break
         spot = spot[key]
-    odd = [None, True, -1, 3, 10**30, 1e308, 0.5, "", "x", [], [1], ["x", "y"], [[]], {}, {"x": 1}, [{}]]
+    odd: list[Any] = [
+        None,
+        True,
+        -1,
+        3,
+        10**30,
+        1e308,
+        0.5,
+        "",
+        "x",
+        [],
+        [1],
+        ["x", "y"],
+        [[]],
+        {},
+        {"x": 1},
+        [{}],
+    ]
     spot[key] = data.draw(st.sampled_from(odd))
     path = written(document, tmp_path)
     told = str(path)

@@ -179,7 +179,7 @@ def trace(device: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
         "Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "Group size": 8,
         "dtype": "BFloat16",
     }  # fmt: skip
-    causal = {"Concrete Inputs": ["", "", "", "0.", "True", "False", ""]}
+    causal: dict[str, Any] = {"Concrete Inputs": ["", "", "", "0.", "True", "False", ""]}
     return {
         "deviceProperties": [{"name": device}] * 8,
         "traceEvents": [

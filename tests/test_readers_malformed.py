@@ -271,7 +271,7 @@ OWN = dict.fromkeys(COLUMNS, "1") | {
 }  # fmt: skip
 READ = ("id", "flops", "hbm_bytes", "seconds", "dtype")
 """Columns of our own table that a summary reads; the others are carried along."""
-TABLES = {
+TABLES: dict[str, tuple[str, Callable[[Path], Any], Callable[[Any], bool]]] = {
     "kernels": (KERNELS.replace("operation\n", "operation,implementation\n"), read_one, sound_measured),
     "collectives": (COLLECTIVES, read_one, sound_measured),
     "own": (
@@ -369,7 +369,7 @@ def test_reports_of_nsight_systems(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "r.sqlite") as base:
         tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master")]
         columns = [(table, row[1]) for table in tables for row in base.execute(f"PRAGMA table_info({table})")]
-    changes = [
+    changes: list[tuple[str, tuple[Any, ...]]] = [
         (f"UPDATE {table} SET {column} = ?", (value,)) for table, column in columns for value in values
     ]
     changes += [(f"ALTER TABLE {table} RENAME COLUMN {column} TO gone", ()) for table, column in columns]

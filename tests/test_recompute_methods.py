@@ -71,7 +71,7 @@ def test_layers_of_virtual_stages(recompute: Any, expected: list[list[bool]]) ->
     method=st.sampled_from(["block", "uniform", None, "every"]),
 )
 def test_flops_that_run_again(layers: int, method: str | None) -> None:
-    how = {"every": layers} if method == "every" else {"layers": layers}
+    how: dict[str, Any] = {"every": layers} if method == "every" else {"layers": layers}
     how |= {"method": method} if method in ("block", "uniform") else {}
     plain, again = a_run("none"), a_run(full(**how))
     count = {"uniform": LAYERS, "every": LAYERS // layers}.get(method or "", layers)

@@ -65,6 +65,7 @@ def test_a_step_against_itself_differs_in_nothing() -> None:
 def test_names_and_lists_of_fields() -> None:
     """Titles are no difference; a field of one side alone is."""
     a, b = fake_result(name="a"), fake_result(name="b")
+    assert b.scenario is not None
     document = {**b.scenario.to_document(), "software": {"preset": "x"}, "title": "B"}
     changed = replace(b, scenario=type(b.scenario)(**{**vars(b.scenario), "to_document": lambda: document}))
     assert [(f.path, f.a, f.b) for f in comparison(a, changed).fields] == [("software.preset", None, "x")]

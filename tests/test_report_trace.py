@@ -84,7 +84,7 @@ def test_nothing_is_lost_and_times_are_microseconds(result: Result, events: list
 
 
 def test_every_process_and_thread_has_a_name_and_a_place(result: Result, events: list[Event]) -> None:
-    named = defaultdict(dict)
+    named: defaultdict[Any, dict[Any, Any]] = defaultdict(dict)
     for event in events:
         if event["ph"] == "M":
             named[event["name"]][event["pid"], event["tid"]] = next(iter(event["args"].values()))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any, cast
 
 import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from topologies import KINDS, as_cluster, regular, topologies
+from topologies import KINDS, as_cluster, network_of, regular, topologies
 
 from stepsim.hardware.graph import directed_graph
 from stepsim.hardware.topology import RegularTopology, topology_of
@@ -25,7 +26,7 @@ def seen_by(graph: nx.DiGraph, topology: RegularTopology, a: int, b: int, *, for
         hosts.add(("gpu", a // per_node * per_node + b % per_node))
     kept = [vertex for vertex in graph if vertex[0] != "gpu" or vertex in hosts]
     if topology.cluster.fabric.kind == "dragonfly":
-        network = topology.network
+        network = network_of(topology)
         node = [g // topology.cluster.gpus_per_node // network.nodes_per_router for g in (a, b)]
         groups = {router // network.routers for router in node}
         kept = [v for v in kept if v[0] != "router" or v[1] // network.routers in groups]
@@ -113,10 +114,10 @@ def test_routes_are_those_of_the_cluster(topology: RegularTopology, data: st.Dat
 @FEW
 @given(topologies(kinds=("rail-optimized", "fat-tree")))
 def test_cables_add_up_to_the_bundles_of_the_cluster_graph(topology: RegularTopology) -> None:
-    bundles = topology.cluster.graph()
-    graph = directed_graph(topology.links)
-    spines = topology.network.spines_per_pod
-    cores = topology.network.cores_per_group
+    bundles: Any = topology.cluster.graph()
+    graph: Any = directed_graph(topology.links)
+    spines = network_of(topology).spines_per_pod
+    cores = network_of(topology).cores_per_group
     for u, v, edge in bundles.edges(data=True):
         if edge["link"].kind in ("uplink", "core", "nic", "pcie"):
             pair = [
@@ -188,7 +189,7 @@ def test_pxn_changes_rails_inside_the_host() -> None:
 @pytest.mark.parametrize("kind", ["rail-optimized", "fat-tree", "dragonfly", "torus"])
 def test_nothing_grows_with_the_cluster(kind: str) -> None:
     topology = KINDS[kind](
-        gpus=131_072, ecmp="hashed", **({"nodes_per_leaf": None} if kind != "torus" else {})
+        gpus=131_072, ecmp="hashed", **cast(Any, {"nodes_per_leaf": None} if kind != "torus" else {})
     )
     ranks = np.random.default_rng(0).integers(0, 131_072, (2, 4096))
     routes = topology.links_of(*ranks)

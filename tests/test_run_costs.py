@@ -19,7 +19,7 @@ from stepsim.calibration.measure.points import memory_kernel
 from stepsim.calibration.measure.scale import GPU
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.kernels.attention import tile_rows, tiled_hbm_bytes
-from stepsim.kernels.kernel import Attention, Gemm
+from stepsim.kernels.kernel import Attention, Direction, Gemm
 from stepsim.kernels.run.attention_tile import HEAD_DIMS, attention_sram_bytes, attention_tile
 from stepsim.kernels.run.gemm import gemm_tile
 
@@ -33,7 +33,8 @@ sizes = st.integers(1, 20000)
 @st.composite
 def attentions(draw: st.DrawFn) -> Attention:
     kv_heads = draw(st.sampled_from((1, 2, 8)))
-    seq, direction = draw(st.integers(1, 40000)), draw(st.sampled_from(("forward", "backward")))
+    seq = draw(st.integers(1, 40000))
+    direction: Direction = draw(st.sampled_from(("forward", "backward")))
     return Attention(
         batch=1, seq_q=seq, seq_kv=seq, heads=kv_heads * draw(st.sampled_from((1, 4))), kv_heads=kv_heads,
         head_dim=draw(st.sampled_from(HEAD_DIMS)), causal=draw(st.booleans()),

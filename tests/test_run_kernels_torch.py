@@ -174,7 +174,7 @@ def test_adam(torch: Any, seed: int, elements: int, step: int, copied: bool) -> 
     expected = [one.clone().double() for one in (weight, first, second)]
     options = adam.AdamW(step=step)
     low = torch.empty(elements, dtype=torch.bfloat16) if copied else None
-    adam.adam_chain(expected[0], gradient.double(), *expected[1:], options)
+    adam.adam_chain(expected[0], gradient.double(), expected[1], expected[2], options)
     adam.adam(weight, gradient, first, second, options, low)
     for found, wanted in zip((weight, first, second), expected, strict=True):
         assert error(found, wanted) <= TOLERANCE["fp32"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -141,7 +142,7 @@ def test_the_unfused_chain_writes_the_scores(torch: Any) -> None:
 # The other kernels ----------------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 2), *(st.integers(1, 150) for _ in range(3)), st.booleans())  # type: ignore[arg-type]
+@given(st.integers(1, 2), *(st.integers(1, 150) for _ in range(3)), st.booleans())
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_gemm_tiles_load_their_operands(
     torch: Any, monkeypatch: pytest.MonkeyPatch, batch: int, m: int, n: int, k: int, accumulate: bool
@@ -170,6 +171,7 @@ def test_memory_bound_kernels_move_what_they_cost(
         [normal(torch, i, columns).abs() for i in range(4)],
     )
     low = torch.empty(columns, dtype=torch.bfloat16)
+    update: Callable[..., None] = adam.adam
     norm_bytes = {
         (direction, centred): norm.norm_cost(
             lines, columns, dtype, direction, centred=centred, programs=1
@@ -209,9 +211,9 @@ def test_memory_bound_kernels_move_what_they_cost(
             lambda: cross_entropy.cross_entropy_backward(x, targets, lse, lse),
             cross_entropy.cross_entropy_cost(lines, columns, dtype, "backward").hbm_bytes,
         ),
-        (lambda: adam.adam(*moments, adam.AdamW(step=2)), adam.adam_cost(columns).hbm_bytes),
+        (lambda: update(*moments, adam.AdamW(step=2)), adam.adam_cost(columns).hbm_bytes),
         (
-            lambda: adam.adam(*moments, adam.AdamW(step=2), low),
+            lambda: update(*moments, adam.AdamW(step=2), low),
             adam.adam_cost(columns, copy_bytes=2).hbm_bytes,
         ),
     ]
@@ -227,6 +229,7 @@ def test_torch_chains_move_what_they_cost(torch: Any, dtype: str) -> None:
     x, y = (normal(torch, i, lines, columns, dtype=dtype) for i in range(2))
     wide, weight = normal(torch, 2, lines, 2 * columns, dtype=dtype), normal(torch, 3, columns, dtype=dtype)
     moments, targets = [normal(torch, i, columns).abs() for i in range(4)], torch.arange(lines) % columns
+    update_chain: Callable[..., None] = adam.adam_chain
     cases = [
         (lambda: stream.triad_chain(x, y, 2.0), stream.triad_chain_cost(x.numel(), dtype)),
         (lambda: norm.rms_norm_chain(x, weight), norm.rms_norm_chain_cost(lines, columns, dtype)),
@@ -240,7 +243,7 @@ def test_torch_chains_move_what_they_cost(torch: Any, dtype: str) -> None:
             lambda: cross_entropy.cross_entropy_chain(x, targets),
             cross_entropy.cross_entropy_chain_cost(lines, columns, dtype),
         ),
-        (lambda: adam.adam_chain(*moments, adam.AdamW(step=1)), adam.adam_chain_cost(columns)),
+        (lambda: update_chain(*moments, adam.AdamW(step=1)), adam.adam_chain_cost(columns)),
     ]
     for run, cost in cases:
         with counted_chain() as ran:

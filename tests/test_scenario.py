@@ -271,7 +271,7 @@ def test_a_published_number_goes_with_the_job_it_was_measured_on() -> None:
 def test_a_scenario_is_frozen_and_checked_without_a_file_too() -> None:
     scenario = load_scenario("llama3-8b-h100")
     with pytest.raises(ValidationError, match="frozen"):
-        scenario.name = "other"  # type: ignore[misc]
+        scenario.name = "other"
     fields = dict(scenario) | {"parallelism": scenario.parallelism.model_copy(update={"tp": 3})}
     with pytest.raises(ValidationError, match="3 does not divide"):
         Scenario(**fields)

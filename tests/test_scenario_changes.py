@@ -66,9 +66,10 @@ def test_a_copy_with_other_fields_is_checked_wherever_it_is_used(
 def test_a_scenario_without_its_parts_is_none() -> None:
     with pytest.raises(ScenarioError, match="required"):
         checked(Scenario.model_construct(name="x"))
+    nothing: Any
     for nothing in (NAME, {}, None):
         with pytest.raises(ValueError, match="load_scenario"):
-            simulate(nothing)  # type: ignore[arg-type]
+            simulate(nothing)
 
 
 def test_the_constructor_checks_parts_that_were_copied() -> None:

@@ -95,9 +95,14 @@ def test_every_action_is_one_box_in_proportion(
     assert len(tops) == shape.ranks
 
 
-@pytest.mark.parametrize("name", names())
+LARGE = ("gpipe", "dualpipe", "zb-v-greedy")
+"""The smallest and the largest file of p 64, m 512, and one of two directions; there are 14 between them."""
+
+
 @pytest.mark.parametrize(
-    ("p", "m"), [(2, 4), (4, 8), (16, 128), pytest.param(64, 512, marks=pytest.mark.slow)]
+    ("name", "p", "m"),
+    [(name, *size) for size in ((2, 4), (4, 8), (16, 128)) for name in names()]
+    + [pytest.param(name, 64, 512, marks=pytest.mark.slow) for name in LARGE],
 )
 def test_nothing_lies_beyond_the_axis(name: str, p: int, m: int) -> None:
     """From a few boxes to far too many to draw: they merge, and the file stays small."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from broken_tables import TWO_RANKS, TWO_WAY, TWO_WAY_SHAPE, V_SHAPED, table
 
-from stepsim.schedules.orders.action import Orders, Overlap
+from stepsim.schedules.orders.action import Action, Orders, Overlap
 from stepsim.schedules.orders.schedule import Placement, Shape, loop_placement, two_way_placement, v_placement
 from stepsim.schedules.orders.validate import Reason, find_problems, validate
 
@@ -163,7 +163,10 @@ BROKEN = [
     ),
     Broken(
         why="a pair of two forwards",
-        orders=(table("0F0 0F1 0B0 0B1")[0], (Overlap(*table("1F0 1F1")[0]), *table("1B0 1B1")[0])),
+        orders=(
+            table("0F0 0F1 0B0 0B1")[0],
+            (Overlap(Action.parse("1F0"), Action.parse("1F1")), *table("1B0 1B1")[0]),
+        ),
         reasons=(Reason.PAIR,),
         message="rank 1, action 0 ((1F0;1F1)OVERLAP_F_B) holds 1F1, which does not belong there: a pair is "
         "a forward (F), then a whole backward (B)",

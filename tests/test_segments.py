@@ -140,8 +140,8 @@ def classes(
             ops.append(Op("message", "free", "pp", Exchange((left.pop(0),)), after))
         elif what == "kernel":
             sync = draw(st.integers(0, 4)) == 0
-            work = Compute(draw(seconds), "gemm")
-            ops.append(Op("kernel", "compute", "compute", work, after, host_s=draw(host), host_sync=sync))
+            kernel = Compute(draw(seconds), "gemm")
+            ops.append(Op("kernel", "compute", "compute", kernel, after, host_s=draw(host), host_sync=sync))
         else:
             stream = draw(st.sampled_from(["dp", "tp", "free"]))
             work = Collective("all_reduce", "own", draw(transfers()))

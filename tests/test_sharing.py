@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
+from random import Random
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from scipy.optimize import linprog
 
 from stepsim.sim.network.sharing import FEW, Demand, max_min_rates
 
-Case = tuple[list[Demand], dict[str, float]]
+Case = tuple[list[Demand], dict[Hashable, float]]
 
 weights = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0])
 
@@ -21,7 +23,7 @@ weights = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0])
 def cases(draw: st.DrawFn, most: int = 7) -> Case:
     """Activities on a few links; each has a finite ceiling or a link."""
     names = [f"link {i}" for i in range(draw(st.integers(1, 5)))]
-    capacity = {name: float(draw(st.integers(1, 40))) for name in names}
+    capacity: dict[Hashable, float] = {name: float(draw(st.integers(1, 40))) for name in names}
     demands = []
     for _ in range(draw(st.integers(1, most))):
         used = draw(st.lists(st.sampled_from(names), unique=True, max_size=len(names)))
@@ -35,7 +37,7 @@ def levels(demands: list[Demand], rates: list[float]) -> list[float]:
     return [rate * demand.heaviest for rate, demand in zip(rates, demands, strict=True)]
 
 
-def load(demands: list[Demand], rates: list[float], link: str) -> float:
+def load(demands: list[Demand], rates: list[float], link: Hashable) -> float:
     return sum(x * w for d, x in zip(demands, rates, strict=True) for name, w in d.weights if name == link)
 
 
@@ -67,10 +69,10 @@ def test_rates_are_feasible_and_each_has_a_bottleneck(case: Case) -> None:
 
 @pytest.mark.slow
 @given(cases(most=60), st.randoms(use_true_random=False))
-def test_rates_do_not_depend_on_order(case: Case, random: object) -> None:
+def test_rates_do_not_depend_on_order(case: Case, random: Random) -> None:
     demands, capacity = case
     order = list(range(len(demands)))
-    random.shuffle(order)  # type: ignore[attr-defined]
+    random.shuffle(order)
     shuffled = max_min_rates([demands[i] for i in order], capacity)
     rates = max_min_rates(demands, capacity)
     assert shuffled == pytest.approx([rates[i] for i in order], rel=1e-9)
@@ -86,7 +88,9 @@ def test_many_and_few_are_shared_alike(case: Case) -> None:
         for c in range(copies)
         for d in demands
     ]
-    links = {f"{c} {link}": rate for c in range(copies) for link, rate in capacity.items()}
+    links: dict[Hashable, float] = {
+        f"{c} {link}": rate for c in range(copies) for link, rate in capacity.items()
+    }
     assert len(many) > FEW
     assert max_min_rates(many, links) == pytest.approx(max_min_rates(demands, capacity) * copies, rel=1e-9)
 
@@ -156,7 +160,7 @@ def test_flows_on_one_network_card_share_it_equally(count: int, rate: float) -> 
 def test_an_incast_is_bound_by_its_receiver(senders: int) -> None:
     """Each sender has a card of its own; what they send to one receiver shares that receiver's."""
     demands = [Demand(math.inf, ((f"out {i}", 1.0), ("in", 1.0))) for i in range(senders)]
-    capacity = {"in": 10.0} | {f"out {i}": 10.0 for i in range(senders)}
+    capacity: dict[Hashable, float] = {"in": 10.0, **{f"out {i}": 10.0 for i in range(senders)}}
     assert max_min_rates(demands, capacity) == pytest.approx([10.0 / senders] * senders)
 
 
@@ -165,7 +169,7 @@ def test_rings_over_an_oversubscribed_spine_slow_down_alike(rings: int, oversubs
     """Rings of hosts with a card each, whose uplinks together carry a share of the cards' rate."""
     uplink = rings * 10.0 / oversubscription
     demands = [Demand(math.inf, ((f"nic {i}", 1.0), ("uplink", 1.0))) for i in range(rings)]
-    capacity = {"uplink": uplink} | {f"nic {i}": 10.0 for i in range(rings)}
+    capacity: dict[Hashable, float] = {"uplink": uplink, **{f"nic {i}": 10.0 for i in range(rings)}}
     assert max_min_rates(demands, capacity) == pytest.approx([10.0 / oversubscription] * rings)
 
 

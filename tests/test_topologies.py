@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from topologies import regular, topologies
+from topologies import network_of, regular, topologies
 
 from stepsim.hardware import Cluster, Fabric, get_gpu, get_interconnect
 from stepsim.hardware.custom_topology import CustomTopology
@@ -61,7 +61,9 @@ def test_published_figures_are_the_shared_ones(shared: Path) -> None:
     assert published("megascale").gpus == table["MegaScale"]["gpus"]
     hpn = table["Alibaba-HPN"]
     assert published("alibaba-hpn").gpus == hpn["gpus_per_pod"] == hpn["segments"] * hpn["gpus_per_segment"]
-    assert published("alibaba-hpn").network.oversubscription == pytest.approx(hpn["tor_oversub"], rel=1e-3)
+    assert network_of(published("alibaba-hpn")).oversubscription == pytest.approx(
+        hpn["tor_oversub"], rel=1e-3
+    )
 
 
 def capacity(topology: RegularTopology, kind: str) -> float:
@@ -116,7 +118,7 @@ def test_a_published_cluster_refuses_what_contradicts_it(changes: dict[str, Any]
 
 def maximum_flow(topology: RegularTopology, first: set[int]) -> float:
     """From the NICs of hosts ``first`` to those of the rest."""
-    graph = directed_graph(topology.links)
+    graph: Any = directed_graph(topology.links)
     graph.remove_nodes_from([v for v in graph if v[0] in ("gpu", "nvswitch", "pcie")])
     for vertex in [v for v in graph if v[0] == "nic"]:
         graph.add_edge(*((("from",), vertex) if vertex[1] in first else (vertex, ("to",))))
@@ -137,7 +139,7 @@ def test_bisection_of_tapered_trees_is_the_maximum_flow(topology: RegularTopolog
 @pytest.mark.parametrize("spine", [1.0, 2.0, 7.0])
 def test_a_tapered_core_limits_the_bisection(spine: float) -> None:
     topology = regular("fat-tree", gpus=80 * 8, nodes_per_leaf=1, spine_oversubscription=spine)
-    assert topology.network.pods == 3
+    assert network_of(topology).pods == 3
     assert topology.bisection_bytes_per_s == pytest.approx(maximum_flow(topology, set(range(40))))
 
 
@@ -151,7 +153,7 @@ def test_bisection_of_a_torus(size: tuple[int, int, int], oversubscription: floa
 
 def test_bisection_of_a_dragonfly() -> None:
     topology = regular("dragonfly", gpus=16 * 8, nodes_per_leaf=1, routers_per_group=4, global_links=2)
-    assert topology.network.groups == 4
+    assert network_of(topology).groups == 4
     assert topology.bisection_bytes_per_s == pytest.approx(maximum_flow(topology, set(range(8))))
 
 
@@ -161,7 +163,7 @@ def test_every_two_groups_of_a_dragonfly_are_joined(nodes: int, routers: int, li
     topology = regular(
         "dragonfly", gpus=8 * nodes, nodes_per_leaf=1, routers_per_group=routers, global_links=links
     )
-    fly = topology.network
+    fly = network_of(topology)
     between: dict[tuple[int, int], int] = {}
     used: dict[int, int] = {}
     for local in range(fly.groups * (fly.groups - 1) * fly.trunk):
@@ -200,8 +202,8 @@ def test_refusals(kind: str, options: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("levels", [2, 3])
 def test_levels_are_what_was_asked_for(levels: int) -> None:
-    network = regular("fat-tree", gpus=64 * 8, nodes_per_leaf=1, levels=levels).network
-    assert len(network.tiers) == levels
+    topology = regular("fat-tree", gpus=64 * 8, nodes_per_leaf=1, levels=levels)
+    assert len(network_of(topology).tiers) == levels
 
 
 @pytest.mark.parametrize("kind", [kind for kind in fabric_kinds() if kind != "custom"])
@@ -244,7 +246,7 @@ def test_hashed_ways_through_a_custom_graph() -> None:
 
 
 def test_graphml_is_the_same_graph(tmp_path: Path) -> None:
-    graph = nx.Graph()
+    graph: Any = nx.Graph()
     for number, edge in enumerate(read_graph(EXAMPLE)):
         graph.add_edge(
             edge.source,

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_all_published_cases_are_read(cases: tuple[Case, ...]) -> None:
 
 @pytest.mark.slow
 def test_every_case_is_a_scenario_or_refused(cases: tuple[Case, ...]) -> None:
-    refused = Counter()
+    refused = Counter[Any]()
     for case in cases:
         try:
             scenario = to_scenario(case)

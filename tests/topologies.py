@@ -33,6 +33,12 @@ def regular(
     return topology
 
 
+def network_of(topology: RegularTopology) -> Any:
+    """The network, of the kind that the test asked for."""
+    assert topology.network is not None
+    return topology.network
+
+
 KINDS = {
     "rail-optimized": partial(regular, "rail-optimized", nodes_per_leaf=2),
     "fat-tree": partial(regular, "fat-tree", nodes_per_leaf=1),
