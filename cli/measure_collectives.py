@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .output import output_file, wrote
 
 if TYPE_CHECKING:
-    from ..calibration.measure.collectives import Groups
+    from ..calibration.measure.collectives import MeasuredGroups
 
 _LARGEST = {"gloo": 64e6, "nccl": 1e9}
 _SMALLEST = 256
@@ -96,11 +96,11 @@ def _sizes(most: float) -> Iterator[int]:
     yield int(most)
 
 
-def _groups(world: int, scenario: str | None) -> Iterator[Groups]:
+def _groups(world: int, scenario: str | None) -> Iterator[MeasuredGroups]:
     """All ranks; with a scenario of that many GPUs, the groups of each of its axes too."""
-    from ..calibration.measure.collectives import Groups
+    from ..calibration.measure.collectives import MeasuredGroups
 
-    yield Groups(axis="world", members=(tuple(range(world)),))
+    yield MeasuredGroups(axis="world", members=(tuple(range(world)),))
     if scenario is None:
         return
     from ..sim.lowering.process_groups import ProcessGroups
@@ -115,4 +115,4 @@ def _groups(world: int, scenario: str | None) -> Iterator[Groups]:
     for axis in ("tp", "cp", "dp", "pp", "ep"):
         members = groups.of(axis)
         if 1 < members.shape[1] < world:
-            yield Groups(axis=axis, members=tuple(tuple(ranks) for ranks in members.tolist()))
+            yield MeasuredGroups(axis=axis, members=tuple(tuple(ranks) for ranks in members.tolist()))

@@ -8,7 +8,7 @@ from composition_flops import expert_loads
 from small_scenarios import every_op
 
 from stepsim.sim.lowering.lower import Lowered
-from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.network.group_placement import payload_factor
 from stepsim.sim.program.program import Collective, Compute, Exchange, Program
 
@@ -22,7 +22,7 @@ def multiplied(program: Program) -> float:
     )
 
 
-def sent(program: Program, plan: Plan) -> Counter[str]:
+def sent(program: Program, plan: StepPlan) -> Counter[str]:
     """Bytes that a rank sends, by communicator; those of messages as ``pp``, of pieces of cp as ``cp``."""
     found: Counter[str] = Counter()
     for op, count in every_op(program):
@@ -36,7 +36,7 @@ def sent(program: Program, plan: Plan) -> Counter[str]:
     return Counter({name: size for name, size in found.items() if size})
 
 
-def _ranks(plan: Plan, communicator: str) -> int:
+def _ranks(plan: StepPlan, communicator: str) -> int:
     return plan.groups[communicator].ranks
 
 

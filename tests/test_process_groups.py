@@ -109,9 +109,9 @@ def test_ranks_of_a_group_differ_in_its_axes_alone(groups: ProcessGroups) -> Non
 def test_parts_of_a_group_lie_in_it_and_hold_as_much_as_the_layout_says(groups: ProcessGroups) -> None:
     par = groups.parallelism
     sizes = {name: groups.of(name).shape[1] for name in GROUPS}
-    shard = par.fsdp_shard_size or sizes["dp"]
+    local = par.fsdp_shard_size or sizes["dp"]
     assert (sizes["ep"], sizes["etp"], sizes["fsdp"], sizes["cp.heads"]) == (
-        *(par.ep, par.etp, shard),
+        *(par.ep, par.etp, local),
         par.cp_a2a or 1,
     )
     for parts, whole in (
