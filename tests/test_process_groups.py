@@ -78,9 +78,14 @@ def test_groups_along_different_axes_of_a_rank_meet_in_that_rank_alone(
 
 @given(layouts())
 def test_ranks_of_a_group_differ_in_its_axes_alone(groups: ProcessGroups) -> None:
-    """In any order of the axes: the digits of a rank in that order say where it is."""
-    at, pp = coordinates(groups), groups.parallelism.pp
+    """In any order of the axes: the digits of a rank in that order say where it is.
+
+    Experts are spread over the ranks of a stage as these are numbered.
+    """
+    at, pp, etp = coordinates(groups), groups.parallelism.pp, groups.parallelism.etp
     stage = np.minimum(at["pp"], pp - 1 - at["pp"]) if groups.two_way else at["pp"]
+    spread = etp * groups.parallelism.ep
+    nth = np.array([int((at["pp"][:rank] == at["pp"][rank]).sum()) for rank in range(world(groups))])
     apart = {
         "tp": (at["pp"], at["dp"], at["cp"]),
         "cp": (at["pp"], at["dp"], at["tp"]),
@@ -88,6 +93,9 @@ def test_ranks_of_a_group_differ_in_its_axes_alone(groups: ProcessGroups) -> Non
         "pp": (at["dp"], at["cp"], at["tp"]),
         "model": (at["dp"], at["cp"]),
         "world": (np.zeros_like(stage),),
+        "etp": (at["pp"], nth // etp),
+        "ep": (at["pp"], nth // spread, nth % etp),
+        "edp": (stage, nth % spread),
     }
     for name, keys in apart.items():
         expected = np.unique(np.stack(keys), axis=1, return_inverse=True)[1].ravel()

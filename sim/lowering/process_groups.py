@@ -155,7 +155,8 @@ class ProcessGroups:
         joined, axes, grid = self._cut(along)
         coordinates = self.coordinates(rank, axes)
         at = tuple(slice(None) if axis in joined else coordinates[axis] for axis in axes)
-        return np.atleast_1d(grid[at]).ravel()
+        ranks: Ids = grid[at].ravel()
+        return ranks
 
     def coordinates(self, rank: int, axes: tuple[str, ...]) -> dict[str, int]:
         """Where a rank is along all axes of a cut."""
