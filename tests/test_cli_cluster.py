@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from topologies import regular
+from topologies import cluster_of, regular
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
@@ -166,16 +166,16 @@ def test_loads_colour_the_links_that_carry_them() -> None:
         for link in topology.links_of(0, 9).link.tolist()
         if topology.links.name(link).startswith("leaf 0 -> spine")
     )
-    idle = topology_svg(topology.cluster, loads={})
-    busy = topology_svg(topology.cluster, loads={name: 1.0})
+    idle = topology_svg(cluster_of(topology), loads={})
+    busy = topology_svg(cluster_of(topology), loads={name: 1.0})
     assert idle.count(load_colour(1.0)) + 1 == busy.count(load_colour(1.0))
     assert "load of the busier direction" in busy
     with pytest.raises(ValueError, match=r"loads are 0 \(idle\) to 1"):
-        topology_svg(topology.cluster, loads={name: 1.5})
+        topology_svg(cluster_of(topology), loads={name: 1.5})
 
 
 def test_a_picture_does_not_grow_with_the_cluster() -> None:
-    sizes = [len(topology_svg(regular("rail-optimized", gpus=gpus).cluster)) for gpus in (8192, 131_072)]
+    sizes = [len(topology_svg(cluster_of(regular("rail-optimized", gpus=gpus)))) for gpus in (8192, 131_072)]
     assert np.ptp(sizes) < 0.3 * max(sizes)
     assert folded(3, 3) == [0, 1, 2]
     assert folded(128, 3) == [0, 1, None, 127]

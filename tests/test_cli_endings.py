@@ -20,7 +20,7 @@ from stepsim.cli.mistakes import reported
 from stepsim.hardware.catalogue import unknown_name
 from stepsim.hardware.files import FileError
 from stepsim.hardware.shown import printable, printable_line
-from stepsim.sim.report.timeline import svg
+from stepsim.sim.report.drawing import svg
 from stepsim.sim.scenario.load import load_scenario
 
 STEPSIM = [sys.executable, "-m", "stepsim.cli.main"]

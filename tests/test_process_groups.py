@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def layouts(draw: st.DrawFn) -> ProcessGroups:
     divides = [size for size in range(1, alike + 1) if alike % size == 0 and held % (alike // size) == 0]
     return ProcessGroups(
         parallelism=Parallelism(
-            **sizes,
+            **cast(Any, sizes),
             etp=etp,
             ep=ep,
             cp_a2a=draw(st.sampled_from([None, 1, sizes["cp"], min(2, sizes["cp"])]), label="cp_a2a"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from topologies import KINDS, as_cluster, network_of, regular, topologies
+from topologies import KINDS, as_cluster, cluster_of, network_of, regular, topologies
 
 from stepsim.hardware.graph import directed_graph
 from stepsim.hardware.topology import RegularTopology, topology_of
@@ -114,7 +114,7 @@ def test_routes_are_those_of_the_cluster(topology: RegularTopology, data: st.Dat
 @FEW
 @given(topologies(kinds=("rail-optimized", "fat-tree")))
 def test_cables_add_up_to_the_bundles_of_the_cluster_graph(topology: RegularTopology) -> None:
-    bundles: Any = topology.cluster.graph()
+    bundles: Any = cluster_of(topology).graph()
     graph: Any = directed_graph(topology.links)
     spines = network_of(topology).spines_per_pod
     cores = network_of(topology).cores_per_group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import simpy
@@ -47,11 +47,11 @@ class Plain(simpy.Environment):
         event.succeed()
 
     def call(self, delay_s: float, function: clock.Call, value: Any = None) -> None:
-        self.timeout(delay_s).callbacks.append(lambda _: function(value))
+        self.timeout(delay_s).callbacks.append(lambda _: cast(None, function(value)))
 
     def call_after_all(self, function: clock.Call, value: Any = None) -> None:
         event = self.event()
-        event.callbacks.append(lambda _: function(value))
+        event.callbacks.append(lambda _: cast(None, function(value)))
         self.succeed(event, 0.0, AFTER_ALL)
 
     def at(self, delay_s: float, event: simpy.Event) -> None:
@@ -64,7 +64,7 @@ class Plain(simpy.Environment):
 
 def happen_soon(event: simpy.Event) -> None:
     """``happen_now`` by public names: those who wait go on before all else that is due."""
-    event.env.succeed(event, 0.0, simpy.events.URGENT)
+    cast(Any, event.env).succeed(event, 0.0, simpy.events.URGENT)
 
 
 # Programs of the engine ------------------------------------------------------------------------------

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from topologies import network_of, regular, topologies
+from topologies import cluster_of, network_of, regular, topologies
 
 from stepsim.hardware import Cluster, Fabric, get_gpu, get_interconnect
 from stepsim.hardware.custom_topology import CustomTopology
-from stepsim.hardware.fabric import fabric_kinds, network_of
+from stepsim.hardware.fabric import fabric_kinds
+from stepsim.hardware.fabric import network_of as switches_of
 from stepsim.hardware.fabrics.torus import most_cubic
 from stepsim.hardware.graph import directed_graph
 from stepsim.hardware.graph_file import read_graph
@@ -27,7 +28,7 @@ EXAMPLE = Path(__file__).parents[1] / "hardware" / "graphs" / "two-hosts.yaml"
 
 def published(kind: str, **changes: Any) -> RegularTopology:
     facts = PUBLISHED.get(kind)
-    given = {"gpu": facts.gpus[0], "interconnect": facts.interconnects[0], "gpus": 64}
+    given: dict[str, Any] = {"gpu": facts.gpus[0], "interconnect": facts.interconnects[0], "gpus": 64}
     return regular(kind, **(given | changes))
 
 
@@ -129,11 +130,11 @@ def maximum_flow(topology: RegularTopology, first: set[int]) -> float:
 @settings(max_examples=60)
 @given(topologies(kinds=("rail-optimized", "fat-tree")))
 def test_bisection_of_tapered_trees_is_the_maximum_flow(topology: RegularTopology) -> None:
-    clos = topology.cluster.switches
+    clos = cluster_of(topology).switches
     assert clos is not None
     half = clos.units // 2 * clos.nodes_per_unit if clos.units > 1 else clos.nodes // 2
     wanted = maximum_flow(topology, set(range(half)))
-    assert topology.cluster.bisection_bytes_per_s == pytest.approx(wanted)
+    assert cluster_of(topology).bisection_bytes_per_s == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("spine", [1.0, 2.0, 7.0])
@@ -209,7 +210,7 @@ def test_levels_are_what_was_asked_for(levels: int) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in fabric_kinds() if kind != "custom"])
 def test_every_kind_has_its_switches(kind: str) -> None:
     fabric = Fabric(kind=kind)
-    assert (network_of(fabric, get_interconnect("ib-ndr400-x8"), 64) is None) == (kind == "nvlink")
+    assert (switches_of(fabric, get_interconnect("ib-ndr400-x8"), 64) is None) == (kind == "nvlink")
 
 
 # Custom graphs.
@@ -328,9 +329,9 @@ def test_the_route_of_the_cluster_counts_hops_and_switches(
     kind: str, options: dict[str, Any], route: tuple[int, int]
 ) -> None:
     built = published(kind, **options) if kind == "selene" else regular(kind, **options)
-    found = built.cluster.route(0, 3 * 8 + 1)
+    found = cluster_of(built).route(0, 3 * 8 + 1)
     assert (found.tier, found.hops, found.switches) == ("network", *route)
-    assert kind == "selene" or nx.is_connected(built.cluster.graph())
+    assert kind == "selene" or nx.is_connected(cluster_of(built).graph())
     extra = 2 * 0.855e-6 / 2 if kind == "selene" else 0.0
     net = built.cluster.interconnect
     assert found.latency_s == pytest.approx(

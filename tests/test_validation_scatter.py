@@ -35,6 +35,7 @@ def test_every_row_with_both_times_is_a_dot_that_tells_its_case(case: Case) -> N
 
 def test_a_right_prediction_lies_on_the_diagonal(case: Case) -> None:
     measured = case.measured.step_time_s
+    assert measured is not None
     for predicted_s in (measured, 1.5 * measured):
         svg = scatter_svg(Report(rows=(row(case, "one", "a", predicted_s),)))
         (x0, y0), (x1, y1) = lines(svg, palette.FAINT_INK)[0]

@@ -26,7 +26,7 @@ def regular(
         gpus=gpus,
         gpus_per_node=gpus_per_node,
         interconnect=get_interconnect(interconnect),
-        fabric=Fabric(kind=kind, **options),  # type: ignore[arg-type]
+        fabric=Fabric(kind=kind, **options),
     )
     topology = topology_of(cluster)
     assert isinstance(topology, RegularTopology)
@@ -47,9 +47,16 @@ KINDS = {
 }
 
 
+def cluster_of(topology: RegularTopology) -> Cluster:
+    """The cluster that the test made it of."""
+    assert isinstance(topology.cluster, Cluster)
+    return topology.cluster
+
+
 def as_cluster(topology: RegularTopology, **options: Any) -> Cluster:
     """The cluster with other options of its fabric."""
-    return replace(topology.cluster, fabric=replace(topology.cluster.fabric, **options))
+    cluster = cluster_of(topology)
+    return replace(cluster, fabric=replace(cluster.fabric, **options))
 
 
 @st.composite
