@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, ValidationError
 
+from ...hardware.explain import dotted, field_path
 from .checks_faults import bare_machine, presets_exist, targets_exist
-from .errors import Mark, Problem, ScenarioError, dotted
-from .explain import explained, field_path
+from .errors import Mark, Problem, ScenarioError
+from .explain import explained
 from .faults.bare import Bare
 from .finding import Finding, Inconsistent
 from .models import Scenario
