@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 FieldPath = tuple[str | int, ...]
 
 MOST = 20
-"""Mistakes of one document that are explained: looking for a near name takes a millisecond."""
+"""Mistakes of one document that are explained: looking for a near name takes a millisecond, and more are
+never shown."""
 
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 """pydantic's names for a key that its block does not have: of a model, of a dataclass."""
@@ -55,9 +56,12 @@ def _unknown_field(key: str, known: Sequence[str]) -> str:
 
 
 def mistakes(failure: ValidationError, part: type) -> list[tuple[FieldPath, str]]:
-    """The first mistakes that pydantic found in a ``part``, each with its field."""
-    errors = failure.errors(include_url=False)[:MOST]
-    return [(field_path(error), clipped(explained(error, part))) for error in errors]
+    """Each mistake that pydantic found in a ``part``: its field, and what is wrong there."""
+    errors = enumerate(failure.errors(include_url=False))
+    return [
+        (field_path(error), clipped(explained(error, part)) if number < MOST else error["msg"])
+        for number, error in errors
+    ]
 
 
 def lines(where: str, failure: ValidationError, part: type) -> list[str]:

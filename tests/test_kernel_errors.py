@@ -24,8 +24,8 @@ from stepsim.calibration.validation.regions.kernel_errors import (
     shipped_rows,
 )
 from stepsim.cli.main import app
+from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.gpus import get_gpu
-from stepsim.hardware.profile import load_profile
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Gemm
 

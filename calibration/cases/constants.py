@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Protocol
 
+from ...hardware.calibrated.overlay import load_profile
 from ...hardware.fields import number
-from ...hardware.profile import load_profile
 from ...sim.scenario.software import Software, get_software
 from .trial import Trial
 

@@ -69,7 +69,7 @@ def with_constants(scenario: Scenario, constants: Constants) -> tuple[Scenario, 
 
 def are_shipped(scenario: Scenario, constants: Constants) -> bool:
     """Whether a step is predicted with ``constants`` as it is without them."""
-    from ...hardware.profile import load_profile
+    from ...hardware.calibrated.overlay import load_profile
 
     changed, profile = with_constants(scenario, constants)
     return changed == scenario and (profile is None or profile == load_profile(scenario.cluster.gpu))
