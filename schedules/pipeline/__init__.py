@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
 from ..orders.schedule import Schedule
+from ..unknown import unknown
 
 
 def get(name: str) -> Schedule:
@@ -19,9 +19,7 @@ def get(name: str) -> Schedule:
     known = _found()
     if name in known:
         return known[name]
-    nearest = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-    hint = f" Did you mean {nearest[0]}?" if nearest else ""
-    raise ValueError(f"no pipeline schedule is called {name!r}.{hint} Known: {', '.join(known)}")
+    raise unknown("pipeline schedule", name, known)
 
 
 def names() -> tuple[str, ...]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ...hardware.catalogue import unknown_name
 from ...schedules.transfers.collective import Collective
 from .algorithms import ALGORITHMS, logged, logged_curves, logged_names
 from .curve import Curve
@@ -61,9 +61,7 @@ def named(algorithm: str) -> str:
     plain = algorithm.strip().lower().replace("_", "-")
     plain = _ALSO.get(plain, plain)
     if plain not in KNOWN:
-        nearest = get_close_matches(plain, KNOWN, n=1, cutoff=0.5)
-        hint = f" Did you mean {nearest[0]}?" if nearest else ""
-        raise ValueError(f"no algorithm is called {algorithm!r}.{hint} Known: {', '.join(KNOWN)}, sharp")
+        raise unknown_name("algorithm", algorithm, (*KNOWN, "sharp"))
     return plain
 
 

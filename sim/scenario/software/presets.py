@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import lru_cache
 from importlib.resources import files
 
 import yaml
 
+from ....hardware.catalogue import unknown_name
 from .software import Software
 
 
@@ -26,7 +26,5 @@ def get_software(name: str) -> Software:
     """The preset ``name``. Raises ValueError naming the known ones, the nearest first."""
     presets = _presets()
     if name not in presets:
-        near = difflib.get_close_matches(name, presets, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown software {name!r}{hint} Known: {', '.join(presets)}")
+        raise unknown_name("software", name, presets)
     return presets[name]
