@@ -99,7 +99,7 @@ def explained(
     if kind in _BOUNDS:
         verdict, bound = _BOUNDS[kind]
         limits = {key: _plain(limit) for key, limit in context.items()}
-        return f"{_plain(value)} is {verdict}; it must be {bound.format(**limits)}"
+        return f"{value_text(_plain(value))} is {verdict}; it must be {bound.format(**limits)}"
     if kind in _NEEDED:
         return f"{_NEEDED[kind]}, not {value_text(value)}"
     return f"{error['msg']}, not {value_text(value)}"
