@@ -113,6 +113,14 @@ def test_every_short_name_is_a_shipped_profile() -> None:
             "corrections: each size stands once",
         ),
         (WHOLE.replace("ranks: 8", "ranks: 1"), "ranks: 1 is too small; it must be 2 or more"),
+        (
+            WHOLE.replace("latency: 12 us", "latncy: 12 us"),
+            "collectives[0].latncy: no field is called 'latncy'. Did you mean latency?",
+        ),
+        (
+            WHOLE.replace("{bf16: {fraction: 0.7}}", "{bf16: {fraction: 0.7, fractoin: 1}}"),
+            "gemm.rates.bf16.fractoin: no field is called 'fractoin'. Did you mean fraction?",
+        ),
         (WHOLE.replace("all_reduce", "allreduce"), "Did you mean all_reduce?"),
     ],
 )
