@@ -15,7 +15,7 @@ import time
 
 from stepsim.sim.engine.collection import collection_paused
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.fold.ranks import Trouble
+from stepsim.sim.fold.ranks import Degradation
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.scenario.load import load_scenario
@@ -27,11 +27,11 @@ GPUS, BATCH = 16384, 2048
 MOST_CLASSES = 100_000
 
 
-def trouble_of(gpus: int, slow: int, weak: int) -> Trouble:
+def trouble_of(gpus: int, slow: int, weak: int) -> Degradation:
     """So many slow GPUs, and so many whose NICs send at half their rate."""
     drawn = random.Random(0)
     ranks = drawn.sample(range(gpus), slow + weak)
-    return Trouble(
+    return Degradation(
         slow={rank: 1.1 + 0.4 * drawn.random() for rank in ranks[:slow]},
         link_share={(rank, "nic.out"): 0.5 for rank in ranks[slow:]},
     )

@@ -17,7 +17,7 @@ from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
 
 if TYPE_CHECKING:
-    from ..calibration.fit.collectives import Estimate, FittedCurve
+    from ..calibration.fit.collectives import FittedConstant, FittedCurve
     from ..calibration.validation.collectives import CollectiveRow
     from ..calibration.validation.grids import Grid
 
@@ -117,7 +117,7 @@ def collectives(
 
 
 def _document(
-    curves: Sequence[FittedCurve], constants: Mapping[str, Estimate], rows: Sequence[CollectiveRow]
+    curves: Sequence[FittedCurve], constants: Mapping[str, FittedConstant], rows: Sequence[CollectiveRow]
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -147,7 +147,7 @@ def _document(
 
 def _print(
     curves: Sequence[FittedCurve],
-    constants: Mapping[str, Estimate],
+    constants: Mapping[str, FittedConstant],
     rows: Sequence[CollectiveRow],
     refused: Grid,
 ) -> None:
@@ -176,6 +176,6 @@ def _print(
         print_grid(refused, console())
 
 
-def _interval(one: Estimate, unit: float) -> str:
+def _interval(one: FittedConstant, unit: float) -> str:
     value, low, high = (f"{part * unit:.4g}" for part in (one.value, one.low, one.high))
     return value if low == high else f"{value} ({low} to {high})"

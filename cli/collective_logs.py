@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..calibration.fit.collective_constants import Observed
-    from ..calibration.fit.collectives import Sweep
+    from ..calibration.fit.collectives import SizeSweep
     from ..calibration.readers.nccl_log import Measurements
     from ..calibration.validation.collectives import CollectiveCase
     from ..hardware.files import Refusal
@@ -119,12 +119,12 @@ def keep_blas_to_one_thread() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def sweep_of(case: CollectiveCase) -> Sweep:
+def sweep_of(case: CollectiveCase) -> SizeSweep:
     """The case as calibration knows it, with what its links allow at most."""
-    from ..calibration.fit.collectives import Sweep, ceiling_bytes_per_s
+    from ..calibration.fit.collectives import SizeSweep, ceiling_bytes_per_s
 
     seat, cluster = case.seat, case.cluster
-    return Sweep(
+    return SizeSweep(
         kind=case.kind,
         architecture=cluster.gpu.architecture,
         tier="node" if seat.domains == 1 else cluster.interconnect.kind,

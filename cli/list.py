@@ -11,7 +11,7 @@ from .output import echo_json
 from .views import JsonOption
 
 
-class Kind(StrEnum):
+class ListedKind(StrEnum):
     """What can be listed, in the order in which all of it is."""
 
     SCENARIOS = "scenarios"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 def list_names(
-    kind: Annotated[Kind | None, typer.Argument(help="What to list; everything if left out.")] = None,
+    kind: Annotated[ListedKind | None, typer.Argument(help="What to list; everything if left out.")] = None,
     name: Annotated[
         str | None, typer.Argument(help="With software: one preset, and what it implies for a scenario.")
     ] = None,
@@ -39,7 +39,7 @@ def list_names(
     if name is not None or markdown:
         _show_software(kind, name, markdown, as_json)
         return
-    names = {str(one): _names(one) for one in ([kind] if kind else Kind)}
+    names = {str(one): _names(one) for one in ([kind] if kind else ListedKind)}
     if as_json:
         echo_json(names)
     elif kind:
@@ -48,11 +48,11 @@ def list_names(
         typer.echo("\n\n".join("\n  ".join([title, *known]) for title, known in names.items()))
 
 
-def _show_software(kind: Kind | None, name: str | None, markdown: bool, as_json: bool) -> None:
+def _show_software(kind: ListedKind | None, name: str | None, markdown: bool, as_json: bool) -> None:
     """What one preset implies, or the page of all."""
     from ..sim.report.software import software_document, software_page, software_text
 
-    if kind is not Kind.SOFTWARE:
+    if kind is not ListedKind.SOFTWARE:
         what = repr(name) if name else "--markdown"
         raise ValueError(f"list {kind or ''} {what}: only software has more to say, as in list software NAME")
     if markdown:
@@ -65,25 +65,25 @@ def _show_software(kind: Kind | None, name: str | None, markdown: bool, as_json:
         typer.echo(software_text(str(name)))
 
 
-def _described(kind: Kind, names: tuple[str, ...]) -> tuple[str, ...]:
+def _described(kind: ListedKind, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names; schedules, kinds of faults and software with their titles."""
     width = max(map(len, names)) + 2
     match kind:
-        case Kind.SCHEDULES:
+        case ListedKind.SCHEDULES:
             from ..schedules.pipeline import get
 
             return tuple(f"{name:<{width}}{get(name).title}" for name in names)
-        case Kind.FAULTS:
+        case ListedKind.FAULTS:
             from ..sim.scenario.faults.kinds import get_kind
 
             return tuple(f"{name:<{width}}{get_kind(name).title}" for name in names)
-        case Kind.SOFTWARE:
+        case ListedKind.SOFTWARE:
             from ..sim.scenario.software import get_software
 
             return tuple(f"{name:<{width}}{get_software(name).title}" for name in names)
-        case Kind.GPUS:
+        case ListedKind.GPUS:
             return _gpu_table(names)
-        case Kind.OPTIMIZERS:
+        case ListedKind.OPTIMIZERS:
             return _optimizer_table(names)
         case _:
             return names
@@ -115,41 +115,41 @@ def _optimizer_table(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{a:<{first}}  {b:<{second}}  {c:>{third}}  {d}" for a, b, c, d in rows)
 
 
-def _names(kind: Kind) -> tuple[str, ...]:
+def _names(kind: ListedKind) -> tuple[str, ...]:
     match kind:
-        case Kind.FAULTS:
+        case ListedKind.FAULTS:
             from ..sim.scenario.faults.kinds import kind_names
 
             return kind_names()
-        case Kind.FAULT_PRESETS:
+        case ListedKind.FAULT_PRESETS:
             from ..sim.scenario.faults.presets import preset_names
 
             return preset_names()
-        case Kind.SCENARIOS:
+        case ListedKind.SCENARIOS:
             from ..sim.scenario.load import scenario_names
 
             return scenario_names()
-        case Kind.MODELS:
+        case ListedKind.MODELS:
             from ..sim.scenario.model.catalogue import model_names
 
             return model_names()
-        case Kind.GPUS:
+        case ListedKind.GPUS:
             from ..hardware.gpus import gpu_names
 
             return gpu_names()
-        case Kind.INTERCONNECTS:
+        case ListedKind.INTERCONNECTS:
             from ..hardware.interconnect import interconnect_names
 
             return interconnect_names()
-        case Kind.SOFTWARE:
+        case ListedKind.SOFTWARE:
             from ..sim.scenario.software.presets import software_names
 
             return software_names()
-        case Kind.SCHEDULES:
+        case ListedKind.SCHEDULES:
             from ..schedules.pipeline import names
 
             return names()
-        case Kind.OPTIMIZERS:
+        case ListedKind.OPTIMIZERS:
             from ..sim.scenario.optimizers import optimizer_names
 
             return optimizer_names()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .output import output_file, wrote
 
 if TYPE_CHECKING:
-    from ..calibration.measure.collectives import Groups
+    from ..calibration.measure.collectives import MeasuredGroups
 
 _LARGEST = {"gloo": 64e6, "nccl": 1e9}
 _SMALLEST = 256
@@ -96,11 +96,11 @@ def _sizes(most: float) -> Iterator[int]:
     yield int(most)
 
 
-def _groups(world: int, scenario: str | None) -> Iterator[Groups]:
+def _groups(world: int, scenario: str | None) -> Iterator[MeasuredGroups]:
     """All ranks; with a scenario of that many GPUs, the groups of each of its axes too."""
-    from ..calibration.measure.collectives import Groups
+    from ..calibration.measure.collectives import MeasuredGroups
 
-    yield Groups(axis="world", members=(tuple(range(world)),))
+    yield MeasuredGroups(axis="world", members=(tuple(range(world)),))
     if scenario is None:
         return
     from ..sim.lowering.axes import axis_groups
@@ -113,4 +113,4 @@ def _groups(world: int, scenario: str | None) -> Iterator[Groups]:
         )
     for axis, members in axis_groups(loaded.parallelism).items():
         if 1 < len(members[0]) < world:
-            yield Groups(axis=axis, members=members)
+            yield MeasuredGroups(axis=axis, members=members)

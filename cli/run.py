@@ -89,7 +89,7 @@ def run(
     output_file("--topology", topology, (".svg",), [scenario, *([timeline] if timeline else [])])
     output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
 
-    from ..sim.degradation.trouble import beginning, standing
+    from ..sim.degradation.of_faults import beginning, standing
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
 

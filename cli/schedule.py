@@ -155,11 +155,11 @@ def compare(
     output_file("--svg", svg, (".svg",), [])
 
     from ..schedules.pipeline import get, names
-    from ..sim.report.schedules.compare import Asked, entries
+    from ..sim.report.schedules.compare import ComparisonShape, entries
     from ..sim.report.schedules.compare_table import comparison_rows, print_comparison
 
     p, m = _shape("stepsim schedule compare", ranks, microbatches, chunks, schedules=len(names()))
-    asked = Asked(
+    asked = ComparisonShape(
         ranks=p,
         microbatches=m,
         chunks=chunks,
@@ -213,7 +213,7 @@ def _registered(
     group: int | None,
     limit: int | None,
 ) -> TimedSchedule:
-    from ..schedules.orders.schedule import Memory, Shape
+    from ..schedules.orders.schedule import ActivationUnits, Shape
     from ..schedules.pipeline import get
     from ..sim.report.schedules.timed import timed
 
@@ -221,7 +221,9 @@ def _registered(
     v = found.chunks if chunks is None else chunks
     p, m = _shape(f"stepsim schedule {name}", ranks, microbatches, v)
     try:
-        shape = Shape(ranks=p, microbatches=m, chunks=v, group=group, costs=costs, memory=Memory(limit=limit))
+        shape = Shape(
+            ranks=p, microbatches=m, chunks=v, group=group, costs=costs, memory=ActivationUnits(limit=limit)
+        )
         found.check(shape)
     except ValueError as refusal:
         raise ValueError(_with_options(str(refusal))) from None

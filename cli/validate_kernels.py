@@ -13,7 +13,7 @@ from .refusals import refused_document, refused_files, tell_refused
 if TYPE_CHECKING:
     from ..calibration.readers.measurements import Measurement
     from ..calibration.validation.grids import Grid
-    from ..calibration.validation.regions.kernel_errors import KernelErrors, KernelRow
+    from ..calibration.validation.regions.kernel_errors import KernelError, KernelErrors
     from ..hardware.files import Refusal
 
     Summary = Mapping[str, Mapping[str, KernelErrors]]
@@ -124,7 +124,7 @@ def _check(points: Sequence[Measurement]) -> None:
         seen.add(point.id)
 
 
-def _document(rows: Sequence[KernelRow], summary: Summary, skipped: Mapping[str, str]) -> dict[str, Any]:
+def _document(rows: Sequence[KernelError], summary: Summary, skipped: Mapping[str, str]) -> dict[str, Any]:
     return {
         "rows": [
             {

@@ -18,7 +18,7 @@ from .fabric import Fabric
 from .fabrics.links import LinkFamily, LinkTable, Vertex
 from .fabrics.network import flow_key, hashed
 from .graph_file import Edge, gpu_number, read_graph
-from .routes import Part, Routes, joined
+from .routes import RoutePart, Routes, joined
 from .topology import check_gpus
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class CustomTopology:
         ]
         return joined(len(a), parts, merge=False)
 
-    def _walk(self, route: int, start: str, end: int, key: NDArray[np.uint64]) -> list[Part]:
+    def _walk(self, route: int, start: str, end: int, key: NDArray[np.uint64]) -> list[RoutePart]:
         """Vertex after vertex along all best ways, or one of them."""
         at, parts = {start: 1.0}, []
         target = f"gpu {end}"
@@ -192,5 +192,5 @@ def _as_vertex(vertex: str) -> Vertex:
     return (kind, int(name)) if kind == "gpu" else (vertex,)
 
 
-def _part(order: int, route: int, link: int, weight: float) -> Part:
-    return Part(order=order, route=np.array([route]), link=np.array([link]), weight=np.array([weight]))
+def _part(order: int, route: int, link: int, weight: float) -> RoutePart:
+    return RoutePart(order=order, route=np.array([route]), link=np.array([link]), weight=np.array([weight]))

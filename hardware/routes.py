@@ -15,7 +15,7 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class RoutePart:
     """Links that some routes cross at position ``order`` of their way."""
 
     order: int
@@ -58,7 +58,7 @@ class Routes:
         return np.asarray(loads, dtype=np.float64)
 
 
-def joined(count: int, parts: Sequence[Part], *, merge: bool) -> Routes:
+def joined(count: int, parts: Sequence[RoutePart], *, merge: bool) -> Routes:
     """The parts of ``count`` routes as one; ``merge`` adds up links that a route meets more than once."""
     if not parts:
         empty = np.zeros(0, dtype=np.int64)

@@ -19,11 +19,11 @@ import numpy as np
 
 from .fabric import Ecmp, module_of
 from .fabrics.links import Ids, LinkTable
-from .fabrics.network import Flows, Network, flow_key
+from .fabrics.network import Network, RouteFlows, flow_key
 from .fabrics.tiers import Tiers
 from .fabrics.torus import Torus
 from .host_links import BRIDGE_IN, BRIDGE_OUT, NIC_IN, NIC_OUT, PCIE_IN, PCIE_OUT, HostLinks
-from .routes import Part, Routes, joined
+from .routes import RoutePart, Routes, joined
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -105,7 +105,7 @@ class RegularTopology:
         )
         check_gpus(a, self.gpus)
         check_gpus(b, self.gpus)
-        parts: list[Part] = []
+        parts: list[RoutePart] = []
         near = self.hosts.in_domain(a, b)
         ids = np.arange(len(a))
         parts += self._nvlink(ids[near & (a != b)], a, b, 0)
@@ -117,15 +117,15 @@ class RegularTopology:
             parts += self._over_network(far, a, b, flow)
         return joined(len(a), parts, merge=self.hosts.channels > 1)
 
-    def _nvlink(self, ids: Ids, a: Ids, b: Ids, order: int) -> list[Part]:
+    def _nvlink(self, ids: Ids, a: Ids, b: Ids, order: int) -> list[RoutePart]:
         hops = self.hosts.nvlink(a[ids], b[ids])
         return [self._part(order + hop, family, ids, local) for hop, (family, local) in enumerate(hops)]
 
-    def _over_bridge(self, ids: Ids, a: Ids, b: Ids) -> list[Part]:
+    def _over_bridge(self, ids: Ids, a: Ids, b: Ids) -> list[RoutePart]:
         return [self._part(0, BRIDGE_OUT, ids, a[ids]), self._part(1, BRIDGE_IN, ids, b[ids])]
 
-    def _over_network(self, ids: Ids, a: Ids, b: Ids, flow: Ids) -> list[Part]:
-        parts: list[Part] = []
+    def _over_network(self, ids: Ids, a: Ids, b: Ids, flow: Ids) -> list[RoutePart]:
+        parts: list[RoutePart] = []
         sender = a.copy()
         if self.cluster.fabric.pxn:
             sender[ids] = self._forwarder(a[ids], b[ids])
@@ -173,14 +173,14 @@ class RegularTopology:
 
     def _flows(
         self, route: Ids, source: tuple[Ids, Ids], target: tuple[Ids, Ids], share: np.ndarray, flow: Ids
-    ) -> tuple[Flows, tuple[Ids, Ids]]:
+    ) -> tuple[RouteFlows, tuple[Ids, Ids]]:
         """Flows between leaf switches in every plane, and the NICs at either end, counted over all hosts."""
         network, cluster = self.network, self.cluster
         assert network is not None
         links, per_node = cluster.interconnect.links_per_host, cluster.gpus_per_node
         ports = [(gpu // per_node, self.hosts.nics(gpu)[0] + channel) for gpu, channel in (source, target)]
         nics = [node * links + link for node, link in ports]
-        flows = Flows(
+        flows = RouteFlows(
             route=route,
             weight=share,
             key=flow_key(cluster.fabric.seed, nics[0], nics[1], flow),
@@ -194,9 +194,9 @@ class RegularTopology:
 
     def _part(
         self, order: int, family: int, route: Ids, local: Ids, weight: np.ndarray | None = None
-    ) -> Part:
+    ) -> RoutePart:
         shares = np.ones(len(route)) if weight is None else weight
-        return Part(order=order, route=route, link=self.links.first[family] + local, weight=shares)
+        return RoutePart(order=order, route=route, link=self.links.first[family] + local, weight=shares)
 
 
 def check_gpus(gpus: Ids, count: int) -> None:

@@ -26,7 +26,7 @@ FOUND = struct.Struct("<Bd")
 
 
 @contextmanager
-def beside(tasks: Sequence[Task], *, worth_it: bool = True) -> Iterator[Callable[[], tuple[float, ...]]]:
+def in_children(tasks: Sequence[Task], *, worth_it: bool = True) -> Iterator[Callable[[], tuple[float, ...]]]:
     """Start ``tasks`` in children, one for every core but one; call what it gives for all their numbers.
 
     Whoever is free takes the next task, the caller too once it asks for the numbers. Without ``worth_it``,

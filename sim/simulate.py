@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .children import beside
+from .children import in_children
 from .engine.collection import collection_paused
 from .estimate import check_work, programs_work, step_work
 from .result.step import Result
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..hardware.cluster import Cluster
     from ..hardware.profile import GpuProfile
     from .engine.record import Record
-    from .fold.ranks import Trouble
+    from .fold.ranks import Degradation
     from .fold.whole import Folded
     from .lowering.lower import Lowered
     from .result.loss_scaling import LossScaling
@@ -117,11 +117,11 @@ def _simulated(
         clock.append(time.perf_counter())
         return clock[-1] - clock[-2]
 
-    def fold_with(trouble: Trouble) -> Folded:
+    def fold_with(degradation: Degradation) -> Folded:
         if fold:
-            found = folded(lowered, trouble, max_classes=limits.classes or MOST_CLASSES)
+            found = folded(lowered, degradation, max_classes=limits.classes or MOST_CLASSES)
         else:
-            found = unfolded(lowered, trouble)
+            found = unfolded(lowered, degradation)
         check_work(programs_work(found.programs, replays=1 + len(events)), limits.events)
         return found
 
@@ -150,15 +150,15 @@ def _simulated(
     events = _of_this_step(scenario, events, record.makespan_s)
     if not events:
         return read_result(lowered, ready, record, timing, clock[0])
-    trouble = _trouble(lowered, events)
+    degradation = _degradation(lowered, events)
 
     def without(i: int) -> float:
         others = events[:i] + events[i + 1 :]
-        return replay(fold_with(_trouble(lowered, others)).programs).step_s if others else record.step_s
+        return replay(fold_with(_degradation(lowered, others)).programs).step_s if others else record.step_s
 
     tasks = [partial(without, i) for i in range(len(events))]
-    with beside(tasks, worth_it=len(events) > 1 and record.events >= MANY_EVENTS) as numbers:
-        struck = fold_with(trouble)
+    with in_children(tasks, worth_it=len(events) > 1 and record.events >= MANY_EVENTS) as numbers:
+        struck = fold_with(degradation)
         timing["fold_s"] += lap()
         with_faults = replayed(struck, " with faults")
         # A step that never ends has no end to come after; the healthy one has.
@@ -169,7 +169,7 @@ def _simulated(
     say("reading the result")
     ran = (struck, with_faults) if with_faults.step_s < math.inf else (ready, record)
     result = read_result(lowered, *ran, timing, clock[0])
-    found = _cost(lowered, events, trouble, (ready, record), (struck, with_faults))
+    found = _cost(lowered, events, degradation, (ready, record), (struck, with_faults))
     if with_faults.step_s < record.step_s:
         found = replace(found, least_s=_least_s(ready))
     return replace(result, faults=replace(found, without_s=without_s))
@@ -194,7 +194,7 @@ def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tupl
     """What is wrong during the step: what is given, else what the scenario has of its first step."""
     if faults is None and (scenario.faults is None or not scenario.faults.events):
         return ()
-    from .degradation.trouble import beginning, given, standing
+    from .degradation.of_faults import beginning, given, standing
 
     if faults is None:
         wanted: tuple[str | Event, ...] = (*standing(scenario.faults), *beginning(scenario.faults))
@@ -205,7 +205,7 @@ def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tupl
 
 def _of_this_step(scenario: Scenario, events: tuple[Event, ...], step_s: float) -> tuple[Event, ...]:
     """Without those of the scenario that strike later steps."""
-    from .degradation.trouble import beginning
+    from .degradation.of_faults import beginning
     from .degradation.windows import begins_after
 
     later = begins_after(beginning(scenario.faults), step_s)
@@ -215,7 +215,7 @@ def _of_this_step(scenario: Scenario, events: tuple[Event, ...], step_s: float) 
 def _check_begins(events: tuple[Event, ...], step_s: float) -> None:
     """ValueError for a fault that begins when the step is over."""
     from ..hardware.quantities import format_quantity
-    from .degradation.trouble import named
+    from .degradation.of_faults import named
     from .degradation.windows import begins_after
 
     for event in begins_after(events, step_s):
@@ -231,9 +231,9 @@ def _machine(scenario: Scenario) -> Machine:
     return machine_of(scenario.cluster, scenario.parallelism, domains)
 
 
-def _trouble(lowered: Lowered, events: tuple[Event, ...]) -> Trouble:
-    from .degradation.trouble import Job
-    from .degradation.windows import trouble_over_time
+def _degradation(lowered: Lowered, events: tuple[Event, ...]) -> Degradation:
+    from .degradation.of_faults import Job
+    from .degradation.windows import degradation_over_time
 
     plan = lowered.plan
     machine, faults = _machine(plan.scenario), plan.scenario.faults
@@ -242,19 +242,19 @@ def _trouble(lowered: Lowered, events: tuple[Event, ...]) -> Trouble:
         job = replace(job, seed=faults.seed)
     if plan.scenario.detection is not None:
         job = replace(job, flap_budget_s=plan.scenario.detection.flap_budget)
-    return trouble_over_time(events, job)
+    return degradation_over_time(events, job)
 
 
 def _cost(
     lowered: Lowered,
     events: tuple[Event, ...],
-    trouble: Trouble,
+    degradation: Degradation,
     healthy: tuple[Folded, Record],
     struck: tuple[Folded, Record],
 ) -> StepFaults:
     """What faults cost a step."""
     from .degradation.effect import Replayed, effect, hang_effect
-    from .degradation.trouble import line_of
+    from .degradation.of_faults import line_of
     from .read_record import path_of
 
     scenario, lines = lowered.plan.scenario, tuple(line_of(event) for event in events)
@@ -262,9 +262,9 @@ def _cost(
     if struck[1].step_s == math.inf:
         after = Replayed(folded=struck[0], record=struck[1], path=())
         watchdog_s = _watchdog_s(scenario)
-        return hang_effect(lines, trouble, scenario.parallelism, before, after, watchdog_s)
+        return hang_effect(lines, degradation, scenario.parallelism, before, after, watchdog_s)
     after = Replayed(folded=struck[0], record=struck[1], path=path_of(struck[1]))
-    return effect(lines, trouble, scenario.parallelism, before, after)
+    return effect(lines, degradation, scenario.parallelism, before, after)
 
 
 def _watchdog_s(scenario: Scenario) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stepsim.schedules.orders.action import Action, Kind, Orders, Step, parts
+from stepsim.schedules.orders.action import Action, ActionKind, Orders, Step, parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +22,12 @@ class Times:
     weight_grad: float
     latency: float = 0
 
-    def of(self, kind: Kind) -> float:
+    def of(self, kind: ActionKind) -> float:
         return {
-            Kind.FORWARD: self.forward,
-            Kind.BACKWARD: self.input_grad + self.weight_grad,
-            Kind.INPUT_GRAD: self.input_grad,
-            Kind.WEIGHT_GRAD: self.weight_grad,
+            ActionKind.FORWARD: self.forward,
+            ActionKind.BACKWARD: self.input_grad + self.weight_grad,
+            ActionKind.INPUT_GRAD: self.input_grad,
+            ActionKind.WEIGHT_GRAD: self.weight_grad,
         }[kind]
 
 
@@ -74,7 +74,7 @@ def asap(orders: Orders, stages: int, times: Times) -> Timeline:
 
 
 def _output(action: Action) -> tuple[str, int, int]:
-    kind = "gradient" if action.kind in (Kind.BACKWARD, Kind.INPUT_GRAD) else action.kind.value
+    kind = "gradient" if action.kind in (ActionKind.BACKWARD, ActionKind.INPUT_GRAD) else action.kind.value
     return kind, action.stage, action.microbatch
 
 
@@ -87,11 +87,11 @@ def _inputs(step: Step, stages: int) -> Iterator[tuple[str, int, int]]:
 def _inputs_of(action: Action, stages: int) -> Iterator[tuple[str, int, int]]:
     s, k = action.stage, action.microbatch
     match action.kind:
-        case Kind.FORWARD if s > 0:
+        case ActionKind.FORWARD if s > 0:
             yield "F", s - 1, k
-        case Kind.BACKWARD | Kind.INPUT_GRAD:
+        case ActionKind.BACKWARD | ActionKind.INPUT_GRAD:
             yield "F", s, k
             if s + 1 < stages:
                 yield "gradient", s + 1, k
-        case Kind.WEIGHT_GRAD:
+        case ActionKind.WEIGHT_GRAD:
             yield "gradient", s, k

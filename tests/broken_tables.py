@@ -9,7 +9,7 @@ from itertools import zip_longest
 from hypothesis import strategies as st
 from schedule_shapes import parse, schedules_and_shapes
 
-from stepsim.schedules.orders.action import Action, Kind, Orders, Overlap, Step
+from stepsim.schedules.orders.action import Action, ActionKind, Orders, Overlap, Step
 from stepsim.schedules.orders.schedule import Placement, Shape, two_way_placement
 
 Rows = list[list[Step]]
@@ -59,9 +59,11 @@ def valid_tables(draw: st.DrawFn) -> Drawn:
 
 
 def split(step: Step) -> list[Step]:
-    if isinstance(step, Overlap) or step.kind is not Kind.BACKWARD:
+    if isinstance(step, Overlap) or step.kind is not ActionKind.BACKWARD:
         return [step]
-    return [Action(step.stage, kind, step.microbatch) for kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD)]
+    return [
+        Action(step.stage, kind, step.microbatch) for kind in (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
+    ]
 
 
 # Changes ---------------------------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ def swap_near(draw: st.DrawFn, shape: Shape, rows: Rows) -> None:
 def rename(draw: st.DrawFn, shape: Shape, rows: Rows) -> None:
     row, i = place(draw, rows)
     stage, microbatch = st.integers(0, shape.stages), st.integers(0, shape.microbatches)
-    new = draw(st.builds(Action, stage, st.sampled_from(Kind), microbatch))
+    new = draw(st.builds(Action, stage, st.sampled_from(ActionKind), microbatch))
     step = row[i]
     if not isinstance(step, Overlap):
         row[i] = new
@@ -139,7 +141,7 @@ def warm_up(draw: st.DrawFn, shape: Shape, rows: Rows) -> None:
     """Another number of forwards before a rank takes F and B in turn, up to all of them (GPipe)."""
     del shape
     row = draw(st.sampled_from(rows))
-    forwards = [step for step in row if isinstance(step, Action) and step.kind is Kind.FORWARD]
+    forwards = [step for step in row if isinstance(step, Action) and step.kind is ActionKind.FORWARD]
     others = [step for step in row if step not in forwards]
     first = draw(st.integers(0, len(forwards)))
     turns = zip_longest(others, forwards[first:])

@@ -16,7 +16,7 @@ from composition_sharding import data_parallel
 from small_scenarios import microbatches_of
 
 from stepsim.sim.lowering.layers.kinds import LayerRun
-from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schedules import schedule_named
 
@@ -36,7 +36,7 @@ class Passes:
         return self.forward + self.backward
 
 
-def step_bytes(run: Scenario, plan: Plan, r: int, load: float) -> Counter[str]:
+def step_bytes(run: Scenario, plan: StepPlan, r: int, load: float) -> Counter[str]:
     """Bytes that a rank of pipeline rank ``r`` sends in a step, by axis; its experts have that ``load``."""
     found: Counter[str] = Counter()
     for s, microbatches in microbatches_of(run, r).items():
@@ -49,7 +49,7 @@ def step_bytes(run: Scenario, plan: Plan, r: int, load: float) -> Counter[str]:
     return Counter({name: size for name, size in found.items() if size})
 
 
-def _layer_bytes(run: Scenario, plan: Plan, layer: LayerRun, load: float) -> dict[str, float]:
+def _layer_bytes(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dict[str, float]:
     context = _context(plan)
     found = {
         "tp": sum(one.both for one in _tensor(run, plan, layer).values()) + _tensor_again(run, plan, layer),
@@ -63,27 +63,27 @@ def _layer_bytes(run: Scenario, plan: Plan, layer: LayerRun, load: float) -> dic
 # Tensor parallelism --------------------------------------------------------------------------------------
 
 
-def _column(run: Scenario, plan: Plan, width: float, matrices: int = 1, *, plain: bool = False) -> Passes:
+def _column(run: Scenario, plan: StepPlan, width: float, matrices: int = 1, *, plain: bool = False) -> Passes:
     """A column-parallel layer with so wide an input."""
-    shard, f = plan.shard, (run.parallelism.tp - 1) / run.parallelism.tp
-    moved, e = shard.tokens * width, shard.element_bytes
-    if not shard.sequence_parallel:
+    local, f = plan.local, (run.parallelism.tp - 1) / run.parallelism.tp
+    moved, e = local.tokens * width, local.element_bytes
+    if not local.sequence_parallel:
         return Passes(backward=2 * f * moved * e * matrices)
-    gathered = f * moved * (e if plain else shard.stored_bytes)
+    gathered = f * moved * (e if plain else local.stored_bytes)
     return Passes(forward=gathered, backward=gathered * run.software.sp_regathers_input + f * moved * e)
 
 
-def _row(run: Scenario, plan: Plan) -> Passes:
+def _row(run: Scenario, plan: StepPlan) -> Passes:
     """A row-parallel layer back to the residual stream."""
-    shard, f = plan.shard, (run.parallelism.tp - 1) / run.parallelism.tp
-    moved = f * shard.tokens * shard.hidden
-    if not shard.sequence_parallel:
-        return Passes(forward=2 * moved * shard.element_bytes)
-    both = shard.recipe.gathered if shard.recipe else shard.element_bytes
-    return Passes(forward=moved * shard.element_bytes, backward=moved * both)
+    local, f = plan.local, (run.parallelism.tp - 1) / run.parallelism.tp
+    moved = f * local.tokens * local.hidden
+    if not local.sequence_parallel:
+        return Passes(forward=2 * moved * local.element_bytes)
+    both = local.recipe.gathered if local.recipe else local.element_bytes
+    return Passes(forward=moved * local.element_bytes, backward=moved * both)
 
 
-def _tensor(run: Scenario, plan: Plan, layer: LayerRun) -> dict[str, Passes]:
+def _tensor(run: Scenario, plan: StepPlan, layer: LayerRun) -> dict[str, Passes]:
     """Of a layer, by the product that its traffic goes with; several on one input are named by the first."""
     model, h, kind = run.model, run.model.hidden_size, layer.kind
     found = {"projection": _row(run, plan)}
@@ -94,7 +94,7 @@ def _tensor(run: Scenario, plan: Plan, layer: LayerRun) -> dict[str, Passes]:
     else:
         found["q"] = _column(run, plan, h)
     if kind.prediction:
-        stream = (run.parallelism.tp - 1) / run.parallelism.tp * plan.shard.hidden_bytes
+        stream = (run.parallelism.tp - 1) / run.parallelism.tp * plan.local.hidden_bytes
         found["joint"] = _column(run, plan, 2 * h) + Passes(forward=stream, backward=stream)
     if not kind.experts or (model.moe and model.moe.shared_expert_ffn_hidden_size):
         branches = 2 if run.software.split_gate and model.mlp == "swiglu" else 1
@@ -102,7 +102,7 @@ def _tensor(run: Scenario, plan: Plan, layer: LayerRun) -> dict[str, Passes]:
     return found
 
 
-def _tensor_again(run: Scenario, plan: Plan, layer: LayerRun) -> float:
+def _tensor_again(run: Scenario, plan: StepPlan, layer: LayerRun) -> float:
     """What running parts of it again sends: inputs gathered for any of the products that share them."""
     again, sends = parts_again(run, layer), _tensor(run, plan, layer)
     together = {"q": {"q", "k", "v"}, "fc1 0": {"fc1 0", "fc1 1"}}
@@ -113,38 +113,38 @@ def _tensor_again(run: Scenario, plan: Plan, layer: LayerRun) -> float:
     return sum(sends[name].forward for name in names)
 
 
-def _ends(run: Scenario, plan: Plan, s: int) -> float:
+def _ends(run: Scenario, plan: StepPlan, s: int) -> float:
     """At the ends of the model: the embedding, the head with its loss as often as it is passed."""
-    stage, shard, tp = plan.stages[s], plan.shard, run.parallelism.tp
+    stage, local, tp = plan.stages[s], plan.local, run.parallelism.tp
     f, total = (tp - 1) / tp, 0.0
     if stage.embedding:
-        total += 2 * f * shard.hidden_bytes  # reduced; or scattered, and gathered backward
+        total += 2 * f * local.hidden_bytes  # reduced; or scattered, and gathered backward
     total += stage.heads * _column(run, plan, run.model.hidden_size, plain=True).both
-    loss = 2 * f * 3 * 4.0 * shard.tokens  # maximum, target and sum, however many calls
+    loss = 2 * f * 3 * 4.0 * local.tokens  # maximum, target and sum, however many calls
     if run.software.cross_entropy == "gathered":
-        loss = f * shard.tokens * shard.vocabulary * tp * shard.element_bytes
+        loss = f * local.tokens * local.vocabulary * tp * local.element_bytes
     return total + stage.losses * loss
 
 
 # Context and expert parallelism --------------------------------------------------------------------------
 
 
-def _context(plan: Plan) -> Passes:
+def _context(plan: StepPlan) -> Passes:
     """Heads exchanged for tokens among ``a2a`` ranks, keys and values around rings of the others."""
-    shard = plan.shard
-    a2a, ring, e = shard.cp_a2a, shard.cp // shard.cp_a2a, shard.element_bytes
-    values = shard.value_dim or shard.head_dim
-    heads = (a2a - 1) / a2a * shard.tokens * (shard.qkv_width + shard.attention_width) * e
-    kv = shard.tokens * a2a * max(1, shard.kv_heads // a2a) * (shard.head_dim + values) * e
+    local = plan.local
+    a2a, ring, e = local.cp_a2a, local.cp // local.cp_a2a, local.element_bytes
+    values = local.value_dim or local.head_dim
+    heads = (a2a - 1) / a2a * local.tokens * (local.qkv_width + local.attention_width) * e
+    kv = local.tokens * a2a * max(1, local.kv_heads // a2a) * (local.head_dim + values) * e
     # gathered: keys forward, keys and gradients backward; around a ring the same
     return Passes(forward=heads + (ring - 1) * kv, backward=heads + 2 * (ring - 1) * kv)
 
 
-def _experts(run: Scenario, plan: Plan, layer: LayerRun, load: float) -> dict[str, float]:
+def _experts(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dict[str, float]:
     """Exchanges of tokens and, among ranks that share experts, of rows; once more where these run again."""
     again = parts_again(run, layer)
     dispatched, combined = _exchanged(run, plan)
-    e, etp = plan.shard.element_bytes, run.parallelism.etp
+    e, etp = plan.local.element_bytes, run.parallelism.etp
     rows = (etp - 1) / etp * expert_rows(run, load) * run.model.hidden_size * e
     found = {"ep": dispatched + 3 * combined, "etp": 4 * rows}
     if "routed fc2" in again:
@@ -155,31 +155,31 @@ def _experts(run: Scenario, plan: Plan, layer: LayerRun, load: float) -> dict[st
     return found
 
 
-def _exchanged(run: Scenario, plan: Plan) -> tuple[float, float]:
+def _exchanged(run: Scenario, plan: StepPlan) -> tuple[float, float]:
     """Payload of a dispatch and of a combine, of the busiest rank, which all others wait for."""
-    moe, shard = run.model.moe, plan.shard
+    moe, local = run.model.moe, plan.local
     if moe is None or run.parallelism.ep == 1:
         return 0.0, 0.0
     copies = moe.topk * (moe.capacity_factor or 1.0)
     if run.software.moe_dispatcher == "deepep":  # one copy, or as much more as capacity pads
         copies /= moe.topk
     rows = stream_tokens(run) * copies * max(expert_loads(run)) * run.model.hidden_size
-    out = shard.stored_bytes if run.software.fp8_dispatch else shard.element_bytes
-    return rows * out, rows * shard.element_bytes
+    out = local.stored_bytes if run.software.fp8_dispatch else local.element_bytes
+    return rows * out, rows * local.element_bytes
 
 
 # Pipeline parallelism ------------------------------------------------------------------------------------
 
 
-def _messages(run: Scenario, plan: Plan, r: int) -> Counter[str]:
+def _messages(run: Scenario, plan: StepPlan, r: int) -> Counter[str]:
     """Activations to the next stage and gradients to the one before, unless that is on the same rank."""
-    rank_of, shape, shard = schedule_named(run.schedule).rank_of, plan.shape, plan.shard
+    rank_of, shape, local = schedule_named(run.schedule).rank_of, plan.shape, plan.local
     crossings = 0  # of each, one way forward and the other way backward
     for k in range(shape.microbatches):
         for s in range(shape.stages - 1):
             here, there = rank_of(s, k, shape), rank_of(s + 1, k, shape)
             crossings += ((here == r) + (there == r)) * (here != there)
-    scattered = run.software.scatter_gather_p2p and not shard.sequence_parallel and shard.tp > 1
-    size = shard.hidden_bytes / (shard.tp if shard.sequence_parallel or scattered else 1)
-    gathered = crossings * (shard.tp - 1) / shard.tp * shard.hidden_bytes if scattered else 0.0
+    scattered = run.software.scatter_gather_p2p and not local.sequence_parallel and local.tp > 1
+    size = local.hidden_bytes / (local.tp if local.sequence_parallel or scattered else 1)
+    gathered = crossings * (local.tp - 1) / local.tp * local.hidden_bytes if scattered else 0.0
     return Counter({"pp": crossings * size, "tp": gathered})

@@ -9,7 +9,7 @@ from composition_flops import expert_loads
 from small_scenarios import every_op
 
 from stepsim.sim.lowering.lower import Lowered
-from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.network.seat import payload_factor
 from stepsim.sim.program.program import Collective, Compute, Exchange, Program
 
@@ -23,7 +23,7 @@ def multiplied(program: Program) -> float:
     )
 
 
-def sent(program: Program, plan: Plan) -> Counter[str]:
+def sent(program: Program, plan: StepPlan) -> Counter[str]:
     """Bytes that a rank sends, by communicator; those of messages as ``pp``, of pieces of cp as ``cp``."""
     found: Counter[str] = Counter()
     for op, count in every_op(program):
@@ -37,7 +37,7 @@ def sent(program: Program, plan: Plan) -> Counter[str]:
     return Counter({name: size for name, size in found.items() if size})
 
 
-def _ranks(plan: Plan, communicator: str) -> int:
+def _ranks(plan: StepPlan, communicator: str) -> int:
     groups = plan.groups
     seats: dict[str, Any] = {
         "cp.heads": groups.cp_heads, "cp.ring": groups.cp_ring,

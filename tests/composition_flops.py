@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from stepsim.sim.lowering.layers.kinds import LayerKind, LayerRun
-from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.scenario.models import Scenario
 
 FLASH_BACKWARD = 2.5  # S again, dV, dP, dQ, dK for two products forward (arXiv:2205.14135, algorithm 4)
@@ -31,7 +31,7 @@ UNCOUNTED = {"core", "router", "routed fc1", "routed fc2"}
 """Parts that are none of the products of which torchtitan recomputes every second."""
 
 
-def step_flops(run: Scenario, plan: Plan) -> float:
+def step_flops(run: Scenario, plan: StepPlan) -> float:
     """Of all ranks together."""
     layers = [layer for stage in plan.stages for layer in stage.runs]
     assert sum(layer.count for layer in layers) == run.model.num_layers + run.model.mtp_layers

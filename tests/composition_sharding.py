@@ -9,13 +9,13 @@ from collections import Counter
 
 from small_scenarios import microbatches_of
 
-from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.sharding import Rule, sharding_rule
+from stepsim.sim.scenario.sharding import ShardingRule, sharding_rule
 
 
-def data_parallel(run: Scenario, plan: Plan, r: int) -> Counter[str]:
+def data_parallel(run: Scenario, plan: StepPlan, r: int) -> Counter[str]:
     """Gradients, parameters, the tables at both ends, the norm, and what goes to the host."""
     groups, held = plan.groups, plan.held_elements(r)
     dense = ("dp", "fsdp", "hsdp"), (groups.dp.ranks, groups.shards.ranks, groups.replicas.ranks)
@@ -32,21 +32,21 @@ def data_parallel(run: Scenario, plan: Plan, r: int) -> Counter[str]:
     return found + _rest(run, plan, r) + _to_host(run, plan, r, own, own * reduced)
 
 
-def _rule(run: Scenario, plan: Plan) -> Rule | None:
+def _rule(run: Scenario, plan: StepPlan) -> ShardingRule | None:
     """Of ZeRO-2 and -3, where there is anyone to shard with."""
     return sharding_rule(run) if plan.groups.dp.ranks > 1 else None
 
 
-def _reduced_bytes(run: Scenario, plan: Plan) -> float:
+def _reduced_bytes(run: Scenario, plan: StepPlan) -> float:
     """Bytes of an element's gradient on the wire, as often as a step reduces it."""
-    rule, wire = _rule(run, plan), run.software.reduce_grad_bytes or plan.shard.grad_bytes
+    rule, wire = _rule(run, plan), run.software.reduce_grad_bytes or plan.local.grad_bytes
     each = (rule and rule.reduces_each) or run.schedule == "pipedream"
     return float(wire * (run.num_microbatches if each else 1))
 
 
 def _moved(
     run: Scenario,
-    plan: Plan,
+    plan: StepPlan,
     names: tuple[str, str, str],
     ranks: tuple[int, int, int],
     reduced: float,
@@ -70,13 +70,13 @@ def _moved(
     return found
 
 
-def _gathered(run: Scenario, plan: Plan, stages: list[int]) -> tuple[float, float]:
+def _gathered(run: Scenario, plan: StepPlan, stages: list[int]) -> tuple[float, float]:
     """Bytes of parameters that a rank gathers in a step: shared ones, and experts."""
     rule, parameters = _rule(run, plan), [plan.parameters[s] for s in stages]
     ends = sum(one.head + one.embedding for one in parameters)
     body = sum(one.elements.shared for one in parameters) - ends
     experts = sum(one.elements.experts for one in parameters)
-    e, narrow, m = plan.shard.element_bytes, plan.shard.weights.gathered, run.num_microbatches
+    e, narrow, m = plan.local.element_bytes, plan.local.weights.gathered, run.num_microbatches
     if rule is None or rule.gathers == "never":  # updated parameters come back
         return ends * e + body * narrow, experts * narrow
     wire = run.software.gather_bytes or e
@@ -84,8 +84,8 @@ def _gathered(run: Scenario, plan: Plan, stages: list[int]) -> tuple[float, floa
         return 2 * m * (ends + body) * wire, 2 * m * experts * wire
     pipelined, reshard = run.parallelism.pp > 1, run.software.reshard_after_forward
     default = reshard == "default" and not pipelined
-    lets_go = run.parallelism.zero == 3 and (reshard == "always" or default)
-    forwards, back = (1 if pipelined and not lets_go else m), (m if lets_go else 0)
+    frees = run.parallelism.zero == 3 and (reshard == "always" or default)
+    forwards, back = (1 if pipelined and not frees else m), (m if frees else 0)
     tables = 0.0  # of the ends, those that backward gathers again: fsdp1 keeps its root, fsdp2 the head
     if run.software.sharding == "fsdp2":
         first = sum(plan.parameters[s].embedding for s in stages if plan.stages[s].embedding)
@@ -93,25 +93,25 @@ def _gathered(run: Scenario, plan: Plan, stages: list[int]) -> tuple[float, floa
     return (forwards * (ends + body) + back * (body + tables)) * wire, (forwards + back) * experts * wire
 
 
-def _rest(run: Scenario, plan: Plan, r: int) -> Counter[str]:
+def _rest(run: Scenario, plan: StepPlan, r: int) -> Counter[str]:
     """The table that both ends hold, the norm of all gradients, and a barrier."""
     found: Counter[str] = Counter()
-    model, shard = run.model, plan.shard
+    model, local = run.model, plan.local
     ends = {plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)}
     if (model.tied_embeddings or model.mtp_layers) and not plan.ends_meet and r in ends:
-        found["embedding"] = float(shard.vocabulary * shard.hidden * shard.grad_bytes)  # 2 (n-1)/n of two
+        found["embedding"] = float(local.vocabulary * local.hidden * local.grad_bytes)  # 2 (n-1)/n of two
     numbers = 8.0 * (plan.ends == "together") + 4.0 * (run.software.step_barrier and not plan.skips)
     if numbers:
         found["world"] = numbers * 2 * (run.world_size - 1) / run.world_size
     return found
 
 
-def _to_host(run: Scenario, plan: Plan, r: int, own: float, gradient_bytes: float) -> Counter[str]:
+def _to_host(run: Scenario, plan: StepPlan, r: int, own: float, gradient_bytes: float) -> Counter[str]:
     """Gradients out and parameters back; activations of the layers of each stage but its last both ways."""
     found: Counter[str] = Counter()
-    training, sizes = run.training, activation_bytes(plan.shard, run.software)
+    training, sizes = run.training, activation_bytes(plan.local, run.software)
     if training.cpu_offload or training.nvme_offload:
-        found["host"] = gradient_bytes + own * plan.shard.element_bytes
+        found["host"] = gradient_bytes + own * plan.local.element_bytes
     if training.activation_offload:
         for s, microbatches in microbatches_of(run, r).items():
             layers = [one for one in plan.stages[s].runs for _ in range(one.count)][:-1]

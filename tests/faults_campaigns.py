@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stepsim.sim.reliability.campaign.outcome import Outcome
-from stepsim.sim.reliability.campaign.plan import Plan
+from stepsim.sim.reliability.campaign.plan import CampaignPlan
 from stepsim.sim.reliability.campaign.replicate import replicate
 from stepsim.sim.reliability.planning.blocks import blocks_of
 from stepsim.sim.reliability.planning.build_plan import build_plan
@@ -30,7 +30,7 @@ def document(**blocks: Any) -> dict[str, Any]:
     return {**whole, **blocks}
 
 
-def plan_of(doc: dict[str, Any]) -> Plan:
+def plan_of(doc: dict[str, Any]) -> CampaignPlan:
     return build_plan(blocks_of(campaign_from_document(doc, "test")))
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from stepsim.schedules.orders.action import Action, Kind, Orders, actions_of
+from stepsim.schedules.orders.action import Action, ActionKind, Orders, actions_of
 from stepsim.schedules.orders.schedule import Placement, Shape
 from stepsim.schedules.p2p.instructions import (
-    Compute,
-    Exchange,
     Instruction,
-    Part,
+    MessageGroup,
+    MessagePart,
     Recv,
+    RunAction,
     Send,
     Wait,
 )
@@ -20,16 +20,16 @@ from stepsim.schedules.p2p.instructions import (
 Programs = Sequence[Sequence[Instruction]]
 
 
-def exchanges(program: Sequence[Instruction]) -> Iterator[Exchange]:
-    return (one for one in program if isinstance(one, Exchange))
+def exchanges(program: Sequence[Instruction]) -> Iterator[MessageGroup]:
+    return (one for one in program if isinstance(one, MessageGroup))
 
 
-def posted_parts(program: Sequence[Instruction]) -> Iterator[Part]:
+def posted_parts(program: Sequence[Instruction]) -> Iterator[MessagePart]:
     return (part for exchange in exchanges(program) for part in exchange.parts)
 
 
 def actions_keep_their_order(programs: Programs, orders: Orders) -> None:
-    computed = (tuple(one.step for one in program if isinstance(one, Compute)) for program in programs)
+    computed = (tuple(one.step for one in program if isinstance(one, RunAction)) for program in programs)
     assert orders == tuple(computed)
 
 
@@ -37,8 +37,10 @@ def every_needed_result_travels_once(
     programs: Programs, orders: Orders, shape: Shape, rank_of: Placement
 ) -> None:
     needed = set()
-    for action in (one for order in orders for one in actions_of(order) if one.kind is not Kind.WEIGHT_GRAD):
-        consumer = action.stage + (1 if action.kind is Kind.FORWARD else -1)
+    for action in (
+        one for order in orders for one in actions_of(order) if one.kind is not ActionKind.WEIGHT_GRAD
+    ):
+        consumer = action.stage + (1 if action.kind is ActionKind.FORWARD else -1)
         if 0 <= consumer < shape.stages:
             maker, taker = (rank_of(s, action.microbatch, shape) for s in (action.stage, consumer))
             needed |= {(action, maker, taker)} if maker != taker else set()
@@ -62,7 +64,7 @@ def both_ends_post_in_the_same_order(programs: Programs, *, directions_apart: bo
     received: dict[tuple[int, int, bool], list[Action]] = defaultdict(list)
     for rank, program in enumerate(programs):
         for part in posted_parts(program):
-            forward = directions_apart and part.action.kind is Kind.FORWARD
+            forward = directions_apart and part.action.kind is ActionKind.FORWARD
             if isinstance(part, Send):
                 sent[rank, part.peer, forward].append(part.action)
             else:
@@ -83,18 +85,18 @@ def two_ranks_list_their_messages_alike(programs: Programs) -> None:
 def inputs_are_there_before_use(programs: Programs, shape: Shape, rank_of: Placement) -> None:
     """And results before they are sent."""
     for program in programs:
-        posted: set[Part] = set()
-        done: set[Part] = set()
+        posted: set[MessagePart] = set()
+        done: set[MessagePart] = set()
         arrived: set[tuple[int, bool, int] | None] = {None}
         computed: set[Action] = set()
         for one in program:
             match one:
-                case Compute(step):
+                case RunAction(step):
                     for action in actions_of([step]):
                         needed = _remote_input(action, shape, rank_of)
                         assert needed in arrived, f"{action} starts too early"
                         computed.add(action)
-                case Exchange(parts, blocking):
+                case MessageGroup(parts, blocking):
                     assert parts
                     assert not posted & set(parts)
                     assert all(part.action in computed for part in parts if isinstance(part, Send))
@@ -112,14 +114,14 @@ def inputs_are_there_before_use(programs: Programs, shape: Shape, rank_of: Place
 
 def _result(action: Action) -> tuple[int, bool, int]:
     """Stage, whether it is an activation (else a gradient), microbatch."""
-    return action.stage, action.kind is Kind.FORWARD, action.microbatch
+    return action.stage, action.kind is ActionKind.FORWARD, action.microbatch
 
 
 def _remote_input(action: Action, shape: Shape, rank_of: Placement) -> tuple[int, bool, int] | None:
     """The result of another rank that the action needs."""
-    forward = action.kind is Kind.FORWARD
+    forward = action.kind is ActionKind.FORWARD
     producer = action.stage + (-1 if forward else 1)
-    if action.kind is Kind.WEIGHT_GRAD or not 0 <= producer < shape.stages:
+    if action.kind is ActionKind.WEIGHT_GRAD or not 0 <= producer < shape.stages:
         return None
     maker, taker = (rank_of(s, action.microbatch, shape) for s in (producer, action.stage))
     return None if maker == taker else (producer, forward, action.microbatch)

@@ -9,13 +9,13 @@ from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
 from stepsim.hardware.node import node_for
-from stepsim.schedules.transfers.collective import Collective
-from stepsim.sim.network.nccl.choice import Choice, table
+from stepsim.schedules.transfers.collective import CollectiveKind
+from stepsim.sim.network.nccl.choice import AlgorithmChoice, table
 from stepsim.sim.network.nccl.constants import NcclAlgorithm, NcclProtocol
 from stepsim.sim.network.nccl.model import lines, seconds_on
 from stepsim.sim.network.nccl.paths import Communicator, communicator_on
 
-AR, AG = Collective.ALL_REDUCE, Collective.ALL_GATHER
+AR, AG = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 A, P = NcclAlgorithm, NcclProtocol
 GIB = 1 << 30
 
@@ -51,8 +51,8 @@ def on_racks(gpu: str, domains: int) -> Cluster:
 
 
 def choose(
-    kind: Collective | str, payload_bytes: float, comm: Communicator, **variables: str | None
-) -> Choice:
+    kind: CollectiveKind | str, payload_bytes: float, comm: Communicator, **variables: str | None
+) -> AlgorithmChoice:
     """The quickest of what is legal and asked for."""
     return table(kind, payload_bytes, comm, **variables)[0]
 
@@ -60,7 +60,7 @@ def choose(
 def seconds(
     algorithm: NcclAlgorithm,
     protocol: NcclProtocol,
-    kind: Collective,
+    kind: CollectiveKind,
     payload_bytes: float,
     comm: Communicator,
 ) -> float:

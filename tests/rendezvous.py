@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from asap import Stuck, Times
 
 from stepsim.schedules.orders.action import Action, actions_of
-from stepsim.schedules.p2p.point_to_point import Compute, Exchange, Instruction, Part, Send, Wait
+from stepsim.schedules.p2p.point_to_point import Instruction, MessageGroup, MessagePart, RunAction, Send, Wait
 
 
 def rendezvous(
@@ -47,18 +47,22 @@ def _end(
 ) -> float | None:
     """When the rank may go on; None while that is not known."""
     match instruction:
-        case Compute(step):
+        case RunAction(step):
             return now + sum(times.of(action.kind) for action in actions_of([step]))
         case Wait(part):
             return _latest(now, (part,), posted, times, eager)
-        case Exchange(parts, blocking):
+        case MessageGroup(parts, blocking):
             for part in parts:
                 posted.setdefault((isinstance(part, Send), part.action), now)
             return _latest(now, parts, posted, times, eager) if blocking else now
 
 
 def _latest(
-    now: float, parts: Sequence[Part], posted: dict[tuple[bool, Action], float], times: Times, eager: bool
+    now: float,
+    parts: Sequence[MessagePart],
+    posted: dict[tuple[bool, Action], float],
+    times: Times,
+    eager: bool,
 ) -> float | None:
     ends = [now]
     for part in parts:

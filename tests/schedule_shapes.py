@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stepsim.schedules.orders.action import Orders, parse_step
-from stepsim.schedules.orders.schedule import Costs, Memory, Schedule, Shape
+from stepsim.schedules.orders.schedule import ActivationUnits, Costs, Schedule, Shape
 from stepsim.schedules.pipeline import get, names
 
 any_costs = st.builds(
@@ -27,7 +27,7 @@ any_shape = st.builds(
     chunks=st.integers(1, 4),
     group=st.none() | st.integers(1, 15),
     costs=any_costs,
-    memory=st.builds(Memory, limit=st.none() | st.integers(1, 30)),
+    memory=st.builds(ActivationUnits, limit=st.none() | st.integers(1, 30)),
 )
 
 
@@ -53,7 +53,11 @@ def shapes_of(draw: st.DrawFn, name: str) -> Shape:
     schedule = get(name)
     shapes = (
         Shape(ranks=ranks, microbatches=count, chunks=chunks, group=size, costs=costs, memory=memory)
-        for memory in (Memory(limit=limit), Memory(limit=limit and limit + 2 * p), Memory())
+        for memory in (
+            ActivationUnits(limit=limit),
+            ActivationUnits(limit=limit and limit + 2 * p),
+            ActivationUnits(),
+        )
         for chunks in dict.fromkeys((v, max(v, 2), 2, 1))
         for ranks in dict.fromkeys((p, max(p, 2), p + p % 2))
         for count in dict.fromkeys((m, m + m % 2, m + 2 * ranks, m + m % 2 + 2 * ranks))

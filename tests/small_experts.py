@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.lowering.refuse import PAIRED
-from stepsim.sim.program.program import Collective, Op, Segment
+from stepsim.sim.program.program import Collective, Op, RepeatedBlocks
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 
@@ -109,7 +109,7 @@ def expert_collectives(lowered: Lowered, axis: str) -> list[Op]:
     """Every collective of that axis that the first class runs in a step, segments spelled out."""
     found = []
     for op in lowered.programs.classes[0].ops:
-        if isinstance(op.work, Segment):
+        if isinstance(op.work, RepeatedBlocks):
             ops = [inner for block in op.work.row for inner in block.ops]
         else:
             ops = [op]

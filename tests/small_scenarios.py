@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.pipeline import get, names
-from stepsim.sim.lowering.layers.shard import ELEMENT_BYTES
+from stepsim.sim.lowering.layers.local_shape import ELEMENT_BYTES
 from stepsim.sim.lowering.lower import Lowered, lower
-from stepsim.sim.program.program import Collective, Op, Program, Segment
+from stepsim.sim.program.program import Collective, Op, Program, RepeatedBlocks
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.model.model import Model
 from stepsim.sim.scenario.models import ClusterSpec, Parallelism, Scenario, Training
@@ -160,7 +160,7 @@ def lowered(given: Scenario) -> Lowered:
 def every_op(program: Program) -> Iterator[tuple[Op, int]]:
     """All ops with how often they run: segments are spelled out into their blocks' ops."""
     for op in program.ops:
-        if isinstance(op.work, Segment):
+        if isinstance(op.work, RepeatedBlocks):
             for block, count in op.work.blocks:
                 for inner in block.ops:
                     yield inner, count

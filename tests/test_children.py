@@ -13,7 +13,7 @@ from small_scenarios import scenario
 
 from stepsim.sim import children as module
 from stepsim.sim import simulate as simulation
-from stepsim.sim.children import beside
+from stepsim.sim.children import in_children
 
 FAULTS = ("gpu_throttle gpu/1 slow_factor=1.3", "gpu_throttle gpu/6 slow_factor=1.2")
 
@@ -27,7 +27,7 @@ def three_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def numbers(tasks: list[Callable[[], float]]) -> tuple[float, ...]:
-    with beside(tasks) as found:
+    with in_children(tasks) as found:
         return found()
 
 
@@ -44,7 +44,7 @@ def test_children_do_the_work() -> None:
         os.write(sign, b"x")
         return float(os.getpid())
 
-    with beside([task]) as found:
+    with in_children([task]) as found:
         assert os.read(ready, 1) == b"x"
         (pid,) = found()
     assert pid != os.getpid()
@@ -66,7 +66,7 @@ def test_the_caller_does_what_dead_children_left(
             os.kill(os.getpid(), number)
         return value
 
-    with beside([partial(task, 1.0), partial(task, 2.0), partial(task, 3.0)]) as found:
+    with in_children([partial(task, 1.0), partial(task, 2.0), partial(task, 3.0)]) as found:
         os.read(ready, 1)
         assert found() == (1.0, 2.0, 3.0)
     assert capfd.readouterr() == ("", "")
@@ -92,7 +92,7 @@ def test_no_child_outlives_an_error_of_the_caller() -> None:
         return 0.0
 
     def caller() -> None:
-        with beside([task]):
+        with in_children([task]):
             pids.append(int.from_bytes(os.read(ready, 4), "big"))
             raise ValueError("meanwhile")
 

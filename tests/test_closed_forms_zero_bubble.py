@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stepsim.schedules.orders.in_flight import peak_activations
 from stepsim.schedules.orders.schedule import Costs, Shape
 from stepsim.schedules.orders.timeline import Timeline, timeline
-from stepsim.schedules.p2p.point_to_point import Exchange, point_to_point
+from stepsim.schedules.p2p.point_to_point import MessageGroup, point_to_point
 from stepsim.schedules.pipeline import get
 
 durations = st.integers(1, 40)
@@ -223,7 +223,7 @@ def test_a_v_sends_twice_as_much(p: int, more: int) -> None:
         schedule = get(name)
         shape = Shape(ranks=p, microbatches=m, chunks=schedule.chunks)
         programs = point_to_point(schedule.orders(shape), shape, schedule.rank_of, "async")
-        sent[name] = sum(isinstance(one, Exchange) for program in programs for one in program)
+        sent[name] = sum(isinstance(one, MessageGroup) for program in programs for one in program)
     assert sent["zb-v"] == 2 * sent["zb-h1"]
 
 

@@ -16,20 +16,20 @@ from oracles.execute import execute
 
 from stepsim.schedules import collectives
 from stepsim.schedules.transfers.algorithm import Algorithm
-from stepsim.schedules.transfers.collective import Collective
-from stepsim.schedules.transfers.group import Group
-from stepsim.schedules.transfers.plan import Plan
-from stepsim.schedules.transfers.transfer import Flow, Transfer
+from stepsim.schedules.transfers.collective import CollectiveKind
+from stepsim.schedules.transfers.group import RankGroup
+from stepsim.schedules.transfers.plan import TransferPlan
+from stepsim.schedules.transfers.transfer import PeerTransfer, PieceTransfer
 
 LARGEST = 33
 GROUPS = [
-    Group(local=ranks // nodes, nodes=nodes)
+    RankGroup(local=ranks // nodes, nodes=nodes)
     for ranks in range(2, LARGEST + 1)
     for nodes in range(1, ranks + 1)
     if ranks % nodes == 0
 ]
 UNEVEN = [
-    Group(local=min(parts), nodes=len(parts), parts=parts)
+    RankGroup(local=min(parts), nodes=len(parts), parts=parts)
     for parts in (
         (2, 1),
         (1, 2),
@@ -51,7 +51,7 @@ ROOTED = [(algorithm, collective) for algorithm, collective in ALL if collective
 every = pytest.mark.parametrize(("algorithm", "collective"), ALL, ids=NAMES)
 
 
-def legal(algorithm: Algorithm, group: Group) -> bool:
+def legal(algorithm: Algorithm, group: RankGroup) -> bool:
     try:
         algorithm.plan(algorithm.collectives[0], group)
     except ValueError:
@@ -59,22 +59,22 @@ def legal(algorithm: Algorithm, group: Group) -> bool:
     return True
 
 
-def plans(algorithm: Algorithm, collective: Collective) -> list[Plan]:
+def plans(algorithm: Algorithm, collective: CollectiveKind) -> list[TransferPlan]:
     found = [algorithm.plan(collective, group) for group in (*GROUPS, *UNEVEN) if legal(algorithm, group)]
     assert len(found) >= 25  # a check that refused everything would let every law pass
     return found
 
 
-def moved(plan: Plan) -> dict[int, tuple[Flow, ...]]:
+def moved(plan: TransferPlan) -> dict[int, tuple[PeerTransfer, ...]]:
     """Of each vertex: what its transfers send to each peer and receive from it."""
     pieces: dict[tuple[int, int], int] = defaultdict(int)
     for t in plan.transfers():
         pieces[t.source, t.target] += len(t.pieces)
     pairs = sorted({(a, b) for a, b in pieces} | {(b, a) for a, b in pieces})
-    flows: dict[int, tuple[Flow, ...]] = defaultdict(tuple)
+    flows: dict[int, tuple[PeerTransfer, ...]] = defaultdict(tuple)
     for a, b in pairs:
         sent, received = pieces.get((a, b), 0), pieces.get((b, a), 0)
-        flows[a] += (Flow(b, sent * plan.fraction, received * plan.fraction),)
+        flows[a] += (PeerTransfer(b, sent * plan.fraction, received * plan.fraction),)
     return flows
 
 
@@ -83,7 +83,7 @@ def moved(plan: Plan) -> dict[int, tuple[Flow, ...]]:
 
 @every
 def test_everybody_ends_with_what_the_collective_promises(
-    algorithm: Algorithm, collective: Collective
+    algorithm: Algorithm, collective: CollectiveKind
 ) -> None:
     """Nobody sends what it does not have yet; nothing counts twice; the steps are as many as stated."""
     for plan in plans(algorithm, collective):
@@ -92,7 +92,7 @@ def test_everybody_ends_with_what_the_collective_promises(
 
 @pytest.mark.slow
 @every
-def test_closed_forms_are_what_the_transfers_move(algorithm: Algorithm, collective: Collective) -> None:
+def test_closed_forms_are_what_the_transfers_move(algorithm: Algorithm, collective: CollectiveKind) -> None:
     for plan in plans(algorithm, collective):
         flows = moved(plan)
         for rank in range(plan.group.ranks):
@@ -101,7 +101,7 @@ def test_closed_forms_are_what_the_transfers_move(algorithm: Algorithm, collecti
 
 @pytest.mark.slow
 @every
-def test_tiers_add_up(algorithm: Algorithm, collective: Collective) -> None:
+def test_tiers_add_up(algorithm: Algorithm, collective: CollectiveKind) -> None:
     for plan in plans(algorithm, collective):
         rank = plan.group.ranks - 1
         both, local, beyond = (plan.traffic(rank, tier) for tier in (None, "local", "network"))
@@ -112,7 +112,7 @@ def test_tiers_add_up(algorithm: Algorithm, collective: Collective) -> None:
 @pytest.mark.slow
 @every
 def test_a_message_never_goes_to_its_sender_and_carries_something(
-    algorithm: Algorithm, collective: Collective
+    algorithm: Algorithm, collective: CollectiveKind
 ) -> None:
     for plan in plans(algorithm, collective):
         vertices = range(plan.group.network_switch + 1)
@@ -125,21 +125,21 @@ def test_a_message_never_goes_to_its_sender_and_carries_something(
 
 @pytest.mark.parametrize("root", range(6))
 @pytest.mark.parametrize(("algorithm", "collective"), ROOTED)
-def test_any_rank_can_be_the_root(algorithm: Algorithm, collective: Collective, root: int) -> None:
-    execute(algorithm.plan(collective, Group(local=3, nodes=2, root=root)))
+def test_any_rank_can_be_the_root(algorithm: Algorithm, collective: CollectiveKind, root: int) -> None:
+    execute(algorithm.plan(collective, RankGroup(local=3, nodes=2, root=root)))
 
 
 @pytest.mark.slow
 @every
-def test_no_fewer_bytes_than_the_bound(algorithm: Algorithm, collective: Collective) -> None:
+def test_no_fewer_bytes_than_the_bound(algorithm: Algorithm, collective: CollectiveKind) -> None:
     """Thakur et al. 2005, section 3: without a switch that reduces, some rank must receive so much."""
     for plan in plans(algorithm, collective):
         n = plan.group.ranks
         least = {
-            Collective.ALL_REDUCE: Fraction(2 * (n - 1), n),
-            Collective.BROADCAST: Fraction(1),
-            Collective.REDUCE: Fraction(1),
-            Collective.SEND_RECV: Fraction(1),
+            CollectiveKind.ALL_REDUCE: Fraction(2 * (n - 1), n),
+            CollectiveKind.BROADCAST: Fraction(1),
+            CollectiveKind.REDUCE: Fraction(1),
+            CollectiveKind.SEND_RECV: Fraction(1),
         }.get(collective, Fraction(n - 1, n))
         if any(plan.group.is_switch(flow.peer) for flow in plan.flows(0)):
             continue
@@ -154,7 +154,7 @@ def test_no_fewer_bytes_than_the_bound(algorithm: Algorithm, collective: Collect
 @pytest.mark.parametrize("n", range(2, LARGEST + 1))
 def test_ring(n: int) -> None:
     """Patarasuk & Yuan 2009; Thakur et al. 2005."""
-    ring, group = collectives.get("ring"), Group(local=n)
+    ring, group = collectives.get("ring"), RankGroup(local=n)
     expected = {"all_reduce": (2 * (n - 1), Fraction(2 * (n - 1), n))}
     expected |= {kind: (n - 1, Fraction(n - 1, n)) for kind in ("all_gather", "reduce_scatter")}
     expected |= {kind: (n - 1, Fraction(1)) for kind in ("broadcast", "reduce")}
@@ -168,7 +168,7 @@ def test_ring(n: int) -> None:
 def test_halving_and_doubling_of_a_power_of_two(log: int) -> None:
     n = 1 << log
     for kind, rounds in {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}.items():
-        plan = collectives.get("halving-doubling").plan(kind, Group(local=n))
+        plan = collectives.get("halving-doubling").plan(kind, RankGroup(local=n))
         assert plan.steps == rounds * log
         for rank in range(n):
             traffic = plan.traffic(rank)
@@ -178,7 +178,7 @@ def test_halving_and_doubling_of_a_power_of_two(log: int) -> None:
 @pytest.mark.parametrize(("n", "steps"), [(3, 4), (5, 6), (6, 6), (7, 6), (33, 12)])
 def test_halving_and_doubling_folds_what_is_beyond_a_power_of_two(n: int, steps: int) -> None:
     """Thakur et al. 2005, section 4.5: two steps more, all of the payload in and all of it out."""
-    plan = collectives.get("halving-doubling").plan("all_reduce", Group(local=n))
+    plan = collectives.get("halving-doubling").plan("all_reduce", RankGroup(local=n))
     assert plan.steps == steps
     assert plan.traffic(n - 1).sent == plan.traffic(n - 1).received == 1
 
@@ -187,13 +187,13 @@ def test_halving_and_doubling_folds_what_is_beyond_a_power_of_two(n: int, steps:
 def test_pat(n: int, steps: int) -> None:
     """Jeaugey 2025: logarithmic steps for any n, and the bytes of a ring."""
     for kind in ("all_gather", "reduce_scatter"):
-        plan = collectives.get("pat").plan(kind, Group(local=1, nodes=n))
+        plan = collectives.get("pat").plan(kind, RankGroup(local=1, nodes=n))
         assert plan.steps == steps
         assert {plan.traffic(rank).sent for rank in range(n)} == {Fraction(n - 1, n)}
 
 
 def test_pat_sends_little_far_and_much_near() -> None:
-    plan = collectives.get("pat").plan("all_gather", Group(local=1, nodes=16))
+    plan = collectives.get("pat").plan("all_gather", RankGroup(local=1, nodes=16))
     sent = {t.target: len(t.pieces) for t in plan.transfers() if t.source == 0}
     assert sent == {8: 1, 4: 2, 2: 4, 1: 8}
 
@@ -202,11 +202,11 @@ def test_pat_sends_little_far_and_much_near() -> None:
 def test_double_binary_tree(n: int) -> None:
     """Sanders et al. 2009: logarithmic steps, and no more than 2 payloads through anyone."""
     tree = collectives.get("double-binary-tree")
-    plan = tree.plan("all_reduce", Group(local=n))
+    plan = tree.plan("all_reduce", RankGroup(local=n))
     assert plan.steps == 2 * (n - 1).bit_length()
     assert max(plan.busiest().sent, plan.busiest().received) <= 2
     assert sum(plan.traffic(rank).sent for rank in range(n)) == 2 * (n - 1)
-    broadcast = tree.plan("broadcast", Group(local=n))
+    broadcast = tree.plan("broadcast", RankGroup(local=n))
     assert broadcast.busiest().sent == broadcast.busiest().received == 1
     assert [broadcast.traffic(rank).received for rank in range(n)] == [0] + [1] * (n - 1)
 
@@ -216,7 +216,7 @@ def test_the_trees_that_nccl_draws() -> None:
     tree = collectives.get("double-binary-tree")
     children: dict[tuple[int, int], set[int]] = defaultdict(set)
     for n in (12, 14):
-        plan = tree.plan("all_reduce", Group(local=n))
+        plan = tree.plan("all_reduce", RankGroup(local=n))
         for t in plan.transfers():
             if not t.reduces and (n, t.pieces[0]) in {(14, 0), (12, 1)}:
                 children[n, t.source].add(t.target)
@@ -230,7 +230,7 @@ def test_the_trees_that_nccl_draws() -> None:
 
 @pytest.mark.parametrize(("local", "nodes"), [(8, 1), (8, 2), (4, 4), (2, 8), (1, 16), (1, 5), (3, 7)])
 def test_nccls_tree_is_a_chain_within_and_two_trees_between(local: int, nodes: int) -> None:
-    plan = collectives.get("tree").plan("all_reduce", Group(local=local, nodes=nodes))
+    plan = collectives.get("tree").plan("all_reduce", RankGroup(local=local, nodes=nodes))
     assert plan.steps == 2 * (local - 1 + (nodes - 1).bit_length())
     assert plan.busiest("local").sent == Fraction(2 * (local - 1), local)
     assert plan.busiest("network").sent <= Fraction(2, local)
@@ -238,14 +238,14 @@ def test_nccls_tree_is_a_chain_within_and_two_trees_between(local: int, nodes: i
 
 @pytest.mark.parametrize("n", [2, 4, 8, 33])
 def test_pairwise(n: int) -> None:
-    plan = collectives.get("pairwise").plan("all_to_all", Group(local=n))
+    plan = collectives.get("pairwise").plan("all_to_all", RankGroup(local=n))
     assert plan.steps == n - 1
     assert plan.busiest().sent == plan.busiest().received == Fraction(n - 1, n)
 
 
 @pytest.mark.parametrize(("local", "nodes"), [(8, 2), (4, 8), (1, 5), (5, 1)])
 def test_both_all_to_alls_send_as_much_between_nodes(local: int, nodes: int) -> None:
-    group, between = Group(local=local, nodes=nodes), Fraction(nodes - 1, nodes)
+    group, between = RankGroup(local=local, nodes=nodes), Fraction(nodes - 1, nodes)
     pairwise = collectives.get("pairwise").plan("all_to_all", group)
     hierarchical = collectives.get("hierarchical-all-to-all").plan("all_to_all", group)
     assert pairwise.busiest("network").sent == hierarchical.busiest("network").sent == between
@@ -258,7 +258,7 @@ def test_both_all_to_alls_send_as_much_between_nodes(local: int, nodes: int) -> 
 @pytest.mark.parametrize(("local", "nodes"), [(8, 2), (4, 8), (1, 5), (5, 1)])
 def test_hierarchical(local: int, nodes: int) -> None:
     """RS within, all_reduce on the rail, AG within: 2(L-1)/L and 2(N-1)/N of 1/L."""
-    plan = collectives.get("hierarchical").plan("all_reduce", Group(local=local, nodes=nodes))
+    plan = collectives.get("hierarchical").plan("all_reduce", RankGroup(local=local, nodes=nodes))
     assert plan.steps == 2 * (local - 1) + 2 * (nodes - 1)
     for rank in range(plan.group.ranks):
         assert plan.traffic(rank, "local").sent == Fraction(2 * (local - 1), local)
@@ -268,11 +268,11 @@ def test_hierarchical(local: int, nodes: int) -> None:
 @pytest.mark.parametrize("n", [2, 4, 8, 72])
 def test_nvls_carries_a_head_more_than_the_payload(n: int) -> None:
     """NCCL's search takes heads + 1 times a head's rate from a GPU's NVLink (search.cc): (n+1)/n payloads."""
-    plan = collectives.get("nvls").plan("all_reduce", Group(local=n))
+    plan = collectives.get("nvls").plan("all_reduce", RankGroup(local=n))
     assert plan.steps == 4
     for rank in range(n):
         assert plan.traffic(rank).sent == plan.traffic(rank).received == Fraction(n + 1, n)
-    scatter = collectives.get("nvls").plan("reduce_scatter", Group(local=n))
+    scatter = collectives.get("nvls").plan("reduce_scatter", RankGroup(local=n))
     assert (scatter.traffic(0).sent, scatter.traffic(0).received) == (1, Fraction(1, n))
 
 
@@ -280,7 +280,7 @@ def test_nvls_carries_a_head_more_than_the_payload(n: int) -> None:
 @pytest.mark.parametrize(("local", "nodes"), [(2, 2), (8, 2), (8, 4), (4, 8)])
 def test_a_network_that_reduces_carries_a_share_once(name: str, local: int, nodes: int) -> None:
     """1/L through each NIC and way, however many nodes: half of the ring's limit 2/L."""
-    plan = collectives.get(name).plan("all_reduce", Group(local=local, nodes=nodes))
+    plan = collectives.get(name).plan("all_reduce", RankGroup(local=local, nodes=nodes))
     for rank in range(plan.group.ranks):
         traffic = plan.traffic(rank, "network")
         assert traffic.sent == traffic.received == Fraction(1, local)
@@ -288,7 +288,7 @@ def test_a_network_that_reduces_carries_a_share_once(name: str, local: int, node
 
 @pytest.mark.parametrize(("nodes", "steps"), [(2, 6), (3, 8), (4, 8), (9, 12)])
 def test_nvls_tree(nodes: int, steps: int) -> None:
-    plan = collectives.get("nvls-tree").plan("all_reduce", Group(local=8, nodes=nodes))
+    plan = collectives.get("nvls-tree").plan("all_reduce", RankGroup(local=8, nodes=nodes))
     assert plan.steps == steps
     assert plan.busiest("local").sent == Fraction(9, 8)
     assert plan.busiest("network").sent <= Fraction(2, 8)
@@ -300,8 +300,8 @@ def test_nvls_tree(nodes: int, steps: int) -> None:
 
 
 @cache
-def thousand() -> Group:
-    return Group(local=8, nodes=128)
+def thousand() -> RankGroup:
+    return RankGroup(local=8, nodes=128)
 
 
 def test_lists_of_a_thousand_ranks_grow_as_n_log_n() -> None:
@@ -316,7 +316,7 @@ def test_lists_of_a_thousand_ranks_grow_as_n_log_n() -> None:
 
 def test_costs_of_many_ranks_need_no_list() -> None:
     """The list would have 2·10^12 transfers."""
-    plan = collectives.get("ring").plan("all_reduce", Group(local=8, nodes=125_000))
+    plan = collectives.get("ring").plan("all_reduce", RankGroup(local=8, nodes=125_000))
     assert plan.steps == 2 * 999_999
     assert plan.traffic(0, "local").sent == plan.traffic(7, "network").sent == Fraction(2 * 999_999, 10**6)
 
@@ -332,20 +332,20 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("name", "group", "what"),
     [
-        ("nvls", Group(local=1, nodes=4), "1 rank on each of 4 nodes; use at least 2 ranks per node"),
-        ("nvls-tree", Group(local=8), "8 ranks on each of 1 nodes; use at least 2 on 2, or nvls"),
-        ("collnet-direct", Group(local=8), "is on one node; use at least 2 nodes, or nvls"),
-        ("collnet-chain", Group(local=8), "is on one node; use at least 2 nodes, or nvls"),
+        ("nvls", RankGroup(local=1, nodes=4), "1 rank on each of 4 nodes; use at least 2 ranks per node"),
+        ("nvls-tree", RankGroup(local=8), "8 ranks on each of 1 nodes; use at least 2 on 2, or nvls"),
+        ("collnet-direct", RankGroup(local=8), "is on one node; use at least 2 nodes, or nvls"),
+        ("collnet-chain", RankGroup(local=8), "is on one node; use at least 2 nodes, or nvls"),
     ],
 )
-def test_a_group_that_cannot_be_is_refused(name: str, group: Group, what: str) -> None:
+def test_a_group_that_cannot_be_is_refused(name: str, group: RankGroup, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         collectives.get(name).plan("all_reduce", group)
 
 
 def test_a_collective_that_an_algorithm_lacks_is_refused() -> None:
     with pytest.raises(ValueError, match="pat has no 'all_reduce'; it has all_gather, reduce_scatter"):
-        collectives.get("pat").plan("all_reduce", Group(local=4))
+        collectives.get("pat").plan("all_reduce", RankGroup(local=4))
 
 
 @pytest.mark.parametrize(
@@ -358,12 +358,12 @@ def test_a_collective_that_an_algorithm_lacks_is_refused() -> None:
 )
 def test_a_group_of_nothing_is_refused(sizes: dict[str, int], what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        Group(**sizes)
+        RankGroup(**sizes)
 
 
-def broken(change: str) -> Plan:
+def broken(change: str) -> TransferPlan:
     """A ring of three with something wrong."""
-    plan = collectives.get("ring").plan("all_reduce", Group(local=3))
+    plan = collectives.get("ring").plan("all_reduce", RankGroup(local=3))
     right = list(plan.transfers())
     wrong = {
         "late": [t if t.step else t._replace(step=4) for t in right],
@@ -372,9 +372,9 @@ def broken(change: str) -> Plan:
         ],
         "twice": [*right[:3], *(t._replace(step=t.step + 1) for t in right[:3])],
         "short": right[:-1],
-        "clash": [*right, Transfer(3, 0, 1, right[-3].pieces, False)],
+        "clash": [*right, PieceTransfer(3, 0, 1, right[-3].pieces, False)],
         "gap": [t._replace(step=t.step + 1) for t in right],
-        "unheld": [Transfer(0, plan.group.node_switch(0), 0, range(1), False), *right],
+        "unheld": [PieceTransfer(0, plan.group.node_switch(0), 0, range(1), False), *right],
     }
     return replace(plan, transfers=lambda: iter(wrong[change]))
 
@@ -397,6 +397,6 @@ def test_the_executor_notices(change: str, what: str) -> None:
 
 
 def test_the_executor_counts_steps() -> None:
-    plan = collectives.get("ring").plan("all_gather", Group(local=3))
+    plan = collectives.get("ring").plan("all_gather", RankGroup(local=3))
     with pytest.raises(ValueError, match="the plan has 5 steps, its transfers take 2"):
         execute(replace(plan, steps=5))

@@ -25,7 +25,7 @@ from stepsim.sim.network.collectives import (
     shows_checks,
 )
 from stepsim.sim.network.measured import MeasuredNetwork
-from stepsim.sim.program.program import Collective, Segment
+from stepsim.sim.program.program import Collective, RepeatedBlocks
 from stepsim.sim.scenario.machine import cluster_of
 from stepsim.sim.scenario.models import ClusterSpec, Scenario
 from stepsim.sim.scenario.software import get_software
@@ -63,7 +63,9 @@ def calls(run: Scenario) -> Counter[tuple[str, float]]:
     found: Counter[tuple[str, float]] = Counter()
     for op in lowered(run).programs.classes[0].ops:
         inside = (
-            [each for block in op.work.row for each in block.ops] if isinstance(op.work, Segment) else [op]
+            [each for block in op.work.row for each in block.ops]
+            if isinstance(op.work, RepeatedBlocks)
+            else [op]
         )
         for each in inside:
             if isinstance(each.work, Collective):

@@ -22,8 +22,8 @@ from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
 from stepsim.schedules import collectives as schedules
-from stepsim.schedules.transfers.collective import Collective
-from stepsim.schedules.transfers.group import Group
+from stepsim.schedules.transfers.collective import CollectiveKind
+from stepsim.schedules.transfers.group import RankGroup
 from stepsim.schedules.transfers.loads import counted, steps_between_nodes
 from stepsim.sim.network.choosing import KNOWN, NAMES, named, runs
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
@@ -70,12 +70,12 @@ def place(local: int, nodes: int, cluster: Cluster | None = None) -> Place:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), PRICED)
-def test_loads_are_the_steps_and_bytes_of_the_plan(name: str, kind: Collective) -> None:
+def test_loads_are_the_steps_and_bytes_of_the_plan(name: str, kind: CollectiveKind) -> None:
     """On every group of up to 8 nodes of up to 8 ranks; rings share what leaves a node among its NICs."""
     algorithm = schedules.get(name)
     seen = 0
     for local, nodes in GROUPS:
-        group = Group(local=local, nodes=nodes)
+        group = RankGroup(local=local, nodes=nodes)
         try:
             plan = algorithm.plan(kind, group)
         except ValueError:
@@ -89,7 +89,7 @@ def test_loads_are_the_steps_and_bytes_of_the_plan(name: str, kind: Collective) 
             edges = [[plan.traffic(rank, "network") for rank in group.members(n)] for n in range(nodes)]
             most = max(max(sum(t.sent for t in e), sum(t.received for t in e)) for e in edges)
             assert loads.network == Fraction(most) / local
-            rounds = 2 if kind is Collective.ALL_REDUCE else 1
+            rounds = 2 if kind is CollectiveKind.ALL_REDUCE else 1
             assert loads.network_steps == rounds * (nodes - 1)
         else:
             assert (loads.network, loads.network_steps) == (moved.network, moved.network_steps)
@@ -98,7 +98,7 @@ def test_loads_are_the_steps_and_bytes_of_the_plan(name: str, kind: Collective) 
 
 @given(st.sampled_from(PRICED), st.sampled_from(sorted(SYSTEMS)), st.integers(1, 8), st.integers(1, 16))
 def test_the_weights_of_a_cost_are_the_bytes_of_its_plan(
-    priced: tuple[str, Collective], gpu: str, local: int, nodes: int
+    priced: tuple[str, CollectiveKind], gpu: str, local: int, nodes: int
 ) -> None:
     """Of every registered algorithm that is not refused; pairs pass NVLink on their way out too."""
     name, kind = priced
@@ -109,7 +109,7 @@ def test_the_weights_of_a_cost_are_the_bytes_of_its_plan(
         curve = collective_curve(KINDS.get(kind, kind), GIB, seat, cluster, algorithm=name)
     except ValueError:
         return
-    group = Group(local=local, nodes=nodes)
+    group = RankGroup(local=local, nodes=nodes)
     plan = schedules.get(name).plan(kind, group)
     local_most, most = plan.busiest("local"), plan.busiest("network")
     inside, outside = max(local_most.sent, local_most.received), max(most.sent, most.received)
@@ -250,9 +250,9 @@ def test_versions_differ_where_their_tables_do() -> None:
         communicator_on(cluster_of("A100-SXM4-80GB"), ranks=8, domains=1, version=version)
         for version in ((2, 20), (2, 21))
     )
-    pairs = [pair for pair in combinations(Collective.ALL_REDUCE, old) if pair == ("Ring", "LL")]
+    pairs = [pair for pair in combinations(CollectiveKind.ALL_REDUCE, old) if pair == ("Ring", "LL")]
     (pair,) = pairs
-    slow, quick = (bytes_per_s(*pair, Collective.ALL_REDUCE, comm) for comm in (old, new))
+    slow, quick = (bytes_per_s(*pair, CollectiveKind.ALL_REDUCE, comm) for comm in (old, new))
     assert slow < quick
 
 

@@ -19,7 +19,7 @@ from stepsim.calibration.fit.collective_constants import (
     fit_constants,
     fits_without,
 )
-from stepsim.calibration.fit.collectives import Sweep, ceiling_bytes_per_s, fit_curve, pooled
+from stepsim.calibration.fit.collectives import SizeSweep, ceiling_bytes_per_s, fit_curve, pooled
 from stepsim.calibration.validation.collectives import CollectiveCase, compare, errors_by_size, predicted_s
 from stepsim.cli.collective_logs import observed, read_cases, sweep_of
 from stepsim.hardware.cluster import Cluster
@@ -62,9 +62,9 @@ def case_of(
     )
 
 
-def sweep(alpha_s: float, gamma_s: float, rate: float, ceiling: float = 1e12) -> Sweep:
+def sweep(alpha_s: float, gamma_s: float, rate: float, ceiling: float = 1e12) -> SizeSweep:
     points = tuple((size, alpha_s + gamma_s * math.sqrt(size) + size / rate) for size in SIZES)
-    return Sweep(
+    return SizeSweep(
         kind="all_reduce",
         architecture="hopper",
         tier="node",

@@ -24,7 +24,7 @@ from stepsim.sim.fold.loads import link_loads
 from stepsim.sim.fold.whole import folded, unfolded
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.network.transfer import Transfer
-from stepsim.sim.program.program import Collective, Exchange, Op, Part, Program
+from stepsim.sim.program.program import Collective, Exchange, MessageEnd, Op, Program
 from stepsim.sim.simulate import simulate
 
 NIC = 8 * 50e9 * 0.978
@@ -57,7 +57,7 @@ def collective(kind: str = "all_gather", pattern: str = "ring") -> Op:
 
 
 def message(peer: int, *, send: bool, size: float = SIZE, tag: str = "0F0") -> Op:
-    part = Part(send, peer, tag, Transfer(0.0, size, math.inf, MESSAGE))
+    part = MessageEnd(send, peer, tag, Transfer(0.0, size, math.inf, MESSAGE))
     return Op("exchange", f"pp {peer}", "pp", Exchange((part,)))
 
 

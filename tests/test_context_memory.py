@@ -8,7 +8,7 @@ import pytest
 from test_context_parallel import run_of
 
 from stepsim.sim.lowering.layers.context import received_bytes
-from stepsim.sim.lowering.layers.shard import shard_of
+from stepsim.sim.lowering.layers.local_shape import shard_of
 from stepsim.sim.simulate import simulate
 
 LONG = {"seq_length": 65536, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 32}
@@ -42,10 +42,10 @@ def test_what_is_held_in_attention(comm: str, a2a: int | None, forward: float, b
 
 def test_hierarchical_holds_the_ring_of_its_heads() -> None:
     run = run_of("p2p", 8, 2, **LONG)
-    shard = shard_of(run)
-    ring = received_bytes(replace(shard, cp=4, cp_a2a=1, heads=16, kv_heads=16), run.software)
-    exchange = shard.tokens * shard.qkv_width * 2
-    assert received_bytes(shard, run.software) == tuple(one + exchange for one in ring)
+    local = shard_of(run)
+    ring = received_bytes(replace(local, cp=4, cp_a2a=1, heads=16, kv_heads=16), run.software)
+    exchange = local.tokens * local.qkv_width * 2
+    assert received_bytes(local, run.software) == tuple(one + exchange for one in ring)
 
 
 def test_gathered_keys_are_in_the_peak() -> None:

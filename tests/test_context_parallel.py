@@ -12,7 +12,7 @@ from small_scenarios import every_op, lowered, payloads, scenario
 
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
+from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
@@ -105,10 +105,10 @@ def test_folded_is_unfolded(
         run_of(comm, *shape, tp=tp, dp=dp, pp=pp, schedule="1f1b" if pp > 1 else "none", num_layers=4)
     )
     ranks = ranks_of(step)
-    trouble = Trouble(slow={rank % ranks.world: factor for rank, factor in slow.items()})
-    classes = partition_of(ranks, trouble).rank
-    folded = replay(programs_of_classes(step.programs, ranks, classes, trouble))
-    whole = replay(programs_of_classes(step.programs, ranks, np.arange(ranks.world), trouble))
+    degradation = Degradation(slow={rank % ranks.world: factor for rank, factor in slow.items()})
+    classes = partition_of(ranks, degradation).rank
+    folded = replay(programs_of_classes(step.programs, ranks, classes, degradation))
+    whole = replay(programs_of_classes(step.programs, ranks, np.arange(ranks.world), degradation))
     assert folded.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)
 
 

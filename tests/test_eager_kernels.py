@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from small_scenarios import lowered, scenario
 
+from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.linear import accumulate_gradient
+from stepsim.sim.lowering.layers.local_shape import shard_of
 from stepsim.sim.lowering.layers.pointwise import norm, norm_backward, rope
-from stepsim.sim.lowering.layers.shard import shard_of
-from stepsim.sim.lowering.layers.tape import Costs, Tape
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.scenario.software.software import Software
 
-COSTS = Costs(
+COSTS = KernelPricing(
     seconds=lambda kernel: 1.0,
     transfer=lambda axis, kind, size: Transfer(latency_s=0.0, bytes=size, ceiling_bytes_per_s=1.0),
     host_s=1.0,
@@ -28,11 +28,11 @@ SHARD = shard_of(LLAMA)
 
 def written(write: Any, software: Software, **options: Any) -> tuple[float, float]:
     """Bytes and launches of the first op that ``write`` appends."""
-    tape = Tape(COSTS)
-    write(tape, SHARD, software, **options)
-    work = tape.ops[0].work
+    builder = LayerBuilder(COSTS)
+    write(builder, SHARD, software, **options)
+    work = builder.ops[0].work
     assert isinstance(work, Compute)
-    return work.bytes, tape.ops[0].host_s
+    return work.bytes, builder.ops[0].host_s
 
 
 def preset(name: str = "aleph-alpha-2023", **fields: Any) -> Software:
@@ -63,10 +63,10 @@ def test_a_fresh_gradient_is_cast_where_its_type_is_another(
     precision: str, per_parameter: int, launches: int
 ) -> None:
     software = get_software("megatron-deepspeed-2022")
-    tape = Tape(COSTS)
-    shard = shard_of(scenario(precision=precision, software="megatron-deepspeed-2022"))
-    accumulate_gradient(tape, 100.0, shard, software)
-    (op,) = tape.ops
+    builder = LayerBuilder(COSTS)
+    local = shard_of(scenario(precision=precision, software="megatron-deepspeed-2022"))
+    accumulate_gradient(builder, 100.0, local, software)
+    (op,) = builder.ops
     assert isinstance(op.work, Compute)
     assert (op.work.bytes, op.host_s) == (100 * per_parameter, launches)
 

@@ -16,11 +16,11 @@ from stepsim.sim.program.program import (
     Collective,
     Compute,
     Exchange,
+    MessageEnd,
     Op,
-    Part,
     Program,
     Programs,
-    Segment,
+    RepeatedBlocks,
 )
 
 LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
@@ -62,8 +62,8 @@ def test_a_collective_starts_with_its_last_member_and_ends_for_all() -> None:
 
 def test_a_message_waits_for_both_ends() -> None:
     transfer = Transfer(1.0, 20.0, math.inf, (("nic", 1.0),))
-    send = Op("send", "pp", "pp", Exchange((Part(True, 1, "0F0", transfer),)), (0,))
-    receive = Op("receive", "pp", "pp", Exchange((Part(False, 0, "0F0", transfer),)))
+    send = Op("send", "pp", "pp", Exchange((MessageEnd(True, 1, "0F0", transfer),)), (0,))
+    receive = Op("receive", "pp", "pp", Exchange((MessageEnd(False, 0, "0F0", transfer),)))
     record = replay(programs([kernel(2.0), send], [receive]))
     assert record.end[0][1] == record.end[1][0] == 2.0 + 1.0 + 20.0 / 10.0
 
@@ -100,15 +100,15 @@ def test_a_segment_takes_as_long_as_its_ops_spelled_out(
     ops = [kernel(device, host_s=host) for device, host in sizes]
     block = Block("block", tuple(ops))
     host_s = count * sum(host for _, host in sizes)
-    folded = Op("segment", "compute", "compute", Segment(((block, count),)), host_s=host_s)
+    folded = Op("segment", "compute", "compute", RepeatedBlocks(((block, count),)), host_s=host_s)
     first = kernel(delay, host_s=0.5)
-    spelled_out = replay(programs([first, *(ops * count)])).makespan_s
-    assert replay(programs([first, folded])).makespan_s == pytest.approx(spelled_out, rel=1e-9)
+    expanded = replay(programs([first, *(ops * count)])).makespan_s
+    assert replay(programs([first, folded])).makespan_s == pytest.approx(expanded, rel=1e-9)
 
 
 def test_a_deadlock_is_reported_by_name() -> None:
     transfer = Transfer(1.0, 0.0, math.inf)
-    lonely = Op("receive", "pp", "pp", Exchange((Part(False, 0, "0F0", transfer),)), action="1F0")
+    lonely = Op("receive", "pp", "pp", Exchange((MessageEnd(False, 0, "0F0", transfer),)), action="1F0")
     with pytest.raises(RuntimeError, match=r"class 0 at op 0 \(receive 1F0"):
         replay(programs([lonely]))
 

@@ -24,7 +24,7 @@ from stepsim.sim.lowering.layers.routing import (
 from stepsim.sim.lowering.seats import expert_grid, rank_grid
 from stepsim.sim.network.seat import Seat
 from stepsim.sim.network.token_exchange import Router, visits
-from stepsim.sim.program.program import Collective, Segment
+from stepsim.sim.program.program import Collective, RepeatedBlocks
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
@@ -96,7 +96,7 @@ def test_gradients_of_experts_are_reduced_among_those_that_hold_the_same(tp: int
     if plan.groups.edp.ranks > 1:
         reduced = [op for op in expert_collectives(lowered(run), "edp") if "gradient" in op.name]
         sizes = [op.work.transfer.bytes for op in reduced if isinstance(op.work, Collective)]
-        assert sum(sizes) == pytest.approx(held * plan.shard.grad_bytes)
+        assert sum(sizes) == pytest.approx(held * plan.local.grad_bytes)
     assert plan.updated_parameters(0) == pytest.approx(
         plan.held_elements(0).shared / plan.groups.dp.ranks + held / plan.groups.edp.ranks
     )
@@ -267,7 +267,7 @@ def test_every_action_has_its_layers(run: Scenario) -> None:
         count = sum(
             block.name.startswith("layer forward")
             for op in program.ops
-            if isinstance(op.work, Segment)
+            if isinstance(op.work, RepeatedBlocks)
             for block in op.work.row
         )
         held = sum(plan.stages[s].layers for s in plan.held_stages(index))

@@ -11,13 +11,13 @@ from functools import partial
 import pytest
 
 from stepsim.sim.reliability.cases import checkpoints, explained, processes, published
-from stepsim.sim.reliability.cases.case import Row
+from stepsim.sim.reliability.cases.case import CaseVerdict
 from stepsim.sim.reliability.cases.page import cases_page
 from stepsim.sim.reliability.cases.run import CASES
 from stepsim.sim.reliability.study import closed_forms
 from stepsim.sim.reliability.study.statistics import mean_of, quantile, ratio_difference, ratio_of, t_quantile
 
-QUICK: dict[str, Callable[[], Iterator[Row]]] = {
+QUICK: dict[str, Callable[[], Iterator[CaseVerdict]]] = {
     "blocking": partial(checkpoints.blocking, 6000, 10),
     "waterfall": partial(checkpoints.where_time_goes, 8000, 10),
     "Daly": partial(checkpoints.daly, 6),
@@ -63,7 +63,7 @@ def test_the_page_runs_every_case() -> None:
 
 
 def test_the_page_says_what_was_missed() -> None:
-    row = Row(
+    row = CaseVerdict(
         number="1",
         title="a|b",
         expected="1",

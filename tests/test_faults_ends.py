@@ -18,7 +18,7 @@ from stepsim.sim.reliability.campaign import replicas, replicate, state
 from stepsim.sim.reliability.planning.estimate import expected_events
 from stepsim.sim.reliability.study.statistics import ratio_difference, ratio_of
 from stepsim.sim.reliability.study.study import Study
-from stepsim.sim.reliability.study.sweep import Axis, Point, rank
+from stepsim.sim.reliability.study.sweep import Axis, SweepPoint, rank
 from stepsim.sim.report.reliability.document import answers_document
 from stepsim.sim.report.reliability.sweep_table import sweep_document, verdict
 from stepsim.sim.scenario.faults.machine import Machine
@@ -139,7 +139,7 @@ def test_narrow_intervals_are_the_usual_ones() -> None:
 @pytest.mark.parametrize("mtbf", ["30 min", "2 h", "1 d"])
 def test_events_are_estimated(mtbf: str) -> None:
     plan = plan_of(document(faults=crashes(mtbf), recovery={"restart_cost": "8 min"}))
-    alive = state.State(plan, 0, log=False)
+    alive = state.ReplicationState(plan, 0, log=False)
     alive.start()
     alive.job = alive.env.process(replicate._job(alive))
     alive.env.run(until=alive.job)
@@ -258,12 +258,12 @@ def test_a_host_that_is_lost_while_the_job_is_rescheduled_is_waited_for() -> Non
 # Sweeps -----------------------------------------------------------------------------------------------------
 
 
-def points(*spares: dict[str, int], **more: Any) -> tuple[list[Axis], list[Point]]:
+def points(*spares: dict[str, int], **more: Any) -> tuple[list[Axis], list[SweepPoint]]:
     found = []
     for one in spares:
         plan = plan_of(document(faults={"processes": [NODES]}, recovery={"spares": one}, **more))
         done = tuple(replicate.replicate(plan, number) for number in range(3))
-        found.append(Point((str(one["warm"]),), Study(plan, done, 0.95)))
+        found.append(SweepPoint((str(one["warm"]),), Study(plan, done, 0.95)))
     return [Axis("recovery.spares.warm", tuple(point.values[0] for point in found))], found
 
 

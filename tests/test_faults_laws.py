@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stepsim.sim.reliability.campaign.ledger import BADPUT, CATEGORIES
 from stepsim.sim.reliability.campaign.replicate import replicate
-from stepsim.sim.reliability.campaign.timeline import Place, Stretch
+from stepsim.sim.reliability.campaign.timeline import StepPosition, StepStretch
 from stepsim.sim.reliability.study import study as studies
 from stepsim.sim.reliability.study.study import Study
 from stepsim.sim.report.reliability.event_log import write_events
@@ -225,9 +225,9 @@ def test_the_event_log_replays_as_a_trace(tmp_path: Path) -> None:
 def test_a_stretch_is_where_counting_says(
     due: list[tuple[int, float]], first: int, part: float, pause: float, time: float
 ) -> None:
-    stretch = Stretch(
+    stretch = StepStretch(
         start_s=0.0,
-        place=Place(first, part, 0.0, pause),
+        place=StepPosition(first, part, 0.0, pause),
         step_s=1.0,
         useful_s=1.0,
         slow_s=0.0,

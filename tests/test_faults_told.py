@@ -20,7 +20,7 @@ from stepsim.cli.run import _tell_jitter
 from stepsim.sim.reliability.answers import Answers, rests_on
 from stepsim.sim.reliability.ask import ask
 from stepsim.sim.reliability.planning.tiers import sizes_of, tiers_of
-from stepsim.sim.reliability.study.sweep import Axis, Point, parse_axis
+from stepsim.sim.reliability.study.sweep import Axis, SweepPoint, parse_axis
 from stepsim.sim.report.reliability.document import answers_document
 from stepsim.sim.report.reliability.page import verdict
 from stepsim.sim.report.reliability.plots import worth_rows
@@ -166,7 +166,7 @@ def test_names_of_swept_fields_are_whole(width: int, count: int) -> None:
     fields = ("checkpoint.storage.persist_slow_factor", "recovery.spares.warm", "detection.watchdog.timeout")
     axes = [Axis(field, ("1",)) for field in fields[:count]]
     console = Console(file=StringIO(), width=width)
-    print_sweep(axes, [Point(("1",) * count, asked().study)], console)
+    print_sweep(axes, [SweepPoint(("1",) * count, asked().study)], console)
     assert isinstance(console.file, StringIO)
     header = console.file.getvalue().split("best:")[0]
     for field in fields[:count]:

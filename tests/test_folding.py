@@ -14,7 +14,7 @@ from small_scenarios import layouts, lowered, scenario
 from stepsim.sim.engine.accounting import action_spans
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
+from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of
 from stepsim.sim.fold.refine import Edges, refine
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.result.step import ActionSpan
@@ -76,13 +76,13 @@ def test_refinement_does_not_depend_on_chance(drawn: tuple[np.ndarray, Edges], s
 
 
 @st.composite
-def troubled(draw: st.DrawFn) -> tuple[Scenario, Trouble]:
+def troubled(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
     """A small job and what is wrong with it: slow GPUs, weak links; often several of a kind."""
     run = draw(layouts())
     rank = st.integers(0, run.world_size - 1)
     slow = draw(st.dictionaries(rank, st.sampled_from([1.25, 2.0]), max_size=3))
     weak = draw(st.dictionaries(st.tuples(rank, st.sampled_from(LINKS)), st.just(0.5), max_size=3))
-    return run, Trouble(slow=slow, link_share=weak)
+    return run, Degradation(slow=slow, link_share=weak)
 
 
 Times = dict[tuple[str, int, int], tuple[float, float]]
@@ -105,13 +105,13 @@ def same_times(ours: Times, theirs: Times) -> None:
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(troubled())
-def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
-    run, trouble = drawn
+def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
+    run, degradation = drawn
     step = lowered(run)
     ranks = ranks_of(step)
-    classes, each = partition_of(ranks, trouble).rank, np.arange(ranks.world)
-    folded = replay(programs_of_classes(step.programs, ranks, classes, trouble))
-    whole = replay(programs_of_classes(step.programs, ranks, each, trouble))
+    classes, each = partition_of(ranks, degradation).rank, np.arange(ranks.world)
+    folded = replay(programs_of_classes(step.programs, ranks, classes, degradation))
+    whole = replay(programs_of_classes(step.programs, ranks, each, degradation))
     assert folded.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)
     by_class, by_rank = action_spans(folded), action_spans(whole)
     for ours, theirs in zip(spans_by_rank(by_class, classes), spans_by_rank(by_rank, each), strict=True):
@@ -125,20 +125,20 @@ def test_without_trouble_a_class_is_a_pipeline_rank(run: Scenario) -> None:
     """And then nothing is rewritten."""
     step = lowered(run)
     ranks = ranks_of(step)
-    classes = partition_of(ranks, Trouble()).rank
+    classes = partition_of(ranks, Degradation()).rank
     assert classes.tolist() == ranks.signature.tolist()
-    again = programs_of_classes(step.programs, ranks, classes, Trouble())
+    again = programs_of_classes(step.programs, ranks, classes, Degradation())
     assert replay(again).step_s == replay(step.programs).step_s
 
 
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(troubled())
-def test_folded_programs_can_run(drawn: tuple[Scenario, Trouble]) -> None:
-    run, trouble = drawn
+def test_folded_programs_can_run(drawn: tuple[Scenario, Degradation]) -> None:
+    run, degradation = drawn
     step = lowered(run)
     ranks = ranks_of(step)
-    programs = programs_of_classes(step.programs, ranks, partition_of(ranks, trouble).rank, trouble)
+    programs = programs_of_classes(step.programs, ranks, partition_of(ranks, degradation).rank, degradation)
     assert program_problems(programs) == ()
 
 
@@ -147,10 +147,10 @@ def test_one_slow_gpu_unfolds_what_it_touches() -> None:
     run = scenario(tp=4, pp=4, dp=4, schedule="1f1b", gpus_per_node=8, zero=1)
     step = lowered(run)
     ranks = ranks_of(step)
-    classes = partition_of(ranks, Trouble(slow={5: 1.5})).rank
+    classes = partition_of(ranks, Degradation(slow={5: 1.5})).rank
     assert len(set(classes.tolist())) < ranks.world / 2
     assert (classes == classes[5]).sum() == 1
-    slowed = replay(programs_of_classes(step.programs, ranks, classes, Trouble(slow={5: 1.5})))
+    slowed = replay(programs_of_classes(step.programs, ranks, classes, Degradation(slow={5: 1.5})))
     healthy = replay(step.programs)
     assert healthy.step_s < slowed.step_s < 1.5 * healthy.step_s * (1 + 1e-9)
 
@@ -159,9 +159,9 @@ def test_a_partition_that_is_too_coarse_would_show() -> None:
     """The test above can fail: with all slow and healthy ranks in one class the step differs."""
     run = scenario(tp=2, pp=2, dp=2, schedule="1f1b")
     step = lowered(run)
-    ranks, trouble = ranks_of(step), Trouble(slow={1: 2.0})
-    coarse = programs_of_classes(step.programs, ranks, ranks.signature, trouble)
-    whole = programs_of_classes(step.programs, ranks, np.arange(8), trouble)
+    ranks, degradation = ranks_of(step), Degradation(slow={1: 2.0})
+    coarse = programs_of_classes(step.programs, ranks, ranks.signature, degradation)
+    whole = programs_of_classes(step.programs, ranks, np.arange(8), degradation)
     assert replay(coarse).step_s != pytest.approx(replay(whole).step_s, rel=1e-3)
     assert replace(whole, communicators={}) != whole
 

@@ -18,7 +18,7 @@ from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.fabric import fabric_of
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
+from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.file import read_program, write_program
@@ -41,7 +41,7 @@ PLACEMENTS: tuple[dict[str, Any] | None, ...] = (None, {"kind": "scattered", "se
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> tuple[Scenario, Trouble]:
+def machines(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
     """A small job on some fabric, and what is wrong with it: GPUs, links of GPUs, links between switches."""
     run = draw(
         layouts(
@@ -62,20 +62,20 @@ def machines(draw: st.DrawFn) -> tuple[Scenario, Trouble]:
     ]
     damaged = st.dictionaries(st.sampled_from(between), st.sampled_from([0.5, 0.1]), max_size=2)
     fabric = draw(damaged) if between else {}
-    return run, Trouble(slow=slow, link_share=weak, fabric_share=fabric)
+    return run, Degradation(slow=slow, link_share=weak, fabric_share=fabric)
 
 
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(machines())
-def test_folded_is_unfolded(drawn: tuple[Scenario, Trouble]) -> None:
-    run, trouble = drawn
+def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
+    run, degradation = drawn
     step = lowered(run)
     ranks = ranks_of(step)
-    fabric = fabric_of(step, ranks, trouble)
-    classes, each = partition_of(ranks, trouble, fabric).rank, np.arange(ranks.world)
-    few = replay(programs_of_classes(step.programs, ranks, classes, trouble, fabric))
-    whole = replay(programs_of_classes(step.programs, ranks, each, trouble, fabric))
+    fabric = fabric_of(step, ranks, degradation)
+    classes, each = partition_of(ranks, degradation, fabric).rank, np.arange(ranks.world)
+    few = replay(programs_of_classes(step.programs, ranks, classes, degradation, fabric))
+    whole = replay(programs_of_classes(step.programs, ranks, each, degradation, fabric))
     assert few.makespan_s == pytest.approx(whole.makespan_s, rel=1e-9)
     by_class, by_rank = spans_by_rank(action_spans(few), classes), spans_by_rank(action_spans(whole), each)
     for mine, its in zip(by_class, by_rank, strict=True):
@@ -109,9 +109,9 @@ def test_a_partition_that_ignores_links_would_show() -> None:
     """The test above can fail: with all ranks of a stage in one class a hashed job takes another time."""
     step = lowered(hashed())
     ranks = ranks_of(step)
-    fabric = fabric_of(step, ranks, Trouble())
-    whole = programs_of_classes(step.programs, ranks, np.arange(ranks.world), Trouble(), fabric)
-    coarse = programs_of_classes(step.programs, ranks, ranks.signature, Trouble(), fabric)
+    fabric = fabric_of(step, ranks, Degradation())
+    whole = programs_of_classes(step.programs, ranks, np.arange(ranks.world), Degradation(), fabric)
+    coarse = programs_of_classes(step.programs, ranks, ranks.signature, Degradation(), fabric)
     assert replay(coarse).step_s != pytest.approx(replay(whole).step_s, rel=1e-3)
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_cable_unfolds_what_crosses_it() -> None:
     step = lowered(run)
     links = build_cluster(run).topology.links
     cable = next(n for n in range(len(links)) if links.kinds(np.array([n])) == ["uplink"])
-    healthy, hurt = folded(step), folded(step, Trouble(fabric_share={cable: 0.1}))
+    healthy, hurt = folded(step), folded(step, Degradation(fabric_share={cable: 0.1}))
     assert len(healthy.ranks) == 4
     assert healthy.programs.paths.capacity == {}
     assert 4 < len(hurt.ranks) < 16
@@ -135,9 +135,9 @@ def test_a_damaged_cable_unfolds_what_crosses_it() -> None:
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(machines())
-def test_folded_programs_can_run_and_be_written(drawn: tuple[Scenario, Trouble]) -> None:
-    run, trouble = drawn
-    ready = folded(lowered(run), trouble)
+def test_folded_programs_can_run_and_be_written(drawn: tuple[Scenario, Degradation]) -> None:
+    run, degradation = drawn
+    ready = folded(lowered(run), degradation)
     assert program_problems(ready.programs) == ()
     with TemporaryDirectory() as folder:
         path = Path(folder) / "program.json"

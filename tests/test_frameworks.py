@@ -14,7 +14,7 @@ from stepsim.sim.scenario.load import load_scenario, scenario_from_document, sce
 from stepsim.sim.scenario.model.model import Model
 from stepsim.sim.scenario.models import SCHEDULE_NAMES, Parallelism, Scenario, Training
 from stepsim.sim.scenario.software import software_names
-from stepsim.sim.scenario.software.rules import Rule, framework_of, rules_of
+from stepsim.sim.scenario.software.rules import PresetRule, framework_of, rules_of
 from stepsim.sim.simulate import simulate
 
 GPT2 = {
@@ -72,7 +72,7 @@ def test_no_file_names_a_preset_that_is_not_there() -> None:
             assert set(entry.get("presets", ())) <= set(document["presets"])
 
 
-def every_rule() -> list[Rule]:
+def every_rule() -> list[PresetRule]:
     return list({id(rule): rule for preset in software_names() for rule in rules_of(preset)}.values())
 
 

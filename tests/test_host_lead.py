@@ -12,7 +12,7 @@ from stepsim.sim.engine.host_lead import host_lead_s
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.lowering.state.in_flight import QUEUE, in_flight_bytes
 from stepsim.sim.network.transfer import Transfer
-from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, Segment
+from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, RepeatedBlocks
 
 SUM = Collective("all_reduce", "tp", Transfer(0.0, 1e6, math.inf))
 
@@ -29,7 +29,7 @@ def lead_s(*ops: Op) -> float:
 
 
 def segment(layers: int, seconds: float, host_s: float, after: tuple[int, ...] = ()) -> Op:
-    work = Segment(((layer(seconds, host_s), layers),))
+    work = RepeatedBlocks(((layer(seconds, host_s), layers),))
     return Op("forward", "compute", "compute", work, after, host_s=work.host_s)
 
 

@@ -40,7 +40,7 @@ from stepsim.sim.evidence.measured_steps import (
     unlike,
 )
 from stepsim.sim.lowering.lower import lower
-from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.report.tables import headline
 from stepsim.sim.result.step import CAUSAL_HEADLINE, Interval, IntervalPart, PathSegment, Result
 from stepsim.sim.scenario.load import load_scenario
@@ -157,7 +157,7 @@ def test_a_kernel_is_beyond_a_range_exactly_where_it_is_not_inside() -> None:
 
 
 @functools.cache
-def planned(sequence: int) -> Plan:
+def planned(sequence: int) -> StepPlan:
     changes = [f"training.seq_length={sequence}", "training.recompute=full"]
     scenario = load_scenario(SCENARIO, changes)
     return lower(scenario, build_cluster(scenario)).plan
@@ -187,7 +187,7 @@ def test_kernels_of_a_gpu_whose_clock_no_step_shows_count_in_full() -> None:
     path = [PathSegment(name="GEMM", seconds=1.0)]
     unfitted = replace(plan.profile, step_time_residual=None, step_time_fit="defaults")
 
-    def gemm(own: Plan) -> float:
+    def gemm(own: StepPlan) -> float:
         interval = interval_of(1.0, doubt_of(1.0, path, own), measured_steps())
         return next(part.sigma for part in interval.parts if part.name == "GEMM")
 

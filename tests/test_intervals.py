@@ -29,7 +29,7 @@ from stepsim.hardware.residuals import shipped_residuals
 from stepsim.sim.evidence.interval import step_interval
 from stepsim.sim.evidence.measured_steps import measured_steps
 from stepsim.sim.lowering.lower import lower
-from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.result.step import Interval, Result
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, simulate
@@ -44,7 +44,7 @@ def simulated() -> Result:
 
 
 @functools.cache
-def lowered_plan() -> Plan:
+def lowered_plan() -> StepPlan:
     scenario = load_scenario(SCENARIO)
     return lower(scenario, build_cluster(scenario)).plan
 

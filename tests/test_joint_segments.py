@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.spelled_out import spelled_out
+from oracles.spelled_out import expanded
 from small_scenarios import changed, layouts, lowered, scenario
 from test_segments import LINKS, OVERLAPS, SMS, assert_same_times, host, seconds, transfers
 
-from stepsim.sim.engine.groups import Groups
+from stepsim.sim.engine.groups import JointGroups
 from stepsim.sim.engine.record import Stretch
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
+from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.bind import bound
 from stepsim.sim.program.check import program_problems
@@ -25,17 +25,17 @@ from stepsim.sim.program.program import (
     Collective,
     Compute,
     Exchange,
+    MessageEnd,
     Op,
-    Part,
     Program,
     Programs,
-    Segment,
+    RepeatedBlocks,
 )
 from stepsim.sim.scenario.models import Scenario
 
 
 @st.composite
-def troubled(draw: st.DrawFn) -> tuple[Scenario, Trouble]:
+def troubled(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
     """A small job of tensor-parallel groups with slow GPUs and weak links, and hosts from none to slow."""
     run: Scenario = draw(layouts(tp=draw(st.sampled_from([2, 4]))))
     host_s = draw(st.sampled_from([None, None, 0.0, 3e-5]))
@@ -44,21 +44,21 @@ def troubled(draw: st.DrawFn) -> tuple[Scenario, Trouble]:
     rank = st.integers(0, run.world_size - 1)
     slow = draw(st.dictionaries(rank, st.sampled_from([1.25, 2.0]), min_size=1, max_size=3))
     weak = draw(st.dictionaries(st.tuples(rank, st.sampled_from(sorted(LINKS))), st.just(0.5), max_size=2))
-    return changed(run, software=software), Trouble(slow=slow, link_share=weak)
+    return changed(run, software=software), Degradation(slow=slow, link_share=weak)
 
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(troubled())
-def test_a_troubled_step_is_the_same_spelled_out(drawn: tuple[Scenario, Trouble]) -> None:
+def test_a_troubled_step_is_the_same_spelled_out(drawn: tuple[Scenario, Degradation]) -> None:
     assert_same_times(folded(*drawn))
 
 
-def folded(run: Scenario, trouble: Trouble) -> Programs:
+def folded(run: Scenario, degradation: Degradation) -> Programs:
     """Programs of classes."""
     step = lowered(run)
     ranks = ranks_of(step)
-    return programs_of_classes(step.programs, ranks, partition_of(ranks, trouble).rank, trouble)
+    return programs_of_classes(step.programs, ranks, partition_of(ranks, degradation).rank, degradation)
 
 
 # Any programs --------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def meeting(draw: st.DrawFn) -> Programs:
         ops: list[Op] = []
         calls = list(world)
         for number, row in enumerate(segments):
-            segment = Segment(tuple((blocks[m], times) for blocks, times in row))
+            segment = RepeatedBlocks(tuple((blocks[m], times) for blocks, times in row))
             earlier = st.sets(st.integers(0, len(ops) - 1), max_size=2) if ops else st.just(set[int]())
             after = tuple(sorted(draw(earlier)))
             ops.append(
@@ -127,7 +127,7 @@ def meeting(draw: st.DrawFn) -> Programs:
                         Op("own", stream, "dp", Collective("all_reduce", "mine", draw(transfers())), after)
                     )
             if number == 0 and m < 2:
-                part = Part(m == 0, 1 - m, "0F0", message)
+                part = MessageEnd(m == 0, 1 - m, "0F0", message)
                 ops.append(Op("message", "free", "pp", Exchange((part,)), (0,) if m == 0 else ()))
         ops += [Op("world", "world", "dp", Collective("all_reduce", "world", one)) for one in calls]
         programs.append(Program(ops=tuple(ops)))
@@ -149,7 +149,7 @@ def test_any_classes_that_meet_in_blocks_are_the_same_spelled_out(programs: Prog
     problems = program_problems(programs)
     if problems:
         assert {problem.partition(":")[0] for problem in problems} == {"deadlock"}
-        for one in (programs, spelled_out(programs)):
+        for one in (programs, expanded(programs)):
             with pytest.raises(RuntimeError, match="deadlock"):
                 replay(one)
     else:
@@ -163,7 +163,7 @@ def pair(
     *ops: Op, others: tuple[tuple[Op, ...], ...] = ((), ()), slow: float = 1.0, times: int = 1
 ) -> Programs:
     """Two classes that run the same block, ``times`` over, after ops of their own; the second is slow."""
-    segment = Segment(((Block("block", ops), times),))
+    segment = RepeatedBlocks(((Block("block", ops), times),))
     op = Op("segment", "compute", "compute", segment, action="0F0")
     return Programs(
         classes=tuple(Program(ops=(*own, op)) for own in others),
@@ -213,19 +213,19 @@ def test_what_interferes_with_one_opens_both() -> None:
 
 
 def test_groups_are_those_that_meet_in_blocks() -> None:
-    programs = folded(scenario(tp=4, pp=2, dp=2, schedule="1f1b"), Trouble(slow={1: 2.0}))
-    groups = Groups(programs)
+    programs = folded(scenario(tp=4, pp=2, dp=2, schedule="1f1b"), Degradation(slow={1: 2.0}))
+    groups = JointGroups(programs)
     for r in range(len(programs.classes)):
         joined = programs.joins(r, "tp")
         assert groups.of(r).members == (programs.communicators[joined] if joined else (r,))
     record = replay(programs)
-    assert record.events < replay(spelled_out(programs)).events / 2
+    assert record.events < replay(expanded(programs)).events / 2
 
 
 def test_programs_are_shared_by_classes() -> None:
     step = lowered(scenario(tp=4, pp=2, dp=2, schedule="1f1b"))
-    ranks, trouble = ranks_of(step), Trouble(slow={1: 2.0})
-    programs = programs_of_classes(step.programs, ranks, partition_of(ranks, trouble).rank, trouble)
+    ranks, degradation = ranks_of(step), Degradation(slow={1: 2.0})
+    programs = programs_of_classes(step.programs, ranks, partition_of(ranks, degradation).rank, degradation)
     assert {id(one) for one in programs.classes} <= {id(one) for one in step.programs.classes}
     alike = bound(programs)
     assert alike.bindings == ()
@@ -241,7 +241,9 @@ def test_a_block_that_ends_on_one_before_another_begins_is_not_run_together() ->
     middle = Block("middle", middle_ops)
     late = Op("before", "compute", "compute", Compute(5.0, "gemm"))
     third = Block("third", (Op("y", "tp", "tp", Collective("all_reduce", "own", SECOND)), middle_ops[1]))
-    segments = [Op("segment", "compute", "compute", Segment(((b, 1),))) for b in (first, middle, third)]
+    segments = [
+        Op("segment", "compute", "compute", RepeatedBlocks(((b, 1),))) for b in (first, middle, third)
+    ]
     programs = Programs(
         classes=(
             Program(ops=(segments[0],)),

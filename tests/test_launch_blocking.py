@@ -11,7 +11,7 @@ from small_scenarios import changed, scenario
 
 from stepsim.calibration.cases.preset import known_site
 from stepsim.kernels.kernel import Gemm
-from stepsim.sim.lowering.layers.tape import Costs, Tape
+from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
@@ -19,7 +19,7 @@ from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import simulate
 
-COSTS = Costs(
+COSTS = KernelPricing(
     seconds=lambda kernel: 1.0,
     transfer=lambda axis, kind, size: Transfer(latency_s=0.5, bytes=size, ceiling_bytes_per_s=1.0),
     host_s=0.25,
@@ -34,21 +34,21 @@ def run_with(host_s: float, *, blocks: bool, tp: int = 2) -> Scenario:
 
 
 def test_a_blocked_kernel_ends_what_its_launches_cost_later() -> None:
-    tape = Tape(replace(COSTS, blocks=True))
-    tape.memory("three", 8.0, launches=3)
-    tape.kernel("product", Gemm(m=1, n=1, k=1))
-    assert [op.work.seconds for op in tape.ops if isinstance(op.work, Compute)] == [1.75, 1.25]
-    assert {op.host_s for op in tape.ops} == {0.0}
+    builder = LayerBuilder(replace(COSTS, blocks=True))
+    builder.memory("three", 8.0, launches=3)
+    builder.kernel("product", Gemm(m=1, n=1, k=1))
+    assert [op.work.seconds for op in builder.ops if isinstance(op.work, Compute)] == [1.75, 1.25]
+    assert {op.host_s for op in builder.ops} == {0.0}
 
 
 def test_a_blocked_collective_begins_later_and_nothing_runs_beside_it() -> None:
-    tape = Tape(replace(COSTS, blocks=True))
-    index = tape.tp("reduce", "all_reduce", 4.0, wait=False)
-    work = tape.ops[index].work
+    builder = LayerBuilder(replace(COSTS, blocks=True))
+    index = builder.tp("reduce", "all_reduce", 4.0, wait=False)
+    work = builder.ops[index].work
     assert isinstance(work, Collective)
     assert work.transfer.latency_s == 1.25
-    after = tape.memory("next", 8.0)
-    assert tape.ops[after].after == (index,)
+    after = builder.memory("next", 8.0)
+    assert builder.ops[after].after == (index,)
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from small_scenarios import (
 )
 
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.lowering.layers.shard import ELEMENT_BYTES
+from stepsim.sim.lowering.layers.local_shape import ELEMENT_BYTES
 from stepsim.sim.lowering.layers.stages import build_stages
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.lowering.sizes import layer_attention_flops

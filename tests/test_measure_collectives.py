@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim.calibration.fit.own.collectives import fit_collectives
-from stepsim.calibration.measure.collectives import COLUMNS, KINDS, Groups, Session, spawn
+from stepsim.calibration.measure.collectives import COLUMNS, KINDS, MeasuredGroups, Session, spawn
 from stepsim.calibration.readers.tables import read_table
 from stepsim.sim.lowering.axes import axis_groups
 from stepsim.sim.scenario.models import Parallelism
@@ -40,7 +40,7 @@ def test_every_collective_is_right_and_its_table_makes_curves(tmp_path: Path) ->
     session = Session(
         kinds=KINDS,
         sizes=(64, 1024, 4096, 16384, 65536),
-        groups=(Groups(axis="world", members=((0, 1),)),),
+        groups=(MeasuredGroups(axis="world", members=((0, 1),)),),
         backend="gloo",
         out=out,
         budget_s=300.0,
@@ -65,7 +65,7 @@ def test_a_rank_that_fails_is_named(tmp_path: Path) -> None:
     session = Session(
         kinds=("all_reduce",),
         sizes=(64,),
-        groups=(Groups(axis="world", members=((0, 1, 2),)),),
+        groups=(MeasuredGroups(axis="world", members=((0, 1, 2),)),),
         backend="gloo",
         out=tmp_path / "c.csv",
         budget_s=60.0,

@@ -11,13 +11,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from schedule_shapes import golden_shape, goldens, schedules_and_shapes, shapes_of
 
-from stepsim.schedules.orders.action import Kind, Orders, Overlap, actions_of, parts
+from stepsim.schedules.orders.action import ActionKind, Orders, Overlap, actions_of, parts
 from stepsim.schedules.orders.in_flight import peak_activations
 from stepsim.schedules.orders.overlapped import overlapped
 from stepsim.schedules.orders.progress import stalls
 from stepsim.schedules.orders.schedule import Schedule, Shape, loop_placement, stage_to_rank
 from stepsim.schedules.orders.validate import validate
-from stepsim.schedules.p2p.megatron_hooks import GIVES_GRADIENT, Call, Hook, Hooked
+from stepsim.schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked
 from stepsim.schedules.p2p.megatron_hooks import hooked as hooked_rank
 from stepsim.schedules.p2p.point_to_point import point_to_point
 from stepsim.schedules.pipeline import get, interleaved
@@ -74,7 +74,7 @@ def test_combined_steps_do_the_same_work_with_one_activation_more(shape: Shape) 
     """The same forwards and the same backwards in the same order; nothing deadlocks."""
     pairs, plain = combined(shape), interleaved.orders(shape)
     validate(pairs, shape, loop_placement)
-    for kind in (Kind.FORWARD, Kind.BACKWARD):
+    for kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
         assert [[a for a in actions_of(order) if a.kind is kind] for order in pairs] == [
             [a for a in actions_of(order) if a.kind is kind] for order in plain
         ]
@@ -134,13 +134,13 @@ def test_every_stage_is_reduced_once_after_its_last_backward(
         enabled, reduced, ended = True, Counter[int](), set()
         for entry in entries:
             match entry:
-                case Hook(Call.ENABLE | Call.DISABLE as call, None):
-                    enabled = call is Call.ENABLE
-                case Hook(Call.REDUCE, int(stage)):
+                case Hook(HookCall.ENABLE | HookCall.DISABLE as call, None):
+                    enabled = call is HookCall.ENABLE
+                case Hook(HookCall.REDUCE, int(stage)):
                     assert stage in ended
                     assert enabled
                     reduced[stage] += 1
-                case Hook(Call.GATHER, stage):
+                case Hook(HookCall.GATHER, stage):
                     assert aligned
                 case step:
                     assert not isinstance(step, Hook)
@@ -164,7 +164,7 @@ def test_parameters_are_gathered_once_and_ahead_of_use(drawn: tuple[Schedule, Sh
         used: dict[int, None] = {}
         for entry in entries:
             match entry:
-                case Hook(Call.GATHER, stage):
+                case Hook(HookCall.GATHER, stage):
                     gathered.append(stage)
                 case Hook():
                     pass
@@ -183,11 +183,11 @@ def test_ranks_reduce_in_the_same_slot(shape: Shape) -> None:
         backwards = 0
         for entry in entries:
             if isinstance(entry, Hook):
-                if entry.call is Call.REDUCE and backwards < shape.microbatches * shape.chunks:
+                if entry.call is HookCall.REDUCE and backwards < shape.microbatches * shape.chunks:
                     assert entry.stage is not None
                     slots.setdefault(entry.stage // shape.ranks, set()).add(backwards - rank)
             else:
-                backwards += sum(action.kind is Kind.BACKWARD for action in parts(entry))
+                backwards += sum(action.kind is ActionKind.BACKWARD for action in parts(entry))
     assert all(len(found) == 1 for found in slots.values())
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import layouts, main_gradient_bytes, parameters_of_ranks, scenario
 
-from stepsim.sim.lowering.layers.shard import ELEMENT_BYTES
+from stepsim.sim.lowering.layers.local_shape import ELEMENT_BYTES
 from stepsim.sim.result.step import StageMemory
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate

@@ -12,14 +12,14 @@ from small_scenarios import layouts, scenario
 from stepsim.sim.network.nccl.buffers import BUFFER_BYTES, NVLS_BYTES, collective_buffers, message_buffers
 from stepsim.sim.network.nccl.constants import NcclProtocol
 from stepsim.sim.network.nccl.paths import communicator_on
-from stepsim.sim.report.memory.bill import Line, bill, layer_formula
+from stepsim.sim.report.memory.bill import BillLine, bill, layer_formula
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster, simulate
 
 H100 = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8"}
 
 
-def lines_of(run: Scenario, stage: int = 0) -> tuple[dict[str, Line], float]:
+def lines_of(run: Scenario, stage: int = 0) -> tuple[dict[str, BillLine], float]:
     """Lines by name, and N."""
     result = simulate(run)
     one = result.memory[stage]

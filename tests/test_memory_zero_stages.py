@@ -30,8 +30,8 @@ def beside_bytes(run: Scenario, r: int) -> float:
     sharding = sharding_of(plan, sharding_rule(run))
     if sharding is None:
         return 0.0
-    shard = plan.shard
-    each = 8.0 if sharding.rule.master_only else float(shard.element_bytes + shard.grad_bytes)
+    local = plan.local
+    each = 8.0 if sharding.rule.master_only else float(local.element_bytes + local.grad_bytes)
     return plan.updated_parameters(r) * each * (1 + run.software.allocator_overhead)
 
 

@@ -28,9 +28,9 @@ from stepsim.schedules.orders import validate as table_validate
 from stepsim.schedules.orders.action import Action, Orders
 from stepsim.schedules.orders.schedule import Schedule, Shape, loop_placement, two_way_placement
 from stepsim.schedules.orders.table_file import format_table
-from stepsim.schedules.orders.validate import Problem, Reason
+from stepsim.schedules.orders.validate import Reason, TableProblem
 from stepsim.schedules.p2p.deadlock import instruction_problems
-from stepsim.schedules.p2p.instructions import Compute, Exchange, Instruction, Recv, Send, Wait
+from stepsim.schedules.p2p.instructions import Instruction, MessageGroup, Recv, RunAction, Send, Wait
 from stepsim.schedules.p2p.point_to_point import RULES, point_to_point
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.scenario.refusal import NotSupported
@@ -158,9 +158,13 @@ def ring(blocking: bool) -> list[list[Instruction]]:
     programs: list[list[Instruction]] = []
     for rank in range(3):
         send, recv = Send(forward(rank), (rank + 1) % 3), Recv(forward((rank - 1) % 3), (rank - 1) % 3)
-        sent: list[Instruction] = [Exchange((send,), blocking=blocking)]
-        taken: list[Instruction] = [Exchange((recv,), blocking=False), Wait(recv), Compute(forward(rank + 3))]
-        programs.append([Compute(forward(rank)), *sent, *taken])
+        sent: list[Instruction] = [MessageGroup((send,), blocking=blocking)]
+        taken: list[Instruction] = [
+            MessageGroup((recv,), blocking=False),
+            Wait(recv),
+            RunAction(forward(rank + 3)),
+        ]
+        programs.append([RunAction(forward(rank)), *sent, *taken])
     return programs
 
 
@@ -178,24 +182,24 @@ def test_a_group_goes_over_when_all_its_parts_do() -> None:
     """Send and receive in one call meet whatever the other rank does first; in two calls they may not."""
     up, down = forward(0), Action.parse("1B0")
     fused: list[Instruction] = [
-        Compute(up),
-        Exchange((Send(up, 1), Recv(down, 1)), blocking=True),
-        Compute(Action.parse("0B0")),
+        RunAction(up),
+        MessageGroup((Send(up, 1), Recv(down, 1)), blocking=True),
+        RunAction(Action.parse("0B0")),
     ]
     waits: list[Instruction] = [
-        Exchange((Recv(up, 0),), blocking=True),
-        Compute(forward(1)),
-        Compute(down),
-        Exchange((Send(down, 0),), blocking=True),
+        MessageGroup((Recv(up, 0),), blocking=True),
+        RunAction(forward(1)),
+        RunAction(down),
+        MessageGroup((Send(down, 0),), blocking=True),
     ]
     assert instruction_problems([fused, waits], "rule R") == ()
     early: list[Instruction] = [waits[2], waits[3], waits[0], waits[1]]
     assert instruction_problems([fused, early], "rule R") == ()
     apart: list[Instruction] = [
-        Compute(up),
-        Exchange((Send(up, 1),), blocking=True),
-        Exchange((Recv(down, 1),), blocking=True),
-        Compute(Action.parse("0B0")),
+        RunAction(up),
+        MessageGroup((Send(up, 1),), blocking=True),
+        MessageGroup((Recv(down, 1),), blocking=True),
+        RunAction(Action.parse("0B0")),
     ]
     found = instruction_problems([apart, early], "rule R")
     assert [(problem.rank, problem.position) for problem in found] == [(0, 0), (1, 0)]
@@ -207,10 +211,10 @@ def test_a_rank_that_takes_before_it_sends_is_named_at_what_it_cannot_begin() ->
         other = 1 - rank
         programs.append(
             [
-                Exchange((Recv(forward(other), other),), blocking=True),
-                Compute(forward(rank + 2)),
-                Compute(forward(rank)),
-                Exchange((Send(forward(rank), other),), blocking=True),
+                MessageGroup((Recv(forward(other), other),), blocking=True),
+                RunAction(forward(rank + 2)),
+                RunAction(forward(rank)),
+                MessageGroup((Send(forward(rank), other),), blocking=True),
             ]
         )
     assert [str(problem) for problem in instruction_problems(programs, "rule R")] == [
@@ -223,9 +227,9 @@ def test_a_rank_that_takes_before_it_sends_is_named_at_what_it_cannot_begin() ->
 
 def test_ranks_that_only_wait_for_a_circle_are_not_named() -> None:
     programs = ring(blocking=True)
-    programs[0].append(Compute(forward(0, 1)))
-    programs[0].append(Exchange((Send(forward(0, 1), 3),), blocking=True))
-    programs.append([Exchange((Recv(forward(0, 1), 0),), blocking=True), Compute(forward(6))])
+    programs[0].append(RunAction(forward(0, 1)))
+    programs[0].append(MessageGroup((Send(forward(0, 1), 3),), blocking=True))
+    programs.append([MessageGroup((Recv(forward(0, 1), 0),), blocking=True), RunAction(forward(6))])
     assert [problem.rank for problem in instruction_problems(programs, "rule R")] == [0, 1, 2]
 
 
@@ -233,15 +237,19 @@ def test_crossed_receives_are_told_apart_from_ones_that_a_runtime_orders() -> No
     """In one group they pair by order; each alone and waited for, torch posts them as they are sent."""
     sends: list[Instruction] = []
     for k in range(2):
-        sends += [Compute(forward(0, k)), Exchange((Send(forward(0, k), 1),), blocking=False)]
+        sends += [RunAction(forward(0, k)), MessageGroup((Send(forward(0, k), 1),), blocking=False)]
     recvs = [Recv(forward(0, k), 0) for k in (1, 0)]
     alone: list[Instruction] = []
     for recv in recvs:
-        alone += [Exchange((recv,), blocking=False), Wait(recv), Compute(forward(1, recv.action.microbatch))]
+        alone += [
+            MessageGroup((recv,), blocking=False),
+            Wait(recv),
+            RunAction(forward(1, recv.action.microbatch)),
+        ]
     assert instruction_problems([sends, alone], "rule R") == ()
-    group: list[Instruction] = [Exchange(tuple(recvs), blocking=False)]
+    group: list[Instruction] = [MessageGroup(tuple(recvs), blocking=False)]
     for recv in recvs:
-        group += [Wait(recv), Compute(forward(1, recv.action.microbatch))]
+        group += [Wait(recv), RunAction(forward(1, recv.action.microbatch))]
     (problem,) = instruction_problems([sends, group], "rule R")
     assert (problem.reason, problem.rank, problem.position) == (Reason.CROSSED, 1, 0)
 
@@ -257,7 +265,7 @@ def takes(drawn: Drawn, rule: str) -> bool:
     return True
 
 
-def judged(drawn: Drawn, rule: str) -> Sequence[Problem] | None:
+def judged(drawn: Drawn, rule: str) -> Sequence[TableProblem] | None:
     """Problems under the rule; None where it is not defined for the order. Work must be complete."""
     if not takes(drawn, rule):
         return None

@@ -10,18 +10,27 @@ from stepsim.sim.engine.clock import Clock
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
-from stepsim.sim.program.program import UNORDERED, Binding, Compute, Exchange, Op, Part, Program, Programs
+from stepsim.sim.program.program import (
+    UNORDERED,
+    Binding,
+    Compute,
+    Exchange,
+    MessageEnd,
+    Op,
+    Program,
+    Programs,
+)
 
 LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
 MESSAGE = Transfer(0.5, 20.0, 10.0, (("nic", 1.0),))
 TAKES_S = 0.5 + 20.0 / 10.0
 
 
-def part(peer: int, *, send: bool, tag: str = "0F0") -> Part:
-    return Part(send, peer, tag, MESSAGE)
+def part(peer: int, *, send: bool, tag: str = "0F0") -> MessageEnd:
+    return MessageEnd(send, peer, tag, MESSAGE)
 
 
-def exchange(*parts: Part, after: tuple[int, ...] = (), host_s: float = 0.0) -> Op:
+def exchange(*parts: MessageEnd, after: tuple[int, ...] = (), host_s: float = 0.0) -> Op:
     return Op("exchange", UNORDERED, "pp", Exchange(parts), after, host_s=host_s)
 
 

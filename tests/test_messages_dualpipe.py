@@ -12,7 +12,7 @@ from oracles.bare import ActionTimes, bare_programs
 from rendezvous import rendezvous
 from schedule_shapes import goldens, parse
 
-from stepsim.schedules.orders.action import Kind, Orders, parts
+from stepsim.schedules.orders.action import ActionKind, Orders, parts
 from stepsim.schedules.orders.schedule import (
     Placement,
     Schedule,
@@ -21,7 +21,7 @@ from stepsim.schedules.orders.schedule import (
     two_way_placement,
     v_placement,
 )
-from stepsim.schedules.p2p.instructions import Compute, Exchange, Instruction, Send
+from stepsim.schedules.p2p.instructions import Instruction, MessageGroup, RunAction, Send
 from stepsim.schedules.p2p.point_to_point import point_to_point
 from stepsim.schedules.pipeline import get
 from stepsim.sim.engine.replay import replay
@@ -42,9 +42,9 @@ def recorded(shared: Path) -> Iterator[Recorded]:
 
 def call(instruction: Instruction) -> str:
     """In the notation of the goldens."""
-    if isinstance(instruction, Compute):
+    if isinstance(instruction, RunAction):
         return str(instruction.step)
-    assert isinstance(instruction, Exchange)
+    assert isinstance(instruction, MessageGroup)
     assert instruction.blocking
     named = (f"{'send->' if isinstance(part, Send) else 'recv<-'}{part.peer}" for part in instruction.parts)
     return f"p2p[{'+'.join(named)}]"
@@ -114,15 +114,15 @@ def test_every_action_follows_all_that_was_made_before_it_but_what_is_kept(share
             steps: list[int] = []  # computes before each call
             made: dict[object, int] = {}
             for one in program:
-                if isinstance(one, Compute):
+                if isinstance(one, RunAction):
                     made |= dict.fromkeys(parts(one.step), len(steps))
                     steps.append(len(steps))
                     continue
-                assert isinstance(one, Exchange)
+                assert isinstance(one, MessageGroup)
                 for part in one.parts:
                     if isinstance(part, Send):
                         lag = len(steps) - made[part.action] - 1
-                        assert lag == 0 or (lag == 1 and part.action.kind is Kind.FORWARD), (name, part)
+                        assert lag == 0 or (lag == 1 and part.action.kind is ActionKind.FORWARD), (name, part)
                         kept += lag
     assert kept
 

@@ -17,7 +17,7 @@ from rendezvous import rendezvous
 from schedule_shapes import golden_shape, goldens, parse, schedules_and_shapes
 from torch_notation import text
 
-from stepsim.schedules.orders.action import Action, Kind, Orders
+from stepsim.schedules.orders.action import Action, ActionKind, Orders
 from stepsim.schedules.orders.overlapped import overlapped
 from stepsim.schedules.orders.schedule import (
     Placement,
@@ -28,10 +28,10 @@ from stepsim.schedules.orders.schedule import (
     two_way_placement,
 )
 from stepsim.schedules.p2p.ends import Ends
-from stepsim.schedules.p2p.instructions import Compute, Exchange, Instruction, Recv, Send, Wait
+from stepsim.schedules.p2p.instructions import Instruction, MessageGroup, Recv, RunAction, Send, Wait
 from stepsim.schedules.p2p.point_to_point import point_to_point
 from stepsim.schedules.p2p.torch_lowering import (
-    Call,
+    FsdpCall,
     StageCall,
     lowered,
     with_messages,
@@ -94,11 +94,11 @@ def test_calls_of_gpipe_and_1f1b(shared: Path) -> None:
 def torch_calls(instruction: Instruction) -> list[str]:
     """In the notation of the goldens."""
     match instruction:
-        case Compute(step):
+        case RunAction(step):
             return [str(step)]
         case Wait(part):
             return [f"wait[{text(part)}]"]
-        case Exchange(parts, blocking):
+        case MessageGroup(parts, blocking):
             named = "+".join(map(text, parts))
             return [f"post[{named}]", f"wait[{named}]"] if blocking else [f"post[{named}]"]
 
@@ -121,7 +121,7 @@ def test_laws_hold_for_the_orders_of_torch(shared: Path) -> None:
 def lone(programs: laws.Programs) -> laws.Programs:
     """Without calls of several parts, which have a communicator of their own."""
     return [
-        [one for one in program if not isinstance(one, Exchange) or len(one.parts) == 1]
+        [one for one in program if not isinstance(one, MessageGroup) or len(one.parts) == 1]
         for program in programs
     ]
 
@@ -265,12 +265,12 @@ def test_a_rank_computes_only_on_gathered_stages_and_reduces_each_once(
         used: set[int] = set()
         for entry in entries:
             match entry:
-                case StageCall(Call.UNSHARD, stage):
+                case StageCall(FsdpCall.UNSHARD, stage):
                     assert stage not in held
                     held.add(stage)
-                case StageCall(Call.RESHARD, stage):
+                case StageCall(FsdpCall.RESHARD, stage):
                     held.remove(stage)
-                case StageCall(Call.REDUCE_GRAD, stage):
+                case StageCall(FsdpCall.REDUCE_GRAD, stage):
                     reduced.append(stage)
                 case Action(stage, _, _):
                     assert stage in held
@@ -332,9 +332,9 @@ def test_1f1b_with_fewer_microbatches_than_ranks_runs_from_its_lowered_list() ->
 def test_receives_of_a_lowered_list_are_posted_before_their_turn() -> None:
     schedule, shape = get("interleaved"), Shape(ranks=2, microbatches=4, chunks=2)
     program = point_to_point(schedule.orders(shape), shape, schedule.rank_of, "torch")[1]
-    recv = Recv(Action(0, Kind.FORWARD, 2), 0)
-    post, wait = program.index(Exchange((recv,), blocking=False)), program.index(Wait(recv))
-    assert any(isinstance(one, Compute) for one in program[post:wait])
+    recv = Recv(Action(0, ActionKind.FORWARD, 2), 0)
+    post, wait = program.index(MessageGroup((recv,), blocking=False)), program.index(Wait(recv))
+    assert any(isinstance(one, RunAction) for one in program[post:wait])
     sends = [one.part for one in program if isinstance(one, Wait) and isinstance(one.part, Send)]
     assert all(isinstance(one, Wait) for one in program[-len(sends) :])
 

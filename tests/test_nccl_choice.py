@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from nccl_communicators import A100, AR, B200, GIB, H100, H800, A, P, choose, on, seconds
 
 from stepsim.schedules import collectives
-from stepsim.schedules.transfers.collective import Collective
-from stepsim.schedules.transfers.group import Group
+from stepsim.schedules.transfers.collective import CollectiveKind
+from stepsim.schedules.transfers.group import RankGroup
 from stepsim.sim.network.nccl.choice import allowed, table
 from stepsim.sim.network.nccl.constants import NcclProtocol
 from stepsim.sim.network.nccl.model import TUNED, combinations
@@ -25,7 +25,7 @@ from stepsim.sim.network.nccl.paths import Communicator
 
 
 def legal(kind: str, comm: Communicator) -> set[str]:
-    return {algorithm.value for algorithm, _ in combinations(Collective(kind), comm)}
+    return {algorithm.value for algorithm, _ in combinations(CollectiveKind(kind), comm)}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,9 @@ comms = st.builds(
 
 
 @given(kinds, sizes, comms)
-def test_the_choice_is_the_quickest_of_what_is_legal(kind: Collective, size: int, comm: Communicator) -> None:
+def test_the_choice_is_the_quickest_of_what_is_legal(
+    kind: CollectiveKind, size: int, comm: Communicator
+) -> None:
     chosen = choose(kind, size, comm)
     times = {pair: seconds(*pair, kind, size, comm) for pair in combinations(kind, comm)}
     assert chosen.predicted_s == min(times.values()) == times[chosen.algorithm, chosen.protocol]
@@ -85,16 +87,18 @@ def test_the_choice_is_the_quickest_of_what_is_legal(kind: Collective, size: int
 
 
 @given(kinds, sizes, comms, st.sampled_from(["Ring", "^Tree", "ring,tree", "^NVLSTree,NVLS"]))
-def test_asking_for_less_is_never_quicker(kind: Collective, size: int, comm: Communicator, algo: str) -> None:
+def test_asking_for_less_is_never_quicker(
+    kind: CollectiveKind, size: int, comm: Communicator, algo: str
+) -> None:
     assert choose(kind, size, comm, nccl_algo=algo).predicted_s >= choose(kind, size, comm).predicted_s
 
 
 @given(kinds, sizes, comms)
 def test_every_choice_has_an_algorithm_that_runs_there(
-    kind: Collective, size: int, comm: Communicator
+    kind: CollectiveKind, size: int, comm: Communicator
 ) -> None:
     """What a simulator needs to join them: the transfers of the chosen algorithm on that group."""
-    group = Group(local=comm.local, nodes=comm.nodes)
+    group = RankGroup(local=comm.local, nodes=comm.nodes)
     for each in table(kind, size, comm):
         assert collectives.get(each.algorithm.schedule).plan(kind, group).steps > 0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from nccl_communicators import A100, B200, GIB, H100, A, P, choose, on
 
-from stepsim.schedules.transfers.collective import Collective
+from stepsim.schedules.transfers.collective import CollectiveKind
 from stepsim.sim.network.nccl.model import bus_gb_per_s
 from stepsim.sim.network.nccl.paths import Communicator
 
@@ -71,7 +71,7 @@ def test_nothing_but_switches_that_reduce_explains_more_than_a_ring_can(shared: 
     """Where a log's bus bandwidth is above the ring's, NCCL must have taken NVLS or NVLSTree there."""
     seen = set()
     for row in rows(shared):
-        ring = bus_gb_per_s(A.RING, P.SIMPLE, Collective(row.kind), row.comm)
+        ring = bus_gb_per_s(A.RING, P.SIMPLE, CollectiveKind(row.kind), row.comm)
         if row.bus_gb_per_s > 1.03 * ring:
             assert choose(row.kind, row.size, row.comm).algorithm in (A.NVLS, A.NVLS_TREE), row
             seen.add(row.log)

@@ -12,11 +12,11 @@ from nccl_communicators import A100, AG, AR, B200, GIB, H100, H800, A, P, choose
 
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.schedules import collectives
-from stepsim.schedules.transfers.collective import Collective
-from stepsim.schedules.transfers.group import Group
+from stepsim.schedules.transfers.collective import CollectiveKind
+from stepsim.schedules.transfers.group import RankGroup
 from stepsim.sim.network.nccl.constants import ARCHITECTURES
 from stepsim.sim.network.nccl.model import TUNED, bus_gb_per_s, bytes_per_s, latency_us
-from stepsim.sim.network.nccl.paths import Communicator, Paths, communicator_on, ring_within_a_node
+from stepsim.sim.network.nccl.paths import ChannelPaths, Communicator, communicator_on, ring_within_a_node
 
 # Channels -------------------------------------------------------------------------------------------
 
@@ -46,13 +46,13 @@ def test_the_channels_of_known_systems(
 def test_the_search_gives_up_far_below_the_best_rate_so_far() -> None:
     """54 GB/s bear 3 channels of 18, but 40 comes first and 18 is less than 0.49 of it: 1 x 40, doubled."""
     paths = ring_within_a_node(ARCHITECTURES["ampere"], 54e9)
-    assert paths == Paths(channels=2, intra_bytes_per_s=20e9, inter_bytes_per_s=20e9)
+    assert paths == ChannelPaths(channels=2, intra_bytes_per_s=20e9, inter_bytes_per_s=20e9)
 
 
 @pytest.mark.parametrize(("gpu", "gb_per_s"), [(H100, 40), (B200, 80)])
 def test_nvls_has_a_head_for_each_gpu(gpu: str, gb_per_s: float) -> None:
     paths = on(gpu, 1).nvls
-    assert paths == Paths(channels=8, intra_bytes_per_s=gb_per_s * 1e9, inter_bytes_per_s=0.0)
+    assert paths == ChannelPaths(channels=8, intra_bytes_per_s=gb_per_s * 1e9, inter_bytes_per_s=0.0)
 
 
 def test_nvls_needs_three_gpus_and_switches_that_multicast() -> None:
@@ -67,7 +67,7 @@ def test_nvls_carries_what_its_algorithm_says() -> None:
         paths = on(gpu, 1).nvls
         assert paths is not None
         payload = paths.channels * paths.intra_bytes_per_s
-        carried = collectives.get("nvls").plan("all_reduce", Group(local=8)).traffic(0).sent
+        carried = collectives.get("nvls").plan("all_reduce", RankGroup(local=8)).traffic(0).sent
         assert payload * carried <= get_gpu(gpu).nccl_nvlink_bytes_per_s < payload * carried * 1.1
 
 
@@ -126,15 +126,15 @@ def test_the_bus_bandwidths_of_known_systems(gpu: str, nodes: int, algorithm: A,
         (on(H100, 4, sharp=True), A.COLLNET_CHAIN, P.SIMPLE, AR, 14 * 2.8 + 30.0),
         (on(H100, 4, local=1), A.PAT, P.SIMPLE, AG, 8.0 + 2 * 14.0 / 3.5 + 2.8 * 4),
         (on(H100, 4, local=1), A.RING, P.LL, AG, 6.6 + 3 * 5.0),
-        (on(H100, 1), A.RING, P.LL, Collective.BROADCAST, 6.6 + 0.6),
-        (on(H100, 2), A.RING, P.SIMPLE, Collective.REDUCE, 8.4 + 14.0),
-        (replace(on(H100, 2), same_channels=False), A.RING, P.SIMPLE, Collective.REDUCE, 8.4 + 16 * 14.0),
+        (on(H100, 1), A.RING, P.LL, CollectiveKind.BROADCAST, 6.6 + 0.6),
+        (on(H100, 2), A.RING, P.SIMPLE, CollectiveKind.REDUCE, 8.4 + 14.0),
+        (replace(on(H100, 2), same_channels=False), A.RING, P.SIMPLE, CollectiveKind.REDUCE, 8.4 + 16 * 14.0),
         (replace(on(H100, 1), nvlink=False), A.TREE, P.LL128, AR, 14.0 + 14 * 1.9),
         (replace(on(H100, 2), network_latency_s=3e-6), A.TREE, P.SIMPLE, AR, 8.4 + 2 * (28.0 + 14.0 + 6.0)),
     ],
 )
 def test_latencies_by_hand(
-    comm: Communicator, algorithm: A, protocol: P, kind: Collective, microseconds: float
+    comm: Communicator, algorithm: A, protocol: P, kind: CollectiveKind, microseconds: float
 ) -> None:
     """Section 3.1, "Latency (us) = base + terms"."""
     assert latency_us(algorithm, protocol, kind, comm) == pytest.approx(microseconds)
@@ -161,14 +161,14 @@ def test_latencies_by_hand(
     ],
 )
 def test_bandwidths_by_hand(
-    comm: Communicator, algorithm: A, protocol: P, kind: Collective, bus: float
+    comm: Communicator, algorithm: A, protocol: P, kind: CollectiveKind, bus: float
 ) -> None:
     """Section 3.1, "Bandwidth (v2.28.9)" and the table of constants."""
     assert bus_gb_per_s(algorithm, protocol, kind, comm) == pytest.approx(bus, rel=1e-3)
 
 
 def test_the_rate_between_nodes_counts_from_three_nodes_on() -> None:
-    uneven = Paths(channels=4, intra_bytes_per_s=40e9, inter_bytes_per_s=20e9)
+    uneven = ChannelPaths(channels=4, intra_bytes_per_s=40e9, inter_bytes_per_s=20e9)
     two, three = (replace(on(H100, nodes, sharp=True), ring=uneven) for nodes in (2, 3))
     assert bus_gb_per_s(A.RING, P.SIMPLE, AR, two) == 160
     assert bus_gb_per_s(A.RING, P.SIMPLE, AR, three) == 80

@@ -143,7 +143,7 @@ def test_layers_leave_and_come_back(software: str, zero: int, pp: int, recompute
     )
     plan = lowered(run).plan
     kept = [plan_run for plan_run in plan.stages[0].runs for _ in range(plan_run.count)][:-1]
-    sizes = activation_bytes(plan.shard, run.software)
+    sizes = activation_bytes(plan.local, run.software)
     once = run.num_microbatches * sum(sizes.layer(layer).kept for layer in kept)
     assert moved(run, "activations to host") == pytest.approx(once)
     assert moved(run, "activations from host") == pytest.approx(once)

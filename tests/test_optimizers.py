@@ -14,7 +14,7 @@ from small_scenarios import changed, lowered, scenario
 from stepsim import simulate
 from stepsim.sim.lowering.optimizers import by_group, elements_of, matrices_of_layers, packed, touched
 from stepsim.sim.lowering.parameters import Parameter
-from stepsim.sim.lowering.plan import Plan
+from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.lowering.sizes import checkpoint_bytes, parameters
 from stepsim.sim.program.program import Collective, Compute, Op
 from stepsim.sim.scenario import optimizers as registry
@@ -41,7 +41,7 @@ def ops_of(run: Scenario, r: int = 0) -> tuple[Op, ...]:
     return lowered(run).programs.classes[r].ops
 
 
-def matrices(plan: Plan, r: int = 0) -> tuple[Parameter, ...]:
+def matrices(plan: StepPlan, r: int = 0) -> tuple[Parameter, ...]:
     return matrices_of_layers(plan.parameters[s] for s in plan.held_stages(r))
 
 
@@ -78,7 +78,7 @@ def fullest_by_hand(sizes: list[int], ranks: int) -> int:
     return max(loads)
 
 
-def sums_by_hand(plan: Plan, r: int, ranks: int) -> float:
+def sums_by_hand(plan: StepPlan, r: int, ranks: int) -> float:
     found = 0.0
     for s in plan.held_stages(r):
         for each, count in plan.parameters[s].each():

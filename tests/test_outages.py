@@ -12,8 +12,8 @@ from stepsim.hardware.fabrics.links import LinkTable
 from stepsim.sim.degradation.outages import lost_nic, lost_switch, together, weak_link, weak_nic, weak_rail
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold import fabric as fabric_module
-from stepsim.sim.fold.damage import around, capacity_left
-from stepsim.sim.fold.ranks import HEALTHY, Trouble
+from stepsim.sim.fold.ranks import HEALTHY, Degradation
+from stepsim.sim.fold.weak_links import around, capacity_left
 from stepsim.sim.fold.whole import folded, unfolded
 from stepsim.sim.lowering.lower import Lowered
 
@@ -29,8 +29,8 @@ def step(**fields: Any) -> Lowered:
     return lowered(scenario(**{**BIG, "tp": 2, "pp": 2, "dp": 8, "gpus_per_node": 2, **fields}))
 
 
-def step_s(job: Lowered, trouble: Trouble = HEALTHY) -> float:
-    few, all_ = replay(folded(job, trouble).programs), replay(unfolded(job, trouble).programs)
+def step_s(job: Lowered, degradation: Degradation = HEALTHY) -> float:
+    few, all_ = replay(folded(job, degradation).programs), replay(unfolded(job, degradation).programs)
     assert few.step_s == pytest.approx(all_.step_s, rel=1e-9)
     return few.step_s
 
@@ -48,11 +48,11 @@ def test_a_weak_cable_of_a_trunk_is_as_bad_as_by_itself(
     """With one link for each trunk, against every cable with its own share of an even spread."""
     job = step(fabric=shape)
     links = job.plan.cluster.topology.links
-    trouble = Trouble(fabric_share={first_cable(links) + offset: 0.2})
-    by_trunks = step_s(job, trouble)
+    degradation = Degradation(fabric_share={first_cable(links) + offset: 0.2})
+    by_trunks = step_s(job, degradation)
     monkeypatch.setattr(fabric_module, "topology_for", lambda cluster: cluster.topology)
     monkeypatch.setattr(fabric_module, "capacity_left", lambda _, shares: dict(shares))
-    assert step_s(job, trouble) == pytest.approx(by_trunks, rel=1e-12)
+    assert step_s(job, degradation) == pytest.approx(by_trunks, rel=1e-12)
     assert by_trunks > step_s(job)
 
 
@@ -78,7 +78,7 @@ def test_hashed_flows_go_around_a_lost_link() -> None:
     assert lost[0] not in after.link
     untouched = [r for r in range(16) if lost[0] not in before.of(r)[0]]
     assert all((before.of(r)[0] == after.of(r)[0]).all() for r in untouched)
-    assert step_s(job, Trouble(fabric_share={int(lost[0]): 0.0})) > 0
+    assert step_s(job, Degradation(fabric_share={int(lost[0]): 0.0})) > 0
 
 
 def test_a_weak_rail_is_a_weak_nic_on_every_host() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from stepsim.sim.lowering.layers.experts import experts_of_model
 from stepsim.sim.lowering.layers.kinds import layer_kinds
-from stepsim.sim.lowering.layers.shard import Shard, shard_of_model
+from stepsim.sim.lowering.layers.local_shape import LocalShape, shard_of_model
 from stepsim.sim.lowering.parameters import (
     OF_EXPERTS,
     Parameter,
@@ -32,7 +32,7 @@ def ways(model: Model) -> int:
     return min(tp for tp in range(2, common + 1) if common % tp == 0)
 
 
-def cut_shape(model: Model) -> Shard:
+def cut_shape(model: Model) -> LocalShape:
     """The local shape under tensor and expert parallelism."""
     experts, tp = experts_of_model(model), ways(model)
     if experts:
@@ -40,7 +40,7 @@ def cut_shape(model: Model) -> Shard:
     return shard_of_model(model, tp=tp, experts=experts)
 
 
-def whole_shape(model: Model) -> Shard:
+def whole_shape(model: Model) -> LocalShape:
     return shard_of_model(model, experts=experts_of_model(model))
 
 

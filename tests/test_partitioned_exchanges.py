@@ -8,7 +8,7 @@ import pytest
 from small_experts import with_experts
 from small_scenarios import every_op, lowered
 
-from stepsim.sim.program.program import Collective, Compute, Segment
+from stepsim.sim.program.program import Collective, Compute, RepeatedBlocks
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -17,7 +17,7 @@ DUALPIPE = {"pp": 2, "ep": 2, "schedule": "dualpipe", "moe_dispatcher": "deepep"
 
 def pairs(run: Scenario) -> list[tuple[str, Any]]:
     """Name and work of every op of a block that runs a layer forward beside one backward."""
-    rows = [op.work.row for op in lowered(run).programs.classes[0].ops if isinstance(op.work, Segment)]
+    rows = [op.work.row for op in lowered(run).programs.classes[0].ops if isinstance(op.work, RepeatedBlocks)]
     blocks = {block for row in rows for block in row if "beside" in block.name}
     assert blocks
     return [(op.name, op.work) for block in blocks for op in block.ops]

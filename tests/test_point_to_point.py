@@ -14,7 +14,7 @@ from rendezvous import rendezvous
 from schedule_shapes import golden_shape, goldens, parse, schedules_and_shapes
 from torch_notation import text
 
-from stepsim.schedules.orders.action import Action, Kind, Orders
+from stepsim.schedules.orders.action import Action, ActionKind, Orders
 from stepsim.schedules.orders.schedule import (
     Placement,
     Schedule,
@@ -25,11 +25,11 @@ from stepsim.schedules.orders.schedule import (
 )
 from stepsim.schedules.p2p.point_to_point import (
     RULES,
-    Compute,
-    Exchange,
     Instruction,
-    Part,
+    MessageGroup,
+    MessagePart,
     Recv,
+    RunAction,
     Send,
     Wait,
     point_to_point,
@@ -64,16 +64,16 @@ def test_megatron_calls(shared: Path, field: str, rule: str) -> None:
 def megatron_call(instruction: Instruction) -> str:
     """In the notation of the goldens."""
     match instruction:
-        case Compute(action):
+        case RunAction(action):
             return str(action)
         case Wait(part):
             return f"wait[{megatron_part(part)}]"
-        case Exchange(parts, blocking):
+        case MessageGroup(parts, blocking):
             return f"comm[{'+'.join(megatron_part(part) for part in parts)}]{'' if blocking else '*'}"
 
 
-def megatron_part(part: Part) -> str:
-    forward = part.action.kind is Kind.FORWARD
+def megatron_part(part: MessagePart) -> str:
+    forward = part.action.kind is ActionKind.FORWARD
     if isinstance(part, Send):
         return f"send_{'next' if forward else 'prev'} {part.action}"
     return f"recv_{'prev' if forward else 'next'}"
@@ -222,7 +222,7 @@ def test_a_split_backward_is_refused_where_no_framework_defines_it() -> None:
     with pytest.raises(ValueError, match="action 1 of rank 0 is 0I0; use async or torch"):
         point_to_point(orders, shape, loop_placement, "blocking")
     assert (
-        Exchange((Recv(Action(1, Kind.INPUT_GRAD, 0), 1),), blocking=False)
+        MessageGroup((Recv(Action(1, ActionKind.INPUT_GRAD, 0), 1),), blocking=False)
         in point_to_point(orders, shape, loop_placement, "async")[0]
     )
 

@@ -59,7 +59,7 @@ def test_every_input_and_output_gradient_is_quantised_once(
     precision: str, software: dict[str, Any], gpu: str, per_element: float
 ) -> None:
     run = run_of(precision, software, gpu=gpu)
-    from_norms = 0 if lowered(run).plan.shard.recipe.fused_norm else 2 * H  # type: ignore[union-attr]
+    from_norms = 0 if lowered(run).plan.local.recipe.fused_norm else 2 * H  # type: ignore[union-attr]
     inputs = from_norms + H + F  # of QKV and the first matrix; of the projection and the second
     gradients = 3 * H + H + F + H
     quantised = TOKENS * (inputs + gradients) * LAYERS * 2

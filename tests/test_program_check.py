@@ -17,7 +17,7 @@ from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
-from stepsim.sim.program.program import Collective, Compute, Exchange, Op, Part, Program, Programs
+from stepsim.sim.program.program import Collective, Compute, Exchange, MessageEnd, Op, Program, Programs
 from stepsim.sim.scenario.models import Scenario
 
 MESSAGE = Transfer(0.5, 0.0, math.inf)
@@ -58,8 +58,8 @@ def tangles(draw: st.DrawFn) -> Programs:
             work[r].append(Collective("all_reduce", name, MESSAGE))
     for k in range(draw(st.integers(0, 5)) if classes > 1 else 0):
         a, b, *_ = draw(st.permutations(everyone))
-        work[a].append(Part(True, b, f"0F{k}", MESSAGE))
-        work[b].append(Part(False, a, f"0F{k}", MESSAGE))
+        work[a].append(MessageEnd(True, b, f"0F{k}", MESSAGE))
+        work[b].append(MessageEnd(False, a, f"0F{k}", MESSAGE))
     return Programs(
         classes=tuple(Program(ops=tuple(_ops(draw, mine))) for mine in work),
         communicators=communicators,
@@ -74,9 +74,9 @@ def _ops(draw: st.DrawFn, mine: list[Any]) -> list[Op]:
     left = draw(st.permutations(mine))
     while left:
         work: Any = left.pop()
-        if isinstance(work, Part):
+        if isinstance(work, MessageEnd):
             grouped = [work]
-            while left and isinstance(left[-1], Part) and draw(st.booleans()):
+            while left and isinstance(left[-1], MessageEnd) and draw(st.booleans()):
                 grouped.append(left.pop())
             work = Exchange(tuple(grouped))
         stream = draw(st.sampled_from(("compute", "side", "free")))

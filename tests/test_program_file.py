@@ -17,7 +17,7 @@ from small_scenarios import layouts, lowered
 
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.file import SavedProgram, read_program, write_program
-from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, Segment
+from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, RepeatedBlocks
 from stepsim.sim.replay import save_program
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.models import Scenario
@@ -48,16 +48,16 @@ def test_a_file_holds_all_that_was_lowered(scenario: Scenario, tmp_path: Path) -
     save_program(tmp_path / "program.json", scenario)
     read = read_program(tmp_path / "program.json").programs
     wrote = lowered(scenario).programs
-    assert spelled_out(read) == spelled_out(wrote)
+    assert expanded(read) == expanded(wrote)
     assert (read.communicators, read.links) == (wrote.communicators, wrote.links)
     assert (read.sms, read.corun_slowdown) == (wrote.sms, wrote.corun_slowdown)
 
 
-def spelled_out(programs: Programs) -> list[list[Any]]:
+def expanded(programs: Programs) -> list[list[Any]]:
     """Blocks are equal by identity only: here by name and ops."""
 
     def plain(op: Op) -> Any:
-        if isinstance(op.work, Segment):
+        if isinstance(op.work, RepeatedBlocks):
             return op.name, op.after, op.action, op.host_s, [(b.name, b.ops, n) for b, n in op.work.blocks]
         return op
 
@@ -91,14 +91,14 @@ def test_blocks_of_one_name_stay_apart(tmp_path: Path) -> None:
         Block(name, (Op("k", "compute", "compute", Compute(float(i), "gemm")),))
         for i, name in enumerate(("layer", "layer", "layer 2"))
     ]
-    op = Op("forward", "compute", "compute", Segment(tuple((block, 1) for block in blocks)))
+    op = Op("forward", "compute", "compute", RepeatedBlocks(tuple((block, 1) for block in blocks)))
     programs = Programs(
         classes=(Program(ops=(op,)),), communicators={}, links=({},), sms=1, corun_slowdown=0.0
     )
     write_program(programs, tmp_path / "program.json")
     saved = read_program(tmp_path / "program.json")
     work = saved.programs.classes[0].ops[0].work
-    assert isinstance(work, Segment)
+    assert isinstance(work, RepeatedBlocks)
     assert [block.ops for block, _ in work.blocks] == [block.ops for block in blocks]
     assert rewritten(saved, tmp_path / "again.json") == (tmp_path / "program.json").read_bytes()
 

@@ -91,7 +91,7 @@ def test_uniform_takes_the_time_of_full() -> None:
 def test_uniform_keeps_an_input_of_so_many_layers(layers: int) -> None:
     """2 s b h for each group, and while one is recomputed all that its layers keep."""
     run = a_run(full(layers=layers, method="uniform"))
-    sizes = activation_bytes(lowered(run).plan.shard, run.software)
+    sizes = activation_bytes(lowered(run).plan.local, run.software)
     (stage,) = build_stages(run)
     none = build_stages(a_run("none"))[0]
     ends = sizes.embedding + sizes.head
@@ -142,7 +142,7 @@ def test_none_holds_more_than_a_part_and_that_more_than_all(
             run = with_experts(recompute=how, tp=tp, sequence_parallel=tp > 1)
         else:
             run = scenario(recompute=how, gpu="H100-SXM5-80GB", software=software, **fields)
-        sizes = activation_bytes(lowered(run).plan.shard, run.software)
+        sizes = activation_bytes(lowered(run).plan.local, run.software)
         return sum(sizes.kept_by_forward(stage) for stage in build_stages(run))
 
     assert kept("none") >= kept(recompute) * (1 - 1e-12)

@@ -12,7 +12,7 @@ from test_folding_fabric import machines
 
 from stepsim.sim.fold.fabric import fabric_of
 from stepsim.sim.fold.partition import partition
-from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of, start_colours
+from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of, start_colours
 from stepsim.sim.fold.refine import Edges, refine
 from stepsim.sim.fold.refine_from import refine_from
 from stepsim.sim.scenario.models import Scenario
@@ -50,14 +50,14 @@ def test_with_new_edges(drawn: tuple[np.ndarray, Edges], more: tuple[np.ndarray,
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(machines())
-def test_on_any_job(drawn: tuple[Scenario, Trouble]) -> None:
-    run, trouble = drawn
+def test_on_any_job(drawn: tuple[Scenario, Degradation]) -> None:
+    run, degradation = drawn
     step = lowered(run)
     ranks = ranks_of(step)
-    fabric = fabric_of(step, ranks, trouble)
-    found = partition_of(ranks, trouble, fabric)
-    whole = partition(ranks, start_colours(ranks, trouble), fabric)
-    assert same(partition_of(ranks, Trouble()).rank, ranks.signature)
+    fabric = fabric_of(step, ranks, degradation)
+    found = partition_of(ranks, degradation, fabric)
+    whole = partition(ranks, start_colours(ranks, degradation), fabric)
+    assert same(partition_of(ranks, Degradation()).rank, ranks.signature)
     assert same(found.rank, whole.rank)
     assert same(found.link, whole.link)
 
@@ -65,7 +65,7 @@ def test_on_any_job(drawn: tuple[Scenario, Trouble]) -> None:
 def test_what_a_fault_does_not_touch_keeps_its_class() -> None:
     """Replicas without the slow GPU stay one class a stage and shard."""
     ranks = ranks_of(lowered(scenario(tp=4, pp=4, dp=16, schedule="1f1b", gpus_per_node=8)))
-    found = partition_of(ranks, Trouble(slow={5: 1.5})).rank
+    found = partition_of(ranks, Degradation(slow={5: 1.5})).rank
     assert np.bincount(found).max() == 15 * 3
     with pytest.raises(AssertionError):
         assert same(found, ranks.signature)

@@ -13,10 +13,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from schedule_shapes import goldens, parse, schedules_and_shapes
 
-from stepsim.schedules.orders.action import Action, Kind, Overlap, actions_of
+from stepsim.schedules.orders.action import Action, ActionKind, Overlap, actions_of
 from stepsim.schedules.orders.schedule import Costs, Schedule, Shape, two_way_placement
 from stepsim.schedules.pipeline import get, names
-from stepsim.sim.report.schedules.compare import Asked, entries
+from stepsim.sim.report.schedules.compare import ComparisonShape, entries
 from stepsim.sim.report.schedules.compare_picture import comparison_svg, drawn_ranks
 from stepsim.sim.report.schedules.lanes import lanes
 from stepsim.sim.report.schedules.picture import NOTES, schedule_svg
@@ -101,7 +101,7 @@ def test_every_action_is_one_box_in_proportion(
 )
 def test_nothing_lies_beyond_the_axis(name: str, p: int, m: int) -> None:
     """From a few boxes to far too many to draw: they merge, and the file stays small."""
-    (entry,) = entries([get(name)], Asked(ranks=p, microbatches=m))
+    (entry,) = entries([get(name)], ComparisonShape(ranks=p, microbatches=m))
     if entry.timed is None:
         pytest.skip(f"{name}: {entry.refused}")
     svg = schedule_svg(entry.done)
@@ -168,7 +168,7 @@ def test_both_ways_have_their_own_shade(shared: Path) -> None:
 
 def test_chunks_are_lanes() -> None:
     shades = lanes(get("interleaved").rank_of, Shape(ranks=3, microbatches=3, chunks=2))
-    assert [shades.of(Action(stage, Kind.FORWARD, 0)) for stage in range(6)] == [0, 0, 0, 1, 1, 1]
+    assert [shades.of(Action(stage, ActionKind.FORWARD, 0)) for stage in range(6)] == [0, 0, 0, 1, 1, 1]
 
 
 # All of them on one axis -----------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_chunks_are_lanes() -> None:
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (64, 512)])
 def test_panels_share_one_axis(p: int, m: int) -> None:
     """Boxes end where the slowest schedule does, and no other reaches as far."""
-    asked = Asked(ranks=p, microbatches=m)
+    asked = ComparisonShape(ranks=p, microbatches=m)
     found = entries([get(name) for name in ("1f1b", "interleaved")], asked)
     svg = comparison_svg(found, asked)
     places = path_boxes(svg)
@@ -193,7 +193,7 @@ def test_panels_share_one_axis(p: int, m: int) -> None:
 
 
 def test_a_comparison_without_any_schedule_is_refused() -> None:
-    asked = Asked(ranks=1, microbatches=2)
+    asked = ComparisonShape(ranks=1, microbatches=2)
     with pytest.raises(ValueError, match="no schedule takes 1 ranks"):
         comparison_svg(entries([get("interleaved")], asked), asked)
 

@@ -14,8 +14,8 @@ from oracles.messages_of_tables import find_problems as find_message_problems
 from schedule_shapes import any_shape, goldens, parse, schedules_and_shapes
 
 from stepsim.schedules.orders.in_flight import peak_activations
-from stepsim.schedules.orders.schedule import Memory, Schedule, Shape, two_way_placement
-from stepsim.schedules.orders.table import Table, schedule_of, table_of
+from stepsim.schedules.orders.schedule import ActivationUnits, Schedule, Shape, two_way_placement
+from stepsim.schedules.orders.table import ActionTable, schedule_of, table_of
 from stepsim.schedules.orders.table_file import format_table, parse_table
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
@@ -41,7 +41,7 @@ def test_what_is_written_is_read_again(drawn: tuple[Schedule, Shape]) -> None:
     assert_same_pipeline(found, shape, schedule)
 
 
-def assert_same_pipeline(found: Table, shape: Shape, schedule: Schedule) -> None:
+def assert_same_pipeline(found: ActionTable, shape: Shape, schedule: Schedule) -> None:
     assert found.shape == Shape(ranks=shape.ranks, microbatches=shape.microbatches, chunks=shape.chunks)
     assert all(
         found.rank_of(stage, k, found.shape) == schedule.rank_of(stage, k, shape)
@@ -119,7 +119,7 @@ def test_another_spelling_is_the_same_table(text: str, tmp_path: Path) -> None:
 
 def test_a_two_way_table_has_two_placements() -> None:
     found = parse_table(format_table(TWO_WAY), "table.csv")
-    assert found == Table(orders=TWO_WAY, shape=TWO_WAY_SHAPE, ways=((0, 1), (1, 0)))
+    assert found == ActionTable(orders=TWO_WAY, shape=TWO_WAY_SHAPE, ways=((0, 1), (1, 0)))
     assert all(
         found.rank_of(s, k, found.shape) == two_way_placement(s, k, TWO_WAY_SHAPE)
         for s in range(2)
@@ -170,7 +170,10 @@ def test_a_table_refuses_every_other_shape(shape: Shape) -> None:
     ("extra", "message"),
     [
         ({"group": 2}, "table mine does not group its microbatches, so group=2 means nothing"),
-        ({"memory": Memory(limit=2)}, "table mine holds what it holds, so a memory limit of 2 means nothing"),
+        (
+            {"memory": ActivationUnits(limit=2)},
+            "table mine holds what it holds, so a memory limit of 2 means nothing",
+        ),
     ],
     ids=["group", "memory"],
 )

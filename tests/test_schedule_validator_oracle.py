@@ -9,7 +9,7 @@ from asap import Stuck, Times, asap
 from broken_tables import Drawn, broken_tables, valid_tables
 from hypothesis import given
 
-from stepsim.schedules.orders.action import Action, Kind, Order, Overlap, actions_of, parts
+from stepsim.schedules.orders.action import Action, ActionKind, Order, Overlap, actions_of, parts
 from stepsim.schedules.orders.validate import Reason, find_problems, validate
 
 
@@ -25,7 +25,7 @@ def wrong_work(drawn: Drawn) -> set[Reason]:
                 continue
             if drawn.rank_of(action.stage, action.microbatch, shape) != rank:
                 found.add(Reason.WRONG_RANK)
-            halves = "IW" if action.kind is Kind.BACKWARD else action.kind.value
+            halves = "IW" if action.kind is ActionKind.BACKWARD else action.kind.value
             done.update((action.stage, action.microbatch, half) for half in halves)
         for step in order:
             if isinstance(step, Overlap) and [one.kind.value for one in parts(step)] != ["F", "B"]:
@@ -43,10 +43,10 @@ def wrong_work(drawn: Drawn) -> set[Reason]:
 def inverted(order: Order) -> set[int]:
     """Positions of a backward before its forward, of W before I, of a chunk before one that feeds it."""
     at = {
-        (action.stage, "F" if action.kind is Kind.FORWARD else "I", action.microbatch): i
+        (action.stage, "F" if action.kind is ActionKind.FORWARD else "I", action.microbatch): i
         for i, step in enumerate(order)
         for action in parts(step)
-        if action.kind is not Kind.WEIGHT_GRAD
+        if action.kind is not ActionKind.WEIGHT_GRAD
     }
     return {
         i
@@ -59,9 +59,9 @@ def inverted(order: Order) -> set[int]:
 
 def needs(action: Action) -> list[tuple[int, str, int]]:
     s, k = action.stage, action.microbatch
-    if action.kind is Kind.FORWARD:
+    if action.kind is ActionKind.FORWARD:
         return [(s - 1, "F", k)]
-    if action.kind is Kind.WEIGHT_GRAD:
+    if action.kind is ActionKind.WEIGHT_GRAD:
         return [(s, "I", k)]
     return [(s, "F", k), (s + 1, "I", k)]
 
@@ -95,7 +95,7 @@ def test_a_changed_table_is_valid_or_refused_for_the_right_reason(drawn: Drawn) 
 
 
 def overfull(drawn: Drawn) -> bool:
-    held = {Kind.FORWARD: 1, Kind.INPUT_GRAD: 0}
+    held = {ActionKind.FORWARD: 1, ActionKind.INPUT_GRAD: 0}
     return drawn.in_flight is not None and any(
         held_now > drawn.in_flight(rank, drawn.shape)
         for rank, order in enumerate(drawn.orders)

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedule_shapes import any_shape, golden_shape, goldens, legal, parse, shapes_of
 
-from stepsim.schedules.orders.action import Action, Kind, Orders
+from stepsim.schedules.orders.action import Action, ActionKind, Orders
 from stepsim.schedules.orders.in_flight import peak_activations
 from stepsim.schedules.orders.progress import stalls
-from stepsim.schedules.orders.schedule import Costs, Memory, Shape, stage_to_rank
+from stepsim.schedules.orders.schedule import ActivationUnits, Costs, Shape, stage_to_rank
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
 from stepsim.schedules.pipeline import get, interleaved, names
@@ -240,7 +240,11 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
             "group of 2, with which the 5 ranks would wait for each other; use group=6, 7, 8, 9, 10, 11,",
         ),
         ("looped-bfs", Shape(ranks=2, microbatches=4, chunks=2, group=2), "group=2 means nothing"),
-        ("looped-bfs", Shape(ranks=2, microbatches=4, memory=Memory(limit=4)), "limit of 4 means nothing"),
+        (
+            "looped-bfs",
+            Shape(ranks=2, microbatches=4, memory=ActivationUnits(limit=4)),
+            "limit of 4 means nothing",
+        ),
         (
             "interleaved-zb",
             Shape(ranks=3, microbatches=7, chunks=2),
@@ -312,8 +316,8 @@ def test_a_shape_is_positive(field: str) -> None:
 # Notation --------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 999), st.sampled_from(Kind), st.integers(0, 999))
-def test_actions_read_what_they_print(stage: int, kind: Kind, microbatch: int) -> None:
+@given(st.integers(0, 999), st.sampled_from(ActionKind), st.integers(0, 999))
+def test_actions_read_what_they_print(stage: int, kind: ActionKind, microbatch: int) -> None:
     action = Action(stage, kind, microbatch)
     assert Action.parse(str(action)) == action
 

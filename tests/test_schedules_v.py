@@ -12,9 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from schedule_shapes import goldens
 
-from stepsim.schedules.orders.action import Kind
+from stepsim.schedules.orders.action import ActionKind
 from stepsim.schedules.orders.in_flight import peak_activations
-from stepsim.schedules.orders.schedule import Costs, Memory, Shape, stage_to_rank
+from stepsim.schedules.orders.schedule import ActivationUnits, Costs, Shape, stage_to_rank
 from stepsim.schedules.orders.timeline import Timeline, timeline
 from stepsim.schedules.orders.validate import find_problems
 from stepsim.schedules.pipeline import get, v_1f1b, v_half, v_min
@@ -43,7 +43,7 @@ names = st.sampled_from(sorted(NAMES.values()))
 durations = st.integers(1, 20)
 
 
-def v_shape(p: int, m: int, **fields: Costs | Memory | int) -> Shape:
+def v_shape(p: int, m: int, **fields: Costs | ActivationUnits | int) -> Shape:
     return Shape(ranks=p, microbatches=m, **{"chunks": 2, **fields})  # type: ignore[arg-type]
 
 
@@ -248,7 +248,7 @@ def test_orders_are_fixed_whatever_the_costs(
 ) -> None:
     f, b, w, c = times
     costs = Costs(forward=f, input_grad=b, weight_grad=w, latency=c)
-    other = v_shape(p, m, costs=costs, memory=Memory(forward=5, input_grad=-2))
+    other = v_shape(p, m, costs=costs, memory=ActivationUnits(forward=5, input_grad=-2))
     assert get(name).orders(other) == get(name).orders(v_shape(p, m))
 
 
@@ -258,7 +258,7 @@ def test_a_refusal_says_what_would_do(name: str) -> None:
         (Shape(ranks=4, microbatches=8), f"{name} has 2 chunks per rank, not 1; use chunks=2"),
         (Shape(ranks=4, microbatches=8, chunks=3), "not 3; use chunks=2"),
         (v_shape(4, 8, group=4), "group=4 means nothing; leave it out"),
-        (v_shape(4, 8, memory=Memory(limit=6)), "limit of 6 means nothing; leave it out"),
+        (v_shape(4, 8, memory=ActivationUnits(limit=6)), "limit of 6 means nothing; leave it out"),
     ):
         with pytest.raises(ValueError, match=message):
             get(name).orders(shape)
@@ -342,7 +342,12 @@ def test_reorder_of_whole_backwards_finds_what_a_slow_search_finds(p: int, m: in
 @given(blocks(), st.integers(1, 9))
 def test_squeeze_keeps_the_order_and_wastes_nothing(block: Block, m: int) -> None:
     """Every action stands in the slot in which it begins if all take one."""
-    kinds = {F_A: Kind.FORWARD, F_Z: Kind.FORWARD, B_Z: Kind.INPUT_GRAD, B_A: Kind.INPUT_GRAD}
+    kinds = {
+        F_A: ActionKind.FORWARD,
+        F_Z: ActionKind.FORWARD,
+        B_Z: ActionKind.INPUT_GRAD,
+        B_A: ActionKind.INPUT_GRAD,
+    }
     rows = repeated(block, m)
     squeezed = squeeze(rows)
     orders = orders_of(squeezed, kinds)

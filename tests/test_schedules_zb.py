@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedule_shapes import goldens
 
-from stepsim.schedules.orders.action import Action, Kind, Order, Orders, actions_of
+from stepsim.schedules.orders.action import Action, ActionKind, Order, Orders, actions_of
 from stepsim.schedules.orders.in_flight import peak_activations
-from stepsim.schedules.orders.schedule import Costs, Memory, Shape
+from stepsim.schedules.orders.schedule import ActivationUnits, Costs, Shape
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import validate
 from stepsim.schedules.pipeline import get, zb_search
@@ -39,7 +39,7 @@ def searches(draw: st.DrawFn) -> Shape:
     ranks = draw(st.integers(1, 7))
     limits = st.integers(forward, 3 * ranks * forward)
     memory = st.builds(
-        Memory,
+        ActivationUnits,
         forward=st.just(forward),
         input_grad=st.integers(-forward, 0),
         limit=st.none() | limits,
@@ -64,16 +64,16 @@ def shape_of(golden: dict[str, Any], limit: float) -> Shape:
             weight_grad=golden["tW"],
             latency=golden["tC"],
         ),
-        memory=Memory(limit=int(limit)),
+        memory=ActivationUnits(limit=int(limit)),
     )
 
 
-def memory_held(order: Order, memory: Memory) -> tuple[int, ...]:
+def memory_held(order: Order, memory: ActivationUnits) -> tuple[int, ...]:
     """What a rank holds after each action, in the unit of ``memory``."""
     adds = {
-        Kind.FORWARD: memory.forward,
-        Kind.INPUT_GRAD: memory.input_grad,
-        Kind.WEIGHT_GRAD: memory.weight_grad,
+        ActionKind.FORWARD: memory.forward,
+        ActionKind.INPUT_GRAD: memory.input_grad,
+        ActionKind.WEIGHT_GRAD: memory.weight_grad,
     }
     return tuple(accumulate(adds[action.kind] for action in actions_of(order)))
 
@@ -88,7 +88,7 @@ def zb_h1(p: int, m: int) -> Orders:
             steps += ["F"] * (ahead + i < m) + ["I"] + ["W"] * (ahead + i >= p - 1)
         steps += ["W"] * (p - 1 - ahead)
         orders.append(
-            tuple(Action(rank, Kind(kind), steps[:at].count(kind)) for at, kind in enumerate(steps))
+            tuple(Action(rank, ActionKind(kind), steps[:at].count(kind)) for at, kind in enumerate(steps))
         )
     return tuple(orders)
 
@@ -136,7 +136,7 @@ def test_equal_times_within_2p_activations_have_no_bubble(p: int, more: int, t: 
         ranks=p,
         microbatches=m + more,
         costs=Costs(forward=t, input_grad=t, weight_grad=t),
-        memory=Memory(limit=2 * p),
+        memory=ActivationUnits(limit=2 * p),
     )
     assert timeline(ZB.orders(shape), shape).max_span == 3 * t * shape.microbatches
     if p > 1:
@@ -147,12 +147,12 @@ def test_equal_times_within_2p_activations_have_no_bubble(p: int, more: int, t: 
 @given(st.integers(1, 7), st.integers(1, 12), costs)
 def test_one_activation_at_a_time(p: int, m: int, drawn: Costs) -> None:
     """The smallest limit: a rank begins a microbatch when it has done with the one before."""
-    shape = Shape(ranks=p, microbatches=m, costs=drawn, memory=Memory(limit=1))
+    shape = Shape(ranks=p, microbatches=m, costs=drawn, memory=ActivationUnits(limit=1))
     expected = tuple(
         tuple(
             Action(rank, kind, k)
             for k in range(m)
-            for kind in (Kind.FORWARD, Kind.INPUT_GRAD, Kind.WEIGHT_GRAD)
+            for kind in (ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
         )
         for rank in range(p)
     )
@@ -191,7 +191,7 @@ def test_the_first_shortest_of_all_variants_wins(shape: Shape) -> None:
     attempts = []
     for overfill, *on in product((False, True), (True, False), (True, False)):
         warm_up = zb_search._warm_up(shape, limit, overfill=overfill)
-        attempts.append(zb_search._started(shape, zb_search.Rules(*on), keep, warm_up))
+        attempts.append(zb_search._started(shape, zb_search.SearchRules(*on), keep, warm_up))
         zb_search._continue(attempts[-1], give_up_at=inf)
     best = min(attempts, key=lambda attempt: attempt.longest_idle)
     found = zb_search.search(shape, limit)
@@ -216,7 +216,7 @@ def test_units_do_not_matter(shape: Shape, of_time: int, of_memory: int) -> None
             weight_grad=of.weight_grad * of_time,
             latency=of.latency * of_time,
         ),
-        memory=Memory(
+        memory=ActivationUnits(
             forward=memory.forward * of_memory,
             input_grad=memory.input_grad * of_memory,
             limit=None if memory.limit is None else memory.limit * of_memory,
@@ -250,4 +250,4 @@ def test_a_second_chunk_is_refused() -> None:
 
 def test_a_limit_that_holds_no_activation_is_refused() -> None:
     with pytest.raises(ValueError, match=r"limit of 6 does not hold one activation \(7\)"):
-        Memory(forward=7, limit=6)
+        ActivationUnits(forward=7, limit=6)

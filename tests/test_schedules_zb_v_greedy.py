@@ -13,14 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from schedule_shapes import goldens
 
-from stepsim.schedules.orders.action import Kind, Order, actions_of
+from stepsim.schedules.orders.action import ActionKind, Order, actions_of
 from stepsim.schedules.orders.in_flight import peak_activations
-from stepsim.schedules.orders.schedule import Costs, Memory, Shape, stage_to_rank
+from stepsim.schedules.orders.schedule import ActivationUnits, Costs, Shape, stage_to_rank
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
 from stepsim.schedules.pipeline import get, zb_v_greedy
 from stepsim.schedules.pipeline.zb_v_greedy import least_limit
-from stepsim.schedules.pipeline.zb_v_greedy_pass import Outcome, Rules, greedy_pass
+from stepsim.schedules.pipeline.zb_v_greedy_pass import GreedyRules, PassOutcome, greedy_pass
 
 SCHEDULE = get("zb-v-greedy")
 
@@ -80,7 +80,7 @@ def test_bubble_rates_of_the_zero_bubble_paper(shared: Path) -> None:
     assert table["arxiv"]
     for row in table["arxiv"]:
         scores = 5 * row["a"] * 1024
-        memory = Memory(forward=34 * row["h"] + scores, input_grad=-2 * row["h"] - scores)
+        memory = ActivationUnits(forward=34 * row["h"] + scores, input_grad=-2 * row["h"] - scores)
         costs = Costs(forward=row["tF"], input_grad=row["tB"], weight_grad=row["tW"], latency=row["tC"])
         shape = Shape(ranks=row["p"], microbatches=row["m"], chunks=2, costs=costs, memory=memory)
         span = timeline(SCHEDULE.orders(shape), shape).max_span
@@ -91,7 +91,7 @@ def equal_chunks(p: int, m: int, times: tuple[int, int, int, int], limit: int | 
     """Times of F, I, W and a message."""
     forward, input_grad, weight_grad, latency = times
     costs = Costs(forward=forward, input_grad=input_grad, weight_grad=weight_grad, latency=latency)
-    return Shape(ranks=p, microbatches=m, chunks=2, costs=costs, memory=Memory(limit=limit))
+    return Shape(ranks=p, microbatches=m, chunks=2, costs=costs, memory=ActivationUnits(limit=limit))
 
 
 IMPROVED = {
@@ -125,7 +125,7 @@ def test_later_passes_improve_on_the_first(shape: Shape) -> None:
 
 
 def _kinds(order: Order, shape: Shape) -> str:
-    letters = {Kind.FORWARD: "Ff", Kind.INPUT_GRAD: "bB", Kind.WEIGHT_GRAD: "WW"}
+    letters = {ActionKind.FORWARD: "Ff", ActionKind.INPUT_GRAD: "bB", ActionKind.WEIGHT_GRAD: "WW"}
     return "".join(letters[action.kind][action.stage >= shape.ranks] for action in actions_of(order))
 
 
@@ -144,19 +144,19 @@ def shapes(draw: st.DrawFn) -> Shape:
         latency=draw(st.just(0) | st.integers(0, 4 * longest)),
     )
     kept = draw(st.integers(1, 6))
-    memory = Memory(forward=kept, input_grad=draw(st.integers(-kept, 0)))
+    memory = ActivationUnits(forward=kept, input_grad=draw(st.integers(-kept, 0)))
     p, m = draw(st.integers(1, 7)), draw(st.integers(1, 18))
     shape = Shape(ranks=p, microbatches=m, chunks=2, costs=costs, memory=memory)
     limit = draw(st.none() | st.integers(least_limit(shape), (2 * p + 3 * m) * kept))
     return replace(shape, memory=replace(memory, limit=limit))
 
 
-def held(order: Order, memory: Memory) -> Iterator[int]:
+def held(order: Order, memory: ActivationUnits) -> Iterator[int]:
     """Memory of a rank after each action."""
     adds = {
-        Kind.FORWARD: memory.forward,
-        Kind.INPUT_GRAD: memory.input_grad,
-        Kind.WEIGHT_GRAD: memory.weight_grad,
+        ActionKind.FORWARD: memory.forward,
+        ActionKind.INPUT_GRAD: memory.input_grad,
+        ActionKind.WEIGHT_GRAD: memory.weight_grad,
     }
     return accumulate(adds[action.kind] for action in actions_of(order))
 
@@ -179,13 +179,13 @@ def test_a_pass_times_its_steps_as_the_timeline_does(
 ) -> None:
     allowances = tuple(data.draw(st.lists(st.integers(0, 99), min_size=shape.ranks, max_size=shape.ranks)))
     limit = 2 * shape.ranks * shape.memory.forward
-    found = greedy_pass(shape, Rules(squeezes=squeezes, allowances=allowances, limit=limit))
+    found = greedy_pass(shape, GreedyRules(squeezes=squeezes, allowances=allowances, limit=limit))
     assert found.complete
     orders = tuple(zb_v_greedy._order(rank, legs, shape) for rank, legs in enumerate(found.legs))
     assert timeline(orders, shape).spans == tuple(work(shape) + idle for idle in found.idle)
 
 
-def search_without_shortcuts(shape: Shape) -> Outcome:
+def search_without_shortcuts(shape: Shape) -> PassOutcome:
     """Every set of rules, every pass to its end."""
     own = 2 * shape.ranks * shape.memory.forward
     limit = max(own, shape.memory.limit or own)
@@ -193,11 +193,11 @@ def search_without_shortcuts(shape: Shape) -> Outcome:
     for gradient, forward in product((True, False), repeat=2):
         squeezes = (forward, forward, gradient, True)
         allowances = (0,) * shape.ranks
-        outcome = greedy_pass(shape, Rules(squeezes=squeezes, allowances=allowances, limit=limit))
+        outcome = greedy_pass(shape, GreedyRules(squeezes=squeezes, allowances=allowances, limit=limit))
         while True:
             worst = max(outcome.idle)
             allowances = tuple(worst - idle for idle in outcome.idle)
-            better = greedy_pass(shape, Rules(squeezes=squeezes, allowances=allowances, limit=limit))
+            better = greedy_pass(shape, GreedyRules(squeezes=squeezes, allowances=allowances, limit=limit))
             if max(better.idle) >= worst:
                 break
             outcome = better
@@ -228,7 +228,7 @@ def test_units_do_not_matter(shape: Shape, time: int, memory: int) -> None:
             weight_grad=time * costs.weight_grad,
             latency=time * costs.latency,
         ),
-        memory=Memory(
+        memory=ActivationUnits(
             forward=memory * kept.forward,
             input_grad=memory * kept.input_grad,
             limit=None if kept.limit is None else memory * kept.limit,
@@ -264,7 +264,7 @@ def test_one_rank_never_waits(m: int, weight_grad: int, latency: int) -> None:
         (Shape(ranks=4, microbatches=8), "2 chunks per rank, not 1; use chunks=2"),
         (Shape(ranks=4, microbatches=8, chunks=2, group=4), "group=4 means nothing; leave it out"),
         (
-            Shape(ranks=4, microbatches=8, chunks=2, memory=Memory(forward=3, limit=23)),
+            Shape(ranks=4, microbatches=8, chunks=2, memory=ActivationUnits(forward=3, limit=23)),
             "needs a memory limit of at least 24, .* the 3 of a forward, not 23; raise it, or use",
         ),
     ],

@@ -93,7 +93,7 @@ def test_ranks_of_one_seating_have_groups_that_sit_alike(run: Scenario) -> None:
     """The seats of every rank, one by one, against those of the first rank of its seating."""
     plan = lowered(run).plan
     names = ["tp", "cp", "dp", "shards", "replicas", "world"] + ["ep", "etp", "edp"] * (
-        plan.shard.experts is not None
+        plan.local.experts is not None
     )
     pp = run.parallelism.pp
     for rank in range(run.world_size):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.spelled_out import spelled_out
+from oracles.spelled_out import expanded
 from small_scenarios import changed, layouts, lowered
 
 from stepsim.sim.engine.accounting import iter_spans, rank_time
@@ -19,11 +19,11 @@ from stepsim.sim.program.program import (
     Collective,
     Compute,
     Exchange,
+    MessageEnd,
     Op,
-    Part,
     Program,
     Programs,
-    Segment,
+    RepeatedBlocks,
 )
 from stepsim.sim.scenario.models import Scenario
 
@@ -33,7 +33,7 @@ SMS = 400  # more than all the collectives of a class together can hold
 
 def assert_same_times(programs: Programs) -> None:
     """Start and end of every op, and the step, to 1e-9 of the step."""
-    short, full = replay(programs), replay(spelled_out(programs))
+    short, full = replay(programs), replay(expanded(programs))
     tolerance = 1e-9 * full.makespan_s
     assert abs(short.makespan_s - full.makespan_s) <= tolerance
     assert abs(short.step_s - full.step_s) <= tolerance
@@ -118,7 +118,7 @@ def blocks(draw: st.DrawFn) -> Block:
 
 @st.composite
 def classes(
-    draw: st.DrawFn, known: list[Block], collectives: list[Transfer], messages: list[Part]
+    draw: st.DrawFn, known: list[Block], collectives: list[Transfer], messages: list[MessageEnd]
 ) -> Program:
     """Segments beside kernels, collectives and messages that wait for anything before them."""
     ops: list[Op] = []
@@ -131,7 +131,7 @@ def classes(
             picked = draw(
                 st.lists(st.tuples(st.sampled_from(known), st.integers(1, 3)), min_size=1, max_size=3)
             )
-            segment = Segment(tuple(picked))
+            segment = RepeatedBlocks(tuple(picked))
             ops.append(Op("segment", "compute", "compute", segment, after, "0F0", segment.host_s))
         elif what == "shared" and calls:
             work = Collective("all_reduce", "world", calls.pop(0))
@@ -157,13 +157,13 @@ def interfering(draw: st.DrawFn) -> Programs:
     count = draw(st.integers(1, 3))
     known = draw(st.lists(blocks(), min_size=1, max_size=3))
     world = draw(st.lists(transfers(), max_size=3))
-    messages: list[list[Part]] = [[] for _ in range(count)]
+    messages: list[list[MessageEnd]] = [[] for _ in range(count)]
     for k in range(draw(st.integers(0, 4)) if count > 1 else 0):
         a, b = draw(st.permutations(range(count)))[:2]
         tier = draw(st.sampled_from(["nvlink", "nic"]))
         transfer = Transfer(0.1, draw(st.floats(1.0, 50.0)), 50.0, ((tier, 1.0),))
-        messages[a].append(Part(True, b, f"0F{k}", transfer))
-        messages[b].append(Part(False, a, f"0F{k}", transfer))
+        messages[a].append(MessageEnd(True, b, f"0F{k}", transfer))
+        messages[b].append(MessageEnd(False, a, f"0F{k}", transfer))
     return Programs(
         classes=tuple(draw(classes(known, world, messages[r])) for r in range(count)),
         communicators={"world": tuple(range(count))},
@@ -181,7 +181,7 @@ def test_any_program_is_the_same_spelled_out(programs: Programs) -> None:
     problems = program_problems(programs)
     if problems:  # messages and collectives in orders that do not agree
         assert [problem.partition(":")[0] for problem in problems] == ["deadlock"]
-        for one in (programs, spelled_out(programs)):
+        for one in (programs, expanded(programs)):
             with pytest.raises(RuntimeError, match="deadlock"):
                 replay(one)
     else:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from oracles.spelled_out import spelled_out
+from oracles.spelled_out import expanded
 from small_scenarios import layouts, lowered, scenario
 
 from stepsim.sim.engine.accounting import iter_spans, segment_parts
@@ -16,7 +16,7 @@ from stepsim.sim.engine.record import Record, Stretch
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
-from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, Segment
+from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, RepeatedBlocks
 from stepsim.sim.scenario.models import Scenario
 
 NVLINK = (("nvlink.out", 1.0),)
@@ -41,7 +41,7 @@ def collective(stream: str, transfer: Transfer, *after: int) -> Op:
 
 
 def segment(*ops: Op, times: int = 1) -> Op:
-    work = Segment(((Block("block", ops), times),))
+    work = RepeatedBlocks(((Block("block", ops), times),))
     return Op("segment", "compute", "compute", work, action="0F0", host_s=work.host_s)
 
 
@@ -128,7 +128,7 @@ def test_a_message_that_another_joined_in_its_latency_opens_what_has_closed_sinc
     message = Transfer(0.1, 1.0, 20.0, (("nic.in", 1.0), ("nic.out", 1.0)))
     given_ = programs(segment(*block, times=6), collective("dp", message), corun=0.1)
     given_ = replace(given_, links=(LINKS,), sms=400)
-    short, full = replay(given_), replay(spelled_out(given_))
+    short, full = replay(given_), replay(expanded(given_))
     assert short.makespan_s == pytest.approx(full.makespan_s, rel=1e-12)
     assert short.end[0][1] == pytest.approx(full.end[0][-1], rel=1e-12)
 
@@ -149,7 +149,7 @@ def test_members_whose_blocks_end_at_once_tell_alike_that_they_have() -> None:
         sms=100,
         corun_slowdown=0.1,
     )
-    assert replay(given_).makespan_s == pytest.approx(replay(spelled_out(given_)).makespan_s, rel=1e-9)
+    assert replay(given_).makespan_s == pytest.approx(replay(expanded(given_)).makespan_s, rel=1e-9)
 
 
 def test_the_laws_see_segments_that_open() -> None:
@@ -166,7 +166,7 @@ def test_the_laws_see_segments_that_open() -> None:
     ran = [isinstance(piece, Stretch) for key in record.segments() for piece in record.pieces(*key)]
     assert True in ran
     assert False in ran
-    full = replay(spelled_out(lowered(run).programs))
+    full = replay(expanded(lowered(run).programs))
     assert not list(full.segments())
     assert full.events > record.events
 
@@ -180,6 +180,6 @@ def test_others_beside_blocks_must_leave_an_sm() -> None:
 
 
 def test_blocks_run_on_the_compute_stream() -> None:
-    work = Segment(((Block("block", (kernel(1.0),)), 1),))
+    work = RepeatedBlocks(((Block("block", (kernel(1.0),)), 1),))
     problems = program_problems(programs(Op("segment", "side", "compute", work)))
     assert problems == ("class 0, op 0 (segment): stream: blocks run on the compute stream, got 'side'",)

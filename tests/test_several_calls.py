@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from small_programs import two_stages, written
 
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.lowering.layers.tape import Costs
+from stepsim.sim.lowering.layers.layer_builder import KernelPricing
 from stepsim.sim.lowering.updates.gradients import Gradients
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.file import read_program, write_program
 from stepsim.sim.program.program import Collective, Compute, Op, Program, Programs
-from stepsim.sim.program.script import Script
+from stepsim.sim.program.program_builder import ProgramBuilder
 
 SECONDS = st.floats(0.0, 3.0)
 NOTHING = Transfer(0.0, 0.0, math.inf)
@@ -73,7 +73,9 @@ def test_the_host_holds_up_the_last_call() -> None:
 
 def reductions(elements: float, **other: Any) -> list[Collective]:
     """What leaves when so many gradients become ready at once, in buckets of 100."""
-    free = Costs(seconds=lambda _: 0.0, transfer=lambda *_: NOTHING, host_s=1e-6, host_collective_s=1e-6)
+    free = KernelPricing(
+        seconds=lambda _: 0.0, transfer=lambda *_: NOTHING, host_s=1e-6, host_collective_s=1e-6
+    )
     gradients = Gradients(
         communicator="dp",
         transfer=lambda kind, size: Transfer(1e-6, size, 1e9),
@@ -84,10 +86,10 @@ def reductions(elements: float, **other: Any) -> list[Collective]:
         costs=free,
         **other,
     )
-    script = Script()
-    gradients.add(script, elements)
-    gradients.flush(script)
-    return [op.work for op in script.ops if isinstance(op.work, Collective)]
+    writer = ProgramBuilder()
+    gradients.add(writer, elements)
+    gradients.flush(writer)
+    return [op.work for op in writer.ops if isinstance(op.work, Collective)]
 
 
 def test_buckets_that_are_full_at_once_are_one_op() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracles.bare import ActionTimes, bare_programs
 from small_scenarios import layouts, lowered, scenario
 
-from stepsim.schedules.orders.action import Action, Kind
+from stepsim.schedules.orders.action import Action, ActionKind
 from stepsim.schedules.orders.schedule import Costs, Shape
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.pipeline import get, names
@@ -33,7 +33,7 @@ SPLIT = ("zb-h1", "zb-h2", "zb", "zb-1p", "zb-2p")
 sizes = st.integers(1, 4)
 
 
-def work_of(run: Scenario, kind: Kind) -> Counter[tuple[str, float, float]]:
+def work_of(run: Scenario, kind: ActionKind) -> Counter[tuple[str, float, float]]:
     """Kernels and collectives of one action of the first stage, with what they compute or move."""
     plan = lowered(run).plan
     found: Counter[tuple[str, float, float]] = Counter()
@@ -53,20 +53,20 @@ def work_of(run: Scenario, kind: Kind) -> Counter[tuple[str, float, float]]:
 @given(layouts())
 def test_both_halves_run_what_the_whole_runs(run: Scenario) -> None:
     """The same kernels and collectives, each once: only their order differs."""
-    halves = work_of(run, Kind.INPUT_GRAD) + work_of(run, Kind.WEIGHT_GRAD)
-    assert halves == work_of(run, Kind.BACKWARD)
+    halves = work_of(run, ActionKind.INPUT_GRAD) + work_of(run, ActionKind.WEIGHT_GRAD)
+    assert halves == work_of(run, ActionKind.BACKWARD)
 
 
 def test_attention_has_no_weight_gradient() -> None:
     """W is matrix products and what adds their results, and as many FLOPs as the forward's products."""
     run = scenario(software="nanotron-2024", num_layers=1)
-    weights = work_of(run, Kind.WEIGHT_GRAD)
+    weights = work_of(run, ActionKind.WEIGHT_GRAD)
     assert {kind for kind, _, _ in weights} == {"gemm", "memory-bound"}
     gemms = {
         kind: sum(flops * count for (what, flops, _), count in work_of(run, kind).items() if what == "gemm")
-        for kind in Kind
+        for kind in ActionKind
     }
-    assert gemms[Kind.WEIGHT_GRAD] == gemms[Kind.FORWARD] == gemms[Kind.INPUT_GRAD]
+    assert gemms[ActionKind.WEIGHT_GRAD] == gemms[ActionKind.FORWARD] == gemms[ActionKind.INPUT_GRAD]
 
 
 # What they hold ----------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_between_the_halves_only_operands_are_held(heads: int, batch: int, lengt
         seq_length=length,
     )
     plan = lowered(run).plan
-    held = layer_bytes(plan.shard, run.software, NOTHING)
+    held = layer_bytes(plan.local, run.software, NOTHING)
     assert held.operands == 32 * length * batch * h
 
 
@@ -254,9 +254,9 @@ def test_a_search_is_told_of_the_median_stage() -> None:
     """Whole microseconds and bytes of the kernel model; I lets go of what W does not need."""
     run = a_pipeline("zb", num_layers=14, stage_split=(2, 4, 4, 4), software="nanotron-2024", seq_length=1024)
     plan = lowered(run).plan
-    middle, sizes = plan.stages[1], activation_bytes(plan.shard, run.software)
+    middle, sizes = plan.stages[1], activation_bytes(plan.local, run.software)
     shape = plan.shape
-    blocks = action_blocks(Action(0, Kind.FORWARD, 0), middle, plan.blocks)
+    blocks = action_blocks(Action(0, ActionKind.FORWARD, 0), middle, plan.blocks)
     seconds = sum(count * op.work.seconds for block, count in blocks for op in block.ops)  # type: ignore[union-attr]
     assert shape.costs.forward == round(seconds * 1e6)
     assert shape.costs.latency >= 1
@@ -269,9 +269,9 @@ def test_a_search_is_told_of_the_median_stage() -> None:
 
 def test_the_head_keeps_its_input_and_the_gradient_of_its_logits() -> None:
     plan = lowered(a_pipeline("zb")).plan
-    held = activation_bytes(plan.shard, plan.scenario.software)
-    tokens = plan.shard.tokens
-    assert held.head_operands == 2 * tokens * (plan.shard.hidden + plan.shard.vocabulary)
+    held = activation_bytes(plan.local, plan.scenario.software)
+    tokens = plan.local.tokens
+    assert held.head_operands == 2 * tokens * (plan.local.hidden + plan.local.vocabulary)
 
 
 @pytest.mark.parametrize("software", ["megatron-core-2024", "nanotron-2024"])
@@ -287,9 +287,9 @@ def test_copies_of_a_stage_reduce_once_when_all_is_there(software: str) -> None:
 def test_recomputation_is_part_of_the_input_gradient() -> None:
     run = a_pipeline("zb-h1", recompute="full")
     plain = a_pipeline("zb-h1")
-    again = work_of(run, Kind.INPUT_GRAD) - work_of(plain, Kind.INPUT_GRAD)
-    layers = work_of(plain, Kind.FORWARD)
+    again = work_of(run, ActionKind.INPUT_GRAD) - work_of(plain, ActionKind.INPUT_GRAD)
+    layers = work_of(plain, ActionKind.FORWARD)
     assert sum(flops * n for (_, flops, _), n in again.items()) == pytest.approx(
         sum(flops * n for (_, flops, _), n in layers.items())
     )
-    assert work_of(run, Kind.WEIGHT_GRAD) == work_of(plain, Kind.WEIGHT_GRAD)
+    assert work_of(run, ActionKind.WEIGHT_GRAD) == work_of(plain, ActionKind.WEIGHT_GRAD)

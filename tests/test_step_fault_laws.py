@@ -14,12 +14,12 @@ from small_scenarios import layouts, scenario
 from test_step_faults import cost
 from test_step_jitter import REPLICAS, seeded
 
-from stepsim.sim.degradation.trouble import KNOWN, jitter_factor
+from stepsim.sim.degradation.of_faults import KNOWN, jitter_factor
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.network.transfer import Transfer
-from stepsim.sim.program.program import Collective, Compute, Exchange, Op, Part, Program, Programs
+from stepsim.sim.program.program import Collective, Compute, Exchange, MessageEnd, Op, Program, Programs
 from stepsim.sim.program.uncontended import uncontended
 from stepsim.sim.report.compare import comparison
 from stepsim.sim.report.compare_table import comparison_document
@@ -80,7 +80,9 @@ def late_message(kernel_s: float) -> Programs:
     """
     message = Transfer(0.0, 20.0, 10.0, (("nic", 1.0),))
     gathers = Transfer(0.0, 40.0, 10.0, (("nic.in", 1.0),))
-    sends, receives = (Exchange((Part(send, 1 - r, "0F0", message),)) for r, send in ((0, True), (1, False)))
+    sends, receives = (
+        Exchange((MessageEnd(send, 1 - r, "0F0", message),)) for r, send in ((0, True), (1, False))
+    )
     links = {"nvlink.out": 1.0, "nvlink.in": 1.0, "nic.out": 10.0, "nic.in": 10.0}
     return Programs(
         classes=(

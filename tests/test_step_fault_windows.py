@@ -13,10 +13,10 @@ from test_joint_segments import troubled
 from test_segments import assert_same_times
 from test_step_faults import LINKED, TWIN, assert_same, cost, with_faults
 
-from stepsim.sim.degradation.trouble import beginning
+from stepsim.sim.degradation.of_faults import beginning
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
+from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.program.program import Programs
 from stepsim.sim.scenario.models import Scenario
@@ -40,18 +40,18 @@ def window(line: str, since: float, until: float) -> str:
 
 
 @st.composite
-def changing(draw: st.DrawFn) -> tuple[Scenario, Trouble, list[float]]:
+def changing(draw: st.DrawFn) -> tuple[Scenario, Degradation, list[float]]:
     """A small job with two troubles, one after the other, healthy before and between or not; the edges as
     shares of the healthy step.
     """
     run, first = draw(troubled())
     rank = st.integers(0, run.world_size - 1)
-    second = Trouble(slow=draw(st.dictionaries(rank, st.sampled_from([1.25, 3.0]), max_size=2)))
-    states = draw(st.permutations([first, second, Trouble()]))
+    second = Degradation(slow=draw(st.dictionaries(rank, st.sampled_from([1.25, 3.0]), max_size=2)))
+    states = draw(st.permutations([first, second, Degradation()]))
     edges = draw(st.lists(st.floats(0.0, 1.2), min_size=2, max_size=2, unique=True).map(sorted))
     return (
         run,
-        Trouble(
+        Degradation(
             slow=states[0].slow,
             link_share=states[0].link_share,
             later=tuple(zip(edges, states[1:], strict=True)),
@@ -60,32 +60,34 @@ def changing(draw: st.DrawFn) -> tuple[Scenario, Trouble, list[float]]:
     )
 
 
-def programs_in_time(run: Scenario, trouble: Trouble, step_s: float) -> Programs:
+def programs_in_time(run: Scenario, degradation: Degradation, step_s: float) -> Programs:
     """Classes of a job whose changes come at shares of a step."""
     step = lowered(run)
     ranks = ranks_of(step)
-    later = tuple((share * step_s, state) for share, state in trouble.later)
-    timed = Trouble(slow=trouble.slow, link_share=trouble.link_share, later=later)
+    later = tuple((share * step_s, state) for share, state in degradation.later)
+    timed = Degradation(slow=degradation.slow, link_share=degradation.link_share, later=later)
     return programs_of_classes(step.programs, ranks, partition_of(ranks, timed).rank, timed)
 
 
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(changing())
-def test_a_step_that_changes_is_the_same_spelled_out(drawn: tuple[Scenario, Trouble, list[float]]) -> None:
+def test_a_step_that_changes_is_the_same_spelled_out(
+    drawn: tuple[Scenario, Degradation, list[float]],
+) -> None:
     """No segment runs through an edge unnoticed: op by op, all times are the same."""
-    run, trouble, _ = drawn
+    run, degradation, _ = drawn
     step_s = replay(folded(lowered(run)).programs).makespan_s
-    assert_same_times(programs_in_time(run, trouble, step_s))
+    assert_same_times(programs_in_time(run, degradation, step_s))
 
 
 def test_the_edges_of_that_law_lie_inside_segments() -> None:
     """It could fail: runs that do not heed edges end otherwise."""
     run = scenario(**TWIN)
     step_s = replay(folded(lowered(run)).programs).makespan_s
-    trouble = Trouble(later=((0.3, Trouble(slow={9: 2.0})), (0.5, Trouble())))
-    struck = replay(programs_in_time(run, trouble, step_s))
-    healthy = replay(programs_in_time(run, Trouble(later=((2.0, Trouble(slow={9: 2.0})),)), step_s))
+    degradation = Degradation(later=((0.3, Degradation(slow={9: 2.0})), (0.5, Degradation())))
+    struck = replay(programs_in_time(run, degradation, step_s))
+    healthy = replay(programs_in_time(run, Degradation(later=((2.0, Degradation(slow={9: 2.0})),)), step_s))
     assert struck.makespan_s > 1.05 * healthy.makespan_s
 
 
@@ -260,9 +262,9 @@ def test_a_flap_is_the_same_spelled_out_and_folded(run: Scenario, data: st.DataO
     step_s = replay(folded(lowered(run)).programs).makespan_s
     rank = data.draw(st.integers(0, run.world_size - 1))
     since, until = sorted(data.draw(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.5))))
-    down = Trouble(link_share={(rank, "nic.out"): 0.0, (rank, "nic.in"): 0.0})
-    trouble = Trouble(later=((since, down), (until + 0.01, Trouble())))
-    assert_same_times(programs_in_time(run, trouble, step_s))
+    down = Degradation(link_share={(rank, "nic.out"): 0.0, (rank, "nic.in"): 0.0})
+    degradation = Degradation(later=((since, down), (until + 0.01, Degradation())))
+    assert_same_times(programs_in_time(run, degradation, step_s))
 
 
 def test_a_flap_that_no_transport_waits_for() -> None:

@@ -13,7 +13,7 @@ from small_scenarios import changed, layouts, main_gradient_bytes, parameters_of
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
-from stepsim.sim.degradation.trouble import KNOWN, standing
+from stepsim.sim.degradation.of_faults import KNOWN, standing
 from stepsim.sim.reliability.campaign.plan import Effect
 from stepsim.sim.reliability.planning.step_time import SimulatedStep
 from stepsim.sim.result.document import result_document

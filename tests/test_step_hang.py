@@ -8,7 +8,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.spelled_out import spelled_out
+from oracles.spelled_out import expanded
 from small_scenarios import layouts, lowered, scenario
 from test_step_faults import LINKED, TWIN, cost
 from typer.testing import CliRunner
@@ -17,7 +17,7 @@ from stepsim.cli.main import app
 from stepsim.sim.degradation.hang import _stuck
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.programs import programs_of_classes
-from stepsim.sim.fold.ranks import Trouble, partition_of, ranks_of
+from stepsim.sim.fold.ranks import Degradation, partition_of, ranks_of
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.result.step_faults import StepFaults
 from stepsim.sim.result.step_hang import Hang
@@ -40,10 +40,10 @@ def test_a_hang_is_the_same_spelled_out(run: Scenario, data: st.DataObject) -> N
     step = lowered(run)
     rank = data.draw(st.integers(0, run.world_size - 1))
     at_s = data.draw(st.floats(0.0, 1.0)) * replay(folded(step).programs).makespan_s
-    ranks, trouble = ranks_of(step), Trouble(later=((at_s, Trouble(slow={rank: math.inf})),))
-    classes = partition_of(ranks, trouble).rank
-    programs = programs_of_classes(step.programs, ranks, classes, trouble)
-    short, full = replay(programs), replay(spelled_out(programs))
+    ranks, degradation = ranks_of(step), Degradation(later=((at_s, Degradation(slow={rank: math.inf})),))
+    classes = partition_of(ranks, degradation).rank
+    programs = programs_of_classes(step.programs, ranks, classes, degradation)
+    short, full = replay(programs), replay(expanded(programs))
     for r in set(classes.tolist()) - {int(classes[rank])}:
         mine, other = _stuck(short, r), _stuck(full, r)
         assert (mine is None) == (other is None)

@@ -10,7 +10,7 @@ from faults_campaigns import document, plan_of
 from small_scenarios import scenario
 from test_step_faults import TWIN, assert_same, cost
 
-from stepsim.sim.degradation.trouble import jitter_factor
+from stepsim.sim.degradation.of_faults import jitter_factor
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate

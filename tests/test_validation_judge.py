@@ -30,7 +30,7 @@ from stepsim.calibration.validation.judge.ranking import FEWEST_ROWS, spearman_o
 from stepsim.calibration.validation.judge.regimes import against, rated
 from stepsim.calibration.validation.judge.targets import targets
 from stepsim.calibration.validation.predict import Prediction, predict
-from stepsim.calibration.validation.run import Report, Row, configuration, validate
+from stepsim.calibration.validation.run import Report, ValidatedCase, configuration, validate
 from stepsim.sim.simulate import simulate
 
 GPU, PRESET = "A100-SXM4-80GB", "megatron-2022-sp"
@@ -47,14 +47,14 @@ def case_of(tmp_path: Path, **changes: Any) -> Case:
     return read_cases(path)[0]
 
 
-def row_of(case: Case, predicted_s: float) -> Row:
+def row_of(case: Case, predicted_s: float) -> ValidatedCase:
     prediction = Prediction(
         step_time_s=predicted_s,
         interval_s=(0.9 * predicted_s, 1.1 * predicted_s),
         memory_bytes=1.0,
         outcome="ok",
     )
-    return Row(source="a source", regime="a regime", case=case, prediction=prediction)
+    return ValidatedCase(source="a source", regime="a regime", case=case, prediction=prediction)
 
 
 @given(TIMES, st.data())

@@ -11,7 +11,7 @@ from validation_cases import case_document, write_cases
 
 from stepsim.calibration.cases.case import Case, read_cases
 from stepsim.calibration.validation.predict import Prediction
-from stepsim.calibration.validation.run import Report, Row
+from stepsim.calibration.validation.run import Report, ValidatedCase
 from stepsim.calibration.validation.scatter import scatter_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -22,9 +22,9 @@ def case(tmp_path: Path) -> Case:
     return read_cases(write_cases(tmp_path / "one.yaml", [case_document()]))[0]
 
 
-def row(case: Case, source: str, case_id: str, predicted_s: float | None) -> Row:
+def row(case: Case, source: str, case_id: str, predicted_s: float | None) -> ValidatedCase:
     case = replace(case, id=case_id)
-    return Row(source=source, regime="", case=case, prediction=Prediction(step_time_s=predicted_s))
+    return ValidatedCase(source=source, regime="", case=case, prediction=Prediction(step_time_s=predicted_s))
 
 
 def test_every_row_with_both_times_is_a_dot_that_tells_its_case(case: Case) -> None:

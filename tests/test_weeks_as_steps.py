@@ -14,7 +14,7 @@ from small_scenarios import scenario
 from test_step_faults import LINKED, TWIN
 
 from stepsim.sim.reliability.ask import with_faults
-from stepsim.sim.reliability.campaign.plan import Effect, Plan
+from stepsim.sim.reliability.campaign.plan import CampaignPlan, Effect
 from stepsim.sim.reliability.campaign.replicate import replicate
 from stepsim.sim.reliability.planning.blocks import blocks_of
 from stepsim.sim.reliability.planning.build_plan import build_plan
@@ -153,7 +153,7 @@ def test_the_ledger_of_modelled_steps_closes_and_nothing_is_negative(name: str, 
     assert out.seconds["useful"] <= out.wall_s * (1 + 1e-9)
 
 
-def modelled(name: str, struck: list[str]) -> Plan:
+def modelled(name: str, struck: list[str]) -> CampaignPlan:
     """An hour."""
     none = {"faults": Faults(), "run": Run(horizon=3600.0)}
     blocks = with_faults(blocks_of(model_of(name).scenario.model_copy(update=none)), struck)

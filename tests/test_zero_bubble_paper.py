@@ -15,7 +15,7 @@ from typing import Any
 import asap
 import pytest
 
-from stepsim.schedules.orders.action import Action, Kind
+from stepsim.schedules.orders.action import Action, ActionKind
 from stepsim.schedules.orders.schedule import Costs, Shape
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.pipeline import get
@@ -83,7 +83,7 @@ def test_the_mistake_itself(shared: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
         def inputs(action: Action, stages: int, p: int = p) -> Iterator[tuple[str, int, int]]:
             for need in awaited(action, stages):
-                round_trip = action.kind is Kind.BACKWARD and need[0] == "gradient" and need[1] % p == 0
+                round_trip = action.kind is ActionKind.BACKWARD and need[0] == "gradient" and need[1] % p == 0
                 if not (round_trip and action.microbatch % p):
                     yield need
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepsim.schedules.orders.schedule import Costs, Memory, Shape
+from stepsim.schedules.orders.schedule import ActivationUnits, Costs, Shape
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.pipeline import get
 
@@ -43,7 +43,9 @@ def rates(p: int, m: int, f: int, b: int, w: int, c: int, hidden: int, heads: in
                 ranks=p,
                 microbatches=m,
                 costs=costs,
-                memory=Memory(forward=forward, input_grad=32 * hidden - forward, limit=limit * p * forward),
+                memory=ActivationUnits(
+                    forward=forward, input_grad=32 * hidden - forward, limit=limit * p * forward
+                ),
             )
         )
         for limit in (1, 2)
@@ -69,4 +71,6 @@ def test_rates_of_the_other_rows(row: tuple[float, ...]) -> None:
 def test_activations_held_to_their_weight_gradients_leave_zb_2p_hardly_better_than_zb_h2() -> None:
     """0.1015 in place of 0.0433; ZB-H2 has 0.1083."""
     costs = Costs(forward=18522, input_grad=18086, weight_grad=9337, latency=601)
-    assert bubble_rate(Shape(ranks=8, microbatches=24, costs=costs, memory=Memory(limit=16))) == 0.1015
+    assert (
+        bubble_rate(Shape(ranks=8, microbatches=24, costs=costs, memory=ActivationUnits(limit=16))) == 0.1015
+    )

@@ -151,7 +151,7 @@ class CaseSoftware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredFigures:
     """What came out. ``step_time_s`` is None exactly when the run ended out of memory."""
 
     outcome: Outcome
@@ -184,7 +184,7 @@ class Case:
     model: CaseModel
     layout: CaseLayout
     software: CaseSoftware
-    measured: Measured
+    measured: MeasuredFigures
     measured_network: CaseNetwork | None
     assumed: tuple[Text, ...]
     notes: Text

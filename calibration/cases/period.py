@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...sim.engine.record import Stretch
 from ...sim.engine.scope import issue_times
-from ...sim.program.program import Collective, Segment
+from ...sim.program.program import Collective, RepeatedBlocks
 
 if TYPE_CHECKING:
     from ...sim.engine.record import Piece, Record
@@ -68,7 +68,7 @@ def period_of(record: Record, microbatches: int, group: int, within: float) -> P
             continue
         if _waits_for_host(record, r, first[0], issued, limit_s):
             return None
-        work_s = sum(program.ops[i].host_s for i in second if isinstance(program.ops[i].work, Segment))
+        work_s = sum(program.ops[i].host_s for i in second if isinstance(program.ops[i].work, RepeatedBlocks))
         found[r] = work_s * (1.0 - own_s / seconds)
     return None if seconds is None else Period(seconds=seconds, since_s=since_s, leads_s=found)
 
@@ -124,7 +124,7 @@ def _waits_for_host(record: Record, r: int, since: int, issued: list[float], sla
         if i < since or sync >= since:
             continue
         work = ops[i].work
-        if isinstance(work, Segment):
+        if isinstance(work, RepeatedBlocks):
             if any(_piece_waits(piece, work, issued[i], slack_s) for piece in record.pieces(r, i)):
                 return True
         elif record.begin[r][i] <= issued[i] + slack_s:
@@ -136,7 +136,7 @@ def _waits_for_host(record: Record, r: int, since: int, issued: list[float], sla
     return False
 
 
-def _piece_waits(piece: Piece, segment: Segment, issued_s: float, slack_s: float) -> bool:
+def _piece_waits(piece: Piece, segment: RepeatedBlocks, issued_s: float, slack_s: float) -> bool:
     """The same of a part of a segment, the first op of which is issued at a time."""
     if isinstance(piece, Stretch):
         lead_s = piece.at + piece.run.first - issued_s - segment.issued_s[piece.run.number]

@@ -17,7 +17,7 @@ from .case import CaseSoftware
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PresetChoice:
     """Frameworks whose text matches ``pattern``, from year ``since`` to ``until``, are ``preset``."""
 
     pattern: str
@@ -33,26 +33,26 @@ class Rule:
 
 # The first rule that matches holds: names that contain others ("Megatron-DeepSpeed") come before those.
 RULES = (
-    Rule(r"^deepspeed zero-?3", "deepspeed-zero3-2021"),
-    Rule(r"megatron-deepspeed", "megatron-deepspeed-2022"),
-    Rule(r"megatron-lm.*zero.?bubble", "megatron-zero-bubble-2023"),
-    Rule(r"aleph alpha", "aleph-alpha-2023"),
-    Rule(r"^meta in-house", "llama3-meta-2024"),
-    Rule(r"hai-llm", "deepseek-hai-2024"),
-    Rule(r"nanotron", "nanotron-2024"),
-    Rule(r"torchtitan", "torchtitan-2024", until=2024),
-    Rule(r"torchtitan", "torchtitan-2025", since=2025),
-    Rule(r"llm[ -]foundry|composer", "llm-foundry-2023"),
-    Rule(r"maxtext", "maxtext-2025"),
-    Rule(r"automodel", "automodel-2025"),
-    Rule(r"megatron[ -](lm )?core|megatron[ -]bridge|nemo", "megatron-core-2024", until=2024),
-    Rule(r"megatron[ -]bridge", "megatron-bridge-2026", since=2026),
-    Rule(r"megatron[ -]bridge", "megatron-bridge-2025", since=2025),
-    Rule(r"nemo", "nemo-2025", since=2025),
-    Rule(r"megatron[ -](lm )?core", "megatron-core-2025", since=2025),
-    Rule(r"^megatron-lm", "megatron-2021", until=2021),
-    Rule(r"^megatron-lm", "megatron-2022-sp", since=2022, until=2022),
-    Rule(r"^megatron-lm", "megatron-2023", since=2023),
+    PresetChoice(r"^deepspeed zero-?3", "deepspeed-zero3-2021"),
+    PresetChoice(r"megatron-deepspeed", "megatron-deepspeed-2022"),
+    PresetChoice(r"megatron-lm.*zero.?bubble", "megatron-zero-bubble-2023"),
+    PresetChoice(r"aleph alpha", "aleph-alpha-2023"),
+    PresetChoice(r"^meta in-house", "llama3-meta-2024"),
+    PresetChoice(r"hai-llm", "deepseek-hai-2024"),
+    PresetChoice(r"nanotron", "nanotron-2024"),
+    PresetChoice(r"torchtitan", "torchtitan-2024", until=2024),
+    PresetChoice(r"torchtitan", "torchtitan-2025", since=2025),
+    PresetChoice(r"llm[ -]foundry|composer", "llm-foundry-2023"),
+    PresetChoice(r"maxtext", "maxtext-2025"),
+    PresetChoice(r"automodel", "automodel-2025"),
+    PresetChoice(r"megatron[ -](lm )?core|megatron[ -]bridge|nemo", "megatron-core-2024", until=2024),
+    PresetChoice(r"megatron[ -]bridge", "megatron-bridge-2026", since=2026),
+    PresetChoice(r"megatron[ -]bridge", "megatron-bridge-2025", since=2025),
+    PresetChoice(r"nemo", "nemo-2025", since=2025),
+    PresetChoice(r"megatron[ -](lm )?core", "megatron-core-2025", since=2025),
+    PresetChoice(r"^megatron-lm", "megatron-2021", until=2021),
+    PresetChoice(r"^megatron-lm", "megatron-2022-sp", since=2022, until=2022),
+    PresetChoice(r"^megatron-lm", "megatron-2023", since=2023),
 )
 
 CHECKED = {"nanotron-2024": "nanotron-2025"}

@@ -13,21 +13,21 @@ from ...hardware.gpu import Gpu
 from ...hardware.profile import AttentionCurve, GpuProfile, Provenance
 from ...kernels.kernel import Attention
 from ..readers.measurements import Measurement
-from .residuals import Parameter, fit, provenance
+from .residuals import FitParameter, fit, provenance
 
 # Backward rate over forward rate, where only the forward or their sum was measured: FlashAttention-2
 # on A100-PCIe runs 156.8 against 185.2 TFLOP/s at head dimension 128 (points simumax-a100p-attn).
-_BACKWARD_OVER_FORWARD = Parameter(name="backward", start=0.85, low=0.5, high=1.0, spread=0.10)
+_BACKWARD_OVER_FORWARD = FitParameter(name="backward", start=0.85, low=0.5, high=1.0, spread=0.10)
 # Rate at head dimension 64 over that at 128, H100: half the math for as many exponentials.
 _SMALL_HEAD = 64
 _SMALL_HEAD_RATE = {"fa2": 0.86, "fa3": 0.70}
 _SHARED = (
-    Parameter(name="forward_blend", start=1.6, low=1.0, high=4.0, spread=0.5),
+    FitParameter(name="forward_blend", start=1.6, low=1.0, high=4.0, spread=0.5),
     # Backward's row sums and dQ cast are kernels of their own, so its traffic hardly overlaps.
-    Parameter(name="backward_blend", start=1.15, low=1.0, high=4.0, spread=0.5),
-    Parameter(name="diagonal_keys", start=128.0, low=16.0, high=256.0, spread=0.3),
-    Parameter(name="causal_tail", start=1.0, low=0.0, high=2.0, spread=0.5),
-    Parameter(name="wave_quantisation", start=0.5, low=0.0, high=1.0, spread=0.5),
+    FitParameter(name="backward_blend", start=1.15, low=1.0, high=4.0, spread=0.5),
+    FitParameter(name="diagonal_keys", start=128.0, low=16.0, high=256.0, spread=0.3),
+    FitParameter(name="causal_tail", start=1.0, low=0.0, high=2.0, spread=0.5),
+    FitParameter(name="wave_quantisation", start=0.5, low=0.0, high=1.0, spread=0.5),
 )
 
 
@@ -37,7 +37,7 @@ def fit_attention(
     """The curve of one implementation on one GPU, from its ``measurements``."""
     kernels = [kernel for item in measurements for kernel in item.kernels if isinstance(kernel, Attention)]
     dims = sorted({kernel.head_dim for kernel in kernels})
-    parameters = [Parameter(name=f"forward_{dim}", start=0.5, low=0.05, high=1.0) for dim in dims]
+    parameters = [FitParameter(name=f"forward_{dim}", start=0.5, low=0.05, high=1.0) for dim in dims]
     parameters += [replace(_BACKWARD_OVER_FORWARD, name=f"backward_{dim}") for dim in dims]
 
     def build(constants: dict[str, float]) -> GpuProfile:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...hardware.collectives import CollectiveConstants, constants_from_document
-from .collectives import Estimate
+from .collectives import FittedConstant
 from .constants_read import remembered
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Case = TypeVar("Case")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameter:
+class CollectiveParameter:
     """A constant of the file by its path, where it starts, and its bounds."""
 
     path: str
@@ -51,12 +51,12 @@ class Observed(Generic[Case]):
 Predict = Callable[[Case, CollectiveConstants], Sequence[float]]
 
 
-def _around(path: str, start: float, factor: float = 5.0) -> Parameter:
-    return Parameter(path=path, start=start, low=start / factor, high=start * factor)
+def _around(path: str, start: float, factor: float = 5.0) -> CollectiveParameter:
+    return CollectiveParameter(path=path, start=start, low=start / factor, high=start * factor)
 
 
-def _between(path: str, start: float, low: float, high: float) -> Parameter:
-    return Parameter(path=path, start=start, low=low, high=high)
+def _between(path: str, start: float, low: float, high: float) -> CollectiveParameter:
+    return CollectiveParameter(path=path, start=start, low=low, high=high)
 
 
 PARAMETERS = (
@@ -156,7 +156,7 @@ def constant_intervals(
     best: Mapping[str, float],
     *,
     replicas: int,
-) -> dict[str, Estimate]:
+) -> dict[str, FittedConstant]:
     """Intervals of every constant from ``replicas`` bootstraps of whole logs: rows of one are alike."""
     import numpy as np
 
@@ -166,7 +166,9 @@ def constant_intervals(
     intervals = {}
     for path, value in best.items():
         low, high = np.quantile([one[path] for one in fits], [0.05, 0.95])
-        intervals[path] = Estimate(value=value, low=min(value, float(low)), high=max(value, float(high)))
+        intervals[path] = FittedConstant(
+            value=value, low=min(value, float(low)), high=max(value, float(high))
+        )
     return intervals
 
 

@@ -26,7 +26,7 @@ _TOLERANCE = 0.1  # relative error at which the loss turns from squares to absol
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class SizeSweep:
     """Measured (bytes, seconds) of one collective on one system.
 
     ``tier`` is ``node`` or the kind of network; ``ceiling_bytes_per_s`` is the payload rate that the
@@ -47,7 +47,7 @@ class Sweep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class FittedConstant:
     """A constant and the interval that holds nine in ten of its bootstrap replicas."""
 
     value: float
@@ -59,10 +59,10 @@ class Estimate:
 class FittedCurve:
     """``alpha_s + gamma_s sqrt(S) + S / bytes_per_s``, and |predicted / measured - 1| over its points."""
 
-    sweep: Sweep
-    alpha_s: Estimate
-    gamma_s: Estimate
-    bytes_per_s: Estimate
+    sweep: SizeSweep
+    alpha_s: FittedConstant
+    gamma_s: FittedConstant
+    bytes_per_s: FittedConstant
     median_residual: float
     p90_residual: float
 
@@ -88,13 +88,13 @@ def ceiling_bytes_per_s(kind: str, ranks: int, domains: int, cluster: Cluster) -
     return min(inside, edge / share)
 
 
-def pooled(sweeps: Sequence[Sweep]) -> tuple[Sweep, ...]:
+def pooled(sweeps: Sequence[SizeSweep]) -> tuple[SizeSweep, ...]:
     """One sweep for each key, with the points of all that have it; in the order of first appearance."""
-    groups: dict[tuple[str, str, str, int, int], list[Sweep]] = {}
+    groups: dict[tuple[str, str, str, int, int], list[SizeSweep]] = {}
     for sweep in sweeps:
         groups.setdefault(sweep.key, []).append(sweep)
     return tuple(
-        Sweep(
+        SizeSweep(
             kind=members[0].kind,
             architecture=members[0].architecture,
             tier=members[0].tier,
@@ -107,7 +107,7 @@ def pooled(sweeps: Sequence[Sweep]) -> tuple[Sweep, ...]:
     )
 
 
-def fit_curve(sweep: Sweep, *, replicas: int = 100) -> FittedCurve:
+def fit_curve(sweep: SizeSweep, *, replicas: int = 100) -> FittedCurve:
     """The curve of a sweep, with intervals from ``replicas`` bootstraps of its points.
 
     ValueError with fewer than four points: three constants need more.
@@ -124,7 +124,7 @@ def fit_curve(sweep: Sweep, *, replicas: int = 100) -> FittedCurve:
     low, high = np.quantile(replica, [0.05, 0.95], axis=0)
     residuals = np.abs(_seconds(best, sizes) / times - 1)
     alpha, gamma, rate = (
-        Estimate(value=float(v), low=float(min(v, a)), high=float(max(v, b)))
+        FittedConstant(value=float(v), low=float(min(v, a)), high=float(max(v, b)))
         for v, a, b in zip(best, low, high, strict=True)
     )
     return FittedCurve(

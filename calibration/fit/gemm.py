@@ -16,22 +16,22 @@ from ...hardware.gpu import Gpu
 from ...hardware.profile import GemmCurve, GpuProfile, Provenance, Rate, Tile
 from ...kernels.kernel import Gemm
 from ..readers.measurements import Measurement
-from .residuals import Parameter, before_power_limit, fit, predicted_seconds, state_weight
+from .residuals import FitParameter, before_power_limit, fit, predicted_seconds, state_weight
 
 # Bounds from physics. A smaller tile does fewer FLOPs per byte that it loads (256x128: 85, 128x128:
 # 64, 256x64: 51, 128x64: 43, 64x64: 32), so tiles are ordered; no rate exceeds peak.
 _TILES = (
-    Parameter(name="square", start=0.85, low=0.75, high=0.95),
-    Parameter(name="slim", start=0.70, low=0.55, high=0.75),
-    Parameter(name="small", start=0.60, low=0.45, high=0.70, spread=0.2),
-    Parameter(name="smallest", start=0.45, low=0.30, high=0.45, spread=0.2),
+    FitParameter(name="square", start=0.85, low=0.75, high=0.95),
+    FitParameter(name="slim", start=0.70, low=0.55, high=0.75),
+    FitParameter(name="small", start=0.60, low=0.45, high=0.70, spread=0.2),
+    FitParameter(name="smallest", start=0.45, low=0.30, high=0.45, spread=0.2),
 )
-_FRACTION = Parameter(name="fraction", start=0.7, low=0.2, high=1.0)
-_OVERHEAD = Parameter(name="tile_overhead_s", start=1.5e-6, low=0.2e-6, high=5e-6)
-_EPILOGUE = Parameter(name="epilogue_s", start=2.5e-6, low=0.1e-6, high=8e-6)
-_CALL = Parameter(name="call_s", start=3e-6, low=0.0, high=2e-5)
-_BOOST = Parameter(name="boost", start=0.3, low=0.0, high=0.6)
-_STORE = Parameter(name="store_exposed", start=0.4, low=0.0, high=1.0)
+_FRACTION = FitParameter(name="fraction", start=0.7, low=0.2, high=1.0)
+_OVERHEAD = FitParameter(name="tile_overhead_s", start=1.5e-6, low=0.2e-6, high=5e-6)
+_EPILOGUE = FitParameter(name="epilogue_s", start=2.5e-6, low=0.1e-6, high=8e-6)
+_CALL = FitParameter(name="call_s", start=3e-6, low=0.0, high=2e-5)
+_BOOST = FitParameter(name="boost", start=0.3, low=0.0, high=0.6)
+_STORE = FitParameter(name="store_exposed", start=0.4, low=0.0, high=1.0)
 # A point this far off counts no more than another: the GPU was in another power state.
 _OUTLIER = 0.2
 _FITTING = Provenance(source="being fitted")
@@ -63,7 +63,7 @@ def fit_shape(
     if two_states:
         profile = replace(profile, measured_call_s=min(item.seconds for item in measurements))
     for quantisation in (0.15, 0.8):
-        waves = Parameter(name="wave_quantisation", start=quantisation, low=0.0, high=1.0)
+        waves = FitParameter(name="wave_quantisation", start=quantisation, low=0.0, high=1.0)
         parameters = [_FRACTION, _OVERHEAD, _STORE, waves, *_TILES]
         parameters += [_BOOST] * two_states + [_EPILOGUE] * overlapped
 

@@ -19,7 +19,7 @@ from ...hardware.gpus import get_gpu
 from ...hardware.profile import AttentionCurve, GemmCurve, GpuProfile, MemoryCurve, Provenance, Tile
 from ...kernels.gemm import math_fraction
 from ...kernels.kernel import Attention
-from ..measure.plan import PLANS, Donor, Memory, Plan
+from ..measure.plan import PLANS, Donor, MeasurementPlan, MemorySweep
 from ..readers.measurements import Measurement, is_gemm, read_measurements
 from .attention import fit_attention, scaled
 from .gemm import fit_fraction, fit_shape, fraction_of_best, mean_shape, with_fraction, with_wide_tiles
@@ -54,7 +54,9 @@ def fit_profiles(measurements: Sequence[Measurement]) -> tuple[GpuProfile, ...]:
     return _with_attention(shapes, measurements)
 
 
-def _gemm_profile(plan: Plan, done: dict[str, GpuProfile], measurements: Sequence[Measurement]) -> GpuProfile:
+def _gemm_profile(
+    plan: MeasurementPlan, done: dict[str, GpuProfile], measurements: Sequence[Measurement]
+) -> GpuProfile:
     profile = GpuProfile(
         gpu=plan.gpu,
         clock_fraction=1.0,
@@ -82,7 +84,9 @@ def _gemm_profile(plan: Plan, done: dict[str, GpuProfile], measurements: Sequenc
     return rated(profile, plan, measurements)
 
 
-def _with_sweep(profile: GpuProfile, plan: Plan, measurements: Sequence[Measurement]) -> GpuProfile:
+def _with_sweep(
+    profile: GpuProfile, plan: MeasurementPlan, measurements: Sequence[Measurement]
+) -> GpuProfile:
     """``profile`` with what this GPU's own sweep shows: shape and sustained clock, or the rate alone."""
     gpu, dtype = get_gpu(plan.gpu), plan.sweep_dtype
     assert dtype is not None
@@ -115,7 +119,7 @@ def _best_of_search(measurements: Sequence[Measurement], gpu: str, dtype: str) -
     raise ValueError(f"the files hold no best measured {dtype} GEMM (upper_bound: true) of {gpu}")
 
 
-def _memory(memory: Memory) -> MemoryCurve:
+def _memory(memory: MemorySweep) -> MemoryCurve:
     return MemoryCurve(
         stream_efficiency=memory.stream,
         pointwise_efficiency=memory.pointwise,
@@ -124,7 +128,9 @@ def _memory(memory: Memory) -> MemoryCurve:
     )
 
 
-def _with_rates(profile: GpuProfile, plan: Plan, measurements: Sequence[Measurement]) -> GpuProfile:
+def _with_rates(
+    profile: GpuProfile, plan: MeasurementPlan, measurements: Sequence[Measurement]
+) -> GpuProfile:
     """``profile`` with a rate for every dtype that the GPU has, the best measured shapes first."""
     for dtype, donor in plan.best:
         best = _best_of_search(measurements, donor, dtype)

@@ -20,7 +20,7 @@ _WORST = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ResidualRow:
     """Residuals |predicted / measured - 1| of one operation on one GPU; ``bias`` keeps the sign."""
 
     gpu: str
@@ -32,7 +32,9 @@ class Row:
     worst: tuple[tuple[float, str], ...]
 
 
-def residual_rows(profiles: Iterable[GpuProfile], measurements: Iterable[Measurement]) -> Iterator[Row]:
+def residual_rows(
+    profiles: Iterable[GpuProfile], measurements: Iterable[Measurement]
+) -> Iterator[ResidualRow]:
     """One row per GPU and operation that has measurements, at the clock that these were made at."""
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for item in measurements:
@@ -44,7 +46,7 @@ def residual_rows(profiles: Iterable[GpuProfile], measurements: Iterable[Measure
     for (gpu, name), items in sorted(groups.items()):
         errors = [predicted_seconds(item, get_gpu(gpu), by_gpu[gpu]) / item.seconds - 1 for item in items]
         worst = sorted(zip(errors, (item.id for item in items), strict=True), key=lambda pair: -abs(pair[0]))
-        yield Row(
+        yield ResidualRow(
             gpu=gpu,
             operation=name,
             points=len(items),

@@ -47,7 +47,7 @@ STATES_APART = 0.16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameter:
+class FitParameter:
     """One fitted constant: start, physical bounds, and optionally a prior.
 
     ``spread`` is the relative uncertainty of ``start`` as a prior, worth one measurement that is
@@ -101,7 +101,7 @@ def state_weight(call_s: float) -> float:
 
 
 def fit(
-    parameters: Sequence[Parameter],
+    parameters: Sequence[FitParameter],
     build: Callable[[dict[str, float]], GpuProfile],
     measurements: Sequence[Measurement],
     gpu: Gpu,

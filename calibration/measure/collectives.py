@@ -23,7 +23,7 @@ from typing import Any
 
 from ...hardware.files import append_row
 from ..readers.foreign.csv_table import read_table_of
-from .work import KINDS, Work, work
+from .work import KINDS, MeasuredWork, work
 
 COLUMNS = (
     *("kind", "ranks", "hosts", "groups", "axis", "bytes", "dtype", "seconds", "p10_s", "p90_s", "samples"),
@@ -39,7 +39,7 @@ _ELEMENT_BYTES = 4  # float32, whose sums of small whole numbers are exact
 
 
 @dataclass(frozen=True, kw_only=True)
-class Groups:
+class MeasuredGroups:
     """The process groups of one axis: disjoint, of one size, together all ranks."""
 
     axis: str
@@ -52,7 +52,7 @@ class Session:
 
     kinds: tuple[str, ...]
     sizes: tuple[int, ...]
-    groups: tuple[Groups, ...]
+    groups: tuple[MeasuredGroups, ...]
     backend: str
     out: Path
     budget_s: float
@@ -164,7 +164,7 @@ class _Bench:
         self.dist.broadcast_object_list(found, src=0)
         return set(found[0])
 
-    def enter(self, groups: Groups) -> None:
+    def enter(self, groups: MeasuredGroups) -> None:
         """Join this rank's group; every rank has to build every group, in the same order."""
         if sorted(rank for members in groups.members for rank in members) != list(range(self.world)):
             raise ValueError(f"groups of {groups.axis} are not of the {self.world} ranks that were started")
@@ -187,7 +187,7 @@ class _Bench:
         share = self.ranks if kind in ("all_gather", "reduce_scatter", "alltoall") else 1
         return max(1, round(size / _ELEMENT_BYTES / share)) * share * _ELEMENT_BYTES
 
-    def sweep(self, kind: str, payloads: Sequence[int], groups: Groups) -> None:
+    def sweep(self, kind: str, payloads: Sequence[int], groups: MeasuredGroups) -> None:
         """Check, time and write one collective of every size."""
         works = [self.checked(kind, payload) for payload in payloads]
         calls = [self.calls(work) for work in works]
@@ -200,7 +200,7 @@ class _Bench:
             for payload, count, seconds in zip(payloads, calls, samples, strict=True):
                 self.write(kind, payload, count, seconds, groups)
 
-    def checked(self, kind: str, payload: int) -> Work:
+    def checked(self, kind: str, payload: int) -> MeasuredWork:
         """The collective after one call, whose result was right on every rank."""
         work = self.work(kind, payload // _ELEMENT_BYTES)
         work.run()
@@ -211,7 +211,9 @@ class _Bench:
             raise ValueError(f"{kind} of {payload} bytes: the result is wrong on {int(wrong.item())} ranks")
         return work
 
-    def write(self, kind: str, payload: int, calls: int, seconds: Sequence[float], groups: Groups) -> None:
+    def write(
+        self, kind: str, payload: int, calls: int, seconds: Sequence[float], groups: MeasuredGroups
+    ) -> None:
         row = {
             "kind": kind,
             "ranks": self.ranks,
@@ -229,12 +231,12 @@ class _Bench:
         }
         append_row(self.session.out, COLUMNS, row | self.facts)
 
-    def calls(self, work: Work) -> int:
+    def calls(self, work: MeasuredWork) -> int:
         """Calls that make a sample long enough, the same on every rank."""
         trial = self.slowest([self.timed(work, 1) for _ in range(3)])
         return max(1, min(_MOST_CALLS, round(_SAMPLE_S / _quantile(trial, 0.5))))
 
-    def timed(self, work: Work, calls: int) -> float:
+    def timed(self, work: MeasuredWork, calls: int) -> float:
         self.dist.barrier()
         self.finish()
         begun = time.perf_counter()
@@ -252,7 +254,7 @@ class _Bench:
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
-    def work(self, kind: str, elements: int) -> Work:
+    def work(self, kind: str, elements: int) -> MeasuredWork:
         return work(kind, elements, self.torch, self.dist, self.group, self.members, self.device)
 
 
@@ -306,7 +308,7 @@ __all__ = [
     "BACKENDS",
     "COLUMNS",
     "KINDS",
-    "Groups",
+    "MeasuredGroups",
     "Session",
     "measure",
     "spawn",

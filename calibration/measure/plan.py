@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class MemorySweep:
     """HBM efficiencies and where they were read."""
 
     stream: float
@@ -34,7 +34,7 @@ class Donor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class MeasurementPlan:
     """Parts of one profile.
 
     ``sweep_dtype``: dtype of this GPU's own sweep. Without ``shape_from`` the sweep gives the shape
@@ -48,7 +48,7 @@ class Plan:
     """
 
     gpu: str
-    memory: Memory
+    memory: MemorySweep
     shape_from: tuple[str, ...] = ()
     sweep_dtype: str | None = None
     sweep_note: str = ""
@@ -61,12 +61,12 @@ class Plan:
     attention: tuple[tuple[str, Donor | None], ...]
 
 
-_AMPERE = Memory(
+_AMPERE = MemorySweep(
     stream=0.88,
     pointwise=0.81,
     source="1.75-1.8 of 2.04 TB/s (unverified)",
 )
-_HOPPER = Memory(
+_HOPPER = MemorySweep(
     stream=0.91,
     pointwise=0.83,
     source=(
@@ -74,12 +74,12 @@ _HOPPER = Memory(
         "H100 3.0-3.1 of 3.35 TB/s (unverified)"
     ),
 )
-_BLACKWELL = Memory(
+_BLACKWELL = MemorySweep(
     stream=0.86,
     pointwise=0.77,
     source="GB300 device copy 83 % (OCI nvbandwidth page); B200 90 % (unverified); their midpoint",
 )
-_CDNA = Memory(stream=0.81, pointwise=0.75, source="4.3 of 5.3 TB/s (unverified)")
+_CDNA = MemorySweep(stream=0.81, pointwise=0.75, source="4.3 of 5.3 TB/s (unverified)")
 
 # FlashAttention-2 is 1.7-3.0x faster than its predecessor on A100, forward and backward (Dao 2023,
 # arXiv:2307.08691, section 4.1); the end of that range where heads fill the GPU is taken.
@@ -129,7 +129,7 @@ _CAPPED_NOTE = "500 W against 700 W: clock by the cube root of power (derived)"
 
 # In the order of fitting: a donor stands before those that it gives to.
 PLANS = (
-    Plan(
+    MeasurementPlan(
         gpu="A100-PCIe-80GB",
         memory=_AMPERE,
         sweep_dtype="bf16",
@@ -137,21 +137,21 @@ PLANS = (
         best=(("bf16", "A100-PCIe-80GB"),),
         attention=_ampere_attention("A100-PCIe-80GB", own=True),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="A100-SXM4-80GB",
         memory=_AMPERE,
         shape_from=("A100-PCIe-80GB",),
         best=(("bf16", "A100-SXM4-80GB"),),
         attention=_ampere_attention("A100-SXM4-80GB", own=True),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="A100-SXM4-40GB",
         memory=_AMPERE,
         shape_from=("A100-PCIe-80GB",),
         best=(("bf16", "A100-SXM4-80GB"),),
         attention=_ampere_attention("A100-SXM4-80GB", own=False),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="B200-SXM-180GB",
         memory=_BLACKWELL,
         sweep_dtype="bf16",
@@ -164,7 +164,7 @@ PLANS = (
         best=(("bf16", "B200-SXM-180GB"), ("fp8", "B200-SXM-180GB")),
         attention=_blackwell_attention(own=True),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="H800-SXM5-80GB",
         memory=_HOPPER,
         shape_from=_HOPPER_SHAPE,
@@ -173,7 +173,7 @@ PLANS = (
         best=(("bf16", "H100-SXM5-80GB"),),
         attention=_hopper_attention(1.0, "same chip"),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="H100-SXM5-80GB",
         memory=_HOPPER,
         shape_from=_HOPPER_SHAPE,
@@ -186,7 +186,7 @@ PLANS = (
             ("fa1", _from_h100("fa2", _FA1_OVER_FA2, _FA1_NOTE)),
         ),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="H200-SXM-141GB",
         memory=_HOPPER,
         shape_from=_HOPPER_SHAPE,
@@ -194,7 +194,7 @@ PLANS = (
         best=(("bf16", "H100-SXM5-80GB"), ("fp8", "H100-SXM5-80GB")),
         attention=_hopper_attention(1.0, "same chip"),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="H100-SXM-HBM2e-96GB-500W",
         memory=_HOPPER,
         shape_from=_HOPPER_SHAPE,
@@ -204,7 +204,7 @@ PLANS = (
         power_note=_CAPPED_NOTE,
         attention=_hopper_attention(_CAPPED_CLOCK, _CAPPED_NOTE),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="H100-PCIe-80GB",
         memory=_HOPPER,
         shape_from=_HOPPER_SHAPE,
@@ -214,28 +214,28 @@ PLANS = (
         power_note=_PCIE_NOTE,
         attention=_hopper_attention(_PCIE_CLOCK, _PCIE_NOTE),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="B300-SXM",
         memory=_BLACKWELL,
         shape_from=("B200-SXM-180GB",),
         best=(("bf16", "B300-SXM"), ("fp8", "B300-SXM")),
         attention=_blackwell_attention(own=False),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="GB200-NVL72",
         memory=_BLACKWELL,
         shape_from=("B200-SXM-180GB",),
         best=(("bf16", "GB200-NVL72"), ("fp8", "GB200-NVL72")),
         attention=_blackwell_attention(own=False),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="GB300-NVL72",
         memory=_BLACKWELL,
         shape_from=("B200-SXM-180GB",),
         best=(("bf16", "GB200-NVL72"), ("fp8", "GB200-NVL72")),
         attention=_blackwell_attention(own=False),
     ),
-    Plan(
+    MeasurementPlan(
         gpu="MI300X",
         memory=_CDNA,
         shape_from=("A100-PCIe-80GB",),

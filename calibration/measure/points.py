@@ -103,8 +103,8 @@ def _tritons(scale: Scale, dtypes: Sequence[str]) -> Iterator[Point]:
 def _gemms(scale: Scale, dtypes: Sequence[str], implementation: str) -> Iterator[Point]:
     """Forward, input gradient and weight gradient of every matrix, split over outputs and over inputs."""
     seen = set()
-    for (outputs, inputs), shard, tokens, dtype in product(scale.weights, scale.shards, scale.tokens, dtypes):
-        for n, k in {(outputs // shard, inputs), (outputs, inputs // shard)}:
+    for (outputs, inputs), local, tokens, dtype in product(scale.weights, scale.shards, scale.tokens, dtypes):
+        for n, k in {(outputs // local, inputs), (outputs, inputs // local)}:
             for gemm in _passes(tokens, n, k, dtype):
                 if gemm.flops > scale.gemm_flops or gemm in seen:
                     continue

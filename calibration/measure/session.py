@@ -24,7 +24,7 @@ _COPY_BYTES = {"cuda": 2**28, "cpu": 2**23}  # of one copy beside a GEMM; larger
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class SessionOutcome:
     """Points ``measured`` now, ``before`` by an earlier sweep into the same table, and ``left``.
 
     ``failed``: point and reason.
@@ -45,7 +45,7 @@ def measure(
     origin: dict[str, str],
     say: Callable[[str], None],
     most: int | None = None,
-) -> Outcome:
+) -> SessionOutcome:
     """Measure points of ``families`` that ``path`` does not hold yet, for ``budget_s`` or ``most`` of them.
 
     ``origin`` holds the columns stepsim and command. A point that began within the budget is finished.
@@ -68,7 +68,7 @@ def measure(
         append_row(path, columns | _origin(device) | origin)
         measured += 1
     left = len(todo) - measured - len(failed)
-    return Outcome(measured=measured, before=len(done), left=left, failed=tuple(failed))
+    return SessionOutcome(measured=measured, before=len(done), left=left, failed=tuple(failed))
 
 
 def _tried(point: Point, device: Device) -> tuple[dict[str, object] | None, str]:

@@ -14,7 +14,7 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", 
 
 
 @dataclass(frozen=True)
-class Work:
+class MeasuredWork:
     """``run`` the collective; after the first time, ask whether the result is ``right``."""
 
     run: Callable[[], None]
@@ -23,7 +23,7 @@ class Work:
 
 def work(
     kind: str, elements: int, torch: Any, dist: Any, group: Any, members: Sequence[int], device: Any
-) -> Work:
+) -> MeasuredWork:
     """``kind`` on ``elements`` of float32 in ``group``, whose global ranks are ``members``.
 
     Elements are of the buffer that nccl-tests counts: gathered, scattered or reduced as a whole.
@@ -37,25 +37,27 @@ def work(
     places = torch.arange(1, n + 1, dtype=torch.float32, device=device)
     if kind == "all_reduce":
         buffer = full(elements, mine)  # in place: checked after the first call alone, later ones sum sums
-        return Work(lambda: dist.all_reduce(buffer, group=group), lambda: bool((buffer == total).all()))
+        return MeasuredWork(
+            lambda: dist.all_reduce(buffer, group=group), lambda: bool((buffer == total).all())
+        )
     if kind == "all_gather":
         given, found = full(part, mine), full(elements, 0)
         # torch 2.13 renames this one and the next; older ones know the old names only.
         gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         right = lambda: bool((found.view(n, part) == places[:, None]).all())  # noqa: E731
-        return Work(lambda: gather(found, given, group=group), right)
+        return MeasuredWork(lambda: gather(found, given, group=group), right)
     if kind == "reduce_scatter":
         given, found = full(elements, mine), full(part, 0)
         scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-        return Work(lambda: scatter(found, given, group=group), lambda: bool((found == total).all()))
+        return MeasuredWork(lambda: scatter(found, given, group=group), lambda: bool((found == total).all()))
     if kind == "alltoall":
         given, found = full(elements, mine), full(elements, 0)
         right = lambda: bool((found.view(n, part) == places[:, None]).all())  # noqa: E731
-        return Work(lambda: dist.all_to_all_single(found, given, group=group), right)
+        return MeasuredWork(lambda: dist.all_to_all_single(found, given, group=group), right)
     if kind == "broadcast":
         buffer = full(elements, mine)
         first = members[0]
-        return Work(
+        return MeasuredWork(
             lambda: dist.broadcast(buffer, src=first, group=group), lambda: bool((buffer == 1.0).all())
         )
     return _sendrecv(elements, full, dist, group, members, place, device)
@@ -69,7 +71,7 @@ def _sendrecv(
     members: Sequence[int],
     place: int,
     device: Any,
-) -> Work:
+) -> MeasuredWork:
     """Each rank to the next of its group, as nccl-tests' sendrecv."""
     n = len(members)
     given, found = full(elements, float(place + 1)), full(elements, 0)
@@ -90,4 +92,4 @@ def _sendrecv(
     # NCCL waits for ever where both wait for the other's receive, unless they start as one group.
     run = batched if device.type == "cuda" else exchange
     expected = float((place - 1) % n + 1)
-    return Work(run, lambda: bool((found == expected).all()))
+    return MeasuredWork(run, lambda: bool((found == expected).all()))

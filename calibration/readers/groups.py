@@ -21,7 +21,7 @@ _HOST = 8  # GPUs of a host, where the trace lists that of its own process alone
 
 
 @dataclass(frozen=True, kw_only=True)
-class Groups:
+class TraceGroups:
     """The ranks of every named group; ``world`` is 0 where the trace does not tell it."""
 
     gpu: str
@@ -43,7 +43,7 @@ class Groups:
         return None if ranks % hosts else domains_of(self.gpu, ranks, hosts)
 
 
-def groups_of(path: Path, document: Mapping[str, Any], gpu: str, listed: int) -> Groups:
+def groups_of(path: Path, document: Mapping[str, Any], gpu: str, listed: int) -> TraceGroups:
     """The groups of a trace of ``gpu`` that lists so many GPUs. ValueError for what is no group."""
     info = document.get("distributedInfo")
     if info is None:
@@ -64,7 +64,7 @@ def groups_of(path: Path, document: Mapping[str, Any], gpu: str, listed: int) ->
                 whole(f"{where}: pg_config[{index}]: ranks", rank) for rank in ranks
             )
     world = info.get("world_size")
-    return Groups(
+    return TraceGroups(
         gpu=gpu,
         per_host=listed if listed > 1 else min(_HOST, max(1, get_gpu(gpu).nvlink_domain)),
         world=0 if world is None else whole(f"{where}: world_size", world),

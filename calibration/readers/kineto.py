@@ -20,7 +20,7 @@ from ...kernels.kernel import Kernel
 from .events import Events, GpuEvent, Operator, events_of
 from .foreign.gpu_named import gpu_named
 from .foreign.values import LARGEST_BYTES, number, shown, text, whole
-from .groups import Groups, groups_of
+from .groups import TraceGroups, groups_of
 from .measured import Measured, MeasuredCollective
 from .traced import (
     DTYPES,
@@ -164,7 +164,7 @@ def _priced(operator: Operator) -> Kernel | None:
     return None if dtype is None else kernel_of(operator.name, shapes, dtype, concrete)
 
 
-def _collective(one: GpuEvent, groups: Groups, passed: Counter[str]) -> MeasuredCollective | None:
+def _collective(one: GpuEvent, groups: TraceGroups, passed: Counter[str]) -> MeasuredCollective | None:
     args, place = one.args, one.place
     kind = collective_of(str(args.get("Collective name") or "").lstrip("_")) or collective_of(one.name)
     size = _BYTES.get(str(args.get("dtype", "")).lower())

@@ -20,7 +20,7 @@ from ...sim.read_record import PEAK_OF
 from ...sim.scenario.model.model import Model
 from ..cases.case import Case
 from ..cases.to_scenario import model_document
-from .run import Row
+from .run import ValidatedCase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Baseline:
     regime_s: float | None = None
 
 
-def baselines(rows: Sequence[Row]) -> tuple[Baseline, ...]:
+def baselines(rows: Sequence[ValidatedCase]) -> tuple[Baseline, ...]:
     """The baselines of every row, in their order."""
     ideals = [ideal_s(row.case) for row in rows]
     mfu = [
@@ -49,7 +49,7 @@ def baselines(rows: Sequence[Row]) -> tuple[Baseline, ...]:
 
 
 def _leave_family_out(
-    rows: Sequence[Row], mfu: Sequence[float | None], group_of: Callable[[Row], Hashable]
+    rows: Sequence[ValidatedCase], mfu: Sequence[float | None], group_of: Callable[[ValidatedCase], Hashable]
 ) -> list[float | None]:
     """For each row, the median over the other families of its group of their mean MFU."""
     grouped: dict[Hashable, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...sim.figures import seconds
 from ...sim.report.timeline import palette
 from ...sim.report.timeline.svg import document, element, group, line, paper, rect, text
-from .panel import Panel
+from .panel import ChartPanel
 
 WIDTH, HEIGHT = 1000.0, 460.0
 TOP, BOTTOM, LEFT, GAP, RIGHT = 96.0, 58.0, 70.0, 84.0, 24.0
@@ -61,7 +61,7 @@ def _kernels(left: float, width: float, kernels: KernelPoints) -> Iterator[str]:
     every = [point for points in kernels.values() for point in points]
     times = [measured for measured, _ in every]
     most = max([max(p / m, m / p) for m, p in every] + [1.0 + 2 * BAND])
-    panel = Panel(
+    panel = ChartPanel(
         top=TOP, height=HEIGHT - TOP - BOTTOM, left=left, width=width, x=_span(times), y=(1 / most, most)
     )
     low, high = panel.at_y(1 + BAND), panel.at_y(1 - BAND)
@@ -81,7 +81,7 @@ def _kernels(left: float, width: float, kernels: KernelPoints) -> Iterator[str]:
 def _curves(left: float, width: float, curves: Sequence[CurvePoints]) -> Iterator[str]:
     sizes = [size for curve in curves for size, _ in curve.points]
     times = [value for curve in curves for _, value in curve.points]
-    panel = Panel(
+    panel = ChartPanel(
         top=TOP, height=HEIGHT - TOP - BOTTOM, left=left, width=width, x=_span(sizes), y=_span(times)
     )
     yield from _times(panel, "y")
@@ -101,7 +101,7 @@ def _curves(left: float, width: float, curves: Sequence[CurvePoints]) -> Iterato
     yield from _legend(left, [curve.name for curve in curves])
 
 
-def _times(panel: Panel, axis: str) -> Iterator[str]:
+def _times(panel: ChartPanel, axis: str) -> Iterator[str]:
     """Lines at decades of seconds along one axis, with their labels."""
     low, high = panel.x if axis == "x" else panel.y
     lines, words = [], []
@@ -119,7 +119,7 @@ def _times(panel: Panel, axis: str) -> Iterator[str]:
     yield group(words, font_size=11, fill=palette.FAINT_INK)
 
 
-def _titles(panel: Panel, y: str, x: str) -> Iterator[str]:
+def _titles(panel: ChartPanel, y: str, x: str) -> Iterator[str]:
     yield text(panel.left, TOP - 10, y, font_size=12, fill=palette.INK)
     middle = panel.left + panel.width / 2
     yield text(middle, HEIGHT - 14, x, font_size=12, text_anchor="middle", fill=palette.INK)

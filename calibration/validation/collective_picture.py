@@ -13,7 +13,7 @@ from ...sim.network.seat import payload_factor
 from ...sim.report.collective import CollectiveCost
 from ...sim.report.timeline import palette
 from ...sim.report.timeline.svg import document, element, group, line, paper, text
-from .panel import Panel
+from .panel import ChartPanel
 
 WIDTH, HEIGHT = 1000.0, 460.0
 TOP, BOTTOM = 92.0, 58.0
@@ -49,7 +49,7 @@ def collective_svg(
         (LEFT, "bus bandwidth, GB/s", buses, _plain),
         (LEFT + width + GAP, "time", times, seconds),
     ):
-        panel = Panel(
+        panel = ChartPanel(
             top=TOP, height=HEIGHT - TOP - BOTTOM, left=left, width=width, x=span, y=_decades(series)
         )
         parts += [*_axes(panel, title, label), *_series(panel, sizes, series)]
@@ -77,7 +77,7 @@ def _header(first: CollectiveCost, log: str | None) -> Iterator[str]:
         x += 130.0
 
 
-def _axes(panel: Panel, title: str, label: Callable[[float], str]) -> Iterator[str]:
+def _axes(panel: ChartPanel, title: str, label: Callable[[float], str]) -> Iterator[str]:
     """Lines at decades of the value and at every sixteenfold size, with their labels."""
     bottom = HEIGHT - BOTTOM
     lines, words = [], []
@@ -103,7 +103,7 @@ def _axes(panel: Panel, title: str, label: Callable[[float], str]) -> Iterator[s
     )
 
 
-def _series(panel: Panel, sizes: Sequence[float], series: Sequence[Sequence[float]]) -> Iterator[str]:
+def _series(panel: ChartPanel, sizes: Sequence[float], series: Sequence[Sequence[float]]) -> Iterator[str]:
     """The prediction as a line, measurements as a line with dots."""
     for values, colour in zip(series, (PREDICTED, MEASURED), strict=False):
         points = [(panel.at_x(size), panel.at_y(value)) for size, value in zip(sizes, values, strict=True)]

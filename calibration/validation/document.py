@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .intervals import intervals_by_group, intervals_by_range
-from .run import Report, Row
+from .run import Report, ValidatedCase
 from .summary import Figures, Summary, summarize
 
 
@@ -22,7 +22,7 @@ def report_document(report: Report) -> dict[str, Any]:
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: ValidatedCase) -> dict[str, Any]:
     case, prediction = row.case, row.prediction
     return {
         "id": case.id,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...sim.figures import count, percent, seconds, signed_percent
 from ..cases.errors import Errors
-from .run import Report, Row
+from .run import Report, ValidatedCase
 from .summary import Figures, Summary
 
 NONE = "-"
@@ -114,7 +114,7 @@ def _median(errors: Errors | None) -> str:
     return percent(errors.median) if errors else NONE
 
 
-def _worst_row(row: Row) -> tuple[str, ...]:
+def _worst_row(row: ValidatedCase) -> tuple[str, ...]:
     predicted_s, measured_s = row.prediction.step_time_s, row.case.measured.step_time_s
     assert predicted_s is not None
     assert measured_s is not None

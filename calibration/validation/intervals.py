@@ -19,7 +19,7 @@ from ...sim.evidence.interval import LEVEL
 from ...sim.evidence.measured_steps import is_outside, measured_steps, unlike
 from ...sim.figures import count, percent
 from .grids import Grid
-from .run import Row
+from .run import ValidatedCase
 
 WIDEST = 0.4
 """Median full width, as a part of the prediction, beyond which an interval is of no use."""
@@ -38,7 +38,7 @@ class IntervalFigures:
     above: float
 
 
-def interval_figures(rows: Iterable[Row]) -> IntervalFigures | None:
+def interval_figures(rows: Iterable[ValidatedCase]) -> IntervalFigures | None:
     """Figures of all rows that have both an interval and a measured time; None without any."""
     found = [
         (row.prediction.step_time_s, row.prediction.interval_s, row.case.measured.step_time_s) for row in rows
@@ -70,10 +70,10 @@ def interval_score(low: float, high: float, measured: float, level: float = LEVE
     return high - low + 2 / (1 - level) * missed
 
 
-def intervals_by_group(rows: Iterable[Row]) -> dict[str, IntervalFigures]:
+def intervals_by_group(rows: Iterable[ValidatedCase]) -> dict[str, IntervalFigures]:
     """Figures of the rows of high and of medium trust, of each of their sources, and of all rows."""
     rows = tuple(rows)
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[ValidatedCase]] = {}
     for trust, suffix in (("high", ""), ("medium", ", medium")):
         own = [row for row in rows if row.case.trust == trust]
         groups[f"{trust} trust"] = own
@@ -88,12 +88,12 @@ DISTANCES = ((0.0, 0.0), (0.0, 1.0), (1.0, 2.0), (2.0, math.inf))
 """Differences and doublings to the measured step that is least unlike: above the first, up to the second."""
 
 
-def intervals_by_range(rows: Iterable[Row]) -> dict[str, IntervalFigures]:
+def intervals_by_range(rows: Iterable[ValidatedCase]) -> dict[str, IntervalFigures]:
     """Figures of rows with experts, and of those outside a measured range; high and medium trust, then low.
 
     And of high and medium trust by how far a step is from all that shaped constants.
     """
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[ValidatedCase]] = {}
     families = measured_steps().families
     for row in rows:
         doubt = row.prediction.doubt
@@ -128,7 +128,7 @@ def _distance(far: float) -> str:
     )
 
 
-def _place(item: tuple[str, list[Row]]) -> tuple[int, str]:
+def _place(item: tuple[str, list[ValidatedCase]]) -> tuple[int, str]:
     """Groups in the order of the page."""
     order = (INSIDE, OUTSIDE, EXPERTS, *(_distance(high) for _, high in DISTANCES))
     return (order.index(item[0]) if item[0] in order else len(order), item[0])

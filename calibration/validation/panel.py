@@ -9,7 +9,7 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class ChartPanel:
     """A rectangle in pixels from ``left`` and ``top``, and the ranges of its axes."""
 
     left: float

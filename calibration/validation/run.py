@@ -25,7 +25,7 @@ CHUNKS_PER_JOB = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ValidatedCase:
     """A case beside its prediction. ``source`` is the stem of its file."""
 
     source: str
@@ -52,7 +52,7 @@ class Report:
     family; empty without them.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ValidatedCase, ...]
     held_out: Mapping[str, float] = field(default_factory=dict)
     halves: Halves | None = None
     refused: tuple[Refusal, ...] = ()
@@ -106,7 +106,7 @@ def validate(
         and (step_s := unseen.get(number, found[number]).step_time_s) is not None
     }
     rows = (
-        Row(source=source, regime=regime_of(case), case=case, prediction=found[number])
+        ValidatedCase(source=source, regime=regime_of(case), case=case, prediction=found[number])
         for number, (source, case) in enumerate(sources)
     )
     return Report(rows=tuple(rows), held_out=held_out, halves=halves, refused=refused)

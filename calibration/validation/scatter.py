@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ...sim.report.timeline import palette
 from ...sim.report.timeline.svg import document, element, escape, group, line, paper, rect, text
 from .panel import part
-from .run import Report, Row
+from .run import Report, ValidatedCase
 
 COLUMNS = 4
 PANEL, GAP_X, GAP_Y = 232.0, 52.0, 66.0
@@ -38,7 +38,7 @@ class _Panel:
 
 def scatter_svg(report: Report) -> str:
     """An SVG document. ValueError where no row has both a measured and a predicted step time."""
-    sources: dict[str, list[Row]] = {}
+    sources: dict[str, list[ValidatedCase]] = {}
     for row in report.rows:
         if row.error is not None:
             sources.setdefault(row.source, []).append(row)
@@ -68,7 +68,7 @@ def _header() -> Iterator[str]:
     yield text(RIGHT + 400, 56, "band: 20 % to either side", font_size=13, fill=palette.FAINT_INK)
 
 
-def _axes(panel: _Panel, source: str, rows: Sequence[Row]) -> Iterator[str]:
+def _axes(panel: _Panel, source: str, rows: Sequence[ValidatedCase]) -> Iterator[str]:
     """The square with its band, diagonal and decades."""
     low, high = panel.span
     corners = [
@@ -98,7 +98,7 @@ def _axes(panel: _Panel, source: str, rows: Sequence[Row]) -> Iterator[str]:
     yield text(panel.left, panel.top - 8, title, font_size=12, fill=palette.INK)
 
 
-def _dots(panel: _Panel, rows: Sequence[Row]) -> Iterator[str]:
+def _dots(panel: _Panel, rows: Sequence[ValidatedCase]) -> Iterator[str]:
     """Low trust first, so that high trust lies on top; a dot tells its case."""
     for trust in reversed(COLOURS):
         dots = []
@@ -112,7 +112,7 @@ def _dots(panel: _Panel, rows: Sequence[Row]) -> Iterator[str]:
             yield group(dots, fill=COLOURS[trust], fill_opacity=0.6)
 
 
-def _span(rows: Sequence[Row]) -> tuple[float, float]:
+def _span(rows: Sequence[ValidatedCase]) -> tuple[float, float]:
     """A range that holds all times of both axes, with some room, and at least a decade."""
     times = [
         value

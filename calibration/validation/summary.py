@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..cases.errors import Errors, errors_of
 from .baselines import Baseline, baselines
-from .run import Report, Row
+from .run import Report, ValidatedCase
 
 TRUSTS = ("high", "medium", "low", "all")
 """Levels of trust in which figures are given; ``all`` is every row."""
@@ -76,7 +76,7 @@ class Summary:
     internal_errors: int
 
 
-Rated = tuple[Row, Baseline]
+Rated = tuple[ValidatedCase, Baseline]
 
 
 def summarize(report: Report) -> Summary:
@@ -92,7 +92,7 @@ def summarize(report: Report) -> Summary:
     )
 
 
-def in_acceptance_set(row: Row) -> bool:
+def in_acceptance_set(row: ValidatedCase) -> bool:
     """High trust, dense, 16 bit, without context parallelism, of the sources that state the most."""
     case = row.case
     return (
@@ -104,7 +104,7 @@ def in_acceptance_set(row: Row) -> bool:
     )
 
 
-def refusals(rows: Iterable[Row]) -> dict[str, int]:
+def refusals(rows: Iterable[ValidatedCase]) -> dict[str, int]:
     """Refused rows by reason, most frequent first. Reasons that differ in their numbers alone are one."""
     reasons = Counter(
         _without_numbers(row.prediction.refused) for row in rows if row.prediction.refused is not None
@@ -112,7 +112,7 @@ def refusals(rows: Iterable[Row]) -> dict[str, int]:
     return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _grouped(rated: list[Rated], key: Callable[[Row], str]) -> dict[str, dict[str, Figures]]:
+def _grouped(rated: list[Rated], key: Callable[[ValidatedCase], str]) -> dict[str, dict[str, Figures]]:
     groups: dict[str, list[Rated]] = defaultdict(list)
     for one in rated:
         groups[key(one[0])].append(one)
@@ -141,16 +141,16 @@ def _figures(rated: list[Rated]) -> Figures:
     )
 
 
-def _errors(pairs: Iterable[tuple[Row, float | None]]) -> Errors | None:
+def _errors(pairs: Iterable[tuple[ValidatedCase, float | None]]) -> Errors | None:
     return errors_of((row.case.family, error) for row, error in pairs if error is not None)
 
 
-def _off(guessed_s: float | None, row: Row) -> float | None:
+def _off(guessed_s: float | None, row: ValidatedCase) -> float | None:
     measured_s = row.case.measured.step_time_s
     return None if guessed_s is None or measured_s is None else guessed_s / measured_s - 1
 
 
-def confusion(rows: Iterable[Row]) -> Confusion:
+def confusion(rows: Iterable[ValidatedCase]) -> Confusion:
     """Measured against predicted outcomes."""
     counts = Counter((row.case.measured.outcome, row.prediction.outcome) for row in rows)
     return Confusion(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .links import Ids, LinkFamily, Vertex, constant
-from .network import Crossing, Flows, hashed
+from .network import LinkCrossing, RouteFlows, hashed
 
 if TYPE_CHECKING:
     from .inputs import Options, Ports
@@ -92,7 +92,7 @@ class Dragonfly:
             ("router", other * self.routers + back // self.global_links),
         )
 
-    def crossings(self, flows: Flows) -> Iterator[Crossing]:
+    def crossings(self, flows: RouteFlows) -> Iterator[LinkCrossing]:
         source, target = flows.source // self.routers, flows.target // self.routers
         inside = (source == target) & (flows.source != flows.target)
         near = flows.take(inside)
@@ -102,7 +102,7 @@ class Dragonfly:
         if len(far.route):
             yield from self._between_groups(far)
 
-    def _between_groups(self, flows: Flows) -> Iterator[Crossing]:
+    def _between_groups(self, flows: RouteFlows) -> Iterator[LinkCrossing]:
         """Over the trunk's cables with the fewest local cables before and behind them."""
         source, target = flows.source // self.routers, flows.target // self.routers
         turns = np.arange(self.trunk) * (self.groups - 1)
@@ -121,20 +121,20 @@ class Dragonfly:
         weight = parts.weight / best.sum(axis=1)[origin]
         pair = source * (self.groups - 1) + (target - source - 1) % self.groups
         local = pair[origin] * self.trunk + cable
-        yield Crossing(order=1, family=GLOBAL, route=parts.route, local=local, weight=weight)
+        yield LinkCrossing(order=1, family=GLOBAL, route=parts.route, local=local, weight=weight)
         exit_, entry = exits[origin, cable], entries[origin, cable]
         for order, start, end in ((0, parts.source, exit_), (2, entry, parts.target)):
             moves = start != end
             if moves.any():
                 some = self._local(parts.take(moves), start[moves], end[moves], order=order)
-                yield Crossing(
+                yield LinkCrossing(
                     order=order, family=LOCAL, route=some.route, local=some.local, weight=weight[moves]
                 )
 
-    def _local(self, flows: Flows, start: Ids, end: Ids, *, order: int) -> Crossing:
+    def _local(self, flows: RouteFlows, start: Ids, end: Ids, *, order: int) -> LinkCrossing:
         step = (end - start - 1) % self.routers
         local = start * (self.routers - 1) + step
-        return Crossing(order=order, family=LOCAL, route=flows.route, local=local, weight=flows.weight)
+        return LinkCrossing(order=order, family=LOCAL, route=flows.route, local=local, weight=flows.weight)
 
     def bisection_bytes_per_s(self, net: Ports) -> float:
         """Global cables from the first half of the groups to the rest, at most what the hosts can send.

@@ -24,7 +24,7 @@ _MIX_2 = 0x94D049BB133111EB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flows:
+class RouteFlows:
     """Parts of messages: arrays of equal length.
 
     ``route`` numbers the message that a part belongs to, ``weight`` is its share of the payload, ``key`` the
@@ -39,7 +39,7 @@ class Flows:
     plane: Ids
     hashed: bool
 
-    def take(self, chosen: NDArray[np.bool_] | Ids) -> Flows:
+    def take(self, chosen: NDArray[np.bool_] | Ids) -> RouteFlows:
         """Those flows alone, in that order."""
         return replace(
             self,
@@ -51,7 +51,7 @@ class Flows:
             plane=self.plane[chosen],
         )
 
-    def fan_out(self, ways: int, stage: int) -> tuple[Flows, Ids, Ids]:
+    def fan_out(self, ways: int, stage: int) -> tuple[RouteFlows, Ids, Ids]:
         """The flows over ``ways`` equal ways: the flows, the way of each, and which flow each came from.
 
         Every ``stage`` hashes anew, as switches with seeds of their own do.
@@ -66,7 +66,7 @@ class Flows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crossing:
+class LinkCrossing:
     """Links that flows cross at one point of their way.
 
     ``family`` counts the network's own families, ``local`` the links in it. ``order`` sorts the crossings of
@@ -101,7 +101,7 @@ class Network(Protocol):
     def families(self, net: Ports) -> tuple[LinkFamily, ...]:
         """Cables between switches; each direction is a family of its own."""
 
-    def crossings(self, flows: Flows) -> Iterator[Crossing]:
+    def crossings(self, flows: RouteFlows) -> Iterator[LinkCrossing]:
         """The cables that each flow crosses."""
 
     def bisection_bytes_per_s(self, net: Ports) -> float:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .links import Ids, LinkFamily, Vertex
-from .network import Crossing, Flows
+from .network import LinkCrossing, RouteFlows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -190,7 +190,7 @@ class Tiers:
             plane * self.cores + group * self.cores_per_group + core,
         )
 
-    def crossings(self, flows: Flows) -> Iterator[Crossing]:
+    def crossings(self, flows: RouteFlows) -> Iterator[LinkCrossing]:
         rising = flows.take(flows.source != flows.target)
         if not len(rising.route):
             return
@@ -206,21 +206,21 @@ class Tiers:
             yield self._core_cables(at_core, way, at_core.target, order=2, family=FROM_CORE, stage=6)
 
     def _leaf_cables(
-        self, flows: Flows, spine: Ids, leaf: Ids, *, order: int, family: int, stage: int
-    ) -> Crossing:
+        self, flows: RouteFlows, spine: Ids, leaf: Ids, *, order: int, family: int, stage: int
+    ) -> LinkCrossing:
         parts, cable, origin = flows.fan_out(self.uplinks, stage)
         bundle = (parts.plane * self.leaves + leaf[origin]) * self.spines_per_pod + spine[origin]
         local = bundle * self.uplinks + cable
-        return Crossing(order=order, family=family, route=parts.route, local=local, weight=parts.weight)
+        return LinkCrossing(order=order, family=family, route=parts.route, local=local, weight=parts.weight)
 
     def _core_cables(
-        self, flows: Flows, way: tuple[Ids, Ids], leaf: Ids, *, order: int, family: int, stage: int
-    ) -> Crossing:
+        self, flows: RouteFlows, way: tuple[Ids, Ids], leaf: Ids, *, order: int, family: int, stage: int
+    ) -> LinkCrossing:
         parts, cable, origin = flows.fan_out(self.core_cables, stage)
         spine, core = way[0][origin], way[1][origin]
         global_spine = parts.plane * self.spines + self.pod(leaf[origin]) * self.spines_per_pod + spine
         local = (global_spine * self.cores_per_group + core) * self.core_cables + cable
-        return Crossing(order=order, family=family, route=parts.route, local=local, weight=parts.weight)
+        return LinkCrossing(order=order, family=family, route=parts.route, local=local, weight=parts.weight)
 
     def bisection_bytes_per_s(self, net: Ports) -> float:
         """As ``Clos`` has it; the ports to hosts of all planes count."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .links import Ids, LinkFamily, Vertex, constant
-from .network import Crossing, Flows
+from .network import LinkCrossing, RouteFlows
 
 if TYPE_CHECKING:
     from .inputs import Options, Ports
@@ -96,7 +96,7 @@ class Torus:
         place = node // stride % length
         return node + ((place + way) % length - place) * stride
 
-    def crossings(self, flows: Flows) -> Iterator[Crossing]:
+    def crossings(self, flows: RouteFlows) -> Iterator[LinkCrossing]:
         here = flows.source
         order = 0
         for axis, length in enumerate(self.size):
@@ -108,7 +108,9 @@ class Torus:
             here = here + (goal - place) * stride
             order += length // 2
 
-    def _ring(self, flows: Flows, here: Ids, axis: int, ahead: Ids, order: int) -> Iterator[Crossing]:
+    def _ring(
+        self, flows: RouteFlows, here: Ids, axis: int, ahead: Ids, order: int
+    ) -> Iterator[LinkCrossing]:
         """Flows at ``here`` go ``ahead`` places along one axis."""
         length, stride = self.size[axis], self.stride(axis)
         opposite = (2 * ahead == length) & (length > 2)
@@ -123,7 +125,7 @@ class Torus:
             for sense in (1, -1):
                 chosen = sign[sender] == sense
                 if chosen.any():
-                    yield Crossing(
+                    yield LinkCrossing(
                         order=order + step,
                         family=2 * axis + (sense < 0),
                         route=spread.route[chosen],
@@ -145,7 +147,7 @@ class Torus:
         return min(sides * host / self.oversubscription, half * section * host)
 
 
-def _two_ways(flows: Flows, opposite: np.ndarray, axis: int) -> tuple[Flows, Ids, Ids]:
+def _two_ways(flows: RouteFlows, opposite: np.ndarray, axis: int) -> tuple[RouteFlows, Ids, Ids]:
     """Flows to an opposite target in both ways (or in a hashed one), all others as they are."""
     count = len(flows.route)
     if flows.hashed:
@@ -156,7 +158,7 @@ def _two_ways(flows: Flows, opposite: np.ndarray, axis: int) -> tuple[Flows, Ids
     parts = flows.take(origin)
     weight = parts.weight / np.where(opposite[origin], 2, 1)
     return (
-        Flows(
+        RouteFlows(
             route=parts.route,
             weight=weight,
             key=parts.key,

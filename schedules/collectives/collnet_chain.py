@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.in_network import from_network, network_flow, rail_shares
 from ..transfers.loads import Loads
-from ..transfers.plan import Plan, in_sequence, mirrored
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan, in_sequence, mirrored
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
-def check(group: Group) -> None:
+def check(group: RankGroup) -> None:
     """A network to reduce in."""
     if group.nodes < 2:
         raise ValueError(
@@ -29,7 +29,7 @@ def check(group: Group) -> None:
         )
 
 
-def all_reduce(group: Group) -> Plan:
+def all_reduce(group: RankGroup) -> TransferPlan:
     """2(L-1) + 2 steps; 2(L-1)/L payloads within the node, 1/L each way to the network."""
     local = group.local
     shares = rail_shares(group, local)
@@ -37,30 +37,30 @@ def all_reduce(group: Group) -> Plan:
     def neighbour(rank: int, distance: int) -> int:
         return group.node_of(rank) * local + (rank + distance) % local
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         yield from from_network(group, shares, 0)
         for step in range(1, local):
             for rank in range(group.ranks):
-                yield Transfer(step, rank, neighbour(rank, 1), shares[(rank - step + 1) % local], False)
+                yield PieceTransfer(step, rank, neighbour(rank, 1), shares[(rank - step + 1) % local], False)
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         passed = Fraction(local - 1, local)
         yield network_flow(group, own=False)
-        yield Flow(neighbour(rank, 1), sent=passed)
-        yield Flow(neighbour(rank, -1), received=passed)
+        yield PeerTransfer(neighbour(rank, 1), sent=passed)
+        yield PeerTransfer(neighbour(rank, -1), received=passed)
 
-    delivery = Plan(
-        collective=Collective.ALL_REDUCE,
+    delivery = TransferPlan(
+        collective=CollectiveKind.ALL_REDUCE,
         group=group,
         pieces=local,
         steps=local,
         transfers=transfers,
         peers=peers,
     )
-    return in_sequence(Collective.ALL_REDUCE, mirrored(delivery, Collective.ALL_REDUCE), delivery)
+    return in_sequence(CollectiveKind.ALL_REDUCE, mirrored(delivery, CollectiveKind.ALL_REDUCE), delivery)
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """See all_reduce."""
     del collective
     local = group.local
@@ -77,5 +77,5 @@ ALGORITHM = Algorithm(
     title="CollNet chain (reduction in the network)",
     check=check,
     loads_of=loads,
-    plans={Collective.ALL_REDUCE: all_reduce},
+    plans={CollectiveKind.ALL_REDUCE: all_reduce},
 )

@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.in_network import from_network, network_flow, own_to_network, rail_shares
 from ..transfers.loads import Loads
-from ..transfers.plan import Plan, in_sequence, mirrored
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan, in_sequence, mirrored
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
-def check(group: Group) -> None:
+def check(group: RankGroup) -> None:
     """A network to reduce in."""
     if group.nodes < 2:
         raise ValueError(
@@ -30,44 +30,44 @@ def check(group: Group) -> None:
         )
 
 
-def all_reduce(group: Group) -> Plan:
+def all_reduce(group: RankGroup) -> TransferPlan:
     """4 steps, 2 with one rank per node; 2(L-1)/L payloads within the node, 1/L each way to the network."""
-    delivery = _delivery(Collective.ALL_REDUCE, group, group.local)
-    return in_sequence(Collective.ALL_REDUCE, mirrored(delivery, Collective.ALL_REDUCE), delivery)
+    delivery = _delivery(CollectiveKind.ALL_REDUCE, group, group.local)
+    return in_sequence(CollectiveKind.ALL_REDUCE, mirrored(delivery, CollectiveKind.ALL_REDUCE), delivery)
 
 
-def all_gather(group: Group) -> Plan:
+def all_gather(group: RankGroup) -> TransferPlan:
     """3 steps, 2 with one rank per node; (L-1)/L payloads within the node, 1/n to the network, 1/L back."""
-    return _delivery(Collective.ALL_GATHER, group, group.ranks)
+    return _delivery(CollectiveKind.ALL_GATHER, group, group.ranks)
 
 
-def reduce_scatter(group: Group) -> Plan:
+def reduce_scatter(group: RankGroup) -> TransferPlan:
     """The all_gather backwards."""
-    return mirrored(all_gather(group), Collective.REDUCE_SCATTER)
+    return mirrored(all_gather(group), CollectiveKind.REDUCE_SCATTER)
 
 
-def _delivery(collective: Collective, group: Group, pieces: int) -> Plan:
+def _delivery(collective: CollectiveKind, group: RankGroup, pieces: int) -> TransferPlan:
     """Own pieces to the network (all_gather only), each rail's share from there, then to all neighbours."""
-    own = collective is Collective.ALL_GATHER
+    own = collective is CollectiveKind.ALL_GATHER
     shares = rail_shares(group, pieces)
 
     def neighbours(rank: int) -> Iterator[int]:
         return (other for other in group.members(group.node_of(rank)) if other != rank)
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         if own:
             yield from own_to_network(group)
         yield from from_network(group, shares, own)
         for rank in range(group.ranks):
             for other in neighbours(rank):
-                yield Transfer(own + 1, rank, other, shares[rank % group.local], False)
+                yield PieceTransfer(own + 1, rank, other, shares[rank % group.local], False)
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         share = Fraction(1, group.local)
         yield network_flow(group, own=own)
-        yield from (Flow(other, sent=share, received=share) for other in neighbours(rank))
+        yield from (PeerTransfer(other, sent=share, received=share) for other in neighbours(rank))
 
-    return Plan(
+    return TransferPlan(
         collective=collective,
         group=group,
         pieces=pieces,
@@ -77,9 +77,9 @@ def _delivery(collective: Collective, group: Group, pieces: int) -> Plan:
     )
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """See the plans; every rank's NIC carries a share of L."""
-    local, reduces = group.local, collective is Collective.ALL_REDUCE
+    local, reduces = group.local, collective is CollectiveKind.ALL_REDUCE
     within = 2 if reduces else 1
     return Loads(
         steps=2 + within * (local > 1),
@@ -95,8 +95,8 @@ ALGORITHM = Algorithm(
     check=check,
     loads_of=loads,
     plans={
-        Collective.ALL_REDUCE: all_reduce,
-        Collective.ALL_GATHER: all_gather,
-        Collective.REDUCE_SCATTER: reduce_scatter,
+        CollectiveKind.ALL_REDUCE: all_reduce,
+        CollectiveKind.ALL_GATHER: all_gather,
+        CollectiveKind.REDUCE_SCATTER: reduce_scatter,
     },
 )

@@ -14,61 +14,61 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.loads import Loads, counted, steps_between_nodes
-from ..transfers.plan import Plan, in_sequence, mirrored
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan, in_sequence, mirrored
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 from ..transfers.trees import down, down_flows, height, two_trees
 
 HALF = Fraction(1, 2)
 
 
-def all_reduce(group: Group) -> Plan:
+def all_reduce(group: RankGroup) -> TransferPlan:
     """2 ceil(log2 n) steps; no rank sends or receives more than 2 payloads."""
     trees = two_trees(range(group.ranks))
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         for half, tree in enumerate(trees):
             yield from down(tree, range(half, half + 1))
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         for tree in trees:
             yield from down_flows(tree, rank, HALF)
 
-    downwards = Plan(
-        collective=Collective.ALL_REDUCE,
+    downwards = TransferPlan(
+        collective=CollectiveKind.ALL_REDUCE,
         group=group,
         pieces=2,
         steps=height(group.ranks),
         transfers=transfers,
         peers=peers,
     )
-    return in_sequence(Collective.ALL_REDUCE, mirrored(downwards, Collective.ALL_REDUCE), downwards)
+    return in_sequence(CollectiveKind.ALL_REDUCE, mirrored(downwards, CollectiveKind.ALL_REDUCE), downwards)
 
 
-def broadcast(group: Group) -> Plan:
+def broadcast(group: RankGroup) -> TransferPlan:
     """1 + ceil(log2(n-1)) steps; every other rank receives one payload, and none sends more than one."""
     others = [group.after_root(distance) for distance in range(1, group.ranks)]
     trees = two_trees(others)
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         for half, tree in enumerate(trees):
-            yield Transfer(0, group.root, tree.levels[0][0], range(half, half + 1), False)
+            yield PieceTransfer(0, group.root, tree.levels[0][0], range(half, half + 1), False)
             yield from down(tree, range(half, half + 1), start=1)
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         for tree in trees:
             top = tree.levels[0][0]
             if rank == group.root:
-                yield Flow(top, sent=HALF)
+                yield PeerTransfer(top, sent=HALF)
                 continue
             if rank == top:
-                yield Flow(group.root, received=HALF)
+                yield PeerTransfer(group.root, received=HALF)
             yield from down_flows(tree, rank, HALF)
 
-    return Plan(
-        collective=Collective.BROADCAST,
+    return TransferPlan(
+        collective=CollectiveKind.BROADCAST,
         group=group,
         pieces=2,
         steps=1 + height(len(others)),
@@ -77,12 +77,12 @@ def broadcast(group: Group) -> Plan:
     )
 
 
-def reduce(group: Group) -> Plan:
+def reduce(group: RankGroup) -> TransferPlan:
     """1 + ceil(log2(n-1)) steps; every other rank sends one payload, and none receives more than one."""
-    return mirrored(broadcast(group), Collective.REDUCE)
+    return mirrored(broadcast(group), CollectiveKind.REDUCE)
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """By what each rank exchanges: the trees do not know the nodes."""
     plan = ALGORITHM.plan(collective, group)
     return counted(plan, steps_between_nodes(plan))
@@ -93,8 +93,8 @@ ALGORITHM = Algorithm(
     title="Double binary tree",
     loads_of=loads,
     plans={
-        Collective.ALL_REDUCE: all_reduce,
-        Collective.BROADCAST: broadcast,
-        Collective.REDUCE: reduce,
+        CollectiveKind.ALL_REDUCE: all_reduce,
+        CollectiveKind.BROADCAST: broadcast,
+        CollectiveKind.REDUCE: reduce,
     },
 )

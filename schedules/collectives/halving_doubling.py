@@ -15,27 +15,27 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.loads import Loads, counted
-from ..transfers.plan import Plan, in_sequence, mirrored
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan, in_sequence, mirrored
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
-def all_gather(group: Group) -> Plan:
+def all_gather(group: RankGroup) -> TransferPlan:
     """log2 n steps and (n-1)/n payloads each way; log2 p + 2 steps where ranks are folded."""
-    return _doubling(Collective.ALL_GATHER, group, group.ranks)
+    return _doubling(CollectiveKind.ALL_GATHER, group, group.ranks)
 
 
-def reduce_scatter(group: Group) -> Plan:
+def reduce_scatter(group: RankGroup) -> TransferPlan:
     """log2 n steps and (n-1)/n payloads each way; log2 p + 2 steps where ranks are folded."""
-    return mirrored(all_gather(group), Collective.REDUCE_SCATTER)
+    return mirrored(all_gather(group), CollectiveKind.REDUCE_SCATTER)
 
 
-def all_reduce(group: Group) -> Plan:
+def all_reduce(group: RankGroup) -> TransferPlan:
     """2 log2 n steps and 2(n-1)/n payloads each way; 2 log2 p + 2 steps where ranks are folded."""
-    doubling = _doubling(Collective.ALL_REDUCE, group, unfolded(group.ranks))
-    return in_sequence(Collective.ALL_REDUCE, mirrored(doubling, Collective.ALL_REDUCE), doubling)
+    doubling = _doubling(CollectiveKind.ALL_REDUCE, group, unfolded(group.ranks))
+    return in_sequence(CollectiveKind.ALL_REDUCE, mirrored(doubling, CollectiveKind.ALL_REDUCE), doubling)
 
 
 def unfolded(ranks: int) -> int:
@@ -43,7 +43,7 @@ def unfolded(ranks: int) -> int:
     return 1 << ranks.bit_length() - 1
 
 
-def _doubling(collective: Collective, group: Group, pieces: int) -> Plan:
+def _doubling(collective: CollectiveKind, group: RankGroup, pieces: int) -> TransferPlan:
     """Rank j < p starts with the pieces j mod p (of n pieces: a folded rank's too), and all end with all."""
     n, p = group.ranks, unfolded(group.ranks)
     distances = [1 << bit for bit in reversed(range(p.bit_length() - 1))]
@@ -54,29 +54,31 @@ def _doubling(collective: Collective, group: Group, pieces: int) -> Plan:
         """Before the step of that distance."""
         return range(rank % (2 * distance), pieces, 2 * distance)
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         if handed_in:
-            yield from (Transfer(0, rank, rank - p, range(rank, rank + 1), False) for rank in range(p, n))
+            yield from (
+                PieceTransfer(0, rank, rank - p, range(rank, rank + 1), False) for rank in range(p, n)
+            )
         for step, distance in enumerate(distances, start=handed_in):
             for rank in range(p):
-                yield Transfer(step, rank, rank ^ distance, held(rank, distance), False)
+                yield PieceTransfer(step, rank, rank ^ distance, held(rank, distance), False)
         last = len(distances) + handed_in
         for rank in range(p, n):
-            yield Transfer(last, rank - p, rank, range(rank + 1, rank + 1 + folded_gets), False)
+            yield PieceTransfer(last, rank - p, rank, range(rank + 1, rank + 1 + folded_gets), False)
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         one, all_others = Fraction(handed_in, pieces), Fraction(folded_gets, pieces)
         if rank >= p:
-            yield Flow(rank - p, sent=one, received=all_others)
+            yield PeerTransfer(rank - p, sent=one, received=all_others)
             return
         for distance in distances:
             peer = rank ^ distance
             sent, received = len(held(rank, distance)), len(held(peer, distance))
-            yield Flow(peer, sent=Fraction(sent, pieces), received=Fraction(received, pieces))
+            yield PeerTransfer(peer, sent=Fraction(sent, pieces), received=Fraction(received, pieces))
         if rank + p < n:
-            yield Flow(rank + p, sent=all_others, received=one)
+            yield PeerTransfer(rank + p, sent=all_others, received=one)
 
-    return Plan(
+    return TransferPlan(
         collective=collective,
         group=group,
         pieces=pieces,
@@ -86,10 +88,10 @@ def _doubling(collective: Collective, group: Group, pieces: int) -> Plan:
     )
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """Steps at distance d stay within nodes whose size 2d divides; folded ranks may sit on other nodes."""
     n, p, local = group.ranks, unfolded(group.ranks), group.local
-    rounds = 2 if collective is Collective.ALL_REDUCE else 1
+    rounds = 2 if collective is CollectiveKind.ALL_REDUCE else 1
     distances = [1 << bit for bit in range(p.bit_length() - 1)]
     crossing = rounds * sum(group.nodes > 1 and local % (2 * distance) > 0 for distance in distances)
     if n > p:
@@ -110,8 +112,8 @@ ALGORITHM = Algorithm(
     title="Recursive halving and doubling (Rabenseifner)",
     loads_of=loads,
     plans={
-        Collective.ALL_REDUCE: all_reduce,
-        Collective.ALL_GATHER: all_gather,
-        Collective.REDUCE_SCATTER: reduce_scatter,
+        CollectiveKind.ALL_REDUCE: all_reduce,
+        CollectiveKind.ALL_GATHER: all_gather,
+        CollectiveKind.REDUCE_SCATTER: reduce_scatter,
     },
 )

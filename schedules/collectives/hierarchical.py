@@ -14,50 +14,50 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.loads import Loads
-from ..transfers.plan import Plan, in_sequence
+from ..transfers.plan import TransferPlan, in_sequence
 from ..transfers.rings import ring_all_gather, ring_flows, ring_reduce_scatter
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
-def all_gather(group: Group) -> Plan:
+def all_gather(group: RankGroup) -> TransferPlan:
     """(N-1) + (L-1) steps; (L-1)/L payloads within the node, (N-1)/n between nodes."""
-    return _plan(Collective.ALL_GATHER, group)
+    return _plan(CollectiveKind.ALL_GATHER, group)
 
 
-def reduce_scatter(group: Group) -> Plan:
+def reduce_scatter(group: RankGroup) -> TransferPlan:
     """(L-1) + (N-1) steps; (L-1)/L payloads within the node, (N-1)/n between nodes."""
-    return _plan(Collective.REDUCE_SCATTER, group)
+    return _plan(CollectiveKind.REDUCE_SCATTER, group)
 
 
-def all_reduce(group: Group) -> Plan:
+def all_reduce(group: RankGroup) -> TransferPlan:
     """2(L-1) + 2(N-1) steps; 2(L-1)/L payloads within the node, 2(N-1)/n between nodes."""
-    return in_sequence(Collective.ALL_REDUCE, reduce_scatter(group), all_gather(group))
+    return in_sequence(CollectiveKind.ALL_REDUCE, reduce_scatter(group), all_gather(group))
 
 
-def _plan(collective: Collective, group: Group) -> Plan:
+def _plan(collective: CollectiveKind, group: RankGroup) -> TransferPlan:
     """Piece a·L+i belongs to local rank i of node a: a rail's pieces are every L-th."""
     n, local, nodes = group.ranks, group.local, group.nodes
-    gathers = collective is Collective.ALL_GATHER
+    gathers = collective is CollectiveKind.ALL_GATHER
     ring = ring_all_gather if gathers else ring_reduce_scatter
     within_from, between_from = (nodes - 1, 0) if gathers else (0, local - 1)
     shares = [range(i, n, local) for i in range(local)]
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         for node in range(nodes):
             yield from ring(group.members(node), shares, within_from)
         for i in range(local):
             rail = group.rail(i)
             yield from ring(rail, [range(rank, rank + 1) for rank in rail], between_from)
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         node, place = divmod(rank, local)
         yield from ring_flows(group.members(node), place, Fraction(1))
         yield from ring_flows(group.rail(place), node, Fraction(1, local))
 
-    return Plan(
+    return TransferPlan(
         collective=collective,
         group=group,
         pieces=n,
@@ -67,9 +67,9 @@ def _plan(collective: Collective, group: Group) -> Plan:
     )
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """See the plans."""
-    rounds, local, nodes = 2 if collective is Collective.ALL_REDUCE else 1, group.local, group.nodes
+    rounds, local, nodes = 2 if collective is CollectiveKind.ALL_REDUCE else 1, group.local, group.nodes
     return Loads(
         steps=rounds * (local - 1 + nodes - 1),
         network_steps=rounds * (nodes - 1),
@@ -83,8 +83,8 @@ ALGORITHM = Algorithm(
     title="Hierarchical (2-D rings)",
     loads_of=loads,
     plans={
-        Collective.ALL_REDUCE: all_reduce,
-        Collective.ALL_GATHER: all_gather,
-        Collective.REDUCE_SCATTER: reduce_scatter,
+        CollectiveKind.ALL_REDUCE: all_reduce,
+        CollectiveKind.ALL_GATHER: all_gather,
+        CollectiveKind.REDUCE_SCATTER: reduce_scatter,
     },
 )

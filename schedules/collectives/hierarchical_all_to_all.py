@@ -14,45 +14,45 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.loads import Loads
-from ..transfers.plan import Plan
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
-def all_to_all(group: Group) -> Plan:
+def all_to_all(group: RankGroup) -> TransferPlan:
     """(L-1) + (N-1) steps; 1/L of the payload to each neighbour, 1/N to each peer of the rail."""
     n, local, nodes = group.ranks, group.local, group.nodes
 
-    def within() -> Iterator[Transfer]:
+    def within() -> Iterator[PieceTransfer]:
         for step in range(local - 1):
             for rank in range(n):
                 neighbour = group.node_of(rank) * local + (rank + step + 1) % local
                 blocks = range(rank * n + neighbour % local, (rank + 1) * n, local)
-                yield Transfer(step, rank, neighbour, blocks, False)
+                yield PieceTransfer(step, rank, neighbour, blocks, False)
 
-    def between() -> Iterator[Transfer]:
+    def between() -> Iterator[PieceTransfer]:
         for step in range(nodes - 1):
             for rank in range(n):
                 peer = (rank + (step + 1) * local) % n
                 first = group.node_of(rank) * local * n + peer
-                yield Transfer(local - 1 + step, rank, peer, range(first, first + local * n, n), False)
+                yield PieceTransfer(local - 1 + step, rank, peer, range(first, first + local * n, n), False)
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         yield from within()
         yield from between()
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         for neighbour in group.members(group.node_of(rank)):
             if neighbour != rank:
-                yield Flow(neighbour, sent=Fraction(1, local), received=Fraction(1, local))
+                yield PeerTransfer(neighbour, sent=Fraction(1, local), received=Fraction(1, local))
         for peer in group.rail(rank % local):
             if peer != rank:
-                yield Flow(peer, sent=Fraction(1, nodes), received=Fraction(1, nodes))
+                yield PeerTransfer(peer, sent=Fraction(1, nodes), received=Fraction(1, nodes))
 
-    return Plan(
-        collective=Collective.ALL_TO_ALL,
+    return TransferPlan(
+        collective=CollectiveKind.ALL_TO_ALL,
         group=group,
         pieces=n * n,
         steps=local - 1 + nodes - 1,
@@ -61,7 +61,7 @@ def all_to_all(group: Group) -> Plan:
     )
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """See all_to_all."""
     del collective
     local, nodes = group.local, group.nodes
@@ -77,5 +77,5 @@ ALGORITHM = Algorithm(
     name="hierarchical-all-to-all",
     title="Hierarchical all_to_all (within the node, then along the rails)",
     loads_of=loads,
-    plans={Collective.ALL_TO_ALL: all_to_all},
+    plans={CollectiveKind.ALL_TO_ALL: all_to_all},
 )

@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.in_network import from_network, network_flow, own_to_network, rail_shares
 from ..transfers.loads import Loads
-from ..transfers.plan import Plan, in_sequence, mirrored
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan, in_sequence, mirrored
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
-def check(group: Group) -> None:
+def check(group: RankGroup) -> None:
     """At least two ranks on each NVSwitch."""
     if group.local < 2:
         raise ValueError(
@@ -33,45 +33,45 @@ def check(group: Group) -> None:
         )
 
 
-def all_reduce(group: Group) -> Plan:
+def all_reduce(group: RankGroup) -> TransferPlan:
     """4 steps, 6 over several nodes; (L+1)/L payloads each way to the NVSwitch, 1/L to the network."""
-    delivery = _delivery(Collective.ALL_REDUCE, group, group.local)
-    return in_sequence(Collective.ALL_REDUCE, mirrored(delivery, Collective.ALL_REDUCE), delivery)
+    delivery = _delivery(CollectiveKind.ALL_REDUCE, group, group.local)
+    return in_sequence(CollectiveKind.ALL_REDUCE, mirrored(delivery, CollectiveKind.ALL_REDUCE), delivery)
 
 
-def all_gather(group: Group) -> Plan:
+def all_gather(group: RankGroup) -> TransferPlan:
     """2 steps, 4 over several nodes; 1/L payloads to the NVSwitch, 1 back; 1/n to the network, 1/L back."""
-    return _delivery(Collective.ALL_GATHER, group, group.ranks)
+    return _delivery(CollectiveKind.ALL_GATHER, group, group.ranks)
 
 
-def reduce_scatter(group: Group) -> Plan:
+def reduce_scatter(group: RankGroup) -> TransferPlan:
     """The all_gather backwards."""
-    return mirrored(all_gather(group), Collective.REDUCE_SCATTER)
+    return mirrored(all_gather(group), CollectiveKind.REDUCE_SCATTER)
 
 
-def _delivery(collective: Collective, group: Group, pieces: int) -> Plan:
+def _delivery(collective: CollectiveKind, group: RankGroup, pieces: int) -> TransferPlan:
     """Own pieces to the network (all_gather only), each rail's share back; share to NVSwitch, all to all."""
     beyond = group.nodes > 1
-    own = beyond and collective is Collective.ALL_GATHER
+    own = beyond and collective is CollectiveKind.ALL_GATHER
     shares = rail_shares(group, pieces)
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         if own:
             yield from own_to_network(group)
         if beyond:
             yield from from_network(group, shares, own)
         for rank in range(group.ranks):
             switch = group.node_switch(group.node_of(rank))
-            yield Transfer(own + beyond, rank, switch, shares[rank % group.local], False)
-            yield Transfer(own + beyond + 1, switch, rank, range(pieces), False)
+            yield PieceTransfer(own + beyond, rank, switch, shares[rank % group.local], False)
+            yield PieceTransfer(own + beyond + 1, switch, rank, range(pieces), False)
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         if beyond:
             yield network_flow(group, own=own)
         switch = group.node_switch(group.node_of(rank))
-        yield Flow(switch, sent=Fraction(1, group.local), received=Fraction(1))
+        yield PeerTransfer(switch, sent=Fraction(1, group.local), received=Fraction(1))
 
-    return Plan(
+    return TransferPlan(
         collective=collective,
         group=group,
         pieces=pieces,
@@ -81,10 +81,10 @@ def _delivery(collective: Collective, group: Group, pieces: int) -> Plan:
     )
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """See the plans: both ways the same but for the share that an all_gather's ranks give to the network."""
     local, beyond = group.local, group.nodes > 1
-    if collective is Collective.ALL_REDUCE:
+    if collective is CollectiveKind.ALL_REDUCE:
         return Loads(
             steps=4 + 2 * beyond,
             network_steps=2 * beyond,
@@ -105,8 +105,8 @@ ALGORITHM = Algorithm(
     check=check,
     loads_of=loads,
     plans={
-        Collective.ALL_REDUCE: all_reduce,
-        Collective.ALL_GATHER: all_gather,
-        Collective.REDUCE_SCATTER: reduce_scatter,
+        CollectiveKind.ALL_REDUCE: all_reduce,
+        CollectiveKind.ALL_GATHER: all_gather,
+        CollectiveKind.REDUCE_SCATTER: reduce_scatter,
     },
 )

@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.in_network import rail_shares
 from ..transfers.loads import Loads
-from ..transfers.plan import Plan, in_sequence, mirrored
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan, in_sequence, mirrored
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 from ..transfers.trees import down, down_flows, height, two_trees, two_trees_edge
 
 
-def check(group: Group) -> None:
+def check(group: RankGroup) -> None:
     """At least two nodes of at least two ranks."""
     if group.local < 2 or group.nodes < 2:
         raise ValueError(
@@ -32,14 +32,14 @@ def check(group: Group) -> None:
         )
 
 
-def all_reduce(group: Group) -> Plan:
+def all_reduce(group: RankGroup) -> TransferPlan:
     """4 + 2 ceil(log2 N) steps; (L+1)/L payloads each way to the NVSwitch, 2/L at most to other nodes."""
     local, share = group.local, Fraction(1, group.local)
     shares = rail_shares(group, 2 * local)
     rails = [two_trees(group.rail(i)) for i in range(local)]
     levels = height(group.nodes)
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         for i, trees in enumerate(rails):
             for tree, piece in zip(trees, shares[i], strict=True):
                 yield from down(tree, range(piece, piece + 1))
@@ -47,29 +47,31 @@ def all_reduce(group: Group) -> Plan:
             switch = group.node_switch(node)
             for place, rank in enumerate(group.members(node)):
                 if place < local:
-                    yield Transfer(levels, rank, switch, shares[place], False)
-                yield Transfer(levels + 1, switch, rank, range(2 * local), False)
+                    yield PieceTransfer(levels, rank, switch, shares[place], False)
+                yield PieceTransfer(levels + 1, switch, rank, range(2 * local), False)
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         node = group.node_of(rank)
         place = rank - group.members(node)[0]
         heads = place < local
-        yield Flow(group.node_switch(node), sent=share if heads else Fraction(0), received=Fraction(1))
+        yield PeerTransfer(
+            group.node_switch(node), sent=share if heads else Fraction(0), received=Fraction(1)
+        )
         for tree in rails[place] if heads else ():
             yield from down_flows(tree, rank, share / 2)
 
-    delivery = Plan(
-        collective=Collective.ALL_REDUCE,
+    delivery = TransferPlan(
+        collective=CollectiveKind.ALL_REDUCE,
         group=group,
         pieces=2 * local,
         steps=levels + 2,
         transfers=transfers,
         peers=peers,
     )
-    return in_sequence(Collective.ALL_REDUCE, mirrored(delivery, Collective.ALL_REDUCE), delivery)
+    return in_sequence(CollectiveKind.ALL_REDUCE, mirrored(delivery, CollectiveKind.ALL_REDUCE), delivery)
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """Up and down; see all_reduce."""
     del collective
     levels, local = height(group.nodes), group.local
@@ -87,5 +89,5 @@ ALGORITHM = Algorithm(
     check=check,
     loads_of=loads,
     uneven=True,
-    plans={Collective.ALL_REDUCE: all_reduce},
+    plans={CollectiveKind.ALL_REDUCE: all_reduce},
 )

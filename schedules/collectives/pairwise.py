@@ -14,29 +14,29 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.loads import Loads
-from ..transfers.plan import Plan
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
-def all_to_all(group: Group) -> Plan:
+def all_to_all(group: RankGroup) -> TransferPlan:
     """n-1 steps; 1/n of the payload to each other rank and from it."""
     n = group.ranks
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         for step in range(n - 1):
             for rank in range(n):
                 peer = (rank + step + 1) % n
-                yield Transfer(step, rank, peer, range(rank * n + peer, rank * n + peer + 1), False)
+                yield PieceTransfer(step, rank, peer, range(rank * n + peer, rank * n + peer + 1), False)
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         block = Fraction(1, n)
-        return (Flow(peer, sent=block, received=block) for peer in range(n) if peer != rank)
+        return (PeerTransfer(peer, sent=block, received=block) for peer in range(n) if peer != rank)
 
-    return Plan(
-        collective=Collective.ALL_TO_ALL,
+    return TransferPlan(
+        collective=CollectiveKind.ALL_TO_ALL,
         group=group,
         pieces=n * n,
         steps=n - 1,
@@ -45,7 +45,7 @@ def all_to_all(group: Group) -> Plan:
     )
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """See all_to_all; all messages may be under way at once. Whoever has the most neighbours sends most to
     them, whoever has the fewest most to other nodes."""
     del collective
@@ -63,5 +63,5 @@ ALGORITHM = Algorithm(
     title="Pairwise all_to_all",
     loads_of=loads,
     uneven=True,
-    plans={Collective.ALL_TO_ALL: all_to_all},
+    plans={CollectiveKind.ALL_TO_ALL: all_to_all},
 )

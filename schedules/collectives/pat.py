@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.loads import Loads, counted
-from ..transfers.plan import Plan, mirrored
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan, mirrored
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
-def all_gather(group: Group) -> Plan:
+def all_gather(group: RankGroup) -> TransferPlan:
     """ceil(log2 n) steps; (n-1)/n payloads each way on every rank."""
     n = group.ranks
     distances = [1 << bit for bit in reversed(range((n - 1).bit_length()))]
@@ -32,19 +32,19 @@ def all_gather(group: Group) -> Plan:
         """Pieces that came from multiples of 2·distance before, as far as somebody lacks them."""
         return range(rank, rank - (n - distance), -2 * distance)
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         for step, distance in enumerate(distances):
             for rank in range(n):
-                yield Transfer(step, rank, (rank + distance) % n, passed_on(rank, distance), False)
+                yield PieceTransfer(step, rank, (rank + distance) % n, passed_on(rank, distance), False)
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         for distance in distances:
             amount = Fraction(len(passed_on(rank, distance)), n)
-            yield Flow((rank + distance) % n, sent=amount)
-            yield Flow((rank - distance) % n, received=amount)
+            yield PeerTransfer((rank + distance) % n, sent=amount)
+            yield PeerTransfer((rank - distance) % n, received=amount)
 
-    return Plan(
-        collective=Collective.ALL_GATHER,
+    return TransferPlan(
+        collective=CollectiveKind.ALL_GATHER,
         group=group,
         pieces=n,
         steps=len(distances),
@@ -53,12 +53,12 @@ def all_gather(group: Group) -> Plan:
     )
 
 
-def reduce_scatter(group: Group) -> Plan:
+def reduce_scatter(group: RankGroup) -> TransferPlan:
     """ceil(log2 n) steps, the nearest partners first; (n-1)/n payloads each way on every rank."""
-    return mirrored(all_gather(group), Collective.REDUCE_SCATTER)
+    return mirrored(all_gather(group), CollectiveKind.REDUCE_SCATTER)
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """See the plans. On nodes of several ranks, where NCCL has none, by what each rank exchanges."""
     n, local = group.ranks, group.local
     distances = [1 << bit for bit in range((n - 1).bit_length())]
@@ -74,5 +74,5 @@ ALGORITHM = Algorithm(
     name="pat",
     title="PAT (parallel aggregated trees)",
     loads_of=loads,
-    plans={Collective.ALL_GATHER: all_gather, Collective.REDUCE_SCATTER: reduce_scatter},
+    plans={CollectiveKind.ALL_GATHER: all_gather, CollectiveKind.REDUCE_SCATTER: reduce_scatter},
 )

@@ -16,46 +16,46 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.loads import Loads
-from ..transfers.plan import Plan, in_sequence
+from ..transfers.plan import TransferPlan, in_sequence
 from ..transfers.rings import ring_all_gather, ring_flows, ring_reduce_scatter
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 ONE = Fraction(1)
 
 
-def all_gather(group: Group) -> Plan:
+def all_gather(group: RankGroup) -> TransferPlan:
     """n-1 steps; (n-1)/n payloads from each rank to the next."""
-    return _around(Collective.ALL_GATHER, group)
+    return _around(CollectiveKind.ALL_GATHER, group)
 
 
-def reduce_scatter(group: Group) -> Plan:
+def reduce_scatter(group: RankGroup) -> TransferPlan:
     """n-1 steps; (n-1)/n payloads from each rank to the next."""
-    return _around(Collective.REDUCE_SCATTER, group)
+    return _around(CollectiveKind.REDUCE_SCATTER, group)
 
 
-def all_reduce(group: Group) -> Plan:
+def all_reduce(group: RankGroup) -> TransferPlan:
     """2(n-1) steps; 2(n-1)/n payloads from each rank to the next."""
-    return in_sequence(Collective.ALL_REDUCE, reduce_scatter(group), all_gather(group))
+    return in_sequence(CollectiveKind.ALL_REDUCE, reduce_scatter(group), all_gather(group))
 
 
-def broadcast(group: Group) -> Plan:
+def broadcast(group: RankGroup) -> TransferPlan:
     """n-1 steps; one payload from each rank to the next, but none into the root."""
-    return _along(Collective.BROADCAST, group, first=0, reduces=False)
+    return _along(CollectiveKind.BROADCAST, group, first=0, reduces=False)
 
 
-def reduce(group: Group) -> Plan:
+def reduce(group: RankGroup) -> TransferPlan:
     """n-1 steps; one payload from each rank to the next, but none out of the root."""
-    return _along(Collective.REDUCE, group, first=1, reduces=True)
+    return _along(CollectiveKind.REDUCE, group, first=1, reduces=True)
 
 
-def _around(collective: Collective, group: Group) -> Plan:
+def _around(collective: CollectiveKind, group: RankGroup) -> TransferPlan:
     n = group.ranks
     members = range(n)
-    move = ring_all_gather if collective is Collective.ALL_GATHER else ring_reduce_scatter
-    return Plan(
+    move = ring_all_gather if collective is CollectiveKind.ALL_GATHER else ring_reduce_scatter
+    return TransferPlan(
         collective=collective,
         group=group,
         pieces=n,
@@ -65,31 +65,33 @@ def _around(collective: Collective, group: Group) -> Plan:
     )
 
 
-def _along(collective: Collective, group: Group, *, first: int, reduces: bool) -> Plan:
+def _along(collective: CollectiveKind, group: RankGroup, *, first: int, reduces: bool) -> TransferPlan:
     """The whole payload from the rank ``first`` places after the root through all others, in n-1 steps."""
     n = group.ranks
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         for step in range(n - 1):
             source, target = group.after_root(first + step), group.after_root(first + step + 1)
-            yield Transfer(step, source, target, range(1), reduces)
+            yield PieceTransfer(step, source, target, range(1), reduces)
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         place = (rank - group.root - first) % n
         if place < n - 1:
-            yield Flow((rank + 1) % n, sent=ONE)
+            yield PeerTransfer((rank + 1) % n, sent=ONE)
         if place > 0:
-            yield Flow((rank - 1) % n, received=ONE)
+            yield PeerTransfer((rank - 1) % n, received=ONE)
 
-    return Plan(collective=collective, group=group, pieces=1, steps=n - 1, transfers=transfers, peers=peers)
+    return TransferPlan(
+        collective=collective, group=group, pieces=1, steps=n - 1, transfers=transfers, peers=peers
+    )
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """Between nodes a piece goes N-1 times a round, as NCCL counts; each NIC has a ring of its own, so that
     all ranks share what leaves a node; a node has as many rings as the one with the fewest ranks."""
     n = group.ranks
-    rooted = collective in (Collective.BROADCAST, Collective.REDUCE)
-    rounds = 2 if collective is Collective.ALL_REDUCE else 1
+    rooted = collective in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE)
+    rounds = 2 if collective is CollectiveKind.ALL_REDUCE else 1
     amount = ONE if rooted else Fraction(rounds * (n - 1), n)
     return Loads(
         steps=rounds * (n - 1),
@@ -105,10 +107,10 @@ ALGORITHM = Algorithm(
     loads_of=loads,
     uneven=True,
     plans={
-        Collective.ALL_REDUCE: all_reduce,
-        Collective.ALL_GATHER: all_gather,
-        Collective.REDUCE_SCATTER: reduce_scatter,
-        Collective.BROADCAST: broadcast,
-        Collective.REDUCE: reduce,
+        CollectiveKind.ALL_REDUCE: all_reduce,
+        CollectiveKind.ALL_GATHER: all_gather,
+        CollectiveKind.REDUCE_SCATTER: reduce_scatter,
+        CollectiveKind.BROADCAST: broadcast,
+        CollectiveKind.REDUCE: reduce,
     },
 )

@@ -10,31 +10,31 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.loads import Loads
-from ..transfers.plan import Plan
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
-def send_recv(group: Group) -> Plan:
+def send_recv(group: RankGroup) -> TransferPlan:
     """One step; one payload to the next rank and one from the rank before."""
     n = group.ranks
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         for rank in range(n):
-            yield Transfer(0, rank, (rank + 1) % n, range(rank, rank + 1), False)
+            yield PieceTransfer(0, rank, (rank + 1) % n, range(rank, rank + 1), False)
 
-    def peers(rank: int) -> Iterator[Flow]:
-        yield Flow((rank + 1) % n, sent=Fraction(1))
-        yield Flow((rank - 1) % n, received=Fraction(1))
+    def peers(rank: int) -> Iterator[PeerTransfer]:
+        yield PeerTransfer((rank + 1) % n, sent=Fraction(1))
+        yield PeerTransfer((rank - 1) % n, received=Fraction(1))
 
-    return Plan(
-        collective=Collective.SEND_RECV, group=group, pieces=n, steps=1, transfers=transfers, peers=peers
+    return TransferPlan(
+        collective=CollectiveKind.SEND_RECV, group=group, pieces=n, steps=1, transfers=transfers, peers=peers
     )
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """One message each, across the network at the last rank of a node."""
     del collective
     crosses = group.nodes > 1
@@ -47,5 +47,5 @@ def loads(collective: Collective, group: Group) -> Loads:
 
 
 ALGORITHM = Algorithm(
-    name="send-recv", title="Send and receive", loads_of=loads, plans={Collective.SEND_RECV: send_recv}
+    name="send-recv", title="Send and receive", loads_of=loads, plans={CollectiveKind.SEND_RECV: send_recv}
 )

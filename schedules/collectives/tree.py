@@ -14,39 +14,39 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ..transfers.algorithm import Algorithm
-from ..transfers.collective import Collective
-from ..transfers.group import Group
+from ..transfers.collective import CollectiveKind
+from ..transfers.group import RankGroup
 from ..transfers.loads import Loads
-from ..transfers.plan import Plan, in_sequence, mirrored
-from ..transfers.transfer import Flow, Transfer
+from ..transfers.plan import TransferPlan, in_sequence, mirrored
+from ..transfers.transfer import PeerTransfer, PieceTransfer
 from ..transfers.trees import Tree, down, down_flows, height, two_trees, two_trees_edge
 
 
-def all_reduce(group: Group) -> Plan:
+def all_reduce(group: RankGroup) -> TransferPlan:
     """2((L-1) + ceil(log2 N)) steps; a rank sends 2(L-1)/L payloads at most within its node, 2/L beyond."""
     trees = _trees(group)
     share = Fraction(1, len(trees))
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         for piece, tree in enumerate(trees):
             yield from down(tree, range(piece, piece + 1))
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         for tree in trees:
             yield from down_flows(tree, rank, share)
 
-    downwards = Plan(
-        collective=Collective.ALL_REDUCE,
+    downwards = TransferPlan(
+        collective=CollectiveKind.ALL_REDUCE,
         group=group,
         pieces=len(trees),
         steps=_depth(group),
         transfers=transfers,
         peers=peers,
     )
-    return in_sequence(Collective.ALL_REDUCE, mirrored(downwards, Collective.ALL_REDUCE), downwards)
+    return in_sequence(CollectiveKind.ALL_REDUCE, mirrored(downwards, CollectiveKind.ALL_REDUCE), downwards)
 
 
-def _trees(group: Group) -> list[Tree]:
+def _trees(group: RankGroup) -> list[Tree]:
     """Two for each local rank: its rail's trees, and below each vertex the rest of its node in a chain."""
     found = []
     for head in range(group.local):
@@ -58,7 +58,7 @@ def _trees(group: Group) -> list[Tree]:
     return found
 
 
-def _depth(group: Group) -> int:
+def _depth(group: RankGroup) -> int:
     """Steps down: the levels of nodes, and the chain of the node where they end last."""
     if not group.parts:
         return height(group.nodes) + group.local - 1
@@ -66,7 +66,7 @@ def _depth(group: Group) -> int:
     return max(level + group.parts[node] - 1 for tree in levels for level, nodes in tree for node in nodes)
 
 
-def loads(collective: Collective, group: Group) -> Loads:
+def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
     """Up and down; see all_reduce."""
     del collective
     local, most = group.local, group.most
@@ -85,5 +85,5 @@ ALGORITHM = Algorithm(
     title="Tree (NCCL: double binary trees between nodes, chains within)",
     loads_of=loads,
     uneven=True,
-    plans={Collective.ALL_REDUCE: all_reduce},
+    plans={CollectiveKind.ALL_REDUCE: all_reduce},
 )

@@ -16,7 +16,7 @@ _ACTION = re.compile(r"([0-9]+)([FBIW])([0-9]+)")
 _OVERLAP = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
 
 
-class Kind(StrEnum):
+class ActionKind(StrEnum):
     """What an action computes."""
 
     FORWARD = "F"
@@ -37,7 +37,7 @@ class Action(NamedTuple):
     """
 
     stage: int
-    kind: Kind
+    kind: ActionKind
     microbatch: int
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Action(NamedTuple):
         if match is None:
             raise ValueError(f"not an action: {text!r} (expected <stage><F|B|I|W><microbatch>, as in 2F0)")
         stage, kind, microbatch = match.groups()
-        return cls(int(stage), Kind(kind), int(microbatch))
+        return cls(int(stage), ActionKind(kind), int(microbatch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def parse_step(text: str) -> Step:
     if match is None:
         return Action.parse(text)
     forward, backward = (Action.parse(part) for part in match.groups())
-    if (forward.kind, backward.kind) != (Kind.FORWARD, Kind.BACKWARD):
+    if (forward.kind, backward.kind) != (ActionKind.FORWARD, ActionKind.BACKWARD):
         raise ValueError(f"not an overlapped pair: {text!r} (expected a forward, then a whole backward)")
     return Overlap(forward, backward)
 

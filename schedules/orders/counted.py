@@ -9,15 +9,15 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from .action import Action, Kind
+from .action import Action, ActionKind
 
 
-def counted(work: Iterable[tuple[int, Kind]], microbatches: float = math.inf) -> Iterator[Action]:
+def counted(work: Iterable[tuple[int, ActionKind]], microbatches: float = math.inf) -> Iterator[Action]:
     """An action for each (stage, kind), its microbatches counting up from 0 for each of them apart.
 
     Those beyond the first ``microbatches`` are left out.
     """
-    next_one: Counter[tuple[int, Kind]] = Counter()
+    next_one: Counter[tuple[int, ActionKind]] = Counter()
     for piece in work:
         number = next_one[piece]
         next_one[piece] = number + 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from .action import Kind, Orders, Step, actions_of
+from .action import ActionKind, Orders, Step, actions_of
 
-_HELD = {Kind.FORWARD: 1, Kind.BACKWARD: -1, Kind.INPUT_GRAD: 0, Kind.WEIGHT_GRAD: -1}
+_HELD = {ActionKind.FORWARD: 1, ActionKind.BACKWARD: -1, ActionKind.INPUT_GRAD: 0, ActionKind.WEIGHT_GRAD: -1}
 
 
 def activations_held(order: Iterable[Step]) -> Iterator[int]:

@@ -5,7 +5,7 @@ Knows no schedule: the orders are those of the schedule without overlap, with pa
 
 from __future__ import annotations
 
-from .action import Action, Kind, Order, Orders, Overlap, Step
+from .action import Action, ActionKind, Order, Orders, Overlap, Step
 from .schedule import Placement, Shape
 from .validate import validate
 
@@ -28,7 +28,7 @@ def _overlapped(order: Order) -> Order:
     steps: list[Step] = []
     for step in order:
         before = steps[-1] if steps else None
-        if _is(step, Kind.FORWARD) and _is(before, Kind.BACKWARD):
+        if _is(step, ActionKind.FORWARD) and _is(before, ActionKind.BACKWARD):
             assert isinstance(step, Action)
             assert isinstance(before, Action)
             steps[-1] = Overlap(step, before)
@@ -37,5 +37,5 @@ def _overlapped(order: Order) -> Order:
     return tuple(steps)
 
 
-def _is(step: Step | None, kind: Kind) -> bool:
+def _is(step: Step | None, kind: ActionKind) -> bool:
     return isinstance(step, Action) and step.kind is kind

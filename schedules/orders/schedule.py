@@ -32,7 +32,7 @@ class Costs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class ActivationUnits:
     """What the actions of one chunk add to what their rank holds: integers of any one unit.
 
     ``input_grad`` is what an input gradient lets go already (0 or less); the weight gradient lets go
@@ -73,7 +73,7 @@ class Shape:
     chunks: int = 1
     group: int | None = None
     costs: Costs = Costs()
-    memory: Memory = Memory()
+    memory: ActivationUnits = ActivationUnits()
 
     def __post_init__(self) -> None:
         for name in ("ranks", "microbatches", "chunks", "group"):

@@ -18,7 +18,7 @@ from .schedule import Schedule, Shape, no_groups, no_limit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class ActionTable:
     """``orders`` with the one ``shape`` that they are for.
 
     ``ways``: the rank of each stage, for all microbatches; in a two-way table (DualPipe) for those of the
@@ -39,7 +39,7 @@ Where: TypeAlias = Callable[[int, int | None], str]
 """Names the step of a rank at a position, or for None the rank itself."""
 
 
-def table_of(orders: Orders, where: Where | None = None) -> Table:
+def table_of(orders: Orders, where: Where | None = None) -> ActionTable:
     """The table that these orders are. ``where`` names ranks and steps in messages.
 
     Raises ValueError for a rank without actions, stages or microbatches that are not counted from 0 on, a
@@ -59,10 +59,12 @@ def table_of(orders: Orders, where: Where | None = None) -> Table:
     stages = _count("stage", ((action.stage, rank, i) for rank, i, action in places), where)
     ways = _ways(places, stages, m, where)
     chunks = _chunks(ways, len(orders), where)
-    return Table(orders=orders, shape=Shape(ranks=len(orders), microbatches=m, chunks=chunks), ways=ways)
+    return ActionTable(
+        orders=orders, shape=Shape(ranks=len(orders), microbatches=m, chunks=chunks), ways=ways
+    )
 
 
-def schedule_of(table: Table, name: str) -> Schedule:
+def schedule_of(table: ActionTable, name: str) -> Schedule:
     """The table as a schedule that is defined for its own shape only, whatever actions cost.
 
     Whether it can be run is not looked at (validate.py).

@@ -16,7 +16,7 @@ import io
 import re
 
 from .action import Order, Orders, Step, parse_step
-from .table import Table, table_of
+from .table import ActionTable, table_of
 
 _SHOWN = 10
 _NO_TABLE = 1_000
@@ -40,7 +40,7 @@ def format_table(orders: Orders) -> str:
     return out.getvalue()
 
 
-def parse_table(text: str, source: str) -> Table:
+def parse_table(text: str, source: str) -> ActionTable:
     """The table that ``text`` is; ``source`` names it in messages.
 
     Raises ValueError naming ``source``, row (from 1), rank, column (from 1) and text of a cell, and what is

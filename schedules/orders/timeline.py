@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from .action import Action, Kind, Orders, parts
+from .action import Action, ActionKind, Orders, parts
 from .dependencies import needed_by, result_of
 from .schedule import Costs, Shape
 
@@ -96,11 +96,11 @@ def timeline(orders: Orders, shape: Shape, costs: Costs | None = None) -> Timeli
     return Timeline(tuple(tuple(row) for row in timed))
 
 
-def durations(costs: Costs) -> dict[Kind, int]:
+def durations(costs: Costs) -> dict[ActionKind, int]:
     """How long an action of each kind takes."""
     return {
-        Kind.FORWARD: costs.forward,
-        Kind.BACKWARD: costs.input_grad + costs.weight_grad,
-        Kind.INPUT_GRAD: costs.input_grad,
-        Kind.WEIGHT_GRAD: costs.weight_grad,
+        ActionKind.FORWARD: costs.forward,
+        ActionKind.BACKWARD: costs.input_grad + costs.weight_grad,
+        ActionKind.INPUT_GRAD: costs.input_grad,
+        ActionKind.WEIGHT_GRAD: costs.weight_grad,
     }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from enum import Enum
 
-from .action import Action, Kind, Orders, Overlap, Step, parts
+from .action import Action, ActionKind, Orders, Overlap, Step, parts
 from .circles import named
 from .in_flight import activations_held
 from .progress import Stall, stalls
@@ -37,7 +37,7 @@ class Reason(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class TableProblem:
     """One reason why a table cannot be run. ``action`` is the step at ``position``; None: it is not there."""
 
     reason: Reason
@@ -63,7 +63,7 @@ def validate(
     refuse(find_problems(orders, shape, rank_of, in_flight))
 
 
-def refuse(found: Sequence[Problem]) -> None:
+def refuse(found: Sequence[TableProblem]) -> None:
     """Raise ValueError that lists the first problems, if there are any."""
     if found:
         lines = [str(problem) for problem in found[:_SHOWN]]
@@ -77,7 +77,7 @@ def find_problems(
     shape: Shape,
     rank_of: Placement,
     in_flight: Callable[[int, Shape], int] | None = None,
-) -> tuple[Problem, ...]:
+) -> tuple[TableProblem, ...]:
     """Everything that is wrong: with the work itself if that is not complete, else with its order.
 
     ``in_flight(rank, shape)`` is the largest number of chunk activations that a rank may hold.
@@ -85,7 +85,7 @@ def find_problems(
     if len(orders) != shape.ranks:
         what = "has no order" if len(orders) < shape.ranks else "has an order"
         text = f"{what}, but the pipeline has {shape.ranks} ranks"
-        return (Problem(reason=Reason.RANKS, rank=min(len(orders), shape.ranks), text=text),)
+        return (TableProblem(reason=Reason.RANKS, rank=min(len(orders), shape.ranks), text=text),)
     found = tuple(_wrong_work(orders, shape, rank_of))
     if found:
         return found
@@ -95,7 +95,7 @@ def find_problems(
     return found
 
 
-def _wrong_work(orders: Orders, shape: Shape, rank_of: Placement) -> Iterator[Problem]:
+def _wrong_work(orders: Orders, shape: Shape, rank_of: Placement) -> Iterator[TableProblem]:
     done: dict[int, tuple[int, int]] = {}  # rank and position, by number of the work
     for rank, order in enumerate(orders):
         for position, step in enumerate(order):
@@ -110,17 +110,22 @@ def _wrong_work(orders: Orders, shape: Shape, rank_of: Placement) -> Iterator[Pr
                     done |= dict.fromkeys(numbers, (rank, position))
                 for reason, text in filter(None, wrong):
                     text = text if step is action else f"holds {action}, which {text}"
-                    yield Problem(reason=reason, rank=rank, position=position, action=step, text=text)
+                    yield TableProblem(reason=reason, rank=rank, position=position, action=step, text=text)
     for stage in range(shape.stages):
         for action, text in _missing(stage, shape, done):
             rank = rank_of(stage, action.microbatch, shape)
-            yield Problem(reason=Reason.MISSING, rank=rank, action=action, text=text)
+            yield TableProblem(reason=Reason.MISSING, rank=rank, action=action, text=text)
 
 
-_PARTS = {Kind.FORWARD: (0,), Kind.BACKWARD: (1, 2), Kind.INPUT_GRAD: (1,), Kind.WEIGHT_GRAD: (2,)}
+_PARTS = {
+    ActionKind.FORWARD: (0,),
+    ActionKind.BACKWARD: (1, 2),
+    ActionKind.INPUT_GRAD: (1,),
+    ActionKind.WEIGHT_GRAD: (2,),
+}
 """The work of a microbatch on a stage has three parts; a whole backward does two of them."""
 
-_HALVES = (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD)
+_HALVES = (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
 
 
 def _work(action: Action, shape: Shape) -> tuple[int, ...]:
@@ -141,7 +146,7 @@ def _outside(action: Action, shape: Shape) -> tuple[Reason, str] | None:
 def _mispaired(action: Action, step: Step) -> tuple[Reason, str] | None:
     if not isinstance(step, Overlap):
         return None
-    belongs = Kind.FORWARD if action is step.forward else Kind.BACKWARD
+    belongs = ActionKind.FORWARD if action is step.forward else ActionKind.BACKWARD
     if action.kind is belongs:
         return None
     return Reason.PAIR, "does not belong there: a pair is a forward (F), then a whole backward (B)"
@@ -182,15 +187,15 @@ def _missing(stage: int, shape: Shape, done: Container[int]) -> Iterator[tuple[A
             action = Action(stage, kind, k)
             if kind not in _HALVES:
                 yield action, f"never runs {action}"
-            elif Kind.BACKWARD not in kinds:
-                other = _HALVES[kind is Kind.INPUT_GRAD]
+            elif ActionKind.BACKWARD not in kinds:
+                other = _HALVES[kind is ActionKind.INPUT_GRAD]
                 yield (
                     action,
                     f"never runs {action}, without which {Action(stage, other, k)} is half a backward",
                 )
 
 
-def _stalled(stall: Stall, orders: Orders) -> Problem:
+def _stalled(stall: Stall, orders: Orders) -> TableProblem:
     step, by = orders[stall.rank][stall.position], stall.by
     made_in = orders[by.rank][by.position]
     awaited = f"{by.action}" if made_in == by.action else f"{by.action} of {made_in}"
@@ -205,17 +210,17 @@ def _stalled(stall: Stall, orders: Orders) -> Problem:
     else:
         text = f"waits for {awaited}, which the same rank runs later, as action {by.position}"
     reason = Reason.DEADLOCK if stall.circle else Reason.ORDER
-    return Problem(reason=reason, rank=stall.rank, position=stall.position, action=step, text=text)
+    return TableProblem(reason=reason, rank=stall.rank, position=stall.position, action=step, text=text)
 
 
-def _overfull(orders: Orders, limits: Sequence[int]) -> Iterator[Problem]:
+def _overfull(orders: Orders, limits: Sequence[int]) -> Iterator[TableProblem]:
     """The first excess of each rank."""
     for rank, (order, limit) in enumerate(zip(orders, limits, strict=True)):
         positions = (position for position, step in enumerate(order) for _ in parts(step))
         for position, held in zip(positions, activations_held(order), strict=True):
             if held > limit:
                 text = f"holds {held} chunk activations, more than the {limit} allowed"
-                yield Problem(
+                yield TableProblem(
                     reason=Reason.IN_FLIGHT, rank=rank, position=position, action=order[position], text=text
                 )
                 break

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from ..orders.action import Action, Kind, Step
+from ..orders.action import Action, ActionKind, Step
 from ..orders.circles import circles, named
-from ..orders.validate import Problem, Reason
-from .instructions import Compute, Exchange, Instruction, Part, Recv, Send, Wait
+from ..orders.validate import Reason, TableProblem
+from .instructions import Instruction, MessageGroup, MessagePart, Recv, RunAction, Send, Wait
 
 Programs: TypeAlias = Sequence[Sequence[Instruction]]
 
@@ -38,7 +38,7 @@ class _Channel(NamedTuple):
     carries: str
 
 
-def instruction_problems(programs: Programs, rule: str) -> tuple[Problem, ...]:
+def instruction_problems(programs: Programs, rule: str) -> tuple[TableProblem, ...]:
     """Which ranks wait for each other for ever, at which actions; ``rule`` is how messages call theirs.
 
     ``programs`` are one of each rank, of orders that have all their work on the right ranks
@@ -59,12 +59,12 @@ class _Posted:
     ordered: bool = False
 
 
-def _crossed(programs: Programs) -> Iterator[Problem]:
+def _crossed(programs: Programs) -> Iterator[TableProblem]:
     """The first message of each channel that does not meet its other end."""
     channels: dict[_Channel, _Posted] = {}
     for rank, program in enumerate(programs):
         for index, one in enumerate(program):
-            if isinstance(one, Exchange):
+            if isinstance(one, MessageGroup):
                 for part in one.parts:
                     posted = channels.setdefault(_channel(rank, part), _Posted())
                     posted.ordered |= one.blocking or len(one.parts) > 1
@@ -83,11 +83,11 @@ def _crossed(programs: Programs) -> Iterator[Problem]:
                 f"which sends {sent[n]} as that one: messages between two ranks pair by their order; run the "
                 "two actions in the same order on both ranks, or use async"
             )
-            yield Problem(reason=Reason.CROSSED, rank=rank, position=position, action=step, text=text)
+            yield TableProblem(reason=Reason.CROSSED, rank=rank, position=position, action=step, text=text)
 
 
-def _channel(rank: int, part: Part) -> _Channel:
-    carries = "activations" if part.action.kind is Kind.FORWARD else "gradients"
+def _channel(rank: int, part: MessagePart) -> _Channel:
+    carries = "activations" if part.action.kind is ActionKind.FORWARD else "gradients"
     sender, receiver = (rank, part.peer) if isinstance(part, Send) else (part.peer, rank)
     return _Channel(sender, receiver, carries)
 
@@ -95,7 +95,7 @@ def _channel(rank: int, part: Part) -> _Channel:
 # Who waits for whom ----------------------------------------------------------------------------------------
 
 
-def _deadlocks(programs: Programs, rule: str) -> Iterator[Problem]:
+def _deadlocks(programs: Programs, rule: str) -> Iterator[TableProblem]:
     heads, gone = _run(programs)
     stuck = {
         rank: _unmet(rank, program[heads[rank]], gone)
@@ -114,7 +114,7 @@ def _deadlocks(programs: Programs, rule: str) -> Iterator[Problem]:
                 f"{lead} to {_described(part)}, while rank {part.peer} waits to "
                 f"{_described(awaited[part.peer])}: deadlock of {named(circle)} under {rule}"
             )
-            yield Problem(reason=Reason.DEADLOCK, rank=rank, position=position, action=step, text=text)
+            yield TableProblem(reason=Reason.DEADLOCK, rank=rank, position=position, action=step, text=text)
 
 
 def _run(programs: Programs) -> tuple[list[int], dict[_Message, int]]:
@@ -129,7 +129,7 @@ def _run(programs: Programs) -> tuple[list[int], dict[_Message, int]]:
         program = programs[rank]
         while heads[rank] < len(program):
             head, one = heads[rank], program[heads[rank]]
-            if isinstance(one, Exchange) and posted[rank] < head:
+            if isinstance(one, MessageGroup) and posted[rank] < head:
                 posted[rank] = head
                 for part in one.parts:
                     message = _message(rank, part)
@@ -143,16 +143,16 @@ def _run(programs: Programs) -> tuple[list[int], dict[_Message, int]]:
     return heads, ends
 
 
-def _unmet(rank: int, one: Instruction, ends: dict[_Message, int]) -> Part | None:
+def _unmet(rank: int, one: Instruction, ends: dict[_Message, int]) -> MessagePart | None:
     """A part that the instruction waits for; None if the rank may go on. What it posts is posted."""
     if isinstance(one, Wait):
-        held: tuple[Part, ...] = (one.part,)
+        held: tuple[MessagePart, ...] = (one.part,)
     else:
-        held = one.parts if isinstance(one, Exchange) and one.blocking else ()
+        held = one.parts if isinstance(one, MessageGroup) and one.blocking else ()
     return next((part for part in held if ends[_message(rank, part)] < 2), None)
 
 
-def _message(rank: int, part: Part) -> _Message:
+def _message(rank: int, part: MessagePart) -> _Message:
     if isinstance(part, Send):
         return _Message(rank, part.peer, part.action)
     return _Message(part.peer, rank, part.action)
@@ -166,13 +166,13 @@ def _standing(program: Sequence[Instruction], index: int, *, sends: bool) -> tup
 
     After the last step, that.
     """
-    steps = [one.step for one in program if isinstance(one, Compute)]
-    before = sum(isinstance(one, Compute) for one in program[:index])
+    steps = [one.step for one in program if isinstance(one, RunAction)]
+    before = sum(isinstance(one, RunAction) for one in program[:index])
     position = min(max(before - 1 if sends else before, 0), len(steps) - 1)
     return position, steps[position]
 
 
-def _described(part: Part) -> str:
+def _described(part: MessagePart) -> str:
     match part:
         case Send(action, peer):
             return f"send {action} to rank {peer}"

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
-from ..orders.action import Action, Kind, Order, Orders, Overlap, actions_of, parts
+from ..orders.action import Action, ActionKind, Order, Orders, Overlap, actions_of, parts
 from ..orders.schedule import Placement, Shape
 from .ends import Ends
-from .instructions import Compute, Exchange, Instruction, Part, Recv
+from .instructions import Instruction, MessageGroup, MessagePart, Recv, RunAction
 
 
 def dualpipe_messages(
@@ -60,8 +60,8 @@ class _Queue:
 
     order: Order
     ends: Ends
-    queued: list[Part] = field(default_factory=list)
-    kept: list[Part] = field(default_factory=list)  # made, and to be queued after the next step
+    queued: list[MessagePart] = field(default_factory=list)
+    kept: list[MessagePart] = field(default_factory=list)  # made, and to be queued after the next step
     asked: set[Recv] = field(default_factory=set)
     instructions: list[Instruction] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ class _Queue:
         for position, step in enumerate(self.order):
             self._ask(*self._early(position), *parts(step))
             self._post()
-            self.instructions.append(Compute(step))
+            self.instructions.append(RunAction(step))
             self._queue_results(position)
         self._post()
         return tuple(self.instructions)
@@ -83,7 +83,7 @@ class _Queue:
 
     def _post(self) -> None:
         if self.queued:
-            self.instructions.append(Exchange(tuple(self.queued), blocking=True))
+            self.instructions.append(MessageGroup(tuple(self.queued), blocking=True))
             self.queued = []
 
     def _early(self, position: int) -> Iterator[Action]:
@@ -91,14 +91,14 @@ class _Queue:
         step = self.order[position]
         if self._forward(position - 1) == self.first and self._forward(position) == self.second:
             later = actions_of(self.order[position + 1 :])
-            yield from islice((a for a in later if (a.stage, a.kind) == (self.first, Kind.FORWARD)), 1)
+            yield from islice((a for a in later if (a.stage, a.kind) == (self.first, ActionKind.FORWARD)), 1)
             return
-        weights = isinstance(step, Action) and step.kind is Kind.WEIGHT_GRAD
+        weights = isinstance(step, Action) and step.kind is ActionKind.WEIGHT_GRAD
         if weights and self._forward(position + 1) is not None:
             yield from parts(self.order[position + 1])
 
     def _queue_results(self, position: int) -> None:
-        made: list[Part] = [send for send in map(self.ends.sent, parts(self.order[position])) if send]
+        made: list[MessagePart] = [send for send in map(self.ends.sent, parts(self.order[position])) if send]
         kept, self.kept = self.kept, []
         if self._two_forwards(position) or self._apart(position) or self._apart(position - 1):
             self.kept, made = made, []
@@ -113,7 +113,7 @@ class _Queue:
         """Whether the forward before the first pair of the middle stands here."""
         both = self._forward(position), self._forward(position + 1)
         after = self.order[position + 2 : position + 3]
-        backward = (Kind.BACKWARD, Kind.INPUT_GRAD)
+        backward = (ActionKind.BACKWARD, ActionKind.INPUT_GRAD)
         return both == (self.second, self.first) and any(
             isinstance(step, Action) and step.kind in backward for step in after
         )
@@ -132,4 +132,4 @@ class _Queue:
         if not 0 <= position < len(self.order):
             return None
         step = self.order[position]
-        return step.stage if isinstance(step, Action) and step.kind is Kind.FORWARD else None
+        return step.stage if isinstance(step, Action) and step.kind is ActionKind.FORWARD else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..orders.action import Action, Kind, Orders, actions_of
+from ..orders.action import Action, ActionKind, Orders, actions_of
 from ..orders.dependencies import consumer_stage, producer_stage
 from ..orders.schedule import Placement, Shape
 from .instructions import Recv, Send
@@ -33,9 +33,9 @@ class Ends:
         peer = self._peer(stage, action)
         if stage is None or peer is None:
             return None
-        if action.kind is Kind.FORWARD:
-            return Recv(Action(stage, Kind.FORWARD, action.microbatch), peer)
-        kind = Kind.INPUT_GRAD if (stage, action.microbatch) in self._split else Kind.BACKWARD
+        if action.kind is ActionKind.FORWARD:
+            return Recv(Action(stage, ActionKind.FORWARD, action.microbatch), peer)
+        kind = ActionKind.INPUT_GRAD if (stage, action.microbatch) in self._split else ActionKind.BACKWARD
         return Recv(Action(stage, kind, action.microbatch), peer)
 
     @cached_property
@@ -45,7 +45,7 @@ class Ends:
             (action.stage, action.microbatch)
             for order in self.orders
             for action in actions_of(order)
-            if action.kind is Kind.INPUT_GRAD
+            if action.kind is ActionKind.INPUT_GRAD
         )
 
     def _peer(self, stage: int | None, action: Action) -> int | None:

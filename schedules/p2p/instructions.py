@@ -29,21 +29,21 @@ class Recv:
     peer: int
 
 
-Part: TypeAlias = Send | Recv
+MessagePart: TypeAlias = Send | Recv
 
 
 @dataclass(frozen=True, slots=True)
-class Compute:
+class RunAction:
     """Run ``step``: an action, or an overlapped pair."""
 
     step: Step
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class MessageGroup:
     """Post ``parts`` as one group. ``blocking``: the rank goes on when all of them are done."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MessagePart, ...]
     blocking: bool
 
 
@@ -51,7 +51,7 @@ class Exchange:
 class Wait:
     """Go on when ``part`` of an earlier exchange that does not block is done."""
 
-    part: Part
+    part: MessagePart
 
 
-Instruction: TypeAlias = Compute | Exchange | Wait
+Instruction: TypeAlias = RunAction | MessageGroup | Wait

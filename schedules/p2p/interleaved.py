@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from ..orders.action import Action, Kind, Order, Orders, actions_of
+from ..orders.action import Action, ActionKind, Order, Orders, actions_of
 from ..orders.dependencies import consumer_stage
 from ..orders.schedule import Shape
 from ..pipeline.interleaved import warm_up_forwards
-from .instructions import Compute, Exchange, Instruction, Part, Recv, Send, Wait
+from .instructions import Instruction, MessageGroup, MessagePart, Recv, RunAction, Send, Wait
 
-_DIRECTIONS = (Kind.FORWARD, Kind.BACKWARD)
+_DIRECTIONS = (ActionKind.FORWARD, ActionKind.BACKWARD)
 
 
 def interleaved_messages(orders: Orders, shape: Shape, rule: str) -> tuple[tuple[Instruction, ...], ...]:
@@ -40,10 +40,12 @@ class _Calls:
     shape: Shape
     orders: Orders
     instructions: list[Instruction] = field(default_factory=list)
-    actions: dict[Kind, list[Action]] = field(init=False)
-    receives: dict[Kind, dict[int, Recv]] = field(init=False)
-    sending: dict[Kind, Send | None] = field(default_factory=lambda: dict.fromkeys(_DIRECTIONS))
-    awaited: dict[Kind, deque[Recv]] = field(default_factory=lambda: {kind: deque() for kind in _DIRECTIONS})
+    actions: dict[ActionKind, list[Action]] = field(init=False)
+    receives: dict[ActionKind, dict[int, Recv]] = field(init=False)
+    sending: dict[ActionKind, Send | None] = field(default_factory=lambda: dict.fromkeys(_DIRECTIONS))
+    awaited: dict[ActionKind, deque[Recv]] = field(
+        default_factory=lambda: {kind: deque() for kind in _DIRECTIONS}
+    )
 
     def __post_init__(self) -> None:
         self.actions = {kind: _of_kind(self.orders[self.rank], kind) for kind in _DIRECTIONS}
@@ -54,64 +56,64 @@ class _Calls:
         """Forwards of the rank, m·v."""
         return self.shape.microbatches * self.shape.chunks
 
-    def leads(self, kind: Kind) -> bool:
-        return self.rank == (0 if kind is Kind.FORWARD else self.shape.ranks - 1)
+    def leads(self, kind: ActionKind) -> bool:
+        return self.rank == (0 if kind is ActionKind.FORWARD else self.shape.ranks - 1)
 
-    def send(self, kind: Kind, iteration: int) -> Send | None:
+    def send(self, kind: ActionKind, iteration: int) -> Send | None:
         """What leaves after the iteration's action."""
         action = self.actions[kind][iteration]
         if consumer_stage(action, self.shape) is None:
             return None
-        step = 1 if kind is Kind.FORWARD else -1
+        step = 1 if kind is ActionKind.FORWARD else -1
         return Send(action, (self.rank + step) % self.shape.ranks)
 
-    def recv(self, kind: Kind, iteration: int) -> Recv | None:
+    def recv(self, kind: ActionKind, iteration: int) -> Recv | None:
         """What is asked for in the iteration: the next one's input, or a later one's on the leading rank."""
         return self.receives[kind].get(iteration)
 
-    def compute(self, kind: Kind, iteration: int) -> None:
-        self.instructions.append(Compute(self.actions[kind][iteration]))
+    def compute(self, kind: ActionKind, iteration: int) -> None:
+        self.instructions.append(RunAction(self.actions[kind][iteration]))
 
-    def block(self, *parts: Part | None) -> None:
+    def block(self, *parts: MessagePart | None) -> None:
         """One call that the rank waits for."""
         if present := tuple(part for part in parts if part):
-            self.instructions.append(Exchange(present, blocking=True))
+            self.instructions.append(MessageGroup(present, blocking=True))
 
-    def post(self, kind: Kind, send: Send | None, recv: Recv | None) -> None:
+    def post(self, kind: ActionKind, send: Send | None, recv: Recv | None) -> None:
         """One call that nobody waits for yet; the send before it in this direction is waited for instead."""
         if present := tuple(part for part in (send, recv) if part):
-            self.instructions.append(Exchange(present, blocking=False))
+            self.instructions.append(MessageGroup(present, blocking=False))
         self.await_send(kind)
         self.sending[kind] = send
         if recv:
             self.awaited[kind].append(recv)
 
-    def ask(self, kind: Kind, recv: Recv | None) -> None:
+    def ask(self, kind: ActionKind, recv: Recv | None) -> None:
         """Post a receive alone."""
         if recv:
-            self.instructions.append(Exchange((recv,), blocking=False))
+            self.instructions.append(MessageGroup((recv,), blocking=False))
             self.awaited[kind].append(recv)
 
-    def await_send(self, kind: Kind) -> None:
+    def await_send(self, kind: ActionKind) -> None:
         if send := self.sending[kind]:
             self.instructions.append(Wait(send))
             self.sending[kind] = None
 
-    def await_input(self, kind: Kind, iteration: int) -> None:
+    def await_input(self, kind: ActionKind, iteration: int) -> None:
         """Wait for the oldest receive posted without waiting, if the action needs an input at all.
 
         On the leading rank the oldest may be a later input than the one needed: blocking calls before
         it have brought that one. Megatron waits all the same.
         """
         action = self.actions[kind][iteration]
-        first = 0 if kind is Kind.FORWARD else self.shape.stages - 1
+        first = 0 if kind is ActionKind.FORWARD else self.shape.stages - 1
         if action.stage != first and self.awaited[kind]:
             self.instructions.append(Wait(self.awaited[kind].popleft()))
 
-    def _receives(self, kind: Kind) -> dict[int, Recv]:
+    def _receives(self, kind: ActionKind) -> dict[int, Recv]:
         """By iteration; -1 stands for before the first."""
         p = self.shape.ranks
-        peer = (self.rank - 1 if kind is Kind.FORWARD else self.rank + 1) % p
+        peer = (self.rank - 1 if kind is ActionKind.FORWARD else self.rank + 1) % p
         lag = p - 1 if self.leads(kind) else -1
         return {
             iteration + lag: Recv(action, peer)
@@ -120,7 +122,7 @@ class _Calls:
         }
 
 
-def _of_kind(order: Order, kind: Kind) -> list[Action]:
+def _of_kind(order: Order, kind: ActionKind) -> list[Action]:
     return [action for action in actions_of(order) if action.kind is kind]
 
 
@@ -175,7 +177,7 @@ def _write_prefetch_full(calls: _Calls, warm_up: int) -> None:
 
 def _warm_up_blocking(calls: _Calls, warm_up: int, turn: Recv | None) -> None:
     """``turn``: the first gradient, if the last call of the warm-up brings it too."""
-    forward = Kind.FORWARD
+    forward = ActionKind.FORWARD
     calls.block(calls.recv(forward, -1))
     for k in range(warm_up):
         calls.compute(forward, k)
@@ -190,7 +192,7 @@ def _alternate_prefetching(calls: _Calls, warm_up: int) -> None:
             calls.post(kind, calls.send(kind, iteration), calls.recv(kind, iteration))
 
 
-def _step_prefetching(calls: _Calls, kind: Kind, k: int) -> None:
+def _step_prefetching(calls: _Calls, kind: ActionKind, k: int) -> None:
     """A step of the warm-up or cool-down: the leading rank asks after computing, others before."""
     if k:
         calls.await_input(kind, k)

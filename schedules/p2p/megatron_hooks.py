@@ -18,11 +18,11 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TypeAlias
 
-from ..orders.action import Action, Kind, Order, Step, actions_of, parts
+from ..orders.action import Action, ActionKind, Order, Step, actions_of, parts
 from ..orders.schedule import Shape
 
 
-class Call(StrEnum):
+class HookCall(StrEnum):
     """What happens to gradients or parameters between two steps."""
 
     DISABLE = "DIS"  # from here on, backwards only add to the gradients
@@ -39,7 +39,7 @@ class Hook:
     'GRAD_SYNC3'
     """
 
-    call: Call
+    call: HookCall
     stage: int | None = None
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ Hooked: TypeAlias = Step | Hook
 """A step of the order, or a call between two steps."""
 
 
-GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
+GIVES_GRADIENT = (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
 """Actions after which a stage's gradients of a microbatch are there."""
 
 
@@ -65,10 +65,10 @@ def hooked(rank: int, order: Order, shape: Shape, *, aligned: bool = True) -> tu
     never interleaves, the same rule is followed.
     """
     if shape.chunks > 1 and aligned:
-        return Hook(Call.DISABLE), *_aligned_chunks(rank, order, shape)
+        return Hook(HookCall.DISABLE), *_aligned_chunks(rank, order, shape)
     if rank > 0 and aligned:
-        return Hook(Call.DISABLE), *order, Hook(Call.ENABLE), Hook(Call.REDUCE, _held(order)[0])
-    return Hook(Call.DISABLE), *_by_bucket(order, shape)
+        return Hook(HookCall.DISABLE), *order, Hook(HookCall.ENABLE), Hook(HookCall.REDUCE, _held(order)[0])
+    return Hook(HookCall.DISABLE), *_by_bucket(order, shape)
 
 
 def _by_bucket(order: Order, shape: Shape) -> Iterator[Hooked]:
@@ -77,17 +77,17 @@ def _by_bucket(order: Order, shape: Shape) -> Iterator[Hooked]:
     for step in order:
         last = not final.isdisjoint(parts(step))
         if last:
-            yield Hook(Call.ENABLE)
+            yield Hook(HookCall.ENABLE)
         yield step
         if last and shape.chunks > 1:
-            yield Hook(Call.DISABLE)
+            yield Hook(HookCall.DISABLE)
     if shape.chunks > 1:
-        yield Hook(Call.ENABLE)
+        yield Hook(HookCall.ENABLE)
 
 
 def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
     """The first two chunks are gathered before anything runs; what is left to reduce follows at the end."""
-    forwards = [action for action in actions_of(order) if action.kind is Kind.FORWARD]
+    forwards = [action for action in actions_of(order) if action.kind is ActionKind.FORWARD]
     backwards = _backwards(order)
     held, final = _held(order), set(_final(order).values())
     begins = {forward.stage: k for k, forward in reversed(list(enumerate(forwards)))}
@@ -99,15 +99,15 @@ def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
         for backward, ended in zip(backwards[rank:], backwards, strict=False)
         if ended in final
     }
-    yield from (Hook(Call.GATHER, stage) for stage in held[:2])
+    yield from (Hook(HookCall.GATHER, stage) for stage in held[:2])
     for step in order:
         for action in parts(step):
-            yield from (Hook(Call.GATHER, stage) for stage in gathers.get(action, ()))
+            yield from (Hook(HookCall.GATHER, stage) for stage in gathers.get(action, ()))
         yield step
         for stage in (reduces[action] for action in parts(step) if action in reduces):
-            yield from (Hook(Call.ENABLE), Hook(Call.REDUCE, stage), Hook(Call.DISABLE))
-    yield Hook(Call.ENABLE)
-    yield from (Hook(Call.REDUCE, stage) for stage in held if stage not in reduces.values())
+            yield from (Hook(HookCall.ENABLE), Hook(HookCall.REDUCE, stage), Hook(HookCall.DISABLE))
+    yield Hook(HookCall.ENABLE)
+    yield from (Hook(HookCall.REDUCE, stage) for stage in held if stage not in reduces.values())
 
 
 def _held(order: Order) -> tuple[int, ...]:

@@ -10,16 +10,26 @@ messages); Megatron-LM d98e8a6 ``schedules.py`` without ``overlap_p2p_comm`` (bl
 
 from __future__ import annotations
 
-from ..orders.action import Action, Kind, Order, Orders, Overlap, actions_of, parts
+from ..orders.action import Action, ActionKind, Order, Orders, Overlap, actions_of, parts
 from ..orders.schedule import Placement, Shape, stage_to_rank
 from ..pipeline import interleaved
 from .dualpipe import dualpipe_messages, of_dualpipe_kind
 from .ends import Ends
-from .instructions import Compute, Exchange, Instruction, Part, Recv, Send, Wait
+from .instructions import Instruction, MessageGroup, MessagePart, Recv, RunAction, Send, Wait
 from .interleaved import interleaved_messages
 from .torch_runtime import torch_messages
 
-__all__ = ["RULES", "Compute", "Exchange", "Instruction", "Part", "Recv", "Send", "Wait", "point_to_point"]
+__all__ = [
+    "RULES",
+    "Instruction",
+    "MessageGroup",
+    "MessagePart",
+    "Recv",
+    "RunAction",
+    "Send",
+    "Wait",
+    "point_to_point",
+]
 
 RULES = ("async", "blocking", "prefetch", "prefetch-full", "torch", "batched")
 """How messages are posted and awaited.
@@ -70,7 +80,7 @@ def _megatron(
 def _why_megatron_cannot(orders: Orders, shape: Shape) -> str | None:
     for rank, order in enumerate(orders):
         for position, step in enumerate(order):
-            if isinstance(step, Overlap) or step.kind in (Kind.INPUT_GRAD, Kind.WEIGHT_GRAD):
+            if isinstance(step, Overlap) or step.kind in (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD):
                 return f"knows whole backwards only, but action {position} of rank {rank} is {step}"
     if shape.chunks == 1:
         return None
@@ -104,10 +114,10 @@ def _asynchronous(orders: Orders, shape: Shape, rank_of: Placement) -> tuple[tup
         instructions: list[Instruction] = []
         for step in order:
             for recv in filter(None, map(ends.received, parts(step))):
-                instructions += Exchange((recv,), blocking=False), Wait(recv)
-            instructions.append(Compute(step))
+                instructions += MessageGroup((recv,), blocking=False), Wait(recv)
+            instructions.append(RunAction(step))
             for send in filter(None, map(ends.sent, parts(step))):
-                instructions.append(Exchange((send,), blocking=False))
+                instructions.append(MessageGroup((send,), blocking=False))
         return tuple(instructions)
 
     return tuple(written(order) for order in orders)
@@ -129,7 +139,7 @@ def _blocking(orders: Orders, rank: int, ends: Ends) -> tuple[Instruction, ...]:
         else:
             _exchange(instructions, send)
             _exchange(instructions, recv)
-        instructions.append(Compute(action))
+        instructions.append(RunAction(action))
         before = action
     if before:
         _exchange(instructions, ends.sent(before))
@@ -145,12 +155,12 @@ def _alternates(orders: Orders, rank: int) -> bool:
 
     def turns_early(order: Order) -> bool:
         kinds = [action.kind for action in actions_of(order)]
-        return Kind.FORWARD in kinds[kinds.index(Kind.BACKWARD) :]
+        return ActionKind.FORWARD in kinds[kinds.index(ActionKind.BACKWARD) :]
 
     return any(turns_early(order) for order in orders[rank : rank + 2])
 
 
-def _exchange(instructions: list[Instruction], *parts: Part | None) -> None:
+def _exchange(instructions: list[Instruction], *parts: MessagePart | None) -> None:
     """Append one blocking call; a call without parts is none."""
     if present := tuple(part for part in parts if part):
-        instructions.append(Exchange(present, blocking=True))
+        instructions.append(MessageGroup(present, blocking=True))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from ..orders.action import Kind, Order, Orders, Step, parts
+from ..orders.action import ActionKind, Order, Orders, Step, parts
 from ..orders.dependencies import needed_by, producer_stage, result_of
 from ..orders.schedule import Placement, Shape, stage_to_rank
 from .ends import Ends
@@ -29,7 +29,7 @@ ACTIVE_STAGES = 3
 """Stages whose parameters a rank holds whole: one forward, one backward, one fetched ahead."""
 
 
-class Call(StrEnum):
+class FsdpCall(StrEnum):
     """What FSDP does to a stage."""
 
     UNSHARD = "UNSHARD"  # gather its parameters
@@ -45,7 +45,7 @@ class StageCall:
     '2UNSHARD'
     """
 
-    call: Call
+    call: FsdpCall
     stage: int
 
     def __str__(self) -> str:
@@ -83,17 +83,17 @@ def _with_calls(order: Order, shape: Shape, active_stages: int) -> Iterator[Step
     for step, ahead in zip(order, _stages_ahead(order, active_stages), strict=True):
         for stage in [stage for stage in held if stage not in ahead]:
             held.remove(stage)
-            yield StageCall(Call.RESHARD, stage)
+            yield StageCall(FsdpCall.RESHARD, stage)
         for stage in [stage for stage in ahead if stage not in held]:
             held.add(stage)
-            yield StageCall(Call.UNSHARD, stage)
+            yield StageCall(FsdpCall.UNSHARD, stage)
         yield step
         for action in parts(step):
-            if action.kind in (Kind.BACKWARD, Kind.WEIGHT_GRAD):
+            if action.kind in (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD):
                 ended[action.stage] += 1
                 if ended[action.stage] == shape.microbatches:
-                    yield StageCall(Call.REDUCE_GRAD, action.stage)
-    yield from (StageCall(Call.RESHARD, stage) for stage in held)
+                    yield StageCall(FsdpCall.REDUCE_GRAD, action.stage)
+    yield from (StageCall(FsdpCall.RESHARD, stage) for stage in held)
 
 
 def _stages_ahead(order: Order, count: int) -> list[list[int]]:

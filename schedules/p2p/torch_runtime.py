@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..orders.action import Kind, Order, Orders, actions_of, parts
+from ..orders.action import ActionKind, Order, Orders, actions_of, parts
 from ..orders.schedule import Placement, Shape
 from ..pipeline import gpipe, one_f_one_b
 from .ends import Ends
-from .instructions import Compute, Exchange, Instruction, Recv, Send, Wait
+from .instructions import Instruction, MessageGroup, Recv, RunAction, Send, Wait
 from .torch_lowering import Entry, StageCall, lowered
 
 
@@ -40,14 +40,14 @@ def torch_messages(orders: Orders, shape: Shape, rank_of: Placement) -> tuple[tu
 
 def _gpipe(order: Order, ends: Ends) -> tuple[Instruction, ...]:
     instructions: list[Instruction] = []
-    for kind in (Kind.FORWARD, Kind.BACKWARD):
+    for kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
         sends: list[Send] = []
         for action in (action for action in actions_of(order) if action.kind is kind):
             if recv := ends.received(action):
-                instructions.append(Exchange((recv,), blocking=True))
-            instructions.append(Compute(action))
+                instructions.append(MessageGroup((recv,), blocking=True))
+            instructions.append(RunAction(action))
             if send := ends.sent(action):
-                instructions.append(Exchange((send,), blocking=False))
+                instructions.append(MessageGroup((send,), blocking=False))
                 sends.append(send)
         instructions += map(Wait, sends)
     return tuple(instructions)
@@ -60,8 +60,8 @@ def _one_f_one_b(order: Order, ends: Ends) -> tuple[Instruction, ...]:
     sending: Send | None = None
     for position, action in enumerate(actions):
         if call := tuple(part for part in (kept, ends.received(action)) if part):
-            instructions.append(Exchange(call, blocking=True))
-        instructions.append(Compute(action))
+            instructions.append(MessageGroup(call, blocking=True))
+        instructions.append(RunAction(action))
         if sending:
             instructions.append(Wait(sending))
         kept = sending = None
@@ -69,7 +69,7 @@ def _one_f_one_b(order: Order, ends: Ends) -> tuple[Instruction, ...]:
         if any(after.kind is not action.kind for after in actions[position + 1 : position + 2]):
             kept = send
         elif send:
-            instructions.append(Exchange((send,), blocking=False))
+            instructions.append(MessageGroup((send,), blocking=False))
             sending = send
     if sending:
         instructions.append(Wait(sending))
@@ -84,11 +84,11 @@ def _lowered(entries: Sequence[Entry], ends: Ends) -> tuple[Instruction, ...]:
             case StageCall():
                 continue  # FSDP's, which moves no results
             case Send() | Recv():
-                instructions.append(Exchange((entry,), blocking=False))
+                instructions.append(MessageGroup((entry,), blocking=False))
                 if isinstance(entry, Send):
                     sends.append(entry)
             case _:
                 instructions += (Wait(recv) for recv in map(ends.received, parts(entry)) if recv)
-                instructions.append(Compute(entry))
+                instructions.append(RunAction(entry))
     # The last posted is waited for first, as torch does: nothing is left to run in between.
     return (*instructions, *map(Wait, reversed(sends)))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, count, repeat, zip_longest
 
-from ..orders.action import Action, Kind, Order, Orders
+from ..orders.action import Action, ActionKind, Order, Orders
 
 PERIOD = 6
 
@@ -92,12 +92,12 @@ def without_weight_grads(row: bytearray) -> bytearray:
     return row.translate(bytes(IDLE if code in (W_Z, W_A) else code for code in range(256)))
 
 
-def orders_of(rows: Rows, kinds: Mapping[int, Kind]) -> Orders:
+def orders_of(rows: Rows, kinds: Mapping[int, ActionKind]) -> Orders:
     """Each rank's actions; ``kinds`` says what the codes are, and leaves out what is no action of its own."""
     return tuple(_order(rank, row, len(rows), kinds) for rank, row in enumerate(rows))
 
 
-def _order(rank: int, row: bytearray, ranks: int, kinds: Mapping[int, Kind]) -> Order:
+def _order(rank: int, row: bytearray, ranks: int, kinds: Mapping[int, ActionKind]) -> Order:
     stages = {code: rank if code in (F_A, B_A, W_A) else 2 * ranks - 1 - rank for code in kinds}
     actions = {code: map(Action, repeat(stages[code]), repeat(kind), count()) for code, kind in kinds.items()}
     return tuple(next(actions[code]) for code in row if code in kinds)

@@ -7,7 +7,7 @@ tells a bubble rate, and leaves the order as it is.
 
 from __future__ import annotations
 
-from ..orders.action import Kind, Orders
+from ..orders.action import ActionKind, Orders
 from .building_block import (
     B_A,
     B_Z,
@@ -25,12 +25,12 @@ from .building_block import (
 from .reorder import START, reorder, squeeze, steady
 
 _KINDS = {
-    F_A: Kind.FORWARD,
-    F_Z: Kind.FORWARD,
-    B_Z: Kind.INPUT_GRAD,
-    B_A: Kind.INPUT_GRAD,
-    W_Z: Kind.WEIGHT_GRAD,
-    W_A: Kind.WEIGHT_GRAD,
+    F_A: ActionKind.FORWARD,
+    F_Z: ActionKind.FORWARD,
+    B_Z: ActionKind.INPUT_GRAD,
+    B_A: ActionKind.INPUT_GRAD,
+    W_Z: ActionKind.WEIGHT_GRAD,
+    W_A: ActionKind.WEIGHT_GRAD,
 }
 
 

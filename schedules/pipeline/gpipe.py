@@ -6,7 +6,7 @@ Sources: Huang et al. 2019, "GPipe", section 2.3; backwards ascend as in torch.d
 
 from __future__ import annotations
 
-from ..orders.action import Action, Kind, Orders
+from ..orders.action import Action, ActionKind, Orders
 from ..orders.schedule import Schedule, Shape, fixed_chunks, loop_placement
 
 check = fixed_chunks("gpipe", 1)
@@ -25,7 +25,7 @@ def in_flight(rank: int, shape: Shape) -> int:
 
 
 def _order(rank: int, shape: Shape) -> tuple[Action, ...]:
-    kinds = (Kind.FORWARD, Kind.BACKWARD)
+    kinds = (ActionKind.FORWARD, ActionKind.BACKWARD)
     return tuple(Action(rank, kind, k) for kind in kinds for k in range(shape.microbatches))
 
 

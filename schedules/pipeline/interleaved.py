@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..orders.action import Action, Kind, Order, Orders
+from ..orders.action import Action, ActionKind, Order, Orders
 from ..orders.schedule import Schedule, Shape, loop_placement, no_limit
 from ..orders.turns import one_forward_one_backward
 
@@ -51,8 +51,8 @@ def in_flight(rank: int, shape: Shape) -> int:
 
 def _order(rank: int, shape: Shape) -> Order:
     turns, p, v = tuple(table(shape, group_size(shape))), shape.ranks, shape.chunks
-    forwards = [Action(chunk * p + rank, Kind.FORWARD, k) for k, chunk in turns]
-    backwards = [Action((v - 1 - chunk) * p + rank, Kind.BACKWARD, k) for k, chunk in turns]
+    forwards = [Action(chunk * p + rank, ActionKind.FORWARD, k) for k, chunk in turns]
+    backwards = [Action((v - 1 - chunk) * p + rank, ActionKind.BACKWARD, k) for k, chunk in turns]
     return one_forward_one_backward(forwards, backwards, warm_up=warm_up_forwards(rank, shape))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..orders.action import Action, Kind, Orders
+from ..orders.action import Action, ActionKind, Orders
 from ..orders.schedule import Schedule, Shape, loop_placement, no_limit
 from .interleaved import table
 
@@ -57,9 +57,9 @@ def in_flight(rank: int, shape: Shape) -> int:
 
 def _order(rank: int, shape: Shape) -> Iterator[Action]:
     turns, p, v = tuple(table(shape, group_size(shape))), shape.ranks, shape.chunks
-    forwards = [Action(chunk * p + rank, Kind.FORWARD, k) for k, chunk in turns]
-    input_grads = [Action((v - 1 - chunk) * p + rank, Kind.INPUT_GRAD, k) for k, chunk in turns]
-    weight_grads = [Action(stage, Kind.WEIGHT_GRAD, k) for stage, _, k in input_grads]
+    forwards = [Action(chunk * p + rank, ActionKind.FORWARD, k) for k, chunk in turns]
+    input_grads = [Action((v - 1 - chunk) * p + rank, ActionKind.INPUT_GRAD, k) for k, chunk in turns]
+    weight_grads = [Action(stage, ActionKind.WEIGHT_GRAD, k) for stage, _, k in input_grads]
     warm_up, n = warm_up_forwards(rank, shape), len(turns)
     yield from forwards[:warm_up]
     for j in range(n):

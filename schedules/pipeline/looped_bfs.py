@@ -6,7 +6,7 @@ torch.distributed.pipelining 2.13 ``ScheduleLoopedBFS``, whose backwards descend
 
 from __future__ import annotations
 
-from ..orders.action import Action, Kind, Orders
+from ..orders.action import Action, ActionKind, Orders
 from ..orders.schedule import Schedule, Shape, loop_placement, no_groups, no_limit
 
 
@@ -30,8 +30,8 @@ def in_flight(rank: int, shape: Shape) -> int:
 
 def _order(rank: int, shape: Shape) -> tuple[Action, ...]:
     stages = [chunk * shape.ranks + rank for chunk in range(shape.chunks)]
-    forwards = tuple(Action(s, Kind.FORWARD, k) for s in stages for k in range(shape.microbatches))
-    return forwards + tuple(Action(s, Kind.BACKWARD, k) for s, _, k in reversed(forwards))
+    forwards = tuple(Action(s, ActionKind.FORWARD, k) for s in stages for k in range(shape.microbatches))
+    return forwards + tuple(Action(s, ActionKind.BACKWARD, k) for s, _, k in reversed(forwards))
 
 
 SCHEDULE = Schedule(

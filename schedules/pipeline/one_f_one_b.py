@@ -7,7 +7,7 @@ Sources: Narayanan et al. 2021 (SC21), section 2.2.1; Megatron-LM ``schedules.py
 
 from __future__ import annotations
 
-from ..orders.action import Action, Kind, Orders
+from ..orders.action import Action, ActionKind, Orders
 from ..orders.schedule import Schedule, Shape, fixed_chunks, loop_placement
 from ..orders.turns import one_forward_one_backward
 
@@ -26,8 +26,8 @@ def in_flight(rank: int, shape: Shape) -> int:
 
 
 def _order(rank: int, shape: Shape) -> tuple[Action, ...]:
-    forwards = [Action(rank, Kind.FORWARD, k) for k in range(shape.microbatches)]
-    backwards = [Action(rank, Kind.BACKWARD, k) for k in range(shape.microbatches)]
+    forwards = [Action(rank, ActionKind.FORWARD, k) for k in range(shape.microbatches)]
+    backwards = [Action(rank, ActionKind.BACKWARD, k) for k in range(shape.microbatches)]
     return one_forward_one_backward(forwards, backwards, warm_up=shape.ranks - 1 - rank)
 
 

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..orders.action import Action, Kind, Order, Overlap, Step
+from ..orders.action import Action, ActionKind, Order, Overlap, Step
 
 
 class Lane(NamedTuple):
@@ -35,12 +35,12 @@ def eight_steps(lanes: tuple[Lane, Lane], *, length: int, depth: int, microbatch
     def action(work: str) -> Action:
         if work == "W":
             return late.popleft()
-        kind, lane = Kind(work[0]), int(work[1])
-        key = lane, kind is Kind.FORWARD
+        kind, lane = ActionKind(work[0]), int(work[1])
+        key = lane, kind is ActionKind.FORWARD
         done = Action(lanes[lane].stage, kind, lanes[lane].first + begun[key])
         begun[key] += 1
-        if kind is Kind.INPUT_GRAD:
-            late.append(done._replace(kind=Kind.WEIGHT_GRAD))
+        if kind is ActionKind.INPUT_GRAD:
+            late.append(done._replace(kind=ActionKind.WEIGHT_GRAD))
         return done
 
     def step(work: str) -> Step:

@@ -7,14 +7,19 @@ Source: sail-sg/zero-bubble-pipeline-parallelism 39f2c18 ``v1f1b.py``.
 
 from __future__ import annotations
 
-from ..orders.action import Kind, Orders
+from ..orders.action import ActionKind, Orders
 from ..orders.schedule import Schedule, Shape, fixed_chunks, v_placement
 from .building_block import B_A, B_Z, F_A, F_Z, Block, orders_of, repeated
 from .reorder import reorder
 
 check = fixed_chunks("v-1f1b", 2)
 
-_KINDS = {F_A: Kind.FORWARD, F_Z: Kind.FORWARD, B_Z: Kind.BACKWARD, B_A: Kind.BACKWARD}
+_KINDS = {
+    F_A: ActionKind.FORWARD,
+    F_Z: ActionKind.FORWARD,
+    B_Z: ActionKind.BACKWARD,
+    B_A: ActionKind.BACKWARD,
+}
 
 
 def block(ranks: int) -> Block:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from itertools import count
 
-from ..orders.action import Action, Kind, Order, Orders
+from ..orders.action import Action, ActionKind, Order, Orders
 from ..orders.schedule import Schedule, Shape, fixed_chunks, loop_placement
 from .zb_search import search
 
-_KINDS = (Kind.FORWARD, Kind.INPUT_GRAD, Kind.WEIGHT_GRAD)
+_KINDS = (ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
 
 check = fixed_chunks("zb", 1, limited=True)
 

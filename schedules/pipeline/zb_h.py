@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..orders.action import Action, Kind, Orders
+from ..orders.action import Action, ActionKind, Orders
 from ..orders.counted import counted
 from ..orders.schedule import Shape, fixed_chunks
 
@@ -44,14 +44,14 @@ def _order(rank: int, shape: Shape, q: int) -> Iterator[Action]:
     m, longest = shape.microbatches, q * (shape.ranks - 1)
     warm_up = q * (shape.ranks - 1 - rank)
 
-    def kinds() -> Iterator[Kind]:
-        yield from [Kind.FORWARD] * warm_up
+    def kinds() -> Iterator[ActionKind]:
+        yield from [ActionKind.FORWARD] * warm_up
         for i in range(m):
             if warm_up + i < m:
-                yield Kind.FORWARD
-            yield Kind.INPUT_GRAD
+                yield ActionKind.FORWARD
+            yield ActionKind.INPUT_GRAD
             if warm_up + i >= longest:
-                yield Kind.WEIGHT_GRAD
-        yield from [Kind.WEIGHT_GRAD] * (longest - warm_up)
+                yield ActionKind.WEIGHT_GRAD
+        yield from [ActionKind.WEIGHT_GRAD] * (longest - warm_up)
 
     return counted((rank, kind) for kind in kinds())

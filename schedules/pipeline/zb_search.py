@@ -1,7 +1,7 @@
 """The search of the automatic zero-bubble scheduler: greedy rules, tried in eight variants.
 
 A rank's weight gradients may wait as long as there is memory for them, so they are spent where the rank
-would idle. The variants are two warm-ups times four ``Rules``; the first with the shortest longest span
+would idle. The variants are two warm-ups times four ``SearchRules``; the first with the shortest longest span
 wins. Knows one stage per rank, all of the same integer times and memory; does not know what an order is
 made of.
 
@@ -27,7 +27,7 @@ FORWARD, INPUT_GRAD, WEIGHT_GRAD = range(3)
 _ONE_WEIGHT_GRAD = bytes([WEIGHT_GRAD])
 
 
-class Rules(NamedTuple):
+class SearchRules(NamedTuple):
     """What a variant does where either way may turn out better."""
 
     backward_first: bool
@@ -41,7 +41,7 @@ class _Attempt:
     """What the ranks have done so far under one variant. Lists are by rank."""
 
     shape: Shape
-    rules: Rules
+    rules: SearchRules
     keep: list[int]
     """See ``_pending_that_fit``."""
     clock: list[int]
@@ -62,7 +62,7 @@ def search(shape: Shape, limit: int) -> list[bytearray]:
     keep = _pending_that_fit(shape, limit)
     best: _Attempt | None = None
     for overfill, *on in product((False, True), (True, False), (True, False)):
-        attempt = _started(shape, Rules(*on), keep, _warm_up(shape, limit, overfill=overfill))
+        attempt = _started(shape, SearchRules(*on), keep, _warm_up(shape, limit, overfill=overfill))
         _continue(attempt, give_up_at=best.longest_idle if best else inf)
         if best is None or attempt.longest_idle < best.longest_idle:
             best = attempt
@@ -107,7 +107,7 @@ def _warm_up(shape: Shape, limit: int, *, overfill: bool) -> list[int]:
     return counts
 
 
-def _started(shape: Shape, rules: Rules, keep: list[int], warm_up: list[int]) -> _Attempt:
+def _started(shape: Shape, rules: SearchRules, keep: list[int], warm_up: list[int]) -> _Attempt:
     """The warm-up and the first input gradient of every rank."""
     p, costs = shape.ranks, shape.costs
     forward_ends: list[list[int]] = [[] for _ in range(p)]

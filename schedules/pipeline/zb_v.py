@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..orders.action import Kind, Orders
+from ..orders.action import ActionKind, Orders
 from ..orders.counted import counted
 from ..orders.schedule import Schedule, Shape, fixed_chunks, v_placement
 
-F, I, W = Kind.FORWARD, Kind.INPUT_GRAD, Kind.WEIGHT_GRAD  # noqa: E741 - the letters of the notation
+F, I, W = ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD  # noqa: E741 - the letters of the notation
 
 check = fixed_chunks("zb-v", 2)
 
@@ -31,7 +31,7 @@ def in_flight(rank: int, shape: Shape) -> int:
     return min(2 * p, 2 * m, m + 1 + rank)
 
 
-def _work(rank: int, shape: Shape) -> Iterator[tuple[int, Kind]]:
+def _work(rank: int, shape: Shape) -> Iterator[tuple[int, ActionKind]]:
     """Stage r is ``a``, stage 2p-1-r is ``z``."""
     r, p = rank, shape.ranks
     n = max(2 * p - 1, shape.microbatches)

@@ -17,9 +17,9 @@ from itertools import product, repeat
 from operator import lt
 from typing import TypeAlias
 
-from ..orders.action import Action, Kind, Order, Orders
+from ..orders.action import Action, ActionKind, Order, Orders
 from ..orders.schedule import Schedule, Shape, fixed_chunks, v_placement
-from .zb_v_greedy_pass import DOWN, GRAD_DOWN, GRAD_UP, UP, WEIGHT, Rules, greedy_pass
+from .zb_v_greedy_pass import DOWN, GRAD_DOWN, GRAD_UP, UP, WEIGHT, GreedyRules, greedy_pass
 
 _two_chunks = fixed_chunks("zb-v-greedy", 2, limited=True)
 
@@ -82,13 +82,13 @@ def _improved(shape: Shape, squeezes: Squeezes) -> _Found:
     # A limit under 2p forwards is accepted only if it holds all 2m: then nothing can exceed it.
     enough = 2 * shape.ranks * shape.memory.forward
     limit = max(shape.memory.limit or enough, enough)
-    best = greedy_pass(shape, Rules(squeezes=squeezes, allowances=(0,) * shape.ranks, limit=limit))
+    best = greedy_pass(shape, GreedyRules(squeezes=squeezes, allowances=(0,) * shape.ranks, limit=limit))
     asked, first = best.asked, best
     while worst := max(best.idle):
         allowances = tuple(worst - idle for idle in best.idle)
         if best is first and all(map(lt, allowances, best.hurries)):
             break  # they would change nothing
-        rules = Rules(squeezes=squeezes, allowances=allowances, limit=limit, give_up_at=worst)
+        rules = GreedyRules(squeezes=squeezes, allowances=allowances, limit=limit, give_up_at=worst)
         better = greedy_pass(shape, rules)
         asked |= better.asked
         if not better.complete:
@@ -102,14 +102,14 @@ def _order(rank: int, legs: bytes, shape: Shape) -> Order:
     first, second = rank, shape.stages - 1 - rank
     forwards = {DOWN: first, UP: second}
     gradients = {GRAD_DOWN: second, GRAD_UP: first}
-    take = {leg: _actions(stage, Kind.FORWARD, shape) for leg, stage in forwards.items()}
-    take |= {leg: _actions(stage, Kind.INPUT_GRAD, shape) for leg, stage in gradients.items()}
-    weights = {leg: _actions(stage, Kind.WEIGHT_GRAD, shape) for leg, stage in gradients.items()}
+    take = {leg: _actions(stage, ActionKind.FORWARD, shape) for leg, stage in forwards.items()}
+    take |= {leg: _actions(stage, ActionKind.INPUT_GRAD, shape) for leg, stage in gradients.items()}
+    weights = {leg: _actions(stage, ActionKind.WEIGHT_GRAD, shape) for leg, stage in gradients.items()}
     take[WEIGHT] = (next(weights[leg]) for leg in legs if leg in weights)
     return tuple([next(take[leg]) for leg in legs])
 
 
-def _actions(stage: int, kind: Kind, shape: Shape) -> Iterator[Action]:
+def _actions(stage: int, kind: ActionKind, shape: Shape) -> Iterator[Action]:
     return map(Action, repeat(stage), repeat(kind), range(shape.microbatches))
 
 

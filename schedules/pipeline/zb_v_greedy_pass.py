@@ -27,7 +27,7 @@ _NEVER = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class GreedyRules:
     """What a pass may do.
 
     ``squeezes``, by leg: whether a weight gradient may go first where it is longer than the gap before the
@@ -43,7 +43,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PassOutcome:
     """What each rank did.
 
     ``legs`` are its steps, ``idle`` is how long it waits after its first. ``asked`` holds the legs before
@@ -83,12 +83,12 @@ class _Pipeline:
     keeps: tuple[int, ...]
     latency: int
     microbatches: int
-    rules: Rules
+    rules: GreedyRules
     asked: set[int] = field(default_factory=set)
     worst: int = 0  # the longest that a rank has idled
 
 
-def greedy_pass(shape: Shape, rules: Rules) -> Outcome:
+def greedy_pass(shape: Shape, rules: GreedyRules) -> PassOutcome:
     """Forwards to warm up, then 2m rounds, then the weight gradients that are left."""
     pipeline = _pipeline(shape, rules)
     _first_microbatch(pipeline)
@@ -103,7 +103,7 @@ def greedy_pass(shape: Shape, rules: Rules) -> Outcome:
     for rank in pipeline.ranks:
         while rank.owed:
             _weight_gradient(pipeline, rank)
-    return Outcome(
+    return PassOutcome(
         legs=tuple(bytes(rank.legs) for rank in pipeline.ranks),
         idle=tuple(rank.idle for rank in pipeline.ranks),
         asked=frozenset(pipeline.asked),
@@ -112,7 +112,7 @@ def greedy_pass(shape: Shape, rules: Rules) -> Outcome:
     )
 
 
-def _pipeline(shape: Shape, rules: Rules) -> _Pipeline:
+def _pipeline(shape: Shape, rules: GreedyRules) -> _Pipeline:
     costs, memory, p = shape.costs, shape.memory, shape.ranks
     always = [-_NEVER] * shape.microbatches
     nobody: list[int] = []

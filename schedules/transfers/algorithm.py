@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .collective import Collective
-from .group import Group
+from .collective import CollectiveKind
+from .group import RankGroup
 from .loads import Loads
-from .plan import Plan
+from .plan import TransferPlan
 
-LoadsOf = Callable[[Collective, Group], Loads]
-Plans = Mapping[Collective, Callable[[Group], Plan]]
+LoadsOf = Callable[[CollectiveKind, RankGroup], Loads]
+Plans = Mapping[CollectiveKind, Callable[[RankGroup], TransferPlan]]
 
 
-def any_group(group: Group) -> None:
+def any_group(group: RankGroup) -> None:
     """The check of an algorithm that runs on every group."""
     del group
 
@@ -35,23 +35,23 @@ class Algorithm:
     title: str
     plans: Plans
     loads_of: LoadsOf
-    check: Callable[[Group], None] = any_group
+    check: Callable[[RankGroup], None] = any_group
     uneven: bool = False
 
     @property
-    def collectives(self) -> tuple[Collective, ...]:
+    def collectives(self) -> tuple[CollectiveKind, ...]:
         """What the algorithm can do."""
         return tuple(self.plans)
 
-    def plan(self, collective: Collective | str, group: Group) -> Plan:
+    def plan(self, collective: CollectiveKind | str, group: RankGroup) -> TransferPlan:
         """The collective on that group. Raises ValueError where the algorithm does not do it there."""
         return self.plans[self._known(collective, group)](group)
 
-    def loads(self, collective: Collective | str, group: Group) -> Loads:
+    def loads(self, collective: CollectiveKind | str, group: RankGroup) -> Loads:
         """What pricing that plan takes. Raises ValueError where the algorithm does not do it there."""
         return self.loads_of(self._known(collective, group), group)
 
-    def _known(self, collective: Collective | str, group: Group) -> Collective:
+    def _known(self, collective: CollectiveKind | str, group: RankGroup) -> CollectiveKind:
         known = {one.value: one for one in self.plans}
         if collective not in known:
             raise ValueError(f"{self.name} has no {str(collective)!r}; it has {', '.join(known)}")

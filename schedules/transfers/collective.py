@@ -12,10 +12,10 @@ from __future__ import annotations
 from enum import StrEnum
 from fractions import Fraction
 
-from .group import Group
+from .group import RankGroup
 
 
-class Collective(StrEnum):
+class CollectiveKind(StrEnum):
     """The collectives of the field; ``send_recv`` is nccl-tests' (every rank to the next)."""
 
     ALL_REDUCE = "all_reduce"
@@ -27,14 +27,14 @@ class Collective(StrEnum):
     SEND_RECV = "send_recv"
 
 
-REDUCING = frozenset({Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE})
+REDUCING = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE})
 """Every rank contributes to every piece."""
 
 
-def piece_fraction(collective: Collective, group: Group, pieces: int) -> Fraction:
+def piece_fraction(collective: CollectiveKind, group: RankGroup, pieces: int) -> Fraction:
     """Payload in one of so many pieces: an all_to_all has n of its n² pieces on each rank."""
-    if collective is Collective.ALL_TO_ALL:
+    if collective is CollectiveKind.ALL_TO_ALL:
         return Fraction(group.ranks, pieces)
-    if collective is Collective.SEND_RECV:
+    if collective is CollectiveKind.SEND_RECV:
         return Fraction(group.ranks, pieces)
     return Fraction(1, pieces)

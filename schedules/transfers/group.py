@@ -16,7 +16,7 @@ Tier = Literal["local", "network"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class RankGroup:
     """``local`` ranks on each of ``nodes`` nodes, node after node; ``root`` of a broadcast or reduce.
 
     ``parts`` are the ranks on each node where they are not as many on all; ``local`` is then the fewest,

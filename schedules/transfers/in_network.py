@@ -12,28 +12,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from .group import Group
-from .transfer import Flow, Transfer
+from .group import RankGroup
+from .transfer import PeerTransfer, PieceTransfer
 
 
-def rail_shares(group: Group, pieces: int) -> Sequence[range]:
+def rail_shares(group: RankGroup, pieces: int) -> Sequence[range]:
     """For each local rank, the pieces that are its to carry: every L-th."""
     return [range(i, pieces, group.local) for i in range(group.local)]
 
 
-def own_to_network(group: Group, step: int = 0) -> Iterator[Transfer]:
+def own_to_network(group: RankGroup, step: int = 0) -> Iterator[PieceTransfer]:
     """Every rank gives the switch the piece of its own, of n."""
     for rank in range(group.ranks):
-        yield Transfer(step, rank, group.network_switch, range(rank, rank + 1), False)
+        yield PieceTransfer(step, rank, group.network_switch, range(rank, rank + 1), False)
 
 
-def from_network(group: Group, shares: Sequence[range], step: int) -> Iterator[Transfer]:
+def from_network(group: RankGroup, shares: Sequence[range], step: int) -> Iterator[PieceTransfer]:
     """The switch gives every rank its rail's share, the rank's own pieces with it."""
     for rank in range(group.ranks):
-        yield Transfer(step, group.network_switch, rank, shares[rank % group.local], False)
+        yield PieceTransfer(step, group.network_switch, rank, shares[rank % group.local], False)
 
 
-def network_flow(group: Group, *, own: bool) -> Flow:
+def network_flow(group: RankGroup, *, own: bool) -> PeerTransfer:
     """What both come to, on every rank."""
     sent = Fraction(own, group.ranks)
-    return Flow(group.network_switch, sent=sent, received=Fraction(1, group.local))
+    return PeerTransfer(group.network_switch, sent=sent, received=Fraction(1, group.local))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 
-from .plan import Plan
+from .plan import TransferPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Loads:
     network: Fraction
 
 
-def steps_between_nodes(plan: Plan) -> int:
+def steps_between_nodes(plan: TransferPlan) -> int:
     """In how many steps something crosses between nodes, by the transfers."""
     group = plan.group
     ordered = sorted(plan.transfers(), key=lambda transfer: transfer.step)
@@ -37,14 +37,14 @@ def steps_between_nodes(plan: Plan) -> int:
     )
 
 
-def _apart(plan: Plan, source: int, target: int) -> bool:
+def _apart(plan: TransferPlan, source: int, target: int) -> bool:
     group = plan.group
     if group.is_switch(source) or group.is_switch(target):
         return False
     return group.node_of(source) != group.node_of(target)
 
 
-def counted(plan: Plan, network_steps: int) -> Loads:
+def counted(plan: TransferPlan, network_steps: int) -> Loads:
     """Of a plan without a shorter form: by what every rank exchanges."""
     local, network = plan.busiest("local"), plan.busiest("network")
     return Loads(

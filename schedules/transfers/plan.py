@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .collective import Collective, piece_fraction
-from .group import Group, Tier
-from .transfer import Flow, Transfer, by_peer
+from .collective import CollectiveKind, piece_fraction
+from .group import RankGroup, Tier
+from .transfer import PeerTransfer, PieceTransfer, by_peer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
+class PlanTraffic:
     """Payloads that one rank sends and receives over one tier, or over both."""
 
     sent: Fraction
@@ -24,57 +24,59 @@ class Traffic:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TransferPlan:
     """``collective`` on ``group``, the payload cut into ``pieces`` (see ``collective.py``).
 
     ``steps`` counts the latencies one after another. ``peers(rank)`` is what the rank exchanges with
     whom, in closed form: it does not go through the transfers, of which there may be O(n²).
     """
 
-    collective: Collective
-    group: Group
+    collective: CollectiveKind
+    group: RankGroup
     pieces: int
     steps: int
-    transfers: Callable[[], Iterator[Transfer]]
-    peers: Callable[[int], Iterable[Flow]]
+    transfers: Callable[[], Iterator[PieceTransfer]]
+    peers: Callable[[int], Iterable[PeerTransfer]]
 
     @property
     def fraction(self) -> Fraction:
         """Payload in one piece."""
         return piece_fraction(self.collective, self.group, self.pieces)
 
-    def flows(self, rank: int) -> tuple[Flow, ...]:
+    def flows(self, rank: int) -> tuple[PeerTransfer, ...]:
         """What the rank exchanges with each peer, summed over the steps."""
         return by_peer(self.peers(rank))
 
-    def traffic(self, rank: int, tier: Tier | None = None) -> Traffic:
+    def traffic(self, rank: int, tier: Tier | None = None) -> PlanTraffic:
         """Payloads sent and received by a rank, over one tier (None: both)."""
         flows = [f for f in self.flows(rank) if tier in (None, self.group.tier(rank, f.peer))]
-        return Traffic(
+        return PlanTraffic(
             sent=sum((f.sent for f in flows), Fraction(0)),
             received=sum((f.received for f in flows), Fraction(0)),
         )
 
-    def busiest(self, tier: Tier | None = None) -> Traffic:
+    def busiest(self, tier: Tier | None = None) -> PlanTraffic:
         """The most that any rank sends, and the most that any receives, over a tier."""
         each = [self.traffic(rank, tier) for rank in range(self.group.ranks)]
-        return Traffic(sent=max(t.sent for t in each), received=max(t.received for t in each))
+        return PlanTraffic(sent=max(t.sent for t in each), received=max(t.received for t in each))
 
 
-def mirrored(plan: Plan, collective: Collective) -> Plan:
+def mirrored(plan: TransferPlan, collective: CollectiveKind) -> TransferPlan:
     """The plan backwards: who delivered a piece now collects it, reduced on the way.
 
     What a switch has reduced already holds the share of whoever reads it, so that it replaces it.
     """
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         for step, source, target, pieces, _ in plan.transfers():
-            yield Transfer(plan.steps - 1 - step, target, source, pieces, not plan.group.is_switch(target))
+            yield PieceTransfer(
+                plan.steps - 1 - step, target, source, pieces, not plan.group.is_switch(target)
+            )
 
-    def peers(rank: int) -> Iterator[Flow]:
-        return (Flow(flow.peer, flow.received, flow.sent) for flow in plan.peers(rank))
+    def peers(rank: int) -> Iterator[PeerTransfer]:
+        return (PeerTransfer(flow.peer, flow.received, flow.sent) for flow in plan.peers(rank))
 
-    return Plan(
+    return TransferPlan(
         collective=collective,
         group=plan.group,
         pieces=plan.pieces,
@@ -84,22 +86,22 @@ def mirrored(plan: Plan, collective: Collective) -> Plan:
     )
 
 
-def in_sequence(collective: Collective, *plans: Plan) -> Plan:
+def in_sequence(collective: CollectiveKind, *plans: TransferPlan) -> TransferPlan:
     """One plan after another on the same group and pieces."""
     group, pieces = plans[0].group, plans[0].pieces
     assert all(plan.group == group and plan.pieces == pieces for plan in plans)
 
-    def transfers() -> Iterator[Transfer]:
+    def transfers() -> Iterator[PieceTransfer]:
         start = 0
         for plan in plans:
             for transfer in plan.transfers():
                 yield transfer._replace(step=start + transfer.step)
             start += plan.steps
 
-    def peers(rank: int) -> Iterator[Flow]:
+    def peers(rank: int) -> Iterator[PeerTransfer]:
         return (flow for plan in plans for flow in plan.peers(rank))
 
-    return Plan(
+    return TransferPlan(
         collective=collective,
         group=group,
         pieces=pieces,

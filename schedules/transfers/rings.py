@@ -8,29 +8,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from .transfer import Flow, Transfer
+from .transfer import PeerTransfer, PieceTransfer
 
 Blocks = Sequence[range]
 
 
-def ring_all_gather(members: Sequence[int], blocks: Blocks, start: int = 0) -> Iterator[Transfer]:
+def ring_all_gather(members: Sequence[int], blocks: Blocks, start: int = 0) -> Iterator[PieceTransfer]:
     """In step s, member r passes on block r-s."""
     n = len(members)
     for s in range(n - 1):
         for r in range(n):
-            yield Transfer(start + s, members[r], members[(r + 1) % n], blocks[(r - s) % n], False)
+            yield PieceTransfer(start + s, members[r], members[(r + 1) % n], blocks[(r - s) % n], False)
 
 
-def ring_reduce_scatter(members: Sequence[int], blocks: Blocks, start: int = 0) -> Iterator[Transfer]:
+def ring_reduce_scatter(members: Sequence[int], blocks: Blocks, start: int = 0) -> Iterator[PieceTransfer]:
     """In step s, member r adds its share to block r-1-s and passes it on; block r comes home last."""
     n = len(members)
     for s in range(n - 1):
         for r in range(n):
-            yield Transfer(start + s, members[r], members[(r + 1) % n], blocks[(r - 1 - s) % n], True)
+            yield PieceTransfer(start + s, members[r], members[(r + 1) % n], blocks[(r - 1 - s) % n], True)
 
 
-def ring_flows(members: Sequence[int], place: int, payload: Fraction) -> tuple[Flow, Flow]:
+def ring_flows(members: Sequence[int], place: int, payload: Fraction) -> tuple[PeerTransfer, PeerTransfer]:
     """Of either, for the member at ``place``: all blocks of ``payload`` but one, from before and to after."""
     n = len(members)
     amount = Fraction(n - 1, n) * payload
-    return Flow(members[(place + 1) % n], sent=amount), Flow(members[(place - 1) % n], received=amount)
+    return PeerTransfer(members[(place + 1) % n], sent=amount), PeerTransfer(
+        members[(place - 1) % n], received=amount
+    )

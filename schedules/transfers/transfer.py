@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 
-class Transfer(NamedTuple):
+class PieceTransfer(NamedTuple):
     """In ``step``, ``source`` gives ``target`` some pieces of the payload.
 
     ``pieces`` are counted modulo the number of pieces. ``reduces``: they are added to what the target
@@ -23,7 +23,7 @@ class Transfer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class PeerTransfer:
     """What a rank and one peer (a rank or a switch) exchange in all, in payloads."""
 
     peer: int
@@ -31,10 +31,10 @@ class Flow:
     received: Fraction = Fraction(0)
 
 
-def by_peer(flows: Iterable[Flow]) -> tuple[Flow, ...]:
+def by_peer(flows: Iterable[PeerTransfer]) -> tuple[PeerTransfer, ...]:
     """One flow per peer, in the order of the peers; none that carries nothing."""
-    sums: dict[int, Flow] = {}
+    sums: dict[int, PeerTransfer] = {}
     for flow in flows:
-        so_far = sums.get(flow.peer, Flow(flow.peer))
-        sums[flow.peer] = Flow(flow.peer, so_far.sent + flow.sent, so_far.received + flow.received)
+        so_far = sums.get(flow.peer, PeerTransfer(flow.peer))
+        sums[flow.peer] = PeerTransfer(flow.peer, so_far.sent + flow.sent, so_far.received + flow.received)
     return tuple(sums[peer] for peer in sorted(sums) if sums[peer].sent or sums[peer].received)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from .transfer import Flow, Transfer
+from .transfer import PeerTransfer, PieceTransfer
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,18 @@ def height(n: int) -> int:
     return (n - 1).bit_length()
 
 
-def down(tree: Tree, pieces: range, start: int = 0) -> Iterator[Transfer]:
+def down(tree: Tree, pieces: range, start: int = 0) -> Iterator[PieceTransfer]:
     """The root's pieces to all: a vertex on level k hands them on in step k."""
     for level, vertices in enumerate(tree.levels):
         for vertex in vertices:
             for child in tree.children[vertex]:
-                yield Transfer(start + level, vertex, child, pieces, False)
+                yield PieceTransfer(start + level, vertex, child, pieces, False)
 
 
-def down_flows(tree: Tree, vertex: int, amount: Fraction) -> Iterator[Flow]:
+def down_flows(tree: Tree, vertex: int, amount: Fraction) -> Iterator[PeerTransfer]:
     """What one vertex gets from its parent and hands to its children."""
     parent = tree.parents[vertex]
     if parent is not None:
-        yield Flow(parent, received=amount)
+        yield PeerTransfer(parent, received=amount)
     for child in tree.children[vertex]:
-        yield Flow(child, sent=amount)
+        yield PeerTransfer(child, sent=amount)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..engine.record import Record
-    from ..fold.ranks import Trouble
+    from ..fold.ranks import Degradation
     from ..fold.whole import Folded
     from ..result.step import PathSegment
     from ..scenario.models import Parallelism
@@ -65,7 +65,11 @@ class Replayed:
 
 
 def effect(
-    faults: tuple[str, ...], trouble: Trouble, layout: Parallelism, healthy: Replayed, struck: Replayed
+    faults: tuple[str, ...],
+    degradation: Degradation,
+    layout: Parallelism,
+    healthy: Replayed,
+    struck: Replayed,
 ) -> StepFaults:
     """The step with ``faults`` against the healthy one."""
     place = _places(layout)
@@ -83,7 +87,7 @@ def effect(
                 before=healthy.side(before[ranks]),
                 after=struck.side(after[ranks]),
             )
-            for name, ranks in _relations(place, struck_ranks(trouble))
+            for name, ranks in _relations(place, struck_ranks(degradation))
         ),
         critical_path_before=healthy.path,
         critical_path_after=struck.path,
@@ -94,7 +98,7 @@ def effect(
 
 def hang_effect(
     faults: tuple[str, ...],
-    trouble: Trouble,
+    degradation: Degradation,
     layout: Parallelism,
     healthy: Replayed,
     struck: Replayed,
@@ -103,7 +107,7 @@ def hang_effect(
     """A step that never ends, since ranks stop."""
     place = _places(layout)
     side = healthy.side(healthy.of_ranks(place[0]))
-    at_s, stopped = next((at_s, gone) for at_s, state in trouble.later if (gone := stopped_ranks(state)))
+    at_s, stopped = next((at_s, gone) for at_s, state in degradation.later if (gone := stopped_ranks(state)))
     return StepFaults(
         faults=faults,
         healthy_step_time_s=healthy.record.step_s,
@@ -118,7 +122,7 @@ def hang_effect(
         hang=hang_of(
             struck.record,
             struck.of_ranks(place[0]),
-            stopped_ranks(trouble.states[-1]),
+            stopped_ranks(degradation.states[-1]),
             _relations(place, stopped),
             at_s=at_s,
             watchdog_s=watchdog_s,
@@ -126,14 +130,14 @@ def hang_effect(
     )
 
 
-def struck_ranks(trouble: Trouble) -> list[int]:
+def struck_ranks(degradation: Degradation) -> list[int]:
     """Ranks that are slow, or whose own link is weak, at some time."""
-    states = trouble.states
+    states = degradation.states
     ports = (rank for state in states for rank, _ in state.link_share)
     return sorted({*(rank for state in states for rank in state.slow), *ports})
 
 
-def stopped_ranks(state: Trouble) -> list[int]:
+def stopped_ranks(state: Degradation) -> list[int]:
     """Ranks that make no progress."""
     return sorted(rank for rank, slow in state.slow.items() if slow == math.inf)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..engine.record import Record, Stretch
-from ..program.program import Collective, Exchange, Op, Segment
+from ..program.program import Collective, Exchange, Op, RepeatedBlocks
 from ..result.step_hang import Blocked, Hang, Waiters
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _unfinished(record: Record, r: int) -> Iterator[Unfinished]:
     """Blocks of a class that run in detail and have not ended, then its program."""
     ops = record.programs.classes[r].ops
     for i, op in enumerate(ops):
-        if isinstance(op.work, Segment) and record.end[r][i] < 0:
+        if isinstance(op.work, RepeatedBlocks) and record.end[r][i] < 0:
             for piece in record.pieces(r, i):
                 if not isinstance(piece, Stretch) and any(end < 0 for end in piece.end):
                     yield piece.ops, piece.start, piece.end

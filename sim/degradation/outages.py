@@ -17,7 +17,7 @@ import numpy as np
 
 from ...hardware.fabrics.links import vertex_name
 from ...hardware.topology import RegularTopology
-from ..fold.ranks import Trouble
+from ..fold.ranks import Degradation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,39 +31,39 @@ Key = TypeVar("Key", bound=Hashable)
 PORTS = ("nic.out", "nic.in")
 
 
-def together(troubles: Iterable[Trouble]) -> Trouble:
+def together(degradations: Iterable[Degradation]) -> Degradation:
     """Several faults at once: slowness multiplies, and so do shares of what is left."""
     slow: dict[int, float] = {}
     link: dict[tuple[int, str], float] = {}
     fabric: dict[int, float] = {}
-    for one in troubles:
+    for one in degradations:
         _multiply(slow, one.slow)
         _multiply(link, one.link_share)
         _multiply(fabric, one.fabric_share)
-    return Trouble(slow=slow, link_share=link, fabric_share=fabric)
+    return Degradation(slow=slow, link_share=link, fabric_share=fabric)
 
 
-def weak_nic(cluster: Cluster, gpu: Ids, node: int, nic: int, share: float) -> Trouble:
+def weak_nic(cluster: Cluster, gpu: Ids, node: int, nic: int, share: float) -> Degradation:
     """A NIC at ``share`` of its rate, both ways: of the ranks whose messages it carries. A GPU that deals its
     messages to several NICs goes at the pace of the slowest. ``gpu`` is where each rank runs.
     """
     _check_nic(cluster, gpu, node, nic)
     ranks = [rank for rank in _ranks_of(cluster, gpu, node) if nic in cluster.nics_of(int(gpu[rank]))]
-    return Trouble(link_share={(rank, port): share for rank in ranks for port in PORTS})
+    return Degradation(link_share={(rank, port): share for rank in ranks for port in PORTS})
 
 
-def weak_rail(cluster: Cluster, gpu: Ids, rail: int, share: float) -> Trouble:
+def weak_rail(cluster: Cluster, gpu: Ids, rail: int, share: float) -> Degradation:
     """NIC ``rail`` of every host at ``share`` of its rate."""
     return together(weak_nic(cluster, gpu, node, rail, share) for node in _hosts(cluster, gpu))
 
 
-def lost_nic(cluster: Cluster, gpu: Ids, node: int, nic: int) -> Trouble:
+def lost_nic(cluster: Cluster, gpu: Ids, node: int, nic: int) -> Degradation:
     """Its traffic goes through the other NICs of the host. ValueError for a host that has only one."""
     _check_nic(cluster, gpu, node, nic)
     return _fewer_nics(cluster, gpu, node, 1)
 
 
-def weak_link(cluster: Cluster, name: str, share: float) -> Trouble:
+def weak_link(cluster: Cluster, name: str, share: float) -> Degradation:
     """A link between switches by its name (``leaf 3 -> spine 1``), in both directions. ``share`` 0: lost.
 
     ValueError for a name that no link between switches has.
@@ -73,10 +73,10 @@ def weak_link(cluster: Cluster, name: str, share: float) -> Trouble:
     if not arrow or not found:
         some = ", ".join(f"{a} -> {b}" for a, b in _some_ends(cluster))
         raise ValueError(f"no link is called {name!r}; links between switches are such as {some}")
-    return Trouble(fabric_share=dict.fromkeys(found, share))
+    return Degradation(fabric_share=dict.fromkeys(found, share))
 
 
-def lost_switch(cluster: Cluster, gpu: Ids, name: str) -> Trouble:
+def lost_switch(cluster: Cluster, gpu: Ids, name: str) -> Degradation:
     """A switch by its name (``leaf 3``, ``spine 1``), with all its links.
 
     ValueError for a switch that is not there, or that hosts cannot do without.
@@ -91,7 +91,7 @@ def lost_switch(cluster: Cluster, gpu: Ids, name: str) -> Trouble:
     assert network is not None  # it has that switch
     if kind != next(iter(tiers)):
         lost = [link for link in _between_switches(cluster) if name in (_ends(cluster, link) or ())]
-        return Trouble(fabric_share=dict.fromkeys(lost, 0.0))
+        return Degradation(fabric_share=dict.fromkeys(lost, 0.0))
     leaf = int(number) % (tiers[kind] // network.planes)
     nic = np.arange(cluster.interconnect.links_per_host)
     gone = {
@@ -103,13 +103,13 @@ def lost_switch(cluster: Cluster, gpu: Ids, name: str) -> Trouble:
     )
 
 
-def _fewer_nics(cluster: Cluster, gpu: Ids, node: int, lost: float, why: str = "a NIC") -> Trouble:
+def _fewer_nics(cluster: Cluster, gpu: Ids, node: int, lost: float, why: str = "a NIC") -> Degradation:
     nics = cluster.interconnect.links_per_host
     if lost >= nics:
         raise ValueError(f"{why} is lost, and host {node} has no other way: the job stops")
     share = (nics - lost) / nics
     ranks = _ranks_of(cluster, gpu, node)
-    return Trouble(link_share={(rank, port): share for rank in ranks for port in PORTS})
+    return Degradation(link_share={(rank, port): share for rank in ranks for port in PORTS})
 
 
 def _ranks_of(cluster: Cluster, gpu: Ids, node: int) -> list[int]:

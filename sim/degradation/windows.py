@@ -13,13 +13,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..engine.scope import SLACK_S
-from ..fold.ranks import Trouble
+from ..fold.ranks import Degradation
 from ..scenario.refusal import NotSupported
-from .trouble import lasts_s, named, trouble_of
+from .of_faults import degradation_of, lasts_s, named
 
 if TYPE_CHECKING:
     from ..scenario.faults.faults import Event
-    from .trouble import Job
+    from .of_faults import Job
 
 
 def window(event: Event) -> tuple[float, float]:
@@ -29,7 +29,7 @@ def window(event: Event) -> tuple[float, float]:
     return at_s, math.inf if lasting is None else at_s + lasting
 
 
-def trouble_over_time(events: Sequence[Event], job: Job) -> Trouble:
+def degradation_over_time(events: Sequence[Event], job: Job) -> Degradation:
     """All faults together, each in its window.
 
     Raises:
@@ -41,7 +41,7 @@ def trouble_over_time(events: Sequence[Event], job: Job) -> Trouble:
     edges = {edge for one in windows for edge in one if 0 < edge < math.inf}
     times = [0.0, *sorted(edges)]
     states = [
-        trouble_of(
+        degradation_of(
             (e for e, (since, until) in zip(events, windows, strict=True) if since <= at_s < until), job
         )
         for at_s in times
@@ -58,14 +58,14 @@ def begins_after(events: Sequence[Event], step_s: float) -> tuple[Event, ...]:
     return tuple(event for event in events if window(event)[0] + SLACK_S >= step_s)
 
 
-def _going(state: Trouble) -> Trouble:
+def _going(state: Degradation) -> Degradation:
     """Without ranks that hang: a step begins with all."""
     if all(math.isfinite(factor) for factor in state.slow.values()):
         return state
     return replace(state, slow={rank: slow for rank, slow in state.slow.items() if math.isfinite(slow)})
 
 
-def _check_routes(events: Sequence[Event], states: Sequence[Trouble]) -> None:
+def _check_routes(events: Sequence[Event], states: Sequence[Degradation]) -> None:
     if any(0.0 in state.fabric_share.values() for state in states):
         timed = next((e for e in events if e.at or e.duration), events[0])
         raise NotSupported(

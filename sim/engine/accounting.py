@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from typing import overload
 
 from ...schedules.orders.action import parse_step, parts
-from ..program.program import Collective, Compute, Exchange, Op, Segment
+from ..program.program import Collective, Compute, Exchange, Op, RepeatedBlocks
 from ..result.step import AXES, IN_LAYER, PEERS, ActionSpan, Span
 from .blocks import block_parts, peers_of, total
 from .record import Piece, Record, Stretch
@@ -65,7 +65,7 @@ def rank_time(record: Record, r: int, stages: Sequence[int] | None = None) -> Ra
             _idle(record, r, i, (free, start), time, stages)
         if op.action:
             time.busy_s += end - start
-        whole = record.whole(r, i) if isinstance(op.work, Segment) else None
+        whole = record.whole(r, i) if isinstance(op.work, RepeatedBlocks) else None
         if whole is not None:
             alike.setdefault((id(whole), bool(op.action)), []).append(i)
         else:
@@ -96,7 +96,7 @@ def _end(record: Record, r: int, free: float, time: RankTime, stages: Sequence[i
 
 def _work(record: Record, r: int, i: int, seconds: float, time: RankTime, stages: Sequence[int]) -> None:
     op = record.programs.classes[r].ops[i]
-    if isinstance(op.work, Segment):
+    if isinstance(op.work, RepeatedBlocks):
         _parts(_staged(record, r, i, stages), bool(op.action), 1, time)
     elif isinstance(op.work, Compute):
         time.add(op.work.kind if op.category == "compute" else op.category, seconds)
@@ -125,7 +125,7 @@ def _staged(record: Record, r: int, i: int, stages: Sequence[int]) -> Mapping[st
     if parts.keys().isdisjoint(PEERS):
         return parts
     work = programs.classes[r].ops[i].work
-    assert isinstance(work, Segment)
+    assert isinstance(work, RepeatedBlocks)
     joined = filter(None, (programs.joins(r, name) for name in work.communicators))
     if all(stages[member] == stages[r] for name in joined for member in programs.communicators[name]):
         return parts
@@ -295,7 +295,7 @@ def iter_spans(record: Record) -> Iterator[Span]:
     for r, program in enumerate(record.programs.classes):
         for i, op in enumerate(program.ops):
             start, begin, end = record.times(r, i)
-            if isinstance(op.work, Segment):
+            if isinstance(op.work, RepeatedBlocks):
                 for piece in record.pieces(r, i):
                     yield from _piece_spans(r, op.action, piece)
             else:

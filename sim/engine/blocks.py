@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..program.program import Block, Collective, Compute, Op, Segment
+from ..program.program import Block, Collective, Compute, Op, RepeatedBlocks
 from ..result.step import IN_LAYER
 from .scope import SLACK_S, Left
 
@@ -112,7 +112,7 @@ class SegmentRun:
             count += 1
         return count
 
-    def lead_s(self, segment: Segment) -> float:
+    def lead_s(self, segment: RepeatedBlocks) -> float:
         """How far ahead a host must be that no op waits for it, if none does in this run."""
         issued = segment.issued_s
         return max(

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..network.transfer import Transfer
-from ..program.program import Block, Collective, Exchange, Op, Program, Programs, Segment
+from ..program.program import Block, Collective, Exchange, Op, Program, Programs, RepeatedBlocks
 from ..result.step import Bound
 from .record import Record, SlowedBy
 
@@ -67,7 +67,7 @@ def _every_op(program: Program) -> Iterator[tuple[Op, int]]:
     """All ops with how often they run, those of a block once."""
     blocks: Counter[Block] = Counter()
     for op in program.ops:
-        if isinstance(op.work, Segment):
+        if isinstance(op.work, RepeatedBlocks):
             for block, count in op.work.blocks:
                 blocks[block] += count
         else:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from ..program.program import Collective, Exchange
 from .clock import Clock
-from .meetings import Meetings
 from .ranks import Rank
+from .rendezvous import RendezvousPoints
 from .scope import WAITS, Scope
 from .signal import Signal
 
 if TYPE_CHECKING:
-    from .segments import Segments
+    from .repeated_blocks import Segments
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Chain:
 
     env: Clock
     rank: Rank
-    meetings: Meetings
+    rendezvous_points: RendezvousPoints
     segments: Segments
     scope: Scope
     row: Sequence[int]
@@ -92,14 +92,14 @@ class Chain:
         if left is None:
             scope.start[i] = scope.begin[i] = self.env.time
         if isinstance(work, Exchange):
-            self.awaited = [self.meetings.post(part, place, self.env.time) for part in work.parts]
+            self.awaited = [self.rendezvous_points.post(part, place, self.env.time) for part in work.parts]
             return
         assert isinstance(work, Collective)
         self.rank.hold(work.transfer.sms, 1)
         left = None if left is WAITS else left
         self.goes_on = left is not None
         issued = scope.all_issued(i) if work.calls > 1 else -math.inf
-        self.awaited = (self.meetings.reach(work, place, scope.tag, left, issued),)
+        self.awaited = (self.rendezvous_points.reach(work, place, scope.tag, left, issued),)
 
     def _end(self, i: int) -> None:
         scope = self.scope

@@ -14,13 +14,13 @@ from ..network.sharing import Link
 from ..program.program import Change, Programs
 from .clock import Clock
 from .flows import Flows
-from .groups import Groups
+from .groups import JointGroups
 from .ranks import Rank, is_down
 from .scope import SLACK_S
 
 
 def begin_changes(
-    env: Clock, programs: Programs, ranks: Sequence[Rank], flows: Flows, groups: Groups
+    env: Clock, programs: Programs, ranks: Sequence[Rank], flows: Flows, groups: JointGroups
 ) -> None:
     """Have all changes of ``programs`` happen at their times, after whatever ends then: sums of times differ
     by a little, and whether a rank stops just before or just after an end must not follow from that.
@@ -52,7 +52,7 @@ class _Edge:
         after: Programs,
         ranks: Sequence[Rank],
         flows: Flows,
-        groups: Groups,
+        groups: JointGroups,
     ) -> None:
         self.env, self.ranks, self.flows, self.groups, self.after = env, ranks, flows, groups, after
         self.touched = [

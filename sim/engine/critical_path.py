@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from ..program.program import Compute, Op, Segment
+from ..program.program import Compute, Op, RepeatedBlocks
 from ..result.step import PEERS
 from .accounting import segment_parts
 from .record import Record
@@ -65,7 +65,7 @@ def _add(parts: dict[str, float], name: str, seconds: float) -> None:
 
 
 def _attribute(record: Record, at: tuple[int, int], op: Op, seconds: float, parts: dict[str, float]) -> None:
-    if isinstance(op.work, Segment):
+    if isinstance(op.work, RepeatedBlocks):
         found = segment_parts(record, *at)
         whole_s = sum(found.values())
         for name, part in found.items():  # all of it, but where its stream was awaited and not its end
@@ -83,7 +83,7 @@ def _stream_predecessors(ops: tuple[Op, ...]) -> list[int]:
     for i, op in enumerate(ops):
         found.append(last.get(op.stream, -1) if op.stream != "free" else -1)
         last[op.stream] = i
-        if isinstance(op.work, Segment):
+        if isinstance(op.work, RepeatedBlocks):
             last |= dict.fromkeys(op.work.last_on, i)
     return found
 

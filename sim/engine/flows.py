@@ -14,7 +14,7 @@ from typing import Any
 from ..network.sharing import Demand, Link
 from .clock import Clock
 from .occupancy import Crowd, Occupancy
-from .repair import Repair
+from .repair import RateRepair
 from .shares import Share, Shares
 from .signal import Done
 from .slowed import Slowed
@@ -219,7 +219,7 @@ class Flows:
 
     def _repair(self, reached: list[int]) -> None:
         """Of many that hang together, those that the change reaches."""
-        found = Repair(self._flows, self._at, self._shares, self._capacity).found(reached)
+        found = RateRepair(self._flows, self._at, self._shares, self._capacity).found(reached)
         if found is not None:
             for number, share in found.items():
                 self._has(number, share)

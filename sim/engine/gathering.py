@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import simpy
 
-from ..program.program import Segment
+from ..program.program import RepeatedBlocks
 from .blocks import SegmentRun
 from .clock import Clock
-from .groups import Group, How
+from .groups import How, JointGroup
 from .ranks import Rank
 from .runs import NEVER, Beside, Runs
 
@@ -59,8 +59,8 @@ class Gathering:
     gone into in detail; ``here`` are members in a run, by class.
     """
 
-    group: Group
-    segments: tuple[Segment, ...]
+    group: JointGroup
+    segments: tuple[RepeatedBlocks, ...]
     ways: tuple[How, ...] | None
     number: int
     expected: int = field(init=False)

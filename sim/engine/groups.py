@@ -12,7 +12,7 @@ from functools import reduce
 from operator import or_
 from typing import Literal
 
-from ..program.program import Binding, Block, Collective, Programs, Segment
+from ..program.program import Binding, Block, Collective, Programs, RepeatedBlocks
 
 How = Literal["alone", "together", "detail"]
 """How a segment can run from one of its blocks on: none meets others, all members meet, or neither."""
@@ -21,12 +21,12 @@ IN_DETAIL: How = "detail"
 
 
 @dataclass(eq=False)
-class Group:
+class JointGroup:
     """``kind`` is the same for groups whose blocks run alike: as slow, over the same links, meeting alike.
 
     ``communicators`` are those that join members, by their numbers in the group; ``bindings`` and ``links``
     are by member, and so are ``segments``: all of each one's program, which correspond in their order. When a
-    member or a link changes speed, so do ``kind``, ``bindings`` and ``links`` (``Groups.renew``).
+    member or a link changes speed, so do ``kind``, ``bindings`` and ``links`` (``JointGroups.renew``).
     """
 
     members: tuple[int, ...]
@@ -34,9 +34,9 @@ class Group:
     communicators: Mapping[str, tuple[int, ...]]
     bindings: tuple[Binding, ...]
     links: tuple[Mapping[str, float], ...]
-    segments: tuple[tuple[Segment, ...], ...]
+    segments: tuple[tuple[RepeatedBlocks, ...], ...]
 
-    def meeting(self, number: int) -> tuple[Segment, ...] | None:
+    def rendezvous(self, number: int) -> tuple[RepeatedBlocks, ...] | None:
         """The ``number``-th segments of all members, if any of their blocks meet others."""
         found = tuple(mine[number] for mine in self.segments if number < len(mine))
         names = (binding.communicators for binding in self.bindings)
@@ -47,26 +47,26 @@ class Group:
 
 
 @dataclass
-class Groups:
+class JointGroups:
     """The groups of one set of programs."""
 
     programs: Programs
-    _alone: dict[int, Group] = field(default_factory=dict)
-    _joint: dict[int, Group] = field(default_factory=dict)
+    _alone: dict[int, JointGroup] = field(default_factory=dict)
+    _joint: dict[int, JointGroup] = field(default_factory=dict)
     _kinds: dict[Hashable, int] = field(default_factory=dict)
     _links: dict[int, int] = field(default_factory=dict)
     _ways: dict[tuple[int, tuple[int, ...]], tuple[How, ...]] = field(default_factory=dict)
     _through: dict[tuple[int, tuple[Block, ...]], tuple[list[int], bool]] = field(default_factory=dict)
     _routed: dict[int, frozenset[str]] = field(default_factory=dict)
-    _called: dict[int, tuple[tuple[Segment, ...], frozenset[str]]] = field(default_factory=dict)
+    _called: dict[int, tuple[tuple[RepeatedBlocks, ...], frozenset[str]]] = field(default_factory=dict)
 
-    def alone(self, r: int) -> Group:
+    def alone(self, r: int) -> JointGroup:
         """Class ``r`` by itself."""
         if r not in self._alone:
             self._alone[r] = self._group((r,))
         return self._alone[r]
 
-    def of(self, r: int) -> Group:
+    def of(self, r: int) -> JointGroup:
         """Class ``r`` and all whose blocks meet its own, directly or through others."""
         if r not in self._joint:
             members = self._members(r)
@@ -74,7 +74,7 @@ class Groups:
             self._joint |= dict.fromkeys(members, group)
         return self._joint[r]
 
-    def ways(self, group: Group, segments: tuple[Segment, ...]) -> tuple[How, ...]:
+    def ways(self, group: JointGroup, segments: tuple[RepeatedBlocks, ...]) -> tuple[How, ...]:
         """By number of a block, how the segments of all members can run from there on."""
         if any(self.crosses(r, s) for r, s in zip(group.members, segments, strict=True)):
             return (IN_DETAIL,) * len(segments[0].row)
@@ -84,14 +84,14 @@ class Groups:
             ways: list[How] = []
             meets = False
             for blocks in zip(*(reversed(s.row) for s in segments), strict=True):
-                through, meeting = self._awaited(group, blocks)
+                through, rendezvous = self._awaited(group, blocks)
                 ends = [_union(bits for m, bits in enumerate(through) if end >> m & 1) for end in ends]
-                meets = meets or meeting
+                meets = meets or rendezvous
                 ways.append(("together" if all(e == all_ for e in ends) else "detail") if meets else "alone")
             self._ways[key] = tuple(reversed(ways))
         return self._ways[key]
 
-    def crosses(self, r: int, segment: Segment) -> bool:
+    def crosses(self, r: int, segment: RepeatedBlocks) -> bool:
         """Whether collectives of a segment of class ``r`` cross links of the fabric, which others use too."""
         if not self.programs.paths.collectives:
             return False
@@ -100,7 +100,7 @@ class Groups:
         to = self.programs.binding(r).communicators
         return any(to.get(name, name) in self._routed[r] for name in segment.communicators)
 
-    def _awaited(self, group: Group, blocks: tuple[Block, ...]) -> tuple[list[int], bool]:
+    def _awaited(self, group: JointGroup, blocks: tuple[Block, ...]) -> tuple[list[int], bool]:
         """Bits of the members whose beginning the end of each one's block awaits, and whether any meet."""
         key = group.kind, blocks
         if key not in self._through:
@@ -119,17 +119,17 @@ class Groups:
                         stack.append(other)
         return tuple(sorted(found))
 
-    def _calls(self, r: int) -> tuple[tuple[Segment, ...], frozenset[str]]:
+    def _calls(self, r: int) -> tuple[tuple[RepeatedBlocks, ...], frozenset[str]]:
         """The segments of a class's program, and the communicators that they call."""
         program = self.programs.classes[r]
         if id(program) not in self._called:
-            segments = tuple(op.work for op in program.ops if isinstance(op.work, Segment))
+            segments = tuple(op.work for op in program.ops if isinstance(op.work, RepeatedBlocks))
             distinct = {id(one): one for one in segments}.values()
             names = frozenset(name for one in distinct for name in one.communicators)
             self._called[id(program)] = segments, names
         return self._called[id(program)]
 
-    def _group(self, members: tuple[int, ...]) -> Group:
+    def _group(self, members: tuple[int, ...]) -> JointGroup:
         programs, number = self.programs, {r: m for m, r in enumerate(members)}
         communicators: dict[str, tuple[int, ...]] = {}
         bindings, segments = [], []
@@ -144,7 +144,7 @@ class Groups:
             bindings.append(Binding(slow=programs.binding(r).slow, communicators=names))
             segments.append(self._calls(r)[0])
         links = tuple(programs.links[r] for r in members)
-        group = Group(members, 0, communicators, tuple(bindings), links, tuple(segments))
+        group = JointGroup(members, 0, communicators, tuple(bindings), links, tuple(segments))
         group.kind = self._kind(group)
         return group
 
@@ -160,7 +160,7 @@ class Groups:
             group.links = tuple(programs.links[r] for r in group.members)
             group.kind = self._kind(group)
 
-    def _kind(self, group: Group) -> int:
+    def _kind(self, group: JointGroup) -> int:
         kinds = tuple(
             (binding.slow, self._links_kind(links), tuple(sorted(binding.communicators.items())))
             for binding, links in zip(group.bindings, group.links, strict=True)
@@ -173,9 +173,9 @@ class Groups:
         return self._links[id(links)]
 
 
-def _through(group: Group, blocks: tuple[Block, ...]) -> tuple[list[int], bool]:
+def _through(group: JointGroup, blocks: tuple[Block, ...]) -> tuple[list[int], bool]:
     """See ``_awaited``: follow the ops in order, of all members at once."""
-    members, meeting = range(len(blocks)), False
+    members, rendezvous = range(len(blocks)), False
     bits: list[list[int]] = [[] for _ in members]
     last: list[dict[str, int]] = [{} for _ in members]
     for i in range(len(blocks[0].ops)):
@@ -191,11 +191,11 @@ def _through(group: Group, blocks: tuple[Block, ...]) -> tuple[list[int], bool]:
                 else None
             )
             if name:
-                meeting = True
+                rendezvous = True
                 bits[m][i] |= _union(bits[other][i] for other in group.communicators[name])
         for m in members:
             last[m][blocks[m].ops[i].stream] = bits[m][i]
-    return [_union(((1 << m), *bits[m])) for m in members], meeting
+    return [_union(((1 << m), *bits[m])) for m in members], rendezvous
 
 
 def _union(bits: Iterable[int]) -> int:

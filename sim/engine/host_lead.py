@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..program.program import Segment
+from ..program.program import RepeatedBlocks
 from .scope import issue_times
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def host_lead_s(record: Record, r: int) -> float:
     import numpy as np
 
     ops, start, end = record.programs.classes[r].ops, record.start[r], record.end[r]
-    segments = [i for i, op in enumerate(ops) if isinstance(op.work, Segment)]
+    segments = [i for i, op in enumerate(ops) if isinstance(op.work, RepeatedBlocks)]
     if not segments:
         return 0.0
     issued = [(end[sync] if sync >= 0 else 0.0) + offset for sync, offset in issue_times(ops, last=True)]

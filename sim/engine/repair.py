@@ -25,7 +25,7 @@ MOST_ROUNDS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RateState:
     """A link with everybody on it: whether it is full, its highest level and the next."""
 
     full: bool
@@ -35,7 +35,7 @@ class State:
 
 
 @dataclass
-class Repair:
+class RateRepair:
     """``found`` rates of flows that a change reaches; all others keep theirs."""
 
     flows: Mapping[int, Flow]
@@ -46,7 +46,7 @@ class Repair:
     solo: dict[int, Share] = field(default_factory=dict)
     rates: dict[int, float] = field(default_factory=dict)
     fixed: dict[Link, float] = field(default_factory=dict)  # load of the others
-    states: dict[Link, State] = field(default_factory=dict)
+    states: dict[Link, RateState] = field(default_factory=dict)
 
     def found(self, changed: Iterable[int]) -> dict[int, Share] | None:
         """Rates and what holds them, from the flows that have lost their bottleneck; None: too far a way."""
@@ -80,7 +80,7 @@ class Repair:
         self.rates = dict(zip(numbers, max_min_rates(demands, left), strict=True))
         self.states = {link: self._state(link) for link in self.fixed}
 
-    def _state(self, link: Link) -> State:
+    def _state(self, link: Link) -> RateState:
         load = first = second = 0.0
         for number, weight in self.at.weights(link):
             flow = self.flows[number]
@@ -90,7 +90,7 @@ class Repair:
             if level > second:
                 first, second = (level, first) if level > first else (first, level)
         capacity = self.capacity[link]
-        return State(load >= capacity * (1 - SLACK), load >= capacity * (1 - ROUNDING), first, second)
+        return RateState(load >= capacity * (1 - SLACK), load >= capacity * (1 - ROUNDING), first, second)
 
     def _without(self) -> set[int]:
         """Other flows that have no bottleneck now, or that stand above one that has none."""

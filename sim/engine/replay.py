@@ -14,21 +14,21 @@ from typing import Any
 import simpy
 
 from ..network.sharing import Link
-from ..program.program import Collective, Compute, Exchange, Programs, Segment
+from ..program.program import Collective, Compute, Exchange, Programs, RepeatedBlocks
 from .chain import Chain
 from .changes import begin_changes
 from .clock import Call, Clock
 from .collection import collection_paused
 from .flows import Flows
-from .groups import Groups
+from .groups import JointGroups
 from .kernels import Kernel
-from .meetings import Meetings
-from .posts import Posts
+from .p2p_queue import P2PQueue
 from .ranks import ranks_of
 from .record import Record
+from .rendezvous import RendezvousPoints
+from .repeated_blocks import Segments
 from .runs import Arrivals, Runs, Times
 from .scope import UNKNOWN, WAITS, Layout, Left, Scope, layout_of, program_scope
-from .segments import Segments
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -49,10 +49,12 @@ def replay(programs: Programs, *, host: bool = True, tick: Callable[[int], objec
             rank.changing = True
             rank.open()
         events += one.events()
-        for r, posts in one.meetings.posts.items():
-            posts.leave(min((c.at_s for c in programs.changes if c.slow[r] == math.inf), default=math.inf))
+        for r, p2p_queue in one.rendezvous_points.p2p_queue.items():
+            p2p_queue.leave(
+                min((c.at_s for c in programs.changes if c.slow[r] == math.inf), default=math.inf)
+            )
     one.record.close(events, stopped=stopped)
-    one.record.slowed = one.meetings.slowed()
+    one.record.slowed = one.rendezvous_points.slowed()
     return one.record
 
 
@@ -96,11 +98,11 @@ class _Replay:
         self.flows = Flows(self.env, capacity)
         self.ranks = ranks_of(programs)
         self.record = Record.empty(programs)
-        self.meetings = Meetings(self.env, programs, self.ranks, self.flows)
-        self.flows.begins, self.flows.delayed = self.meetings.move, self.meetings.delayed
-        runs, groups = Runs(programs, _together), Groups(programs)
+        self.rendezvous_points = RendezvousPoints(self.env, programs, self.ranks, self.flows)
+        self.flows.begins, self.flows.delayed = self.rendezvous_points.move, self.rendezvous_points.delayed
+        runs, groups = Runs(programs, _together), JointGroups(programs)
         self.segments = Segments(
-            self.env, self.ranks, self.flows, self.meetings, groups, runs, self.record, self._stream
+            self.env, self.ranks, self.flows, self.rendezvous_points, groups, runs, self.record, self._stream
         )
         begin_changes(self.env, programs, self.ranks, self.flows, groups)
         self.rates: list[list[list[tuple[float, float]]]] | None = None  # of kernels, where they are wanted
@@ -124,14 +126,14 @@ class _Replay:
             scope.tag = tag
             for row, alone in zip(layout.rows, layout.chains, strict=True):
                 if alone:
-                    chain = Chain(self.env, self.ranks[r], self.meetings, self.segments, scope, row)
+                    chain = Chain(self.env, self.ranks[r], self.rendezvous_points, self.segments, scope, row)
                     begins.append((late_s, chain.start))
                 else:
                     self.env.process(self._stream(None, scope, row, late_s))
             if layout.lacks:
-                posts = Posts(self.env, self.ranks[r], self.meetings, scope, layout, late_s)
-                scope.posts = self.meetings.posts[r] = posts
-                begins.append((late_s, posts.begin))
+                p2p_queue = P2PQueue(self.env, self.ranks[r], self.rendezvous_points, scope, layout, late_s)
+                scope.p2p_queue = self.rendezvous_points.p2p_queue[r] = p2p_queue
+                begins.append((late_s, p2p_queue.begin))
         for late_s, begin in begins:  # when all are there
             if late_s > 0:
                 self.env.call(late_s, begin)
@@ -167,7 +169,7 @@ class _Replay:
                     sync = scope.issue[i][0]
                     if sync >= 0 and end[sync] < 0:
                         yield scope.ended(sync).event(env)
-                    if not isinstance(op.work, Segment) and scope.issued(i) > env.time:
+                    if not isinstance(op.work, RepeatedBlocks) and scope.issued(i) > env.time:
                         yield simpy.Timeout(env, scope.issued(i) - env.time)
                 if i in scope.behind:
                     passed = self.segments.behind(scope, scope.behind[i], op.stream)
@@ -177,7 +179,7 @@ class _Replay:
                     yield env.event()  # for ever
                 start[i] = scope.begin[i] = env.time
             work = op.work
-            if isinstance(work, Segment):
+            if isinstance(work, RepeatedBlocks):
                 yield from self.segments.run(process, scope, i, work)
             elif isinstance(work, Compute):
                 yield self._compute(scope, i, work, left)
@@ -201,7 +203,7 @@ class _Replay:
         if left is WAITS:
             left = None
         issued = scope.all_issued(i) if work.calls > 1 else -math.inf
-        done = self.meetings.reach(work, (r, i), scope.tag, left, issued)
+        done = self.rendezvous_points.reach(work, (r, i), scope.tag, left, issued)
         if not done.happened:
             yield done.event(self.env)
         rank.hold(-transfer.sms, -1)
@@ -209,7 +211,7 @@ class _Replay:
             scope.meets(i, done.value)
 
     def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
-        posted = [self.meetings.post(part, (scope.r, i), self.env.time) for part in work.parts]
+        posted = [self.rendezvous_points.post(part, (scope.r, i), self.env.time) for part in work.parts]
         for done in posted:
             if not done.happened:
                 yield done.event(self.env)

@@ -1,7 +1,7 @@
 """Runs of blocks and segments while nothing begins or ends beside them: each replayed once, and remembered.
 
 What a run depends on besides the blocks of the group's members: their links, slowness and whom they meet
-(``Group.kind``), how far apart they reach it, the SMs that others hold all the while and the
+(``JointGroup.kind``), how far apart they reach it, the SMs that others hold all the while and the
 communications of others that move (``Beside``), and how far each host is ahead when it starts. A host that
 is far enough ahead for no op to wait for it is as good as any other.
 """
@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..program.program import Block, Program, Programs, Segment
+from ..program.program import Block, Program, Programs, RepeatedBlocks
 from .blocks import BlockRun, Rates, SegmentRun, block_parts
-from .groups import Group
+from .groups import JointGroup
 
 Beside = tuple[int, int]
 """SMs that others hold on the rank, and communications of others that move there."""
@@ -52,7 +52,7 @@ class Runs:
     _leads: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
 
     def segments(
-        self, group: Group, segments: tuple[Segment, ...], number: int, arrivals: Arrivals
+        self, group: JointGroup, segments: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
     ) -> tuple[SegmentRun, ...]:
         """``segments`` of the members from block ``number`` on."""
         names = tuple(map(id, segments))
@@ -72,7 +72,7 @@ class Runs:
         return self._segments[key]
 
     def _row(
-        self, group: Group, segments: tuple[Segment, ...], number: int, arrivals: Arrivals
+        self, group: JointGroup, segments: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
     ) -> tuple[SegmentRun, ...]:
         """Block after block; members are apart by as much as they end the one before."""
         members = range(len(segments))
@@ -97,7 +97,9 @@ class Runs:
                 reached[m] = base + run.last
         return tuple(SegmentRun(number, rows[m], bases, arrivals[m][0], reached[m]) for m in members)
 
-    def _block(self, group: Group, blocks: tuple[Block, ...], arrivals: Arrivals) -> tuple[BlockRun, ...]:
+    def _block(
+        self, group: JointGroup, blocks: tuple[Block, ...], arrivals: Arrivals
+    ) -> tuple[BlockRun, ...]:
         free = tuple((at, math.inf, beside) for at, _, beside in arrivals)
         known = group.kind, blocks, free
         if known not in self._blocks:
@@ -110,7 +112,9 @@ class Runs:
             self._blocks[key] = self._replayed(group, blocks, told)
         return self._blocks[key]
 
-    def _replayed(self, group: Group, blocks: tuple[Block, ...], arrivals: Arrivals) -> tuple[BlockRun, ...]:
+    def _replayed(
+        self, group: JointGroup, blocks: tuple[Block, ...], arrivals: Arrivals
+    ) -> tuple[BlockRun, ...]:
         programs = Programs(
             classes=tuple(Program(ops=block.ops) for block in blocks),
             communicators=group.communicators,

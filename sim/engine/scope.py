@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, Segment
+from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, RepeatedBlocks
 from .signal import Signal
 
 if TYPE_CHECKING:
     from .blocks import BlockRun
-    from .posts import Posts
+    from .p2p_queue import P2PQueue
 
 UNKNOWN = -1.0
 """What a time is before it is known."""
@@ -46,7 +46,7 @@ class Scope:
     host. ``behind`` names for ops that follow blocks on their stream the segment of these, ``before`` for
     segments the ops that come before them on the streams of their blocks. ``left`` holds ops that go on.
     ``tag`` says which block of its class it is, the same on all classes that this meets; None for a program.
-    ``followers`` are those of its ``posts`` that wait for an op.
+    ``followers`` are those of its ``p2p_queue`` that wait for an op.
     """
 
     r: int
@@ -63,7 +63,7 @@ class Scope:
     waiting: dict[int, Signal] = field(default_factory=dict)
     tag: tuple[int, ...] | None = None
     followers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    posts: Posts | None = None
+    p2p_queue: P2PQueue | None = None
 
     def ended(self, i: int) -> Signal:
         """What happens when op ``i``, which has not ended, ends."""
@@ -103,8 +103,8 @@ class Scope:
         if i in self.waiting:
             self.waiting.pop(i).happen()
         if i in self.followers:
-            assert self.posts is not None
-            self.posts.lose(self.followers[i])
+            assert self.p2p_queue is not None
+            self.p2p_queue.lose(self.followers[i])
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, flo
 
 def _first_s(op: Op) -> float:
     """What issuing costs the host until something of the op can begin."""
-    if isinstance(op.work, Segment) and op.work.row:
+    if isinstance(op.work, RepeatedBlocks) and op.work.row:
         return op.work.row[0].first_s
     return op.host_s / op.work.calls if isinstance(op.work, Collective) else op.host_s
 
@@ -235,16 +235,18 @@ def _neighbours(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, tuple[int,
     before: dict[int, tuple[int, ...]] = {}
     last: dict[str, int] = {}
     for i, op in enumerate(ops):
-        if isinstance(op.work, Segment):
+        if isinstance(op.work, RepeatedBlocks):
             mine = tuple(
-                last[s] for s in op.work.last_on if s in last and not isinstance(ops[last[s]].work, Segment)
+                last[s]
+                for s in op.work.last_on
+                if s in last and not isinstance(ops[last[s]].work, RepeatedBlocks)
             )
             if mine:
                 before[i] = mine
             last |= dict.fromkeys(op.work.last_on, i)
         elif op.stream not in ("compute", UNORDERED):
             earlier = last.get(op.stream)
-            if earlier is not None and isinstance(ops[earlier].work, Segment):
+            if earlier is not None and isinstance(ops[earlier].work, RepeatedBlocks):
                 behind[i] = earlier
             last[op.stream] = i
     return behind, before

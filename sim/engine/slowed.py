@@ -15,7 +15,7 @@ SLACK = 1e-9
 
 
 @dataclass(slots=True)
-class Stretch:
+class SlowedStretch:
     """What one kind of communication did while a link held it."""
 
     seconds: float = 0.0
@@ -26,13 +26,13 @@ class Stretch:
 class Slowed:
     """Sums by demand (its identity) and link. ``demands`` keeps the demands alive."""
 
-    sums: dict[tuple[int, Link], Stretch] = field(default_factory=dict)
+    sums: dict[tuple[int, Link], SlowedStretch] = field(default_factory=dict)
     demands: dict[int, Demand] = field(default_factory=dict)
 
     def add(self, demand: Demand, link: Link, seconds: float, rate: float) -> None:
         """One stretch at a constant rate."""
         self.demands[id(demand)] = demand
-        sums = self.sums.setdefault((id(demand), link), Stretch())
+        sums = self.sums.setdefault((id(demand), link), SlowedStretch())
         sums.seconds += seconds
         sums.bytes += seconds * rate
 

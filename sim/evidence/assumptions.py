@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...kernels.cost import in_range
 from ...kernels.kernel import Attention, Gemm, Kernel
-from ..lowering.communication import Asked, nearest_curve
+from ..lowering.communication import CollectiveRequest, nearest_curve
 from ..lowering.layers.routing import dropped_share, rank_loads
 from ..result.step import Assumption
 from ..scenario.frameworks import notes_of
@@ -15,7 +15,7 @@ from .seating_facts import seating_facts
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile, Provenance
-    from ..lowering.plan import Plan
+    from ..lowering.plan import StepPlan
 
 
 SHARDING = {
@@ -28,7 +28,7 @@ SHARDING = {
 """Where each implementation's rule is read off (sim/scenario/sharding.py)."""
 
 
-def assumptions(plan: Plan) -> tuple[Assumption, ...]:
+def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
     """Every fact that the step time depends on and that a user could doubt."""
     profile, software = plan.profile, plan.scenario.software
     gemms = [k for k in plan.kernels if isinstance(k, Gemm)]
@@ -64,7 +64,7 @@ def assumptions(plan: Plan) -> tuple[Assumption, ...]:
     return tuple(found)
 
 
-def _framework(plan: Plan) -> list[Assumption]:
+def _framework(plan: StepPlan) -> list[Assumption]:
     """What of the scenario its framework has not, or not by default, and how the vocabulary is padded."""
     scenario = plan.scenario
     found = [Assumption(text=text, source=source, note=True) for text, source in notes_of(scenario)]
@@ -76,7 +76,7 @@ def _framework(plan: Plan) -> list[Assumption]:
     return found
 
 
-def _router(plan: Plan) -> list[Assumption]:
+def _router(plan: StepPlan) -> list[Assumption]:
     """How even it is, and what a capacity drops."""
     scenario = plan.scenario
     if scenario.model.moe is None:
@@ -90,7 +90,7 @@ def _router(plan: Plan) -> list[Assumption]:
     return [Assumption(text=text, source=f"training.routing: {source}")]
 
 
-def _sharding(plan: Plan) -> list[Assumption]:
+def _sharding(plan: StepPlan) -> list[Assumption]:
     """Whose rule gathers parameters and reduces gradients under ZeRO-2 and ZeRO-3, and what offload costs."""
     run, found = plan.scenario, []
     if run.parallelism.zero >= 2:
@@ -122,7 +122,7 @@ def _rate(profile: GpuProfile, dtype: str) -> Assumption:
     return Assumption(text=text, source=rate.provenance.source, in_range=not rate.provenance.carried)
 
 
-def _network(plan: Plan) -> list[Assumption]:
+def _network(plan: StepPlan) -> list[Assumption]:
     interconnect = plan.cluster.interconnect
     if plan.cluster.nodes == 1:
         return []
@@ -134,11 +134,11 @@ def _network(plan: Plan) -> list[Assumption]:
     return found
 
 
-def _own_collectives(plan: Plan) -> list[Assumption]:
+def _own_collectives(plan: StepPlan) -> list[Assumption]:
     """What the user's own curves say of the communications of this step; a line for each kind and group."""
     if not plan.profile.collectives:
         return []
-    groups: dict[tuple[str, int, int], list[Asked]] = {}
+    groups: dict[tuple[str, int, int], list[CollectiveRequest]] = {}
     for asked in plan.communication.asked:
         groups.setdefault((asked.kind, asked.ranks, asked.domains), []).append(asked)
     found = []

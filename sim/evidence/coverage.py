@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from ...kernels.cost import curve_provenance, in_range, range_quantities
 from ...kernels.kernel import Attention, Gemm, Kernel
-from ..lowering.communication import Asked, nearest_curve
+from ..lowering.communication import CollectiveRequest, nearest_curve
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ...hardware.provenance import Provenance
-    from ..lowering.plan import Plan
+    from ..lowering.plan import StepPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +33,13 @@ class Coverage:
     bytes: float = 0.0
 
 
-def coverage(plan: Plan) -> tuple[Coverage, ...]:
+def coverage(plan: StepPlan) -> tuple[Coverage, ...]:
     """Every distinct kernel and communication of a lowered step, the longest first."""
     found = [*_kernels(plan), *_communications(plan)]
     return tuple(sorted(found, key=lambda one: (-one.seconds, one.kind, one.shape)))
 
 
-def _kernels(plan: Plan) -> Iterator[Coverage]:
+def _kernels(plan: StepPlan) -> Iterator[Coverage]:
     for kernel, seconds in plan.kernels.items():
         provenance = curve_provenance(kernel, plan.profile)
         inside = in_range(kernel, plan.profile)
@@ -50,7 +50,7 @@ def _kernels(plan: Plan) -> Iterator[Coverage]:
         yield Coverage(kind=kind, shape=_shape(kernel), seconds=seconds, outside=reason)
 
 
-def _communications(plan: Plan) -> Iterator[Coverage]:
+def _communications(plan: StepPlan) -> Iterator[Coverage]:
     for asked, seconds in plan.communication.asked.items():
         yield Coverage(
             kind=asked.kind,
@@ -62,7 +62,7 @@ def _communications(plan: Plan) -> Iterator[Coverage]:
         )
 
 
-def _uncovered(asked: Asked, profile: GpuProfile) -> str:
+def _uncovered(asked: CollectiveRequest, profile: GpuProfile) -> str:
     curve = nearest_curve(profile.collectives, asked.kind, asked.ranks, asked.domains)
     if curve is None:
         return "not measured: as shipped"

@@ -24,7 +24,7 @@ from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_step
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile, Provenance
-    from ..lowering.plan import Plan
+    from ..lowering.plan import StepPlan
 
 LEVEL = 0.9
 _KERNELS = ("GEMM", "attention", "memory-bound kernels", "optimizer")
@@ -32,12 +32,12 @@ _HOST = ("host", "step overhead")
 _NOT_FITTED = "defaults"  # step_time_fit of a profile whose clock no step has shown
 
 
-def step_interval(step_time_s: float, path: Iterable[PathSegment], plan: Plan) -> Interval:
+def step_interval(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan) -> Interval:
     """The 90 % interval of ``step_time_s``, whose critical path is ``path``."""
     return interval_of(step_time_s, doubt_of(step_time_s, path, plan), measured_steps())
 
 
-def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: Plan) -> Doubt:
+def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan) -> Doubt:
     """What is uncertain about a step, whatever measured steps say of it."""
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
     return Doubt(
@@ -69,7 +69,7 @@ def _weighed(part: IntervalPart, steps: MeasuredSteps) -> IntervalPart:
     )
 
 
-def _causes(shares: Mapping[str, float], plan: Plan) -> Iterator[IntervalPart]:
+def _causes(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPart]:
     """Every cause of doubt that a measurement shows, each as those who measured saw it.
 
     ``shares`` of the critical path by name.
@@ -145,7 +145,7 @@ def _attention(profile: GpuProfile, implementation: str) -> Residual:
     return shipped_residuals()["pointwise"]  # an unfused chain is bound by memory
 
 
-def _communication(shares: Mapping[str, float], plan: Plan) -> dict[str, float]:
+def _communication(shares: Mapping[str, float], plan: StepPlan) -> dict[str, float]:
     """Share of communication by the tier that its axis crosses."""
     groups, several = plan.groups, plan.cluster.gpus > plan.cluster.nvlink_domain
     tiers = {
@@ -160,7 +160,7 @@ def _communication(shares: Mapping[str, float], plan: Plan) -> dict[str, float]:
     return found
 
 
-def _collectives(plan: Plan, tier: str) -> Residual:
+def _collectives(plan: StepPlan, tier: str) -> Residual:
     """The residual of the user's own curves of that tier, the worst of those in use; else as shipped."""
     used = [
         curve

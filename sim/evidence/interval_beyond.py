@@ -20,8 +20,8 @@ from ..result.step import IntervalPart
 from .measured_steps import DIFFERENCES, EXPERTS, Doubt, MeasuredSteps, nearest
 
 if TYPE_CHECKING:
-    from ..lowering.communication import Asked
-    from ..lowering.plan import Plan
+    from ..lowering.communication import CollectiveRequest
+    from ..lowering.plan import StepPlan
 
 _WORDS = {
     "seq": ("longest", "shortest", "sequence"),
@@ -36,7 +36,7 @@ _MATRIX_PATH = {Gemm: "GEMM", Attention: "attention"}
 
 
 def beyond_measured(
-    shares: Mapping[str, float], tiers: Mapping[str, float], plan: Plan
+    shares: Mapping[str, float], tiers: Mapping[str, float], plan: StepPlan
 ) -> Iterator[IntervalPart]:
     """Parts of kernels and of collectives outside their measured ranges."""
     yield from _kernels(shares, plan)
@@ -44,7 +44,7 @@ def beyond_measured(
         yield from _collectives(tier, share, plan)
 
 
-def _kernels(shares: Mapping[str, float], plan: Plan) -> Iterator[IntervalPart]:
+def _kernels(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPart]:
     """One part for each quantity and end: its share of the path, and the mean distance of its kernels.
 
     Kernels of one curve are off together, so their distances add up, each by its share of the time.
@@ -70,7 +70,7 @@ def _kernels(shares: Mapping[str, float], plan: Plan) -> Iterator[IntervalPart]:
             yield _grown(text, share, one, doublings)
 
 
-def _collectives(tier: str, share: float, plan: Plan) -> Iterator[IntervalPart]:
+def _collectives(tier: str, share: float, plan: StepPlan) -> Iterator[IntervalPart]:
     """What was asked of that tier, by the time that each takes alone, beyond what logs reach."""
     asked = {
         one: seconds
@@ -103,12 +103,12 @@ def _collectives(tier: str, share: float, plan: Plan) -> Iterator[IntervalPart]:
         yield _grown(text, share, known[f"collectives_{tier}_carried"], 1.0)
 
 
-def _is_own(asked: Asked, plan: Plan) -> bool:
+def _is_own(asked: CollectiveRequest, plan: StepPlan) -> bool:
     """Whether a measured curve of the user's speaks for it."""
     return nearest_curve(plan.profile.collectives, asked.kind, asked.ranks, asked.domains) is not None
 
 
-def _doublings(asked: Asked, reach: int) -> float:
+def _doublings(asked: CollectiveRequest, reach: int) -> float:
     size = asked.ranks if asked.domains == 1 else asked.domains
     return max(0.0, math.log2(size / reach))
 

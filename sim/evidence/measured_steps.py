@@ -20,7 +20,7 @@ import yaml
 from ...hardware.residuals import Residual
 
 if TYPE_CHECKING:
-    from ..lowering.plan import Plan
+    from ..lowering.plan import StepPlan
     from ..result.step import IntervalPart
     from ..scenario.models import Scenario
 
@@ -127,7 +127,7 @@ def precision_class(precision: str) -> str:
     return "bf16" if precision == "fp16" else precision
 
 
-def experts_of_plan(plan: Plan) -> RoutedExperts:
+def experts_of_plan(plan: StepPlan) -> RoutedExperts:
     """The experts of a lowered step."""
     model = plan.scenario.model
     if model.moe is None:

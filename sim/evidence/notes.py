@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from ..result.step import Assumption
 
 if TYPE_CHECKING:
-    from ..lowering.plan import Plan
+    from ..lowering.plan import StepPlan
     from ..result.step import Bound
 
 SWITCHES = ("leaf", "spine", "core")
 """Parts of the names of links between switches."""
 
 
-def notes(plan: Plan, bounds: Iterable[Bound]) -> tuple[Assumption, ...]:
+def notes(plan: StepPlan, bounds: Iterable[Bound]) -> tuple[Assumption, ...]:
     """Fields of the scenario without effect; ``bounds`` are the links that bound its communication."""
     return (*_recompute(plan), *_oversubscription(plan, bounds))
 
 
-def _recompute(plan: Plan) -> Iterator[Assumption]:
+def _recompute(plan: StepPlan) -> Iterator[Assumption]:
     """Attention is run again, although a fused kernel keeps no scores that this would save.
 
     Megatron-LM's selective recomputation was made for the unfused chain (Korthikanti et al. 2022,
@@ -40,7 +40,7 @@ def _recompute(plan: Plan) -> Iterator[Assumption]:
         )
 
 
-def _oversubscription(plan: Plan, bounds: Iterable[Bound]) -> Iterator[Assumption]:
+def _oversubscription(plan: StepPlan, bounds: Iterable[Bound]) -> Iterator[Assumption]:
     """Uplinks of leaf switches were narrowed, and no communication notices."""
     fabric = plan.scenario.cluster.fabric
     said = fabric.oversubscription
@@ -52,7 +52,7 @@ def _oversubscription(plan: Plan, bounds: Iterable[Bound]) -> Iterator[Assumptio
             yield Assumption(text=text, source="cluster.fabric.oversubscription", note=True)
 
 
-def _unnoticed(plan: Plan, ratio: float, bounds: Iterable[Bound]) -> str:
+def _unnoticed(plan: StepPlan, ratio: float, bounds: Iterable[Bound]) -> str:
     """Why; empty where something may notice."""
     cluster = plan.cluster
     if cluster.gpus <= cluster.nvlink_domain or not cluster.interconnect.connects_hosts:

@@ -15,7 +15,7 @@ from ..result.step import Assumption
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..lowering.plan import Plan
+    from ..lowering.plan import StepPlan
     from ..network.seat import Seat
 
 SOURCE = "cluster.gpus_per_domain, cluster.placement: docs/clusters.md"
@@ -26,7 +26,7 @@ MOST = 3
 """Seats that are named; of the others only how many there are."""
 
 
-def seating_facts(plan: Plan) -> Iterator[Assumption]:
+def seating_facts(plan: StepPlan) -> Iterator[Assumption]:
     """A line for the domains where the job leaves GPUs idle, and for each axis that straddles them."""
     cluster = plan.cluster
     idle = cluster.gpus_of_whole_domain - cluster.nvlink_domain
@@ -60,11 +60,11 @@ def _straddling(name: str, seats: Mapping[Seat, int]) -> str:
     return f"{name}: {few} of {all_} groups straddle NVLink domains: {named}{more}"
 
 
-def _exchange(name: str, plan: Plan) -> str:
+def _exchange(name: str, plan: StepPlan) -> str:
     """What a dispatch of tokens takes on the quickest seat and on the slowest."""
-    if name != "ep" or plan.shard.experts is None:
+    if name != "ep" or plan.local.experts is None:
         return ""
-    size = float(plan.shard.tokens * plan.shard.hidden * plan.shard.element_bytes)
+    size = float(plan.local.tokens * plan.local.hidden * plan.local.element_bytes)
     took = {}
     for rank in plan.seatings.first:
         seated = plan.of_groups(rank)

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..lowering.seats import domains
 from ..network.patterns import sent
-from .damage import topology_for
 from .fabric import SLACK, can_bind, looked_at, routed
+from .weak_links import topology_for
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster

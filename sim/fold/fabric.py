@@ -21,8 +21,8 @@ from ...hardware.fabrics.tiers import Tiers
 from ...hardware.topology import RegularTopology, Topology
 from ..lowering.seats import domains
 from ..network.patterns import sent
-from ..program.program import Collective, Exchange, Op, Programs, Segment
-from .damage import around, capacity_left, topology_for
+from ..program.program import Collective, Exchange, Op, Programs, RepeatedBlocks
+from .weak_links import around, capacity_left, topology_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.fabrics.links import LinkTable
     from ..lowering.lower import Lowered
-    from .ranks import Ranks, Trouble
+    from .ranks import Degradation, Ranks
 
     Ids = NDArray[np.int64]
 
@@ -53,7 +53,7 @@ class Crossing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fabric:
+class CrossedFabric:
     """Links that can bind: ``ids`` in ``table``, ``capacity`` in bytes per second, and ``later`` ones as the
     trouble has them; crossings number them from 0. ``collectives`` by (communicator, pattern), ``messages``
     by (sending, receiving) pipeline rank.
@@ -78,16 +78,16 @@ class Routed:
     weight: NDArray[np.float64]
 
 
-def fabric_of(lowered: Lowered, ranks: Ranks, trouble: Trouble) -> Fabric | None:
+def fabric_of(lowered: Lowered, ranks: Ranks, degradation: Degradation) -> CrossedFabric | None:
     """The links that can bind, and who crosses them; None if there are none."""
     cluster = lowered.plan.cluster
-    if not can_bind(cluster) and not any(state.fabric_share for state in trouble.states):
+    if not can_bind(cluster) and not any(state.fabric_share for state in degradation.states):
         return None
     topology = topology_for(cluster)
-    found = dict(uses(lowered, ranks, topology, trouble))
+    found = dict(uses(lowered, ranks, topology, degradation))
     if not found:
         return None
-    return _kept(found, topology, cluster, trouble, ranks.world)
+    return _kept(found, topology, cluster, degradation, ranks.world)
 
 
 def can_bind(cluster: Cluster) -> bool:
@@ -103,7 +103,7 @@ def can_bind(cluster: Cluster) -> bool:
 
 
 def uses(
-    lowered: Lowered, ranks: Ranks, topology: Topology, trouble: Trouble, *, ports: bool = False
+    lowered: Lowered, ranks: Ranks, topology: Topology, degradation: Degradation, *, ports: bool = False
 ) -> Iterator[tuple[Use, Routed]]:
     """Every communicator with its patterns, and the messages from every pipeline rank to every other.
 
@@ -113,7 +113,7 @@ def uses(
     families = looked_at(topology, cluster, ports)
     hashed = cluster.fabric.ecmp == "hashed"
     lost = np.array(
-        [link for link, share in trouble.fabric_share.items() if not share and hashed], dtype=np.int64
+        [link for link, share in degradation.fabric_share.items() if not share and hashed], dtype=np.int64
     )
     domain = domains(gpu, cluster)
     collectives, messages = network_users(lowered.programs)
@@ -146,7 +146,7 @@ def network_users(programs: Programs) -> tuple[set[tuple[str, str]], set[tuple[i
 def _ops(ops: Iterable[Op], seen: set[int]) -> Iterator[Op]:
     """All ops, each block's once."""
     for op in ops:
-        if isinstance(op.work, Segment):
+        if isinstance(op.work, RepeatedBlocks):
             if id(op.work) not in seen:
                 seen.add(id(op.work))
                 for block, _ in op.work.blocks:
@@ -203,12 +203,12 @@ def _kept(
     found: Mapping[Use, Routed],
     topology: Topology,
     cluster: Cluster,
-    trouble: Trouble,
+    degradation: Degradation,
     world: int,
-) -> Fabric | None:
+) -> CrossedFabric | None:
     ids, numbers = np.unique(np.concatenate([use.link for use in found.values()]), return_inverse=True)
-    capacity = [topology.links.usable_bytes_per_s(ids) for _ in trouble.states]
-    for state, rates in zip(trouble.states, capacity, strict=True):
+    capacity = [topology.links.usable_bytes_per_s(ids) for _ in degradation.states]
+    for state, rates in zip(degradation.states, capacity, strict=True):
         for damaged, left in capacity_left(cluster, state.fabric_share).items():
             rates[ids == damaged] *= left
     parts = np.split(numbers, np.cumsum([len(use.link) for use in found.values()])[:-1])
@@ -227,7 +227,7 @@ def _kept(
             collectives[a, b] = crossing
         elif len(crossing.owner) and isinstance(a, int) and isinstance(b, int):
             messages[a, b] = crossing
-    return Fabric(
+    return CrossedFabric(
         table=topology.links,
         ids=ids[binds],
         capacity=capacity[0][binds],

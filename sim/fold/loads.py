@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..program.program import Collective, Exchange, Op, Program, Segment
-from .damage import topology_for
+from ..program.program import Collective, Exchange, Op, Program, RepeatedBlocks
 from .fabric import uses
 from .ranks import HEALTHY, ranks_of
+from .weak_links import topology_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ def _sent(program: Program) -> defaultdict[object, float]:
 
 def _every_op(program: Program) -> Iterator[tuple[Op, int]]:
     for op in program.ops:
-        if isinstance(op.work, Segment):
+        if isinstance(op.work, RepeatedBlocks):
             for block, count in op.work.blocks:
                 for inner in block.ops:
                     yield inner, count

@@ -19,7 +19,7 @@ from .refine_from import refine_from
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .fabric import Crossing, Fabric
+    from .fabric import CrossedFabric, Crossing
     from .ranks import Ranks
 
     Ids = NDArray[np.int64]
@@ -37,7 +37,9 @@ class Partition:
     link: Ids
 
 
-def partition(ranks: Ranks, start: Ids, fabric: Fabric | None, *, healthy: Ids | None = None) -> Partition:
+def partition(
+    ranks: Ranks, start: Ids, fabric: CrossedFabric | None, *, healthy: Ids | None = None
+) -> Partition:
     """The coarsest partition that refinement allows, with ranks at least as fine as ``start``.
 
     A ``start`` that is one already stays as it is, and gives the classes of communicators and links.
@@ -111,7 +113,7 @@ class _Graph:
         who = np.flatnonzero(peer >= 0)
         self.edges.append(_edges(who, peer[who], np.full(len(who), self._labels(1))))
 
-    def fabric(self, fabric: Fabric) -> None:
+    def fabric(self, fabric: CrossedFabric) -> None:
         """Links by their capacity; communicators and messages on them by weight."""
         _, capacity = np.unique(_rounded(fabric.capacity), return_inverse=True)
         for rates in fabric.later:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .fabric import Crossing, Fabric
+    from .fabric import CrossedFabric, Crossing
     from .partition import Partition
     from .ranks import Ranks
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def paths_of_classes(
-    fabric: Fabric,
+    fabric: CrossedFabric,
     ranks: Ranks,
     found: Partition,
     classes: Ids,
@@ -52,7 +52,7 @@ def paths_of_classes(
     return Paths(capacity=capacity, collectives=collectives, messages=messages)
 
 
-def capacities(fabric: Fabric, found: Partition) -> list[dict[str, float]]:
+def capacities(fabric: CrossedFabric, found: Partition) -> list[dict[str, float]]:
     """Of the link that stands for each class of links, by its name: from the start, and later ones."""
     _, representative = np.unique(found.link, return_index=True)
     name = [fabric.table.name(link) for link in fabric.ids[representative].tolist()]

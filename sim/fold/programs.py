@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .fabric import Fabric
+    from .fabric import CrossedFabric
     from .partition import Partition
-    from .ranks import Ranks, Trouble
+    from .ranks import Degradation, Ranks
 
 
 def programs_of_classes(
     programs: Programs,
     ranks: Ranks,
     classes: NDArray[np.int64],
-    trouble: Trouble,
-    fabric: Fabric | None = None,
+    degradation: Degradation,
+    fabric: CrossedFabric | None = None,
     found: Partition | None = None,
 ) -> Programs:
     """One program per class. With a class for each rank, the whole job unfolded.
@@ -54,9 +54,9 @@ def programs_of_classes(
         own = {name: named[name].get(int(instance[rank])) for name, instance in ranks.instance.items()}
         names = {name: shared for name, shared in own.items() if shared is not None}
         peers = {q: int(classes[peer[rank]]) for q, peer in ranks.peer.items() if peer[rank] >= 0}
-        bindings.append(Binding(slow=trouble.slow.get(rank, 1.0), communicators=names, peers=peers))
+        bindings.append(Binding(slow=degradation.slow.get(rank, 1.0), communicators=names, peers=peers))
     names_of = {r: binding.communicators for r, binding in enumerate(bindings)}
-    paths, later = NO_PATHS, [dict[str, float]() for _ in trouble.later]
+    paths, later = NO_PATHS, [dict[str, float]() for _ in degradation.later]
     if fabric is not None:
         found = found or partition(ranks, classes, fabric)
         paths = paths_of_classes(fabric, ranks, found, classes, dict(enumerate(first)), names_of)
@@ -66,7 +66,7 @@ def programs_of_classes(
         paths=paths,
         classes=tuple(programs.classes[r] for r in signature),
         communicators=communicators,
-        links=_links(programs, first, signature, trouble),
+        links=_links(programs, first, signature, degradation),
         bindings=tuple(bindings),
         changes=tuple(
             Change(
@@ -75,7 +75,7 @@ def programs_of_classes(
                 links=_links(programs, first, signature, state),
                 capacity=capacity,
             )
-            for (at_s, state), capacity in zip(trouble.later, later, strict=True)
+            for (at_s, state), capacity in zip(degradation.later, later, strict=True)
         ),
     )
 
@@ -96,12 +96,12 @@ def _members(
 
 
 def _links(
-    programs: Programs, first: list[int], signature: list[int], trouble: Trouble
+    programs: Programs, first: list[int], signature: list[int], degradation: Degradation
 ) -> tuple[Mapping[str, float], ...]:
     """Each class's own links, with what is left of their capacity."""
     links = [programs.links[r] for r in signature]
     place = {rank: number for number, rank in enumerate(first)}
-    for (rank, name), share in trouble.link_share.items():
+    for (rank, name), share in degradation.link_share.items():
         number = place.get(rank)
         if number is not None and name in links[number]:
             links[number] = {**links[number], name: links[number][name] * share}

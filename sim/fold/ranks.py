@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..lowering.seats import group_numbers, rank_grid
-from ..program.program import Collective, Exchange, Programs, Segment
+from ..program.program import Collective, Exchange, Programs, RepeatedBlocks
 from .partition import Partition, partition
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..lowering.lower import Lowered
-    from .fabric import Fabric
+    from .fabric import CrossedFabric
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trouble:
+class Degradation:
     """What sets ranks apart: kernels that take ``slow[rank]`` times as long, and the share of its
     capacity that ``link_share[rank, link]`` leaves of a rank's own link (nic.out, ...), and
     ``fabric_share[id]`` of a link between switches (``Cluster.topology.links``, in one direction). A rank
@@ -37,15 +37,15 @@ class Trouble:
     slow: Mapping[int, float] = field(default_factory=dict)
     link_share: Mapping[tuple[int, str], float] = field(default_factory=dict)
     fabric_share: Mapping[int, float] = field(default_factory=dict)
-    later: tuple[tuple[float, Trouble], ...] = ()
+    later: tuple[tuple[float, Degradation], ...] = ()
 
     @property
-    def states(self) -> tuple[Trouble, ...]:
+    def states(self) -> tuple[Degradation, ...]:
         """What is wrong from the start, and from each later time on."""
         return (self, *(state for _, state in self.later))
 
 
-HEALTHY = Trouble()
+HEALTHY = Degradation()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +77,11 @@ def ranks_of(lowered: Lowered) -> Ranks:
     pp, world = grid.shape[0], grid.size
     place = np.empty((world, 4), dtype=np.int64)  # (pp, dp, cp, tp) of each rank
     place[grid.ravel()] = np.indices(grid.shape).reshape(4, world).T
-    stage, replica, part, shard = place.T
+    stage, replica, part, local = place.T
     numbers = partial(
         group_numbers,
         lowered.plan.scenario.parallelism,
-        heads=lowered.plan.shard.cp_a2a,
+        heads=lowered.plan.local.cp_a2a,
         shards=lowered.plan.groups.shards.ranks,
     )
     instance, across = numbers(), numbers(across_stages=True)
@@ -90,7 +90,7 @@ def ranks_of(lowered: Lowered) -> Ranks:
             instance[name] = np.where(np.isin(stage, members), across[name.split(" ")[0]], -1)
     signature = lowered.program_of
     peer = {
-        q: np.where(np.isin(signature, sorted(talking)), grid[q, replica, part, shard], -1)
+        q: np.where(np.isin(signature, sorted(talking)), grid[q, replica, part, local], -1)
         for q, talking in _partners(lowered.programs).items()
         if q < pp
     }
@@ -120,23 +120,23 @@ def _called(programs: Programs) -> set[str]:
         works = {id(op.work): op.work for op in program.ops}.values()
         found.update(work.communicator for work in works if isinstance(work, Collective))
         for work in works:
-            if isinstance(work, Segment):
+            if isinstance(work, RepeatedBlocks):
                 found |= work.communicators
     return found
 
 
-def partition_of(ranks: Ranks, trouble: Trouble, fabric: Fabric | None = None) -> Partition:
+def partition_of(ranks: Ranks, degradation: Degradation, fabric: CrossedFabric | None = None) -> Partition:
     """The classes of ranks, communicators and links."""
     # Healthy ranks of one stage are alike by construction, unless their experts' loads or seats differ.
     alike = bool((ranks.signature == ranks.stage).all())
-    start = start_colours(ranks, trouble)
+    start = start_colours(ranks, degradation)
     return partition(ranks, start, fabric, healthy=ranks.stage if alike else None)
 
 
-def start_colours(ranks: Ranks, trouble: Trouble) -> NDArray[np.int64]:
+def start_colours(ranks: Ranks, degradation: Degradation) -> NDArray[np.int64]:
     """What a rank's own behaviour depends on: its program, how slow it is, and its links."""
     wrong: dict[int, list[tuple[int, str, float]]] = {}
-    for number, state in enumerate(trouble.states):
+    for number, state in enumerate(degradation.states):
         for rank, factor in state.slow.items():
             wrong.setdefault(rank, []).append((number, "", factor))
         for (rank, link), share in state.link_share.items():

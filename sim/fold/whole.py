@@ -16,7 +16,7 @@ import numpy as np
 from ..result.step import RankClass
 from .fabric import can_bind, fabric_of
 from .programs import programs_of_classes
-from .ranks import HEALTHY, Trouble, partition_of, ranks_of
+from .ranks import HEALTHY, Degradation, partition_of, ranks_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,28 +44,30 @@ class Folded:
     of_rank: NDArray[np.int64] | None = None
 
 
-def folded(lowered: Lowered, trouble: Trouble = HEALTHY, *, max_classes: int = MOST_CLASSES) -> Folded:
+def folded(
+    lowered: Lowered, degradation: Degradation = HEALTHY, *, max_classes: int = MOST_CLASSES
+) -> Folded:
     """One class for all ranks that do the same at the same time.
 
     Raises:
         ValueError: more than ``max_classes`` of them.
     """
     alike = lowered.alike
-    if alike and trouble == HEALTHY and not can_bind(lowered.plan.cluster):
+    if alike and degradation == HEALTHY and not can_bind(lowered.plan.cluster):
         return _structural(lowered)
     ranks = ranks_of(lowered)
-    fabric = fabric_of(lowered, ranks, trouble)
-    if alike and trouble == HEALTHY and fabric is None:
+    fabric = fabric_of(lowered, ranks, degradation)
+    if alike and degradation == HEALTHY and fabric is None:
         return _structural(lowered)
-    found = partition_of(ranks, trouble, fabric)
+    found = partition_of(ranks, degradation, fabric)
     count = int(found.rank.max()) + 1
     if count > max_classes:
         raise ValueError(_too_many(lowered, count, max_classes))
-    programs = programs_of_classes(lowered.programs, ranks, found.rank, trouble, fabric, found)
+    programs = programs_of_classes(lowered.programs, ranks, found.rank, degradation, fabric, found)
     return _of_classes(ranks, found.rank, programs)
 
 
-def unfolded(lowered: Lowered, trouble: Trouble = HEALTHY) -> Folded:
+def unfolded(lowered: Lowered, degradation: Degradation = HEALTHY) -> Folded:
     """One class per rank. Raises ValueError above ``MOST_RANKS``."""
     world = lowered.plan.scenario.world_size
     if world > MOST_RANKS:
@@ -74,8 +76,8 @@ def unfolded(lowered: Lowered, trouble: Trouble = HEALTHY) -> Folded:
             "fewer GPUs"
         )
     ranks = ranks_of(lowered)
-    each, fabric = np.arange(world), fabric_of(lowered, ranks, trouble)
-    return _of_classes(ranks, each, programs_of_classes(lowered.programs, ranks, each, trouble, fabric))
+    each, fabric = np.arange(world), fabric_of(lowered, ranks, degradation)
+    return _of_classes(ranks, each, programs_of_classes(lowered.programs, ranks, each, degradation, fabric))
 
 
 def _structural(lowered: Lowered) -> Folded:

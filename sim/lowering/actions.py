@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...schedules.orders.action import Action, Kind
+from ...schedules.orders.action import Action, ActionKind
 from ..program.program import Block
 from .layers import layer, loss
 from .layers.kinds import LayerKind, LayerRun
@@ -23,23 +23,23 @@ from .updates import ends
 
 if TYPE_CHECKING:
     from ..scenario.software.software import Software
-    from .layers.shard import Shard
-    from .layers.tape import Costs
+    from .layers.layer_builder import KernelPricing
+    from .layers.local_shape import LocalShape
 
-BuildEnd = Callable[["Shard", "Software", "Costs"], Block]
-BuildLayer = Callable[["Shard", "Software", "Costs", Recompute], Block]
+BuildEnd = Callable[["LocalShape", "Software", "KernelPricing"], Block]
+BuildLayer = Callable[["LocalShape", "Software", "KernelPricing", Recompute], Block]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
     """The distinct blocks of a model on this machine, each built when it is first asked for.
 
-    ``shard`` is that of all layers; a kind of layer has its own (Shard.of).
+    ``local`` is that of all layers; a kind of layer has its own (Shard.of).
     """
 
-    shard: Shard
+    local: LocalShape
     software: Software
-    costs: Costs
+    costs: KernelPricing
     ends: dict[BuildEnd, Block] = field(default_factory=dict)
     layers: dict[tuple[BuildLayer, LayerKind, Recompute], Block] = field(default_factory=dict)
     pairs: dict[tuple[LayerKind, LayerKind, Recompute], Block] = field(default_factory=dict)
@@ -47,17 +47,17 @@ class Blocks:
     def end(self, build: BuildEnd) -> Block:
         """A block of an end of the model: embedding, head or loss."""
         if build not in self.ends:
-            self.ends[build] = build(self.shard.plain, self.software, self.costs)
+            self.ends[build] = build(self.local.plain, self.software, self.costs)
         return self.ends[build]
 
     def layer(self, build: BuildLayer, run: LayerRun) -> Block:
         """A block of each layer of ``run``."""
         key = build, run.kind, run.recompute
         if key not in self.layers:
-            self.layers[key] = build(self.shard.of(run.kind), self.software, self.costs, run.recompute)
+            self.layers[key] = build(self.local.of(run.kind), self.software, self.costs, run.recompute)
         return self.layers[key]
 
-    def layer_of(self, kind: Kind, run: LayerRun) -> Block:
+    def layer_of(self, kind: ActionKind, run: LayerRun) -> Block:
         """What an action of that kind runs for each layer of ``run``."""
         return self.layer(_PASSES[kind].layer, run)
 
@@ -65,7 +65,7 @@ class Blocks:
         """A layer of one microbatch forward beside a layer of another backward."""
         key = forward.kind, backward.kind, backward.recompute
         if key not in self.pairs:
-            shards = self.shard.of(forward.kind), self.shard.of(backward.kind)
+            shards = self.local.of(forward.kind), self.local.of(backward.kind)
             self.pairs[key] = pair_block(*shards, self.software, self.costs, backward.recompute)
         return self.pairs[key]
 
@@ -92,7 +92,7 @@ class _Pass:
 
 # The table's gradient comes with the input gradient: autograd does not put it off.
 _PASSES = {
-    Kind.FORWARD: _Pass(
+    ActionKind.FORWARD: _Pass(
         before=(_Ends(build=ends.embedding_forward, part="embedding"),),
         layer=layer.forward_block,
         after=(
@@ -101,7 +101,7 @@ _PASSES = {
         ),
         reverse=False,
     ),
-    Kind.BACKWARD: _Pass(
+    ActionKind.BACKWARD: _Pass(
         before=(
             _Ends(build=loss.loss_backward, part="losses"),
             _Ends(build=ends.head_backward, part="heads", gives="head"),
@@ -110,7 +110,7 @@ _PASSES = {
         after=(_Ends(build=ends.embedding_backward, part="embedding", gives="embedding"),),
         gives=True,
     ),
-    Kind.INPUT_GRAD: _Pass(
+    ActionKind.INPUT_GRAD: _Pass(
         before=(
             _Ends(build=loss.loss_backward, part="losses"),
             _Ends(build=ends.head_input_grad, part="heads"),
@@ -118,7 +118,7 @@ _PASSES = {
         layer=layer.input_grad_block,
         after=(_Ends(build=ends.embedding_backward, part="embedding"),),
     ),
-    Kind.WEIGHT_GRAD: _Pass(
+    ActionKind.WEIGHT_GRAD: _Pass(
         before=(_Ends(build=ends.head_weight_grad, part="heads", gives="head"),),
         layer=layer.weight_grad_block,
         gives=True,
@@ -138,7 +138,7 @@ def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[B
 
 
 def around_layers(
-    kind: Kind, stage: Stage, blocks: Blocks, *, first: bool
+    kind: ActionKind, stage: Stage, blocks: Blocks, *, first: bool
 ) -> Iterator[tuple[Block, str, int]]:
     """What an action of that kind runs on a stage before its layers (``first``), or after them; ``Owned``."""
     step = _PASSES[kind]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ...schedules.orders.action import Kind
+from ...schedules.orders.action import ActionKind
 from ..program.program import Op
 from .actions import Owned
 from .layers.kinds import LayerRun
@@ -25,20 +25,20 @@ from .state.activations import activation_bytes
 from .updates.offload import FROM_HOST, TO_HOST
 
 if TYPE_CHECKING:
-    from .paired import Paired
-    from .plan import Plan
+    from .overlapped import OverlappedBlocks
+    from .plan import StepPlan
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActivationCopies:
     """Wraps the layers of actions into copies of their neighbours' activations."""
 
-    plan: Plan
+    plan: StepPlan
     composer: Composer
 
-    def around(self, kind: Kind, row: Owned) -> Owned:
+    def around(self, kind: ActionKind, row: Owned) -> Owned:
         """``row`` of a forward or a whole backward, with copies beside its layers."""
-        forward = kind is Kind.FORWARD
+        forward = kind is ActionKind.FORWARD
         single = [(block, owner) for block, owner, count in row for _ in range(count)]
         layers = [i for i, (_, owner) in enumerate(single) if isinstance(owner, LayerRun)]
         found = []
@@ -52,7 +52,7 @@ class ActivationCopies:
             found.append((block, owner, 1))
         return tuple(found)
 
-    def beside(self, row: Paired) -> Paired:
+    def beside(self, row: OverlappedBlocks) -> OverlappedBlocks:
         """The same for a forward and a backward that run as one."""
         single = [(block, mine, other) for block, mine, other, count in row for _ in range(count)]
         ahead = [i for i, (_, mine, _) in enumerate(single) if isinstance(mine, LayerRun)]
@@ -71,12 +71,12 @@ class ActivationCopies:
 
     def _copy(self, owner: str | LayerRun | None, forward: bool) -> Op:
         assert isinstance(owner, LayerRun), "only layers have copies"
-        size = activation_bytes(self.plan.shard, self.plan.scenario.software).layer(owner).kept
+        size = activation_bytes(self.plan.local, self.plan.scenario.software).layer(owner).kept
         name, stream = ("to host", TO_HOST) if forward else ("from host", FROM_HOST)
         return offload_link(self.plan).copy(f"activations {name}", stream, size)
 
 
-def activation_copies(plan: Plan) -> ActivationCopies | None:
+def activation_copies(plan: StepPlan) -> ActivationCopies | None:
     """The copies of a plan, None where activations stay on the GPU."""
     if not plan.scenario.training.activation_offload:
         return None

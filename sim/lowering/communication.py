@@ -27,7 +27,7 @@ _MOST_LATENCY = 0.999  # of a measured time: bytes take some of it
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CollectiveRequest:
     """A communication that a step contains: ``kind`` of ``bytes`` in ``ranks`` over ``domains``."""
 
     kind: str
@@ -49,7 +49,7 @@ class Communication:
     measured: MeasuredNetwork | None = None
     tuning: Tuning = UNTUNED
     checked: bool = False
-    asked: dict[Asked, float] = field(default_factory=dict)
+    asked: dict[CollectiveRequest, float] = field(default_factory=dict)
     _known: dict[tuple[str, float, Seat, bool], Transfer] = field(default_factory=dict, repr=False)
 
     def collective(self, kind: str, payload_bytes: float, seat: Seat, *, scaled: bool = True) -> Transfer:
@@ -78,7 +78,7 @@ class Communication:
                 collective_transfer(kind, payload_bytes, there, self.cluster, tuning=self.tuning),
             )
         if seat.ranks > 1 and kind != "ring_step":
-            self._remember(Asked(kind, seat.ranks, seat.domains, payload_bytes), transfer)
+            self._remember(CollectiveRequest(kind, seat.ranks, seat.domains, payload_bytes), transfer)
         return transfer
 
     @property
@@ -94,7 +94,7 @@ class Communication:
         """One message to another rank; ``messages`` counts it and the small ones before it."""
         model = message_transfer(payload_bytes, reach, self.cluster, messages=messages)
         domains = 1 if reach == "domain" else 2
-        self._remember(Asked(MESSAGE, 2, domains, payload_bytes), model)
+        self._remember(CollectiveRequest(MESSAGE, 2, domains, payload_bytes), model)
         curve = nearest_curve(self.curves, MESSAGE, 2, domains) if payload_bytes else None
         if curve is None:
             return model
@@ -105,7 +105,7 @@ class Communication:
         """Seconds for which a check holds the host of each member before a collective."""
         return check_s(seat) if self.checked else 0.0
 
-    def _remember(self, asked: Asked, transfer: Transfer) -> None:
+    def _remember(self, asked: CollectiveRequest, transfer: Transfer) -> None:
         self.asked[asked] = transfer.solo_s
 
 

@@ -23,10 +23,10 @@ from .reductions import shares_table
 
 if TYPE_CHECKING:
     from .groups import Groups
-    from .plan import Plan
+    from .plan import StepPlan
 
 
-def communicators(plan: Plan, r: int) -> tuple[CommunicatorBuffers, ...]:
+def communicators(plan: StepPlan, r: int) -> tuple[CommunicatorBuffers, ...]:
     """Of every group that pipeline rank ``r`` communicates over; the world's for what goes over all ranks.
 
     Where its ranks are seated in several ways, of those whose buffers take the most.
@@ -35,7 +35,7 @@ def communicators(plan: Plan, r: int) -> tuple[CommunicatorBuffers, ...]:
     return max(seated, key=lambda found: sum(one.total for one in found))
 
 
-def _communicators(plan: Plan, r: int, groups: Groups) -> tuple[CommunicatorBuffers, ...]:
+def _communicators(plan: StepPlan, r: int, groups: Groups) -> tuple[CommunicatorBuffers, ...]:
     cluster = plan.cluster
     known = cluster.gpu.architecture in ARCHITECTURES
     usual = USUAL.get(cluster.gpu.architecture, RUNTIME_CONNECT)
@@ -56,18 +56,18 @@ def _communicators(plan: Plan, r: int, groups: Groups) -> tuple[CommunicatorBuff
     return tuple(found)
 
 
-def _messages(plan: Plan) -> set[str]:
+def _messages(plan: StepPlan) -> set[str]:
     """Groups whose ranks send to and receive from one another: a ring and an all-to-all are that too."""
     gathers = plan.scenario.software.cp_comm == "all_gather"
-    heads_only = plan.shard.cp_a2a == plan.shard.cp
+    heads_only = plan.local.cp_a2a == plan.local.cp
     return {"pp", "ep", "cp.heads"} | (set() if gathers and not heads_only else {"cp", "cp.ring"})
 
 
-def _seats(plan: Plan, r: int, groups: Groups) -> Iterator[tuple[str, Seat]]:
+def _seats(plan: StepPlan, r: int, groups: Groups) -> Iterator[tuple[str, Seat]]:
     pp = plan.shape.ranks
     near = groups.world.domains == 1
     named = {"world": groups.world, "tp": groups.tp}
-    if plan.shard.cp_a2a in (1, plan.shard.cp):
+    if plan.local.cp_a2a in (1, plan.local.cp):
         named["cp"] = groups.cp
     else:
         named |= {"cp.heads": groups.cp_heads, "cp.ring": groups.cp_ring}

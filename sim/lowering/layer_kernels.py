@@ -16,7 +16,7 @@ from ...kernels.kernel import Kernel
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
-    from .layers.shard import Shard
+    from .layers.local_shape import LocalShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
     for run in runs:
         held[replace(run, count=1)] += run.count
     run = held.most_common(1)[0][0]
-    shard, found = plan.shard.of(run.kind), []
+    local, found = plan.local.of(run.kind), []
     for build in (forward_block, backward_block):
         priced: list[tuple[Kernel, float]] = []
 
@@ -61,32 +61,32 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
             priced.append((kernel, plan.costs.seconds(kernel)))
             return priced[-1][1]
 
-        block = build(shard, scenario.software, replace(plan.costs, seconds=seconds), run.recompute)
+        block = build(local, scenario.software, replace(plan.costs, seconds=seconds), run.recompute)
         names = [op.name for op in block.ops if op.category == "compute"]
         found += [
-            _layer_kernel(name, build is forward_block, kernel, cost_s, shard)
+            _layer_kernel(name, build is forward_block, kernel, cost_s, local)
             for name, (kernel, cost_s) in zip(names, priced, strict=True)
         ]
     return tuple(found)
 
 
-def _layer_kernel(name: str, forward: bool, kernel: Kernel, cost_s: float, shard: Shard) -> LayerKernel:
+def _layer_kernel(name: str, forward: bool, kernel: Kernel, cost_s: float, local: LocalShape) -> LayerKernel:
     backward = "_backward" if name.endswith(" backward") else ""
     operation, rows, columns = "", 0, 0
     match name.removesuffix(" backward").removesuffix(" again"):
         case "norm":
-            operation = ("rms_norm" if shard.rms_norm else "layer_norm") + backward
-            rows, columns = shard.norm_tokens, shard.hidden
-        case "activation" if shard.experts is None:
-            operation = ("swiglu" if shard.gate == 2 else "gelu") + backward
-            rows, columns = shard.tokens, shard.ffn
+            operation = ("rms_norm" if local.rms_norm else "layer_norm") + backward
+            rows, columns = local.norm_tokens, local.hidden
+        case "activation" if local.experts is None:
+            operation = ("swiglu" if local.gate == 2 else "gelu") + backward
+            rows, columns = local.tokens, local.ffn
     direction: Literal["forward", "backward"] = "forward" if forward else "backward"
     return LayerKernel(
         name=name,
         direction=direction,
         kernel=kernel,
         seconds=cost_s,
-        dtype=shard.dtype,
+        dtype=local.dtype,
         operation=operation,
         rows=rows,
         columns=columns,

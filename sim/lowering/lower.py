@@ -28,19 +28,19 @@ from ..scenario.schedules import schedule_named, shape_of
 from .actions import Blocks
 from .communication import Communication
 from .groups import Groups, GroupsOf
+from .layers.layer_builder import Kernel, KernelPricing
+from .layers.local_shape import LocalShape, boundary_bytes, shard_of
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads, rank_loads
-from .layers.shard import Shard, boundary_bytes, shard_of
 from .layers.stages import build_stages
-from .layers.tape import Costs, Kernel
 from .pipeline import StepWriters
-from .plan import Plan
+from .plan import StepPlan
+from .profiled_costs import overlaps, weighed_shape
 from .refuse import refuse_unsupported
 from .seatings import seatings_of
 from .seats import expert_grid, rank_grid
 from .stage_parameters import stage_parameters
 from .state.activations import activation_bytes
-from .weighing import overlaps, weighed_shape
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,7 +66,7 @@ class Lowered:
     """
 
     programs: Programs
-    plan: Plan
+    plan: StepPlan
     program_of: NDArray[np.int64]
     loads: tuple[float, ...] = (1.0,)
 
@@ -100,7 +100,7 @@ def lower(
     return Lowered(programs=programs, plan=plan, program_of=program_of, loads=loads)
 
 
-def _written(plan: Plan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], list[list[Op]]]:
+def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], list[list[Op]]]:
     """The program of every rank, and the programs: by load, then by pipeline rank, then by seating.
 
     Raises NotSupported for more of them than can sensibly be written.
@@ -132,12 +132,12 @@ def _written(plan: Plan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], l
     return program_of.ravel(), written
 
 
-def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan:
+def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> StepPlan:
     """Sizes, stages, orders, groups and blocks of a step."""
     refuse_unsupported(scenario, profile)
     schedule, shape = schedule_named(scenario.schedule), shape_of(scenario)
     two_way = stage_to_rank(schedule.rank_of, shape) is None
-    shard, stages = shard_of(scenario), build_stages(scenario)
+    local, stages = shard_of(scenario), build_stages(scenario)
     groups_of = GroupsOf(scenario, cluster, two_way=two_way)
     groups = groups_of.rank(0)
     kernels: dict[Kernel, float] = {}
@@ -150,21 +150,21 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Plan
     )
     costs_of = partial(_costs, scenario, cluster, profile, kernels, communication)
     costs = costs_of(groups)
-    blocks = Blocks(shard=shard, software=scenario.software, costs=costs)
+    blocks = Blocks(local=local, software=scenario.software, costs=costs)
     if schedule.weighs:
-        sizes = activation_bytes(shard, scenario.software)
-        message_s = _message_s(scenario, communication, shard, groups)
+        sizes = activation_bytes(local, scenario.software)
+        message_s = _message_s(scenario, communication, local, groups)
         shape = weighed_shape(shape, stages, blocks, sizes, message_s)
     orders = _orders(scenario, schedule, shape)
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
     )
-    parameters = [stage_parameters(stage, shard, scenario, ends_meet=ends_meet) for stage in stages]
-    return Plan(
+    parameters = [stage_parameters(stage, local, scenario, ends_meet=ends_meet) for stage in stages]
+    return StepPlan(
         scenario=scenario,
         cluster=cluster,
         profile=profile,
-        shard=shard,
+        local=local,
         schedule=schedule,
         shape=shape,
         ends_meet=ends_meet,
@@ -206,9 +206,9 @@ def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
     return {(a, b) for here, there in pairwise(held) for a in here for b in there if a != b}
 
 
-def _message_s(scenario: Scenario, communication: Communication, shard: Shard, groups: Groups) -> float:
+def _message_s(scenario: Scenario, communication: Communication, local: LocalShape, groups: Groups) -> float:
     """A message between neighbouring pipeline ranks, the median of them."""
-    size = boundary_bytes(shard, scenario.software)
+    size = boundary_bytes(local, scenario.software)
     transfers = (communication.message(size, reach) for reach in groups.reach)
     return statistics.median(transfer.solo_s for transfer in transfers)
 
@@ -220,7 +220,7 @@ def _costs(
     kernels: dict[Kernel, float],
     communication: Communication,
     groups: Groups,
-) -> Costs:
+) -> KernelPricing:
     software = scenario.software
 
     def seconds(kernel: Kernel) -> float:
@@ -238,7 +238,7 @@ def _costs(
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
     host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
-    return Costs(
+    return KernelPricing(
         seconds=seconds,
         transfer=transfer,
         host_s=host_s,
@@ -267,7 +267,7 @@ def _load_numbers(scenario: Scenario, loads: tuple[float, ...]) -> NDArray[np.in
     return numbers
 
 
-def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
+def _communicators(plan: StepPlan) -> dict[str, tuple[int, ...]]:
     """Groups that join pipeline ranks: all, the two ends of a tied table, the two copies of each stage."""
     pp = plan.shape.ranks
     joined = {"world": tuple(range(pp))}
@@ -275,7 +275,7 @@ def _communicators(plan: Plan) -> dict[str, tuple[int, ...]]:
         joined["embedding"] = plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)
     if plan.two_way:
         joined |= {plan.dp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
-        if plan.shard.experts:
+        if plan.local.experts:
             joined |= {plan.edp_communicator(r): (r, pp - 1 - r) for r in range(pp // 2)}
     return joined
 

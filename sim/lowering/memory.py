@@ -13,7 +13,7 @@ from ..scenario.software.software import Software
 from .communicators import communicators
 from .layers.context import received_bytes
 from .layers.layer import forward_block
-from .layers.shard import Shard
+from .layers.local_shape import LocalShape
 from .optimizers import parts_of
 from .sharded import Sharding, sharding_of
 from .state.activations import activation_bytes
@@ -21,7 +21,7 @@ from .state.in_flight import in_flight_bytes
 from .state.timeline import Buffers, peak_held
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .plan import StepPlan
 
 CONTEXT_BYTES = 0.8e9
 """CUDA context, cuBLAS and loaded kernels: 0.5 to 1 GB with torch 2 on A100 and H100 (unverified)."""
@@ -31,7 +31,7 @@ GEMM_WORKSPACE_BYTES = 64e6
 
 
 def memory_of(
-    plan: Plan, actions: Sequence[ActionSpan], host_leads_s: Mapping[int, float]
+    plan: StepPlan, actions: Sequence[ActionSpan], host_leads_s: Mapping[int, float]
 ) -> tuple[StageMemory, ...]:
     """The bill of every pipeline rank, with its peak and when it is reached.
 
@@ -48,10 +48,10 @@ def memory_of(
 
 
 def _stage_memory(
-    plan: Plan, r: int, actions: list[ActionSpan], sharding: Sharding | None, host_lead_s: float
+    plan: StepPlan, r: int, actions: list[ActionSpan], sharding: Sharding | None, host_lead_s: float
 ) -> StageMemory:
     software = plan.scenario.software
-    sizes = activation_bytes(plan.shard, software, offloaded=plan.scenario.training.activation_offload)
+    sizes = activation_bytes(plan.local, software, offloaded=plan.scenario.training.activation_offload)
     static = static_terms(plan, r, sharding)
     buffers = {s: _buffers(plan, s, sharding) for s in plan.held_stages(r)}
     peak = peak_held(actions, plan.stages, sizes, buffers)
@@ -77,7 +77,7 @@ def _stage_memory(
     )
 
 
-def _buffers(plan: Plan, stage: int, sharding: Sharding | None) -> Buffers:
+def _buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buffers:
     """What a stage takes besides activations as it goes."""
     if sharding:
         return sharding.buffers(stage)
@@ -86,52 +86,52 @@ def _buffers(plan: Plan, stage: int, sharding: Sharding | None) -> Buffers:
     return Buffers(gradients=plan.parameters[stage].total * gradient_bytes(plan))
 
 
-def _layers_in_flight(plan: Plan, actions: Sequence[ActionSpan]) -> int:
+def _layers_in_flight(plan: StepPlan, actions: Sequence[ActionSpan]) -> int:
     """The most layers, times microbatches, between their forward and their backward."""
     changes = [(span.start_s, plan.stages[span.stage].layers) for span in actions if span.kind == "F"]
     changes += [(span.end_s, -plan.stages[span.stage].layers) for span in actions if span.kind in "BI"]
     return max(accumulate(layers for _, layers in sorted(changes)), default=0)
 
 
-def _in_flight(plan: Plan, r: int, host_lead_s: float) -> float:
+def _in_flight(plan: StepPlan, r: int, host_lead_s: float) -> float:
     """Buffers of tensor-parallel collectives that the host has issued ahead of the GPU."""
     software, costs = plan.scenario.software, plan.costs
     runs = [run for s in plan.held_stages(r) for run in plan.stages[s].runs]
-    if not software.records_streams or plan.shard.tp == 1 or not costs.host_s or not runs:
+    if not software.records_streams or plan.local.tp == 1 or not costs.host_s or not runs:
         return 0.0
     forward = plan.blocks.layer(forward_block, runs[0])
     return in_flight_bytes(forward, costs.host_s, costs.check_s("tp"), host_lead_s)
 
 
-def gradient_bytes(plan: Plan) -> float:
+def gradient_bytes(plan: StepPlan) -> float:
     """Bytes of gradient per parameter: the accumulated one, and a 16-bit copy where the software keeps it."""
-    software, e = plan.scenario.software, plan.shard.element_bytes
-    copy = e if software.separate_grad_copy and plan.shard.grad_bytes != e else 0
-    return float(plan.shard.grad_bytes + copy)
+    software, e = plan.scenario.software, plan.local.element_bytes
+    copy = e if software.separate_grad_copy and plan.local.grad_bytes != e else 0
+    return float(plan.local.grad_bytes + copy)
 
 
-def static_terms(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
+def static_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
     return {
         **_state(plan, r, sharding),
         "flat buffers": _flat_buffers(plan, r),
         "communication": sum(one.total for one in communicators(plan, r)),
-        "workspace": _workspace(plan.shard, plan.scenario.software),
+        "workspace": _workspace(plan.local, plan.scenario.software),
         "context": CONTEXT_BYTES,
     }
 
 
-def _flat_buffers(plan: Plan, r: int) -> float:
+def _flat_buffers(plan: StepPlan, r: int) -> float:
     """Buffers of the update, each in one piece: what activations leave free is in too many to hold them."""
-    software, e = plan.scenario.software, plan.shard.element_bytes
-    gradients = software.fp32_update_gradients and plan.shard.grad_bytes < 4
+    software, e = plan.scenario.software, plan.local.element_bytes
+    gradients = software.fp32_update_gradients and plan.local.grad_bytes < 4
     flat = software.flat_buffers(plan.scenario.training.precision)
     return e * min(plan.held_parameters(r), flat) + gradients * 4.0 * plan.updated_parameters(r)
 
 
-def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
+def _state(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
-    software, e, held = plan.scenario.software, plan.shard.element_bytes, plan.held_parameters(r)
+    software, e, held = plan.scenario.software, plan.local.element_bytes, plan.held_parameters(r)
     own, master = plan.updated_parameters(r), 4.0 if e != 4 else 0.0
     training = plan.scenario.training
     on_host = training.cpu_offload or training.nvme_offload
@@ -143,7 +143,7 @@ def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
             "optimizer": 0.0 if on_host else optimizer_bytes(plan, r, master),
         }
     rule = sharding.rule
-    parameter, gradient = (4.0, 4.0) if rule.master_only else (float(e), float(plan.shard.grad_bytes))
+    parameter, gradient = (4.0, 4.0) if rule.master_only else (float(e), float(plan.local.grad_bytes))
     if on_host:
         parameter, gradient = float(e), 0.0 if rule.reduces_each else gradient
     master = 0.0 if rule.master_only else master
@@ -154,33 +154,33 @@ def _state(plan: Plan, r: int, sharding: Sharding | None) -> dict[str, float]:
     }
 
 
-def optimizer_bytes(plan: Plan, r: int, master: float) -> float:
+def optimizer_bytes(plan: StepPlan, r: int, master: float) -> float:
     """Bytes of the optimizer's state, with ``master`` bytes of FP32 weight for each parameter."""
     parts = parts_of(plan, plan.held_stages(r))
     return sum(part.state_bytes(plan.scenario.software, master=master) for part in parts)
 
 
-def _workspace(shard: Shard, software: Software) -> float:
+def _workspace(local: LocalShape, software: Software) -> float:
     """Gathered activations, the widest gradient of the layer at work, and the GEMM library's workspace.
 
     The widest of unfused attention are its scores: a buffer that the product is written to, which no
     backward needs (Megatron-LM ``matmul_input_buffer``), and the gradient of that size. Those of context
     parallelism are what comes from other ranks.
     """
-    gathered = 2 * shard.hidden_bytes if shard.sequence_parallel else shard.hidden_bytes
-    scores = shard.score_elements * shard.element_bytes if software.attention == "unfused" else 0.0
-    widest = float(shard.tokens * shard.ffn * shard.gate * shard.element_bytes)
-    if shard.experts:
-        rows = shard.experts.rows(shard.norm_tokens) * shard.element_bytes
+    gathered = 2 * local.hidden_bytes if local.sequence_parallel else local.hidden_bytes
+    scores = local.score_elements * local.element_bytes if software.attention == "unfused" else 0.0
+    widest = float(local.tokens * local.ffn * local.gate * local.element_bytes)
+    if local.experts:
+        rows = local.experts.rows(local.norm_tokens) * local.element_bytes
         # an exchange's rows as they arrive and sorted; the gradient of all branches
-        widest = max(widest, 2 * rows * shard.hidden, rows * (shard.hidden + shard.experts.ffn * shard.gate))
-    return gathered + max(widest, scores, _from_others(shard, software)) + GEMM_WORKSPACE_BYTES
+        widest = max(widest, 2 * rows * local.hidden, rows * (local.hidden + local.experts.ffn * local.gate))
+    return gathered + max(widest, scores, _from_others(local, software)) + GEMM_WORKSPACE_BYTES
 
 
-def _from_others(shard: Shard, software: Software) -> float:
+def _from_others(local: LocalShape, software: Software) -> float:
     """What attention holds of other ranks; in forward, what the layer keeps behind it is not yet there."""
-    forward, backward = received_bytes(shard, software)
-    wide = float(shard.tokens * shard.ffn)
-    if shard.experts:
-        wide = shard.experts.rows(shard.norm_tokens) * shard.experts.ffn
-    return max(backward, forward - wide * (shard.gate + 1) * shard.element_bytes)
+    forward, backward = received_bytes(local, software)
+    wide = float(local.tokens * local.ffn)
+    if local.experts:
+        wide = local.experts.rows(local.norm_tokens) * local.experts.ffn
+    return max(backward, forward - wide * (local.gate + 1) * local.element_bytes)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...schedules.orders.action import Action, Kind
-from ...schedules.p2p.point_to_point import Exchange, Recv, Send
+from ...schedules.orders.action import Action, ActionKind
+from ...schedules.p2p.point_to_point import MessageGroup, Recv, Send
 from ..network.transfer import Transfer
 from ..program.program import Collective
-from ..program.script import Script
-from .layers.shard import boundary_bytes
+from ..program.program_builder import ProgramBuilder
+from .layers.local_shape import boundary_bytes
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .plan import StepPlan
 
 
 @dataclass(kw_only=True)
 class MessageTransfers:
     """Transfers of one pipeline rank's messages; equal ones of all ranks are one (``alike``)."""
 
-    plan: Plan
+    plan: StepPlan
     index: int
     alike: dict[Transfer, Transfer]
     known: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class MessageTransfers:
     def __call__(self, part: Send | Recv) -> Transfer:
         """The transfer of a message."""
         action, plan = part.action, self.plan
-        key = (action.stage, action.kind is Kind.FORWARD, part.peer)
+        key = (action.stage, action.kind is ActionKind.FORWARD, part.peer)
         if key not in self.known:
             count, size = plan.scenario.software.p2p_messages, message_bytes(plan, action)
             distance = plan.groups.reach_of(self.index, part.peer, plan.cluster)
@@ -37,22 +37,22 @@ class MessageTransfers:
         return self.known[key]
 
 
-def message_bytes(plan: Plan, action: Action) -> float:
+def message_bytes(plan: StepPlan, action: Action) -> float:
     """Bytes that ``action`` hands on: an activation, or logits where the loss has a stage of its own."""
-    shard, stages = plan.shard, plan.stages
-    boundary = action.stage if action.kind is Kind.FORWARD else action.stage - 1
+    local, stages = plan.local, plan.stages
+    boundary = action.stage if action.kind is ActionKind.FORWARD else action.stage - 1
     if stages[boundary].head and not stages[boundary].loss:
-        return float(shard.tokens * shard.vocabulary * shard.element_bytes)
-    return boundary_bytes(shard, plan.scenario.software)
+        return float(local.tokens * local.vocabulary * local.element_bytes)
+    return boundary_bytes(local, plan.scenario.software)
 
 
-def gather_received(plan: Plan, script: Script, exchange: Exchange, posted: int) -> None:
+def gather_received(plan: StepPlan, writer: ProgramBuilder, exchange: MessageGroup, posted: int) -> None:
     """Scatter/gather (Narayanan 2021, section 4.1): the receivers rebuild the activation over NVLink."""
-    shard, software = plan.shard, plan.scenario.software
+    local, software = plan.local, plan.scenario.software
     received = [part for part in exchange.parts if isinstance(part, Recv)]
-    if not (software.scatter_gather_p2p and received and shard.tp > 1) or shard.sequence_parallel:
+    if not (software.scatter_gather_p2p and received and local.tp > 1) or local.sequence_parallel:
         return
-    work = Collective("all_gather", "tp", plan.costs.transfer("tp", "all_gather", shard.hidden_bytes))
+    work = Collective("all_gather", "tp", plan.costs.transfer("tp", "all_gather", local.hidden_bytes))
     for _ in received:
         host_s = plan.costs.host_collective_s
-        script.wait(script.beside("message all_gather", "tp", "pp", work, after=(posted,), host_s=host_s))
+        writer.wait(writer.beside("message all_gather", "tp", "pp", work, after=(posted,), host_s=host_s))

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...schedules.orders.action import Action
-from ...schedules.p2p.point_to_point import Exchange, Recv, Send
+from ...schedules.p2p.point_to_point import MessageGroup, Recv, Send
 from ..network.transfer import Transfer
 from ..program import program
-from ..program.program import UNORDERED, Part
-from ..program.script import Script
+from ..program.program import UNORDERED, MessageEnd
+from ..program.program_builder import ProgramBuilder
 from ..scenario.software.software import HostSync
 
 
@@ -25,7 +25,7 @@ class Messages:
     ``done`` maps each finished action to the ops that end it.
     """
 
-    script: Script
+    writer: ProgramBuilder
     rule: str
     transfer: Callable[[Send | Recv], Transfer]
     host_s: float = 0.0
@@ -33,16 +33,16 @@ class Messages:
     done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
     posted: dict[Send | Recv, int] = field(default_factory=dict)
 
-    def exchange(self, exchange: Exchange) -> int:
+    def exchange(self, exchange: MessageGroup) -> int:
         """Post a group. A blocking one holds up whatever the compute stream does next."""
         sends = [part for part in exchange.parts if isinstance(part, Send)]
         if self.rule == "async":
             after: tuple[int, ...] = tuple(sorted({i for send in sends for i in self.done[send.action]}))
             stream = UNORDERED
         else:
-            after, stream = self.script.frontier(), self._stream(exchange)
+            after, stream = self.writer.frontier(), self._stream(exchange)
         parts = tuple(map(self._part, exchange.parts))
-        index = self.script.beside(
+        index = self.writer.beside(
             "exchange",
             stream,
             "pp",
@@ -54,10 +54,10 @@ class Messages:
         )
         self.posted.update(dict.fromkeys(exchange.parts, index))
         if exchange.blocking:
-            self.script.wait(index)
+            self.writer.wait(index)
         return index
 
-    def _stream(self, exchange: Exchange) -> str:
+    def _stream(self, exchange: MessageGroup) -> str:
         """Calls that go out as one group share a communicator, and with it a stream.
 
         torch gives lone sends and receives one communicator for each pair of ranks
@@ -67,14 +67,14 @@ class Messages:
             return f"pp {exchange.parts[0].peer}"
         return "pp"
 
-    def _host_waits(self, exchange: Exchange) -> bool:
+    def _host_waits(self, exchange: MessageGroup) -> bool:
         if self.host_sync == "receive":
             return any(isinstance(part, Recv) for part in exchange.parts)
         return self.host_sync == "always"
 
     def wait(self, part: Send | Recv) -> None:
         """The next kernel awaits an earlier part."""
-        self.script.wait(self.posted[part])
+        self.writer.wait(self.posted[part])
 
-    def _part(self, part: Send | Recv) -> Part:
-        return Part(isinstance(part, Send), part.peer, str(part.action), self.transfer(part))
+    def _part(self, part: Send | Recv) -> MessageEnd:
+        return MessageEnd(isinstance(part, Send), part.peer, str(part.action), self.transfer(part))

@@ -32,7 +32,7 @@ from .updates.newton_schulz import iteration
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
     from ..scenario.software.software import Software
-    from .plan import Plan
+    from .plan import StepPlan
     from .stage_parameters import StageParameters
 
 ORTHOGONAL_BYTES = 4
@@ -40,7 +40,7 @@ ORTHOGONAL_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class UpdatedPart:
     """Elements that one rank updates by one optimizer, and those of its sums over rows and columns.
 
     Where it keeps such sums, ``factors`` has them, and the elements of what has neither rows nor columns.
@@ -66,7 +66,7 @@ class Part:
         return self.elements * (each * row.eager_passes) + 8.0 * self.factors, row.eager_launches
 
 
-def parts_of(plan: Plan, stages: Iterable[int]) -> tuple[Part, ...]:
+def parts_of(plan: StepPlan, stages: Iterable[int]) -> tuple[UpdatedPart, ...]:
     """What a rank that holds these virtual stages updates, by the optimizer that does: the fullest rank's."""
     held = [plan.parameters[stage] for stage in stages]
     spec, shards = plan.scenario.training.optimizer, shard_ranks(plan)
@@ -75,16 +75,16 @@ def parts_of(plan: Plan, stages: Iterable[int]) -> tuple[Part, ...]:
     even = elements.shared / shards[0] + elements.experts / shards[1]
     if not row.orthogonalizes:
         factors = sum(_factors(one, shards[0]) for one in held) if row.factors else 0.0
-        return (Part(optimizer=row, elements=even, factors=factors, momentum=spec.momentum),)
+        return (UpdatedPart(optimizer=row, elements=even, factors=factors, momentum=spec.momentum),)
     groups = tuple(by_group(matrices_of_layers(held), shards))
     evenly = sum(elements_of(matrices) / ranks for matrices, ranks in groups)
-    rest = Part(optimizer=get_optimizer(row.others), elements=max(0.0, even - evenly))
+    rest = UpdatedPart(optimizer=get_optimizer(row.others), elements=max(0.0, even - evenly))
     if keeps_whole(plan.scenario):
         evenly = float(sum(max(map(elements_of, packed(*group))) for group in groups))
-    return Part(optimizer=row, elements=evenly), rest
+    return UpdatedPart(optimizer=row, elements=evenly), rest
 
 
-def shard_ranks(plan: Plan) -> tuple[int, int]:
+def shard_ranks(plan: StepPlan) -> tuple[int, int]:
     """Ranks over which the state of a parameter is sharded, and that of an expert's."""
     if plan.scenario.parallelism.zero == 0:
         return 1, 1
@@ -139,7 +139,7 @@ def by_group(
             yield found, ranks
 
 
-def orthogonalized(plan: Plan, matrices: tuple[Parameter, ...], ranks: int) -> Counter[Parameter]:
+def orthogonalized(plan: StepPlan, matrices: tuple[Parameter, ...], ranks: int) -> Counter[Parameter]:
     """Those of ``matrices``, which ``ranks`` share, that the busiest of them orthogonalises."""
     if ranks == 1:
         return Counter(matrices)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from ...kernels.kernel import MemoryBound
 from ..network.transfer import several
 from ..program.program import Collective, Compute
-from ..program.script import Script
+from ..program.program_builder import ProgramBuilder
 from ..scenario.optimizers import NEWTON_SCHULZ_STEPS
 from ..scenario.sharding import sharding_rule
 from .optimizers import (
-    Part,
+    UpdatedPart,
     by_group,
     elements_of,
     keeps_whole,
@@ -38,7 +38,7 @@ from .updates.newton_schulz import iteration, newton_schulz_work, parted_iterati
 
 if TYPE_CHECKING:
     from ..network.collectives import Seat
-    from .plan import Plan
+    from .plan import StepPlan
 
 GATHERED_BYTES, EXCHANGED_BYTES, FP32_BYTES = 2, 2, 4
 """For each element of a momentum that travels: gathered over DP, exchanged by Dion, and sent by others."""
@@ -51,57 +51,63 @@ FIRST_HALF = 14 / 24
 class Update:
     """The update of pipeline rank ``index``, of these virtual ``stages``."""
 
-    plan: Plan
+    plan: StepPlan
     index: int
     stages: tuple[int, ...]
 
-    def write(self, script: Script) -> None:
+    def write(self, writer: ProgramBuilder) -> None:
         """All of it."""
         for part in parts_of(self.plan, self.stages):
             if part.optimizer.orthogonalizes:
-                self._momentum_and_matrices(script, part)
+                self._momentum_and_matrices(writer, part)
                 continue
             if part.optimizer.factors:
-                self._sums(script)
-            self._kernel(script, part)
+                self._sums(writer)
+            self._kernel(writer, part)
 
-    def _kernel(self, script: Script, part: Part, share: float = 1.0) -> None:
+    def _kernel(self, writer: ProgramBuilder, part: UpdatedPart, share: float = 1.0) -> None:
         """The kernels that update ``part``, or a ``share`` of their work."""
         costs, row = self.plan.costs, part.optimizer
         moved, launches = part.traffic(self.plan.scenario.software)
         launches = max(1, round(share * launches))
         kernel = MemoryBound(hbm_bytes=share * moved, launches=launches)
         work = Compute(costs.seconds(kernel), "memory-bound", bytes=kernel.hbm_bytes)
-        script.compute(row.kernel, work, category="optimizer", host_s=launches * costs.host_s)
+        writer.compute(row.kernel, work, category="optimizer", host_s=launches * costs.host_s)
 
-    def _momentum_and_matrices(self, script: Script, part: Part) -> None:
+    def _momentum_and_matrices(self, writer: ProgramBuilder, part: UpdatedPart) -> None:
         plan = self.plan
-        self._kernel(script, part, FIRST_HALF)
+        self._kernel(writer, part, FIRST_HALF)
         held = matrices_of_layers(plan.parameters[stage] for stage in self.stages)
         sharded = sharding_rule(plan.scenario) is not None
         for matrices, ranks in by_group(held, shard_ranks(plan)):
             if ranks > 1 and sharded:
-                self._exchange(script, matrices, ranks)
+                self._exchange(writer, matrices, ranks)
             elif ranks > 1 and not keeps_whole(plan.scenario):
                 size = float(GATHERED_BYTES * elements_of(matrices))
-                self._collective(script, "momentum all_gather", "all_gather", size, matrices)
+                self._collective(writer, "momentum all_gather", "all_gather", size, matrices)
             for each, count in orthogonalized(plan, matrices, ranks).items():
-                self._orthogonalise(script, each, count)
+                self._orthogonalise(writer, each, count)
             if ranks > 1 and sharded:
-                self._exchange(script, matrices, ranks)
-        self._kernel(script, part, 1 - FIRST_HALF)
+                self._exchange(writer, matrices, ranks)
+        self._kernel(writer, part, 1 - FIRST_HALF)
 
     # Over data parallelism --------------------------------------------------------------------------
 
-    def _exchange(self, script: Script, matrices: tuple[Parameter, ...], ranks: int) -> None:
+    def _exchange(self, writer: ProgramBuilder, matrices: tuple[Parameter, ...], ranks: int) -> None:
         """Shards of matrices to the rank of each, or back."""
         own_fsdp = self.plan.scenario.software.sharding == "fsdp2"
         each = EXCHANGED_BYTES if own_fsdp else FP32_BYTES
         size = float(each * elements_of(matrices)) / ranks
-        self._collective(script, "momentum all_to_all", "alltoall", size, matrices)
+        self._collective(writer, "momentum all_to_all", "alltoall", size, matrices)
 
     def _collective(
-        self, script: Script, name: str, kind: str, size: float, matrices: Iterable[Parameter], calls: int = 1
+        self,
+        writer: ProgramBuilder,
+        name: str,
+        kind: str,
+        size: float,
+        matrices: Iterable[Parameter],
+        calls: int = 1,
     ) -> None:
         """``calls`` collectives of ``size`` bytes each over the ranks that share the state of matrices."""
         plan = self.plan
@@ -111,7 +117,7 @@ class Update:
         work = Collective(kind, communicator, transfer, calls)
         stream = communicator if sharding_rule(plan.scenario) else "dp"
         host_s = calls * (plan.costs.host_collective_s + plan.communication.check_s(seat))
-        script.wait(script.beside(name, stream, "dp", work, host_s=host_s))
+        writer.wait(writer.beside(name, stream, "dp", work, host_s=host_s))
 
     def _shard_group(self, *, experts: bool) -> tuple[str, Seat]:
         groups = self.plan.groups
@@ -121,7 +127,7 @@ class Update:
             return name, groups.expert_shards
         return self.plan.dp_communicator(self.index) if whole else SHARDS, groups.shards
 
-    def _sums(self, script: Script) -> None:
+    def _sums(self, writer: ProgramBuilder) -> None:
         """Sums by column of matrices whose rows are shards, and two norms of each."""
         plan = self.plan
         if shard_ranks(plan)[0] == 1:
@@ -131,11 +137,11 @@ class Update:
         calls = sum(count * each.count for each, count in matrices)
         columns = sum(count * each.count * each.shape[1] for each, count in matrices)
         if calls:
-            self._collective(script, "column sums all_reduce", "all_reduce", 4.0 * columns / calls, (), calls)
+            self._collective(writer, "column sums all_reduce", "all_reduce", 4.0 * columns / calls, (), calls)
 
     # Over tensor parallelism ------------------------------------------------------------------------
 
-    def _orthogonalise(self, script: Script, each: Parameter, count: int) -> None:
+    def _orthogonalise(self, writer: ProgramBuilder, each: Parameter, count: int) -> None:
         """``count`` matrices like ``each``, one after the other."""
         plan, spec = self.plan, self.plan.scenario.training.optimizer
         steps = spec.ns_steps or NEWTON_SCHULZ_STEPS
@@ -145,13 +151,13 @@ class Update:
         products, elements = iteration(rows, columns), each.elements
         if ranks > 1 and mode == "duplicated":
             products, elements = iteration(whole, part * ranks), ranks * elements
-            self._over_tp(script, axis, "all_gather", float(FP32_BYTES * elements), count)
+            self._over_tp(writer, axis, "all_gather", float(FP32_BYTES * elements), count)
         elif ranks > 1 and mode == "distributed":
             products = parted_iteration(whole, part)
-            self._over_tp(script, axis, "all_reduce", 2.0 * whole * whole, count * steps)
+            self._over_tp(writer, axis, "all_reduce", 2.0 * whole * whole, count * steps)
         work = newton_schulz_work(steps * products, elements, count, plan.costs.seconds)
         launches = count * (steps * len(products) + 3)
-        script.compute("Newton-Schulz", work, category="optimizer", host_s=launches * plan.costs.host_s)
+        writer.compute("Newton-Schulz", work, category="optimizer", host_s=launches * plan.costs.host_s)
 
     def _cut(self, each: Parameter) -> tuple[str, int]:
         """The axis of tensor parallelism that cuts a matrix, and its ranks; 1 where none does."""
@@ -160,8 +166,8 @@ class Update:
             return "tp", par.tp
         return "etp", par.etp if "etp" in each.sharded_over else 1
 
-    def _over_tp(self, script: Script, axis: str, kind: str, size: float, calls: int) -> None:
+    def _over_tp(self, writer: ProgramBuilder, axis: str, kind: str, size: float, calls: int) -> None:
         costs = self.plan.costs
         work = Collective(kind, axis, several(costs.transfer(axis, kind, size), calls), calls)
         host_s = calls * (costs.host_collective_s + costs.check_s(axis))
-        script.wait(script.beside(f"momentum {kind}", axis, axis, work, host_s=host_s))
+        writer.wait(writer.beside(f"momentum {kind}", axis, axis, work, host_s=host_s))

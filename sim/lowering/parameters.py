@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .layers.experts import Experts
-    from .layers.shard import Shard
+    from .layers.local_shape import LocalShape
 
 DENSE, OF_EXPERTS = ("cp", "dp"), ("edp",)
 """Axes along which ranks hold the same parameter, and sum its gradient."""
@@ -52,7 +52,7 @@ class Parameter:
         return len(self.shape) == 2
 
 
-def layer_parameters(shape: Shard) -> tuple[Parameter, ...]:
+def layer_parameters(shape: LocalShape) -> tuple[Parameter, ...]:
     """All parameters of one layer, in the order in which forward meets their part."""
     prediction = prediction_parameters(shape) if shape.prediction else ()
     attention = latent_parameters(shape) if shape.latent else attention_parameters(shape)
@@ -66,7 +66,7 @@ def layer_parameters(shape: Shard) -> tuple[Parameter, ...]:
     )
 
 
-def attention_parameters(shape: Shard) -> Iterator[Parameter]:
+def attention_parameters(shape: LocalShape) -> Iterator[Parameter]:
     """Queries, keys and values, each by itself however they are stored, and the projection back."""
     h, keys = shape.hidden, shape.kv_heads * shape.head_dim
     values = shape.kv_heads * (shape.value_dim or shape.head_dim)
@@ -77,7 +77,7 @@ def attention_parameters(shape: Shard) -> Iterator[Parameter]:
     yield from _projection(shape)
 
 
-def latent_parameters(shape: Shard) -> Iterator[Parameter]:
+def latent_parameters(shape: LocalShape) -> Iterator[Parameter]:
     """Multi-head latent attention: matrices down to latents are whole on every rank, those up are cut."""
     h, latent = shape.hidden, shape.latent
     assert latent is not None
@@ -96,14 +96,14 @@ def latent_parameters(shape: Shard) -> Iterator[Parameter]:
     yield from _projection(shape)
 
 
-def _projection(shape: Shard) -> Iterator[Parameter]:
+def _projection(shape: LocalShape) -> Iterator[Parameter]:
     width = shape.attention_width
     yield Parameter(name="projection", shape=(shape.hidden, width), sharded_over=("tp",), cut=1)
     if shape.biases:
         yield Parameter(name="projection bias", shape=(shape.hidden,))
 
 
-def mlp_parameters(shape: Shard) -> Iterator[Parameter]:
+def mlp_parameters(shape: LocalShape) -> Iterator[Parameter]:
     """A dense MLP: the branches on its input, in one matrix or one each, and the matrix back."""
     yield from _branches("mlp", shape, shape.ffn, ("tp",))
     if shape.biases:
@@ -111,7 +111,7 @@ def mlp_parameters(shape: Shard) -> Iterator[Parameter]:
         yield Parameter(name="mlp out bias", shape=(shape.hidden,))
 
 
-def experts_parameters(shape: Shard, experts: Experts) -> Iterator[Parameter]:
+def experts_parameters(shape: LocalShape, experts: Experts) -> Iterator[Parameter]:
     """The router, the shared experts, which have no biases, and the routed experts held here."""
     yield router_parameters(shape, experts)
     if experts.shared_ffn:
@@ -119,12 +119,12 @@ def experts_parameters(shape: Shard, experts: Experts) -> Iterator[Parameter]:
     yield from routed_parameters(shape, experts)
 
 
-def router_parameters(shape: Shard, experts: Experts) -> Parameter:
+def router_parameters(shape: LocalShape, experts: Experts) -> Parameter:
     """Whole on every rank."""
     return Parameter(name="router", shape=(experts.total, shape.hidden))
 
 
-def routed_parameters(shape: Shard, experts: Experts) -> Iterator[Parameter]:
+def routed_parameters(shape: LocalShape, experts: Experts) -> Iterator[Parameter]:
     """Routed experts, a matrix of its own for each; cut over etp where experts have tensor parallelism."""
     axes, held = ("ep", "etp"), experts.held
     yield from _branches("expert", shape, experts.ffn, axes, OF_EXPERTS, held)
@@ -137,7 +137,7 @@ def routed_parameters(shape: Shard, experts: Experts) -> Iterator[Parameter]:
 
 def _branches(
     name: str,
-    shape: Shard,
+    shape: LocalShape,
     width: int,
     axes: tuple[str, ...],
     copies: tuple[str, ...] = DENSE,
@@ -163,7 +163,7 @@ def _branches(
     )
 
 
-def prediction_parameters(shape: Shard) -> Iterator[Parameter]:
+def prediction_parameters(shape: LocalShape) -> Iterator[Parameter]:
     """What multi-token prediction adds to a layer: norms of both streams and the output, the projection."""
     for name in ("stream norm", "embedding norm", "output norm"):
         yield from norm_parameters(name, shape)
@@ -171,19 +171,19 @@ def prediction_parameters(shape: Shard) -> Iterator[Parameter]:
     yield Parameter(name="joint projection", shape=joint, sharded_over=("tp",))
 
 
-def norm_parameters(name: str, shape: Shard) -> Iterator[Parameter]:
+def norm_parameters(name: str, shape: LocalShape) -> Iterator[Parameter]:
     """A weight; LayerNorm has a bias too."""
     yield Parameter(name=name, shape=(shape.hidden,))
     if not shape.rms_norm:
         yield Parameter(name=f"{name} bias", shape=(shape.hidden,))
 
 
-def table_parameter(name: str, shape: Shard) -> Parameter:
+def table_parameter(name: str, shape: LocalShape) -> Parameter:
     """The embedding table, or the head that has its shape: rows of the vocabulary are cut over tp."""
     return Parameter(name=name, shape=(shape.vocabulary, shape.hidden), sharded_over=("tp",))
 
 
-def position_parameters(shape: Shard, positions: int) -> Iterator[Parameter]:
+def position_parameters(shape: LocalShape, positions: int) -> Iterator[Parameter]:
     """A learned table of so many positions, whole on every rank."""
     if positions:
         yield Parameter(name="position", shape=(positions, shape.hidden))

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from ...schedules.orders.action import Action, Kind, Overlap, Step, actions_of, parts
+from ...schedules.orders.action import Action, ActionKind, Overlap, Step, actions_of, parts
 from ...schedules.orders.validate import refuse
 from ...schedules.p2p.deadlock import instruction_problems
-from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Call, Hook, Hooked, hooked
-from ...schedules.p2p.point_to_point import Compute, Exchange, Instruction, Wait, point_to_point
+from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked, hooked
+from ...schedules.p2p.point_to_point import Instruction, MessageGroup, RunAction, Wait, point_to_point
 from ..network.transfer import Transfer
 from ..program import program
-from ..program.program import Block, Op, Segment
-from ..program.script import Script
+from ..program.program import Block, Op, RepeatedBlocks
+from ..program.program_builder import ProgramBuilder
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
@@ -28,24 +28,24 @@ from .meetings import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received
 from .messages import Messages
 from .orthogonalise import Update
-from .paired import Paired, pair_blocks
-from .plan import Plan
+from .overlapped import OverlappedBlocks, pair_blocks
+from .parameter_gather import ParameterGather
+from .plan import StepPlan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
-from .returned import Returned
 from .sharded import Sharding, sharding_of
 from .stage_parameters import NO_ELEMENTS, Elements
 from .updates.optimizer import OptimizerShare, write_optimizer
 
-NAMES = {kind: kind.name.lower() for kind in Kind}
+NAMES = {kind: kind.name.lower() for kind in ActionKind}
 
-Row = tuple[tuple[Block, int], ...]
+CountedBlocks = tuple[tuple[Block, int], ...]
 """Blocks in the order in which they run, each with its count."""
 
 
 class StepWriters:
     """Writes the programs of a step; who sends what when is found once for all of them."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StepPlan) -> None:
         self.rule = plan.point_to_point
         try:
             self.instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule)
@@ -58,7 +58,7 @@ class StepWriters:
             except ValueError as refusal:
                 raise NotSupported("software.point_to_point", f"{refusal}; async waits for no send") from None
 
-    def write(self, plan: Plan, indices: Iterable[int]) -> list[list[Op]]:
+    def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and seats."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
         shared = _Shared(sharding=sharding, copies=activation_copies(plan))
@@ -73,22 +73,24 @@ class _Shared:
 
     sharding: Sharding | None = None
     copies: ActivationCopies | None = None
-    segments: dict[Row, Segment] = field(default_factory=dict)
+    segments: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
 
 
 @dataclass
 class _StepWriter:
-    plan: Plan
+    plan: StepPlan
     index: int
     rule: str
     shared: _Shared
-    script: Script = field(default_factory=Script)
+    writer: ProgramBuilder = field(default_factory=ProgramBuilder)
     gathers: dict[int, list[tuple[int, ...]]] = field(
         default_factory=dict
     )  # per virtual stage, by layer unit
-    rows: dict[tuple[int, Kind], Owned] = field(default_factory=dict)  # by stage
-    pairs: dict[tuple[int, int], Paired | None] = field(default_factory=dict)  # by stages forward, backward
+    rows: dict[tuple[int, ActionKind], Owned] = field(default_factory=dict)  # by stage
+    pairs: dict[tuple[int, int], OverlappedBlocks | None] = field(
+        default_factory=dict
+    )  # by stages forward, backward
     begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
     calls: dict[Step | None, list[Hook]] = field(default_factory=dict)  # after a step; None: before all
     syncs: bool = False  # whether backwards reduce each bucket of gradients as soon as it is full
@@ -98,13 +100,13 @@ class _StepWriter:
         plan, software = self.plan, self.plan.scenario.software
         par = plan.scenario.parallelism
         self.messages = Messages(
-            script=self.script,
+            writer=self.writer,
             rule=self.rule,
             transfer=MessageTransfers(plan=plan, index=self.index, alike=self.shared.transfers),
             host_s=software.p2p_messages * plan.costs.host_collective_s,
             host_sync=software.p2p_host_sync,
         )
-        groups, experts = plan.groups, plan.shard.experts is not None
+        groups, experts = plan.groups, plan.local.experts is not None
         self.reduces = groups.dp.ranks > 1 or (experts and groups.edp.ranks > 1)
         self.sharded = par.zero >= 1
         shards = groups.shards.ranks > 1 or (experts and groups.expert_shards.ranks > 1)
@@ -136,7 +138,7 @@ class _StepWriter:
             else:
                 step = entry
         last = self.calls.get(step, [])
-        while last and last.pop().call is not Call.ENABLE:
+        while last and last.pop().call is not HookCall.ENABLE:
             pass
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
@@ -145,26 +147,26 @@ class _StepWriter:
         self._call(None)
         for instruction in instructions:
             match instruction:
-                case Compute(step):
+                case RunAction(step):
                     if not self._pair(step):
                         for action in parts(step):
                             self._action(action)
                     self._call(step)
-                case Exchange():
+                case MessageGroup():
                     self._exchange(instruction)
                 case Wait(part):
                     self.messages.wait(part)
         self._finish()
-        return self.script.ops
+        return self.writer.ops
 
     # Actions -----------------------------------------------------------------------------------
 
     def _action(self, action: Action) -> None:
         """One segment, or several where parameters are awaited or gradients leave between its blocks."""
-        plan, script = self.plan, self.script
+        plan, writer = self.plan, self.writer
         stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
         # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
-        gathers = self.gathers.pop(action.stage, []) if action.kind is Kind.FORWARD else []
+        gathers = self.gathers.pop(action.stage, []) if action.kind is ActionKind.FORWARD else []
         reduces = self.syncs and action == self.final.get(action.stage)
         if (action.stage, action.kind) not in self.rows:
             self.rows[action.stage, action.kind] = self._owned(action)
@@ -176,8 +178,10 @@ class _StepWriter:
         if reduces:
             self.unreduced.remove(action.stage)
         if gathers or reduces:
-            if reduces and action.kind is Kind.WEIGHT_GRAD and stage.embedding:  # came with an input gradient
-                self.gradients.add(script, parameters.embedding)
+            if (
+                reduces and action.kind is ActionKind.WEIGHT_GRAD and stage.embedding
+            ):  # came with an input gradient
+                self.gradients.add(writer, parameters.embedding)
             ready = gradients_ready(action, stage, parameters)
             if self.shared.copies and reduces:  # which has its layers one by one
                 counts = (count for _, count in action_blocks(action, stage, plan.blocks))
@@ -185,13 +189,13 @@ class _StepWriter:
             self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
         else:
             self._run(action, blocks)
-        self.messages.done[action] = script.frontier()
+        self.messages.done[action] = writer.frontier()
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
 
     def _begins(self, action: Action) -> bool:
         """Whether this is its stage's first forward in the step; the next one then is not."""
-        first = action.kind is Kind.FORWARD and action.stage not in self.begun
+        first = action.kind is ActionKind.FORWARD and action.stage not in self.begun
         self.begun.add(action.stage)
         return first
 
@@ -219,18 +223,18 @@ class _StepWriter:
         found = self.pairs[key]
         if found is None:
             return False
-        row: Row = tuple((block, count) for block, _, _, count in found)
+        row: CountedBlocks = tuple((block, count) for block, _, _, count in found)
         if self.sharding:
             row = self.sharding.pair_row(step, found, first=self._begins(step.forward))
         if row not in self.shared.segments:
-            self.shared.segments[row] = Segment(row)
-        self.script.segment("forward, backward", self.shared.segments[row], action=str(step))
-        self.messages.done |= dict.fromkeys(parts(step), self.script.frontier())
+            self.shared.segments[row] = RepeatedBlocks(row)
+        self.writer.segment("forward, backward", self.shared.segments[row], action=str(step))
+        self.messages.done |= dict.fromkeys(parts(step), self.writer.frontier())
         self._after_backward(step.backward)
         return True
 
     def _in_pieces(
-        self, action: Action, blocks: Row, gathers: list[tuple[int, ...]], ready: Iterable[Elements]
+        self, action: Action, blocks: CountedBlocks, gathers: list[tuple[int, ...]], ready: Iterable[Elements]
     ) -> None:
         """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
         together: list[tuple[Block, int]] = []
@@ -240,15 +244,15 @@ class _StepWriter:
                 if gathers and (arriving := gathers.pop(0)) != awaited:
                     self._run(action, together)
                     together = []
-                    self.script.wait(*arriving)
+                    self.writer.wait(*arriving)
                     awaited = arriving
                 together.append((block, 1))
                 shared, experts = elements.shared, elements.experts
                 if self.gradients.fills(shared) or self.expert_gradients.fills(experts):
                     self._run(action, together)
                     together = []
-                self.gradients.add(self.script, shared)
-                self.expert_gradients.add(self.script, experts)
+                self.gradients.add(self.writer, shared)
+                self.expert_gradients.add(self.writer, experts)
         self._run(action, together)
 
     def _run(self, action: Action, blocks: Iterable[tuple[Block, int]]) -> None:
@@ -256,8 +260,8 @@ class _StepWriter:
         if not row:
             return
         if row not in self.shared.segments:
-            self.shared.segments[row] = Segment(row)
-        self.script.segment(NAMES[action.kind], self.shared.segments[row], action=str(action))
+            self.shared.segments[row] = RepeatedBlocks(row)
+        self.writer.segment(NAMES[action.kind], self.shared.segments[row], action=str(action))
 
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
@@ -276,60 +280,60 @@ class _StepWriter:
         """What happens to gradients right after a step; before all of them for None."""
         for hook in self.calls.get(after, ()):
             match hook:
-                case Hook(Call.ENABLE | Call.DISABLE):
-                    self.syncs = hook.call is Call.ENABLE
-                case Hook(Call.REDUCE, int(stage)):
+                case Hook(HookCall.ENABLE | HookCall.DISABLE):
+                    self.syncs = hook.call is HookCall.ENABLE
+                case Hook(HookCall.REDUCE, int(stage)):
                     self.unreduced.remove(stage)
                     self._reduce_stage(stage)
 
     def _reduce_stage(self, stage: int) -> None:
         elements = self.plan.parameters[stage].elements
         self.gradients.ready += elements.shared
-        self.gradients.flush(self.script)
+        self.gradients.flush(self.writer)
         self.expert_gradients.ready += elements.experts
-        self.expert_gradients.flush(self.script)
+        self.expert_gradients.flush(self.writer)
 
     # Messages ----------------------------------------------------------------------------------
 
-    def _exchange(self, exchange: Exchange) -> None:
+    def _exchange(self, exchange: MessageGroup) -> None:
         index = self.messages.exchange(exchange)
-        gather_received(self.plan, self.script, exchange, index)
+        gather_received(self.plan, self.writer, exchange, index)
 
     # Start and end of the step -------------------------------------------------------------------
 
     def _finish(self) -> None:
-        plan, script = self.plan, self.script
+        plan, writer = self.plan, self.writer
         held, updated = plan.held_elements(self.index), plan.updated_parameters(self.index)
         if self.reduces and self.sharding is None and plan.ends != "streaming":
             elements = sum((plan.parameters[s].elements for s in self.unreduced), start=NO_ELEMENTS)
             self.gradients.ready += elements.shared
             self.expert_gradients.ready += elements.experts
             self._mean(updated)
-        reduce_shared_table(plan, self.index, script)
+        reduce_shared_table(plan, self.index, writer)
         if plan.ends != "streaming":
             self._update(self._share(held.total, updated), plan.held_stages(self.index))
         gathers = self.returns_parameters and not plan.scenario.software.overlap_param_gather
         if gathers and not plan.skips:
-            script.wait(*self._returned().at_once())
+            writer.wait(*self._returned().at_once())
         fixed = plan.scenario.software.step_fixed_s
-        script.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
+        writer.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
         if plan.scenario.software.step_barrier and not plan.skips:
-            write_barrier(plan, script)
+            write_barrier(plan, writer)
 
-    def _returned(self) -> Returned:
-        return Returned(
+    def _returned(self) -> ParameterGather:
+        return ParameterGather(
             plan=self.plan,
             index=self.index,
-            script=self.script,
+            writer=self.writer,
             shared=self.gradients,
             experts=self.expert_gradients,
         )
 
     def _mean(self, updated: float) -> None:
         """Reduce what is left, await it, and make the sums means."""
-        self.expert_gradients.flush(self.script)
-        self.script.wait(*self.expert_gradients.reductions)
-        self.gradients.finish(self.script, updated)
+        self.expert_gradients.flush(self.writer)
+        self.writer.wait(*self.expert_gradients.reductions)
+        self.gradients.finish(self.writer, updated)
         self.gradients.reductions.clear()
         self.expert_gradients.reductions.clear()
 
@@ -338,10 +342,10 @@ class _StepWriter:
         plan = self.plan
         norm = plan.communication.collective("all_reduce", 8.0, plan.groups.world, scaled=False)
         write_optimizer(
-            self.script,
+            self.writer,
             share,
             plan.costs,
-            plan.shard,
+            plan.local,
             update=Update(plan=plan, index=self.index, stages=stages).write,
             norm=norm if plan.ends == "together" else None,
             offload=self.gradients.offload,

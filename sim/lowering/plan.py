@@ -14,13 +14,13 @@ from ..program.program import Ending
 from .actions import Blocks
 from .communication import Communication
 from .groups import Groups, GroupsOf
-from .layers.shard import Shard
+from .layers.layer_builder import Kernel, KernelPricing
+from .layers.local_shape import LocalShape
 from .layers.stages import Stage
-from .layers.tape import Costs, Kernel
 from .optimizers import parts_of
+from .profiled_costs import overlaps, splits_backward
 from .seatings import Seatings
 from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
-from .weighing import overlaps, splits_backward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class StepPlan:
     """One step of one scenario: ``stages`` and ``parameters`` by virtual stage, ``orders`` by pipeline rank.
 
     ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the seconds of
@@ -47,7 +47,7 @@ class Plan:
     scenario: Scenario
     cluster: Cluster
     profile: GpuProfile
-    shard: Shard
+    local: LocalShape
     shape: Shape
     ends_meet: bool
     orders: Orders
@@ -55,30 +55,30 @@ class Plan:
     parameters: tuple[StageParameters, ...]
     groups: Groups
     groups_of: GroupsOf
-    costs_of: Callable[[Groups], Costs]
+    costs_of: Callable[[Groups], KernelPricing]
     seatings: Seatings
     blocks: Blocks
-    costs: Costs
+    costs: KernelPricing
     kernels: Mapping[Kernel, float]
     communication: Communication
     skips: bool = False
 
-    def of_load(self, load: float) -> Plan:
+    def of_load(self, load: float) -> StepPlan:
         """The plan of ranks whose experts get ``load`` times the mean."""
-        experts = self.shard.experts
+        experts = self.local.experts
         if experts is None or experts.load == load:
             return self
-        shard = replace(self.shard, experts=replace(experts, load=load))
-        blocks = Blocks(shard=shard, software=self.blocks.software, costs=self.blocks.costs)
-        return replace(self, shard=shard, blocks=blocks)
+        local = replace(self.local, experts=replace(experts, load=load))
+        blocks = Blocks(local=local, software=self.blocks.software, costs=self.blocks.costs)
+        return replace(self, local=local, blocks=blocks)
 
-    def of_groups(self, rank: int) -> Plan:
+    def of_groups(self, rank: int) -> StepPlan:
         """The plan of ranks whose groups are seated as those of ``rank``."""
         if rank == 0:
             return self
         groups = self.groups_of.rank(rank)
         costs = self.costs_of(groups)
-        blocks = Blocks(shard=self.shard, software=self.blocks.software, costs=costs)
+        blocks = Blocks(local=self.local, software=self.blocks.software, costs=costs)
         return replace(self, groups=groups, costs=costs, blocks=blocks)
 
     def seats_of_stage(self, index: int) -> Iterator[Groups]:
@@ -118,8 +118,8 @@ class Plan:
 
     def weights_bytes(self, parameters: StageParameters) -> float:
         """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""
-        ends = (parameters.head + parameters.embedding) * self.shard.element_bytes
-        return ends + parameters.body * self.shard.weights.held
+        ends = (parameters.head + parameters.embedding) * self.local.element_bytes
+        return ends + parameters.body * self.local.weights.held
 
     @property
     def two_way(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...hardware.host_memory import host_memory_of
 from ..network.transfer import Transfer
 from ..program.program import Collective
-from ..program.script import Script
+from ..program.program_builder import ProgramBuilder
 from .parameters import count_of, table_parameter
 from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from .updates.gradients import Gradients
@@ -16,10 +16,10 @@ from .updates.offload import Offload
 
 if TYPE_CHECKING:
     from ..network.collectives import Seat
-    from .plan import Plan
+    from .plan import StepPlan
 
 
-def gradients_of(plan: Plan, index: int) -> Gradients:
+def gradients_of(plan: StepPlan, index: int) -> Gradients:
     """The reductions of pipeline rank ``index``: over a group that shards, and over its replicas."""
     groups = plan.groups
     whole = plan.dp_communicator(index), groups.dp
@@ -29,7 +29,7 @@ def gradients_of(plan: Plan, index: int) -> Gradients:
     return reductions
 
 
-def _uncut(plan: Plan, index: int) -> Mapping[float, tuple[float, ...]]:
+def _uncut(plan: StepPlan, index: int) -> Mapping[float, tuple[float, ...]]:
     """Of each kind of dense layer, by its elements, those of its parameters as backward comes by them.
 
     Norms and biases go with the first of attention; what is no dense layer is one parameter.
@@ -37,7 +37,7 @@ def _uncut(plan: Plan, index: int) -> Mapping[float, tuple[float, ...]]:
     found = {}
     for stage in plan.held_stages(index):
         for kind, (_, listed) in plan.parameters[stage].of_layers.items():
-            if kind.experts or kind.prediction or plan.shard.latent:
+            if kind.experts or kind.prediction or plan.local.latent:
                 continue
             each = {parameter.name: parameter for parameter in listed}
             branches = each["mlp in"]
@@ -49,7 +49,7 @@ def _uncut(plan: Plan, index: int) -> Mapping[float, tuple[float, ...]]:
     return found
 
 
-def expert_gradients_of(plan: Plan, index: int) -> Gradients:
+def expert_gradients_of(plan: StepPlan, index: int) -> Gradients:
     """The reductions of experts: over the ranks that hold the same ones, which shard and replicate too."""
     groups = plan.groups
     whole = plan.edp_communicator(index), groups.edp
@@ -58,7 +58,7 @@ def expert_gradients_of(plan: Plan, index: int) -> Gradients:
 
 
 def _reductions(
-    plan: Plan, whole: tuple[str, Seat], shards: tuple[str, Seat], replicas: tuple[str, Seat]
+    plan: StepPlan, whole: tuple[str, Seat], shards: tuple[str, Seat], replicas: tuple[str, Seat]
 ) -> Gradients:
     """Over the ``whole`` group, or over ``shards`` of it and then over equal ones, its ``replicas``."""
     software = plan.scenario.software
@@ -73,8 +73,8 @@ def _reductions(
     return Gradients(
         communicator=communicator,
         transfer=lambda kind, size: plan.communication.collective(kind, size, group),
-        element_bytes=plan.shard.grad_bytes,
-        wire_bytes=software.reduce_grad_bytes or plan.shard.grad_bytes,
+        element_bytes=plan.local.grad_bytes,
+        wire_bytes=software.reduce_grad_bytes or plan.local.grad_bytes,
         bucket_elements=bucket,
         sharded=hybrid or (sharded and software.reduce_scatters(plan.scenario.training.precision)),
         costs=plan.costs,
@@ -87,37 +87,37 @@ def _reductions(
     )
 
 
-def shares_table(plan: Plan, index: int) -> bool:
+def shares_table(plan: StepPlan, index: int) -> bool:
     """Whether the other end holds a table too: tied to the head's, or used by multi-token prediction."""
     model, ends = plan.scenario.model, (plan.rank_of(0), plan.rank_of(plan.shape.stages - 1))
     return bool(model.tied_embeddings or model.mtp_layers) and not plan.ends_meet and index in ends
 
 
-def reduce_shared_table(plan: Plan, index: int, script: Script) -> None:
+def reduce_shared_table(plan: StepPlan, index: int, writer: ProgramBuilder) -> None:
     """The gradient of a table that both ends hold."""
     if not shares_table(plan, index):
         return
-    size = float(table_parameter("embedding", plan.shard).elements * plan.shard.grad_bytes)
+    size = float(table_parameter("embedding", plan.local).elements * plan.local.grad_bytes)
     transfer = plan.communication.collective("all_reduce", size, plan.groups.embedding, scaled=False)
     work = Collective("all_reduce", "embedding", transfer)
     host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups.embedding)
-    script.wait(script.beside("embedding gradient all_reduce", "world", "pp", work, host_s=host_s))
+    writer.wait(writer.beside("embedding gradient all_reduce", "world", "pp", work, host_s=host_s))
 
 
-def offload_of(plan: Plan) -> Offload | None:
+def offload_of(plan: StepPlan) -> Offload | None:
     """What keeping the optimizer's state on the host costs a rank; None where it stays on the GPU."""
     training = plan.scenario.training
     return offload_link(plan) if training.cpu_offload or training.nvme_offload else None
 
 
-def offload_link(plan: Plan) -> Offload:
+def offload_link(plan: StepPlan) -> Offload:
     """What copies between a GPU and its host cost, and updates there."""
     training, software, cluster = plan.scenario.training, plan.scenario.software, plan.cluster
     return Offload(
         host=host_memory_of(cluster.gpu, cluster.gpus_per_node),
         ranks_per_host=min(cluster.gpus_per_node, cluster.gpus),
-        gradient_bytes=float(software.reduce_grad_bytes or plan.shard.grad_bytes),
-        parameter_bytes=float(plan.shard.element_bytes),
+        gradient_bytes=float(software.reduce_grad_bytes or plan.local.grad_bytes),
+        parameter_bytes=float(plan.local.element_bytes),
         moment_bytes=float(software.moment_bytes),
         disks=training.nvme_offload,
         host_s=plan.costs.host_s,

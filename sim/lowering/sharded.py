@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ...schedules.orders.action import Action, Kind, Overlap
+from ...schedules.orders.action import Action, ActionKind, Overlap
 from ..network.collectives import Seat
-from ..scenario.sharding import Rule
+from ..scenario.sharding import ShardingRule
 from .actions import Owned, action_blocks, block_owners, owned
 from .layers.kinds import LayerRun
 from .layers.recompute import FULL
@@ -17,33 +17,33 @@ from .reductions import offload_of
 from .sharding.compose import Composer
 from .sharding.held import largest_gradients, largest_pair
 from .sharding.pairs import Joint, pair_row
-from .sharding.rows import Moves, Row, Rows
-from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS, Group, Traffic
+from .sharding.rows import CountedBlocks, Moves, Rows
+from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS, ShardGroup, ShardTraffic
 from .sharding.units import Piece, Unit, pieces
 from .state.timeline import Buffers
 
 if TYPE_CHECKING:
-    from .paired import Paired
-    from .plan import Plan
+    from .overlapped import OverlappedBlocks
+    from .plan import StepPlan
 
 LARGEST_MATRIX = 3
 """The larger matrices of a plain transformer's layer hold 4 of its 12 h^2 parameters each."""
 
-NEEDS_PARAMETERS = (Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRAD)
-GIVES_GRADIENT = (Kind.BACKWARD, Kind.WEIGHT_GRAD)
+NEEDS_PARAMETERS = (ActionKind.FORWARD, ActionKind.BACKWARD, ActionKind.INPUT_GRAD)
+GIVES_GRADIENT = (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
 
 
 @dataclass
 class Sharding:
     """Rows of the actions of a plan, each distinct one once; one for all ranks of a step."""
 
-    plan: Plan
-    rule: Rule
+    plan: StepPlan
+    rule: ShardingRule
     rows: Rows
-    known: dict[tuple[int, Kind, Moves], Row] = field(default_factory=dict)
-    pairs: dict[tuple[int, int, Moves], Row] = field(default_factory=dict)
+    known: dict[tuple[int, ActionKind, Moves], CountedBlocks] = field(default_factory=dict)
+    pairs: dict[tuple[int, int, Moves], CountedBlocks] = field(default_factory=dict)
 
-    def row(self, action: Action, blocks: Owned, *, first: bool) -> Row:
+    def row(self, action: Action, blocks: Owned, *, first: bool) -> CountedBlocks:
         """``blocks`` of ``action`` with what moves around them; ``first``: its stage's first in the step."""
         moves = self._moves(action.kind, first=first)
         key = action.stage, action.kind, moves
@@ -51,9 +51,12 @@ class Sharding:
             self.known[key] = self._row(action, blocks, moves)
         return self.known[key]
 
-    def pair_row(self, step: Overlap, blocks: Paired, *, first: bool) -> Row:
+    def pair_row(self, step: Overlap, blocks: OverlappedBlocks, *, first: bool) -> CountedBlocks:
         """The same of a forward and a backward that run as one."""
-        ahead, back = self._moves(Kind.FORWARD, first=first), self._moves(Kind.BACKWARD, first=False)
+        ahead, back = (
+            self._moves(ActionKind.FORWARD, first=first),
+            self._moves(ActionKind.BACKWARD, first=False),
+        )
         stages = step.forward.stage, step.backward.stage
         key = *stages, ahead
         if key not in self.pairs:
@@ -68,17 +71,17 @@ class Sharding:
             self.pairs[key] = pair_row(self.rows, row, ahead, back, self._kept())
         return self.pairs[key]
 
-    def _moves(self, kind: Kind, *, first: bool) -> Moves:
+    def _moves(self, kind: ActionKind, *, first: bool) -> Moves:
         rule = self.rule
-        if kind is Kind.FORWARD:
+        if kind is ActionKind.FORWARD:
             gathers = rule.gathers == "each" or (rule.gathers == "once" and first)
         else:
             gathers = rule.regathers and kind in NEEDS_PARAMETERS
-        table = kind is Kind.INPUT_GRAD
+        table = kind is ActionKind.INPUT_GRAD
         reduces = rule.reduces_each and (table or kind in GIVES_GRADIENT)
         return Moves(gathers=gathers, reduces=reduces, table=table)
 
-    def last_reduction(self, stage: int) -> Row:
+    def last_reduction(self, stage: int) -> CountedBlocks:
         """What a stage reduces after its last backward, where it reduces nothing before."""
         units = list(self._units(stage))
         return self.rows.reduction(units)
@@ -87,7 +90,9 @@ class Sharding:
         """What a stage holds besides its shards."""
         rule, traffic = self.rule, self.rows.traffic
         size, total = traffic.parameter_bytes, self.plan.parameters[stage].total
-        forward, backward = (self._all_pieces(Action(stage, k, 0)) for k in (Kind.FORWARD, Kind.BACKWARD))
+        forward, backward = (
+            self._all_pieces(Action(stage, k, 0)) for k in (ActionKind.FORWARD, ActionKind.BACKWARD)
+        )
         reducing = 0.0
         if rule.reduces_each:
             reducing = largest_gradients(backward, size, traffic.reduce_bytes)
@@ -98,7 +103,7 @@ class Sharding:
                 )
         if rule.gathers == "never":
             return Buffers(reducing=reducing)
-        whole = 0.0 if rule.reduces_each else total * self.plan.shard.grad_bytes
+        whole = 0.0 if rule.reduces_each else total * self.plan.local.grad_bytes
         if not rule.regathers:
             return Buffers(gathered=total * size, reducing=reducing, unreduced=whole)
         kept = self._kept()
@@ -123,11 +128,11 @@ class Sharding:
         row = action_blocks(action, stage, self.plan.blocks)
         return self._pieces(action, owned(row, block_owners(action, stage)))
 
-    def _row(self, action: Action, blocks: Owned, moves: Moves) -> Row:
+    def _row(self, action: Action, blocks: Owned, moves: Moves) -> CountedBlocks:
         if not (moves.gathers or moves.reduces):
             return tuple((block, count) for block, _, count in blocks)
         row = self._pieces(action, blocks)
-        if action.kind is Kind.FORWARD:
+        if action.kind is ActionKind.FORWARD:
             return self.rows.forward(row, moves)
         return self.rows.backward(row, moves, self._kept())
 
@@ -137,7 +142,7 @@ class Sharding:
         return frozenset(("root",) if rule.root else ("head",) if rule.keeps_head else ())
 
     def _pieces(self, action: Action, blocks: Owned) -> tuple[Piece, ...]:
-        backward = action.kind is not Kind.FORWARD
+        backward = action.kind is not ActionKind.FORWARD
         named = [
             (block, self._unit(owner, action.stage, backward=backward), count)
             for block, owner, count in blocks
@@ -179,35 +184,35 @@ class Sharding:
 
     def _persistent(self, run: LayerRun) -> float:
         """Parameters of a layer that are too small to be sharded: its norms and biases."""
-        shard = self.plan.shard.of(run.kind)
-        if shard.hidden >= self.rule.persistent or shard.experts or shard.latent:
+        local = self.plan.local.of(run.kind)
+        if local.hidden >= self.rule.persistent or local.experts or local.latent:
             return 0.0
-        return float(count_of(each for each in layer_parameters(shard) if not each.is_matrix))
+        return float(count_of(each for each in layer_parameters(local) if not each.is_matrix))
 
 
-def sharding_of(plan: Plan, rule: Rule | None) -> Sharding | None:
+def sharding_of(plan: StepPlan, rule: ShardingRule | None) -> Sharding | None:
     """The rows of a plan under its rule; None where it has none."""
     if rule is None or plan.groups.dp.ranks == 1:
         return None
-    software, shard, groups = plan.scenario.software, plan.shard, plan.groups
+    software, local, groups = plan.scenario.software, plan.local, plan.groups
     whole = groups.replicas.ranks == 1
 
-    def group(communicator: str, seat: Seat) -> Group:
-        return Group(
+    def group(communicator: str, seat: Seat) -> ShardGroup:
+        return ShardGroup(
             communicator=communicator,
             ranks=seat.ranks,
             transfer=lambda kind, size: plan.communication.collective(kind, size, seat),
         )
 
-    traffic = Traffic(
+    traffic = ShardTraffic(
         rule=rule,
         shards=group("dp" if whole else SHARDS, groups.shards),
         replicas=group(REPLICAS, groups.replicas),
         experts=group("edp" if whole else EXPERT_SHARDS, groups.expert_shards),
         expert_replicas=group(EXPERT_REPLICAS, groups.expert_replicas),
-        gather_bytes=software.gather_bytes or shard.element_bytes,
-        reduce_bytes=software.reduce_grad_bytes or shard.grad_bytes,
-        parameter_bytes=shard.element_bytes,
+        gather_bytes=software.gather_bytes or local.element_bytes,
+        reduce_bytes=software.reduce_grad_bytes or local.grad_bytes,
+        parameter_bytes=local.element_bytes,
         host_s=plan.costs.host_collective_s,
         offload=offload_of(plan),
     )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ..scenario.optimizers import get_optimizer
 from .layers.experts import experts_of_model
 from .layers.kinds import LayerKind, kind_of, layer_kinds, prediction_kinds
-from .layers.shard import shard_of_model
+from .layers.local_shape import shard_of_model
 from .parameters import (
     OF_EXPERTS,
     Parameter,

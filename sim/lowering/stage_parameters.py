@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .layers.kinds import LayerKind
-from .layers.shard import Shard
+from .layers.local_shape import LocalShape
 from .layers.stages import Stage
 from .parameters import (
     OF_EXPERTS,
@@ -111,21 +111,23 @@ def elements_of(parameters: Iterable[Parameter]) -> Elements:
     return Elements(shared=float(shared), experts=float(experts))
 
 
-def stage_parameters(stage: Stage, shard: Shard, scenario: Scenario, *, ends_meet: bool) -> StageParameters:
+def stage_parameters(
+    stage: Stage, local: LocalShape, scenario: Scenario, *, ends_meet: bool
+) -> StageParameters:
     """A tied table counts once where both ends share a rank (``ends_meet``), and twice where they do not."""
     tied_here = scenario.model.tied_embeddings and (ends_meet or stage.embedding)
-    head = [*norm_parameters("final norm", shard)]
+    head = [*norm_parameters("final norm", local)]
     if not tied_here:
-        head.append(table_parameter("head", shard))
+        head.append(table_parameter("head", local))
     # Multi-token prediction looks tokens up where the head is.
     predicts = not ends_meet and any(kind.prediction for kind in stage.kinds)
-    embedding = [table_parameter("embedding", shard)] if stage.embedding or predicts else []
+    embedding = [table_parameter("embedding", local)] if stage.embedding or predicts else []
     if stage.embedding and scenario.model.position == "learned":
-        embedding += position_parameters(shard, scenario.training.seq_length)
+        embedding += position_parameters(local, scenario.training.seq_length)
     return StageParameters(
         of_head=tuple(head) if stage.head else (),
         of_layers={
-            kind: (count, layer_parameters(shard.of(kind))) for kind, count in Counter(stage.kinds).items()
+            kind: (count, layer_parameters(local.of(kind))) for kind, count in Counter(stage.kinds).items()
         },
         of_embedding=tuple(embedding),
     )

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...hardware.catalogue import unknown_name
-from ...schedules.transfers.collective import Collective
+from ...schedules.transfers.collective import CollectiveKind
 from .algorithms import ALGORITHMS, logged, logged_curves, logged_names
 from .curve import Curve
 from .nccl.choice import table
@@ -30,7 +30,7 @@ from .planned import OF_NCCL, PLANNED, planned
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
-    from ...schedules.transfers.group import Group
+    from ...schedules.transfers.group import RankGroup
 
 
 NAMES = {
@@ -194,12 +194,12 @@ def ranked(
     kind: str, payload_bytes: float, comm: Communicator, algo: str | None, proto: str | None
 ) -> Sequence[tuple[NcclAlgorithm, NcclProtocol]]:
     """What is legal and asked for, the quickest by NCCL's model first."""
-    choices = table(Collective(kind), payload_bytes, comm, nccl_algo=algo, nccl_proto=proto)
+    choices = table(CollectiveKind(kind), payload_bytes, comm, nccl_algo=algo, nccl_proto=proto)
     return tuple((choice.algorithm, choice.protocol) for choice in choices)
 
 
 @lru_cache(maxsize=256)
-def _communicator(cluster: Cluster, group: Group, version: Version) -> Communicator:
+def _communicator(cluster: Cluster, group: RankGroup, version: Version) -> Communicator:
     return communicator_on(
         cluster, ranks=group.ranks, domains=group.nodes, fewest=group.local, version=version
     )

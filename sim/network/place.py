@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...hardware.collectives import ArchitectureCollectives, CollectiveConstants
 from ...schedules import collectives as schedules
-from ...schedules.transfers.group import Group
+from ...schedules.transfers.group import RankGroup
 from ...schedules.transfers.loads import Loads
 from .seat import Seat
 
@@ -49,7 +49,7 @@ class Place:
     inside: str
 
     @property
-    def group(self) -> Group:
+    def group(self) -> RankGroup:
         """The ranks as algorithms know them: nodes are NVLink domains, or the one host of bridged cards."""
         return group_of(self.seat, on_network=self.on_network)
 
@@ -66,15 +66,15 @@ SCHEDULED = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 """nccl-tests' names of collectives that schedules call otherwise."""
 
 
-def group_of(seat: Seat, *, on_network: bool) -> Group:
+def group_of(seat: Seat, *, on_network: bool) -> RankGroup:
     """The ranks as algorithms know them."""
     if not on_network:
-        return Group(local=seat.ranks)
-    return Group(local=seat.fewest, nodes=seat.domains, parts=seat.parts)
+        return RankGroup(local=seat.ranks)
+    return RankGroup(local=seat.fewest, nodes=seat.domains, parts=seat.parts)
 
 
 @lru_cache(maxsize=1024)
-def _loads(algorithm: str, kind: str, group: Group) -> Loads:
+def _loads(algorithm: str, kind: str, group: RankGroup) -> Loads:
     return schedules.get(algorithm).loads(kind, group)
 
 

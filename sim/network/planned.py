@@ -25,7 +25,7 @@ from .nccl.paths import communicator_on
 from .place import SCHEDULED, Place, over
 
 if TYPE_CHECKING:
-    from ...schedules.transfers.collective import Collective
+    from ...schedules.transfers.collective import CollectiveKind
 
 OF_NCCL = {
     "nvls": NcclAlgorithm.NVLS,
@@ -171,7 +171,7 @@ def _all_to_all(place: Place, loads: Loads) -> Curve:
     return way.curve("Simple", latency_s, way.rate, pairwise.pipelining)
 
 
-def _collective(kind: str) -> Collective:
-    from ...schedules.transfers.collective import Collective
+def _collective(kind: str) -> CollectiveKind:
+    from ...schedules.transfers.collective import CollectiveKind
 
-    return Collective(SCHEDULED.get(kind, kind))
+    return CollectiveKind(SCHEDULED.get(kind, kind))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from .program import Binding, Block, Collective, Compute, Exchange, Program, Programs, Segment, Work
+from .program import Binding, Block, Collective, Compute, Exchange, Program, Programs, RepeatedBlocks, Work
 
 
 def bound(programs: Programs) -> Programs:
@@ -48,8 +48,8 @@ class _Writer:
                 return replace(work, communicator=binding.communicators[work.communicator])
             case Exchange() if binding.peers:
                 return Exchange(tuple(replace(p, peer=binding.peers.get(p.peer, p.peer)) for p in work.parts))
-            case Segment() if binding.slow != 1.0 or binding.communicators:
-                return Segment(tuple((self._block(block), count) for block, count in work.blocks))
+            case RepeatedBlocks() if binding.slow != 1.0 or binding.communicators:
+                return RepeatedBlocks(tuple((self._block(block), count) for block, count in work.blocks))
         return work
 
     def _block(self, block: Block) -> Block:

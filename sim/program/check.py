@@ -15,7 +15,7 @@ from ..result.step import AXES
 from .bind import bound
 from .deadlock import deadlock_problems
 from .matching import block_meeting_problems, matching_problems, place_name
-from .program import UNORDERED, Block, Collective, Compute, Exchange, Op, Part, Programs, Segment
+from .program import UNORDERED, Block, Collective, Compute, Exchange, MessageEnd, Op, Programs, RepeatedBlocks
 from .spell_out import meetings_spelled_out
 
 CATEGORIES = ("compute", "optimizer", *AXES)
@@ -128,7 +128,7 @@ def _work_problems(programs: Programs, r: int, op: Op, right: set[object]) -> It
             for part in parts:
                 yield from _part_problems(part, r, len(programs.classes))
                 yield from _transfer_problems(part.transfer, links, (".out" if part.send else ".in",), right)
-        case Segment(blocks):
+        case RepeatedBlocks(blocks):
             if op.stream != "compute":
                 yield f"stream: blocks run on the compute stream, got {op.stream!r}"
             for block, count in blocks:
@@ -139,7 +139,7 @@ def _work_problems(programs: Programs, r: int, op: Op, right: set[object]) -> It
                     yield from _block_problems(programs, r, block, right)
 
 
-def _part_problems(part: Part, r: int, classes: int) -> Iterator[str]:
+def _part_problems(part: MessageEnd, r: int, classes: int) -> Iterator[str]:
     what = "send" if part.send else "receive"
     if part.peer == r:
         yield f"messages: {what} {part.tag}: a class cannot send to itself"
@@ -153,7 +153,7 @@ def _block_problems(programs: Programs, r: int, block: Block, right: set[object]
         where = f"block {block.name!r}, op {i} ({op.name})"
         for problem in _entry_problems(op, i, right):
             yield f"{where}: {problem}"
-        if isinstance(op.work, Exchange | Segment):
+        if isinstance(op.work, Exchange | RepeatedBlocks):
             yield f"{where}: a block holds kernels and collectives, no messages and no blocks"
             continue
         if (op.stream == "compute") != isinstance(op.work, Compute):
@@ -171,7 +171,7 @@ def _with_blocks(ops: Iterable[Op]) -> Iterator[Op]:
     seen: set[Block] = set()
     for op in ops:
         yield op
-        for block, _ in op.work.blocks if isinstance(op.work, Segment) else ():
+        for block, _ in op.work.blocks if isinstance(op.work, RepeatedBlocks) else ():
             if block not in seen:
                 seen.add(block)
                 yield from block.ops

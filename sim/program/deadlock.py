@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .matching import Calls, Ends, Message, Place, message_of, messages, place_name, shared_calls
-from .program import UNORDERED, Collective, Exchange, Op, Programs, Segment
+from .matching import Calls, Message, OpEnds, Place, message_of, messages, place_name, shared_calls
+from .program import UNORDERED, Collective, Exchange, Op, Programs, RepeatedBlocks
 
 
 @dataclass(kw_only=True)
@@ -94,7 +94,7 @@ class _Untimed:
         return (ends.receives if part.send else ends.sends)[0][0]
 
     @cached_property
-    def ends(self) -> dict[Message, Ends]:
+    def ends(self) -> dict[Message, OpEnds]:
         """Only a deadlock asks."""
         return messages(self.programs)
 
@@ -128,7 +128,7 @@ def _predecessors(ops: tuple[Op, ...]) -> list[tuple[int, ...]]:
     sync: tuple[int, ...] = ()
     found = []
     for i, op in enumerate(ops):
-        streams = (op.stream, *(op.work.last_on if isinstance(op.work, Segment) else ()))
+        streams = (op.stream, *(op.work.last_on if isinstance(op.work, RepeatedBlocks) else ()))
         before = {last[stream] for stream in streams if stream in last and stream != UNORDERED}
         found.append(tuple({*op.after, *before, *sync}))
         last |= dict.fromkeys(streams, i)

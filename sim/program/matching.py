@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..network.transfer import Transfer
-from .program import Block, Collective, Exchange, Part, Program, Programs, Segment
+from .program import Block, Collective, Exchange, MessageEnd, Program, Programs, RepeatedBlocks
 
 Place = tuple[int, int]
 """A class and the index of one of its ops."""
@@ -22,7 +22,7 @@ Calls = Mapping[str, Mapping[int, Sequence[int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class OpEnds:
     """Where a message is sent and received; each should hold one place."""
 
     sends: list[tuple[Place, Transfer]] = field(default_factory=list)
@@ -45,19 +45,19 @@ def shared_calls(programs: Programs) -> Calls:
     return calls
 
 
-def message_of(r: int, part: Part) -> Message:
+def message_of(r: int, part: MessageEnd) -> Message:
     """The message that a part posted by class ``r`` is one end of."""
     return (r, part.peer, part.tag) if part.send else (part.peer, r, part.tag)
 
 
-def messages(programs: Programs) -> dict[Message, Ends]:
+def messages(programs: Programs) -> dict[Message, OpEnds]:
     """Every message, with its ends."""
-    found: dict[Message, Ends] = {}
+    found: dict[Message, OpEnds] = {}
     for r, program in enumerate(programs.classes):
         for i, op in enumerate(program.ops):
             if isinstance(op.work, Exchange):
                 for part in op.work.parts:
-                    ends = found.setdefault(message_of(r, part), Ends())
+                    ends = found.setdefault(message_of(r, part), OpEnds())
                     (ends.sends if part.send else ends.receives).append(((r, i), part.transfer))
     return found
 
@@ -82,7 +82,7 @@ def _meeting_layouts(programs: Programs, program: Program) -> dict[str, list[tup
     """By communicator, for each segment and block that calls it, which they are, their sizes, and the ops."""
     found: dict[str, list[tuple[object, ...]]] = {}
     known: dict[Block, tuple[int, dict[str, list[tuple[object, ...]]]]] = {}
-    segments = [op.work for op in program.ops if isinstance(op.work, Segment)]
+    segments = [op.work for op in program.ops if isinstance(op.work, RepeatedBlocks)]
     for number, segment in enumerate(segments):
         if segment.communicators.isdisjoint(programs.communicators):
             continue
@@ -171,7 +171,7 @@ def _call(work: Collective) -> str:
     )
 
 
-def _message_problems(programs: Programs, message: Message, ends: Ends) -> Iterator[str]:
+def _message_problems(programs: Programs, message: Message, ends: OpEnds) -> Iterator[str]:
     sender, receiver, tag = message
     for what, found in (("sent", ends.sends), ("received", ends.receives)):
         if len(found) > 1:

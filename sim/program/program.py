@@ -54,7 +54,7 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MessageEnd:
     """One end of a point-to-point message: ``tag`` (2F0: its output) pairs it with the other end."""
 
     send: bool
@@ -67,7 +67,7 @@ class Part:
 class Exchange:
     """A group of sends and receives that is posted at once and ends when all its parts have."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MessageEnd, ...]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Segment:
+class RepeatedBlocks:
     """Blocks in a row, each so many times: what one pipeline action runs.
 
     The same as its ops in their place (spell_out.py): replayed once, and taken as a whole wherever
@@ -170,7 +170,7 @@ al. 2024, section 4); or with no end at all, microbatch after microbatch (stream
 
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 
-Work = Compute | Collective | Exchange | Segment
+Work = Compute | Collective | Exchange | RepeatedBlocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ from .program import (
     Compute,
     Ending,
     Exchange,
+    MessageEnd,
     Op,
-    Part,
     Program,
     Programs,
-    Segment,
+    RepeatedBlocks,
     Work,
 )
 
@@ -62,7 +62,7 @@ class Reader:
     transfers: dict[str, Transfer] = field(default_factory=dict)
     blocks: dict[str, Block] = field(default_factory=dict)
     collectives: dict[tuple[str, str, str, int], Collective] = field(default_factory=dict)
-    segments: dict[tuple[tuple[str, int], ...], Segment] = field(default_factory=dict)
+    segments: dict[tuple[tuple[str, int], ...], RepeatedBlocks] = field(default_factory=dict)
 
     def read(self, document: object) -> tuple[Programs, tuple[RankClass, ...], dict[str, Any] | None]:
         """Programs, rank classes, and the scenario's document. Malformed lists all problems, one a line."""
@@ -165,14 +165,14 @@ class Reader:
             self.collectives[key] = Collective(*key[:2], transfer, key[3])
         return self.collectives[key]
 
-    def _part(self, where: str, value: object) -> Part:
+    def _part(self, where: str, value: object) -> MessageEnd:
         send = isinstance(value, dict) and "send" in value
         tag, peer = ("send", "to") if send else ("receive", "from")
         entry = Entry.of(f"{where}, messages", value, (tag, peer, "transfer"))
         transfer = _named(self.transfers, entry, "transfer")
-        return Part(send, entry.whole(peer), entry.text(tag), transfer)
+        return MessageEnd(send, entry.whole(peer), entry.text(tag), transfer)
 
-    def _segment(self, entry: Entry) -> Segment:
+    def _segment(self, entry: Entry) -> RepeatedBlocks:
         pairs = entry.items("blocks")
         for pair in pairs:
             if not (isinstance(pair, list) and [type(x) for x in pair] == [str, int]):
@@ -181,7 +181,7 @@ class Reader:
                 raise Malformed(f"{entry.where}: blocks: {unknown_name('block', pair[0], self.blocks)}")
         key = tuple((name, count) for name, count in pairs)
         if key not in self.segments:
-            self.segments[key] = Segment(tuple((self.blocks[name], count) for name, count in key))
+            self.segments[key] = RepeatedBlocks(tuple((self.blocks[name], count) for name, count in key))
         return self.segments[key]
 
     # Mistakes ----------------------------------------------------------------------------------

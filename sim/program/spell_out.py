@@ -10,20 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from .bind import bound
-from .program import UNORDERED, Block, Op, Program, Programs, Segment
+from .program import UNORDERED, Block, Op, Program, Programs, RepeatedBlocks
 
 
 def meetings_spelled_out(programs: Programs) -> Programs:
     """Without bindings, and op by op where blocks meet other classes: what all that joins them is an op."""
     programs = bound(programs)
 
-    def meets(segment: Segment) -> bool:
+    def meets(segment: RepeatedBlocks) -> bool:
         return not segment.communicators.isdisjoint(programs.communicators)
 
     return replace(programs, classes=tuple(spell_out(one, meets) for one in programs.classes))
 
 
-def spell_out(program: Program, chosen: Callable[[Segment], bool]) -> Program:
+def spell_out(program: Program, chosen: Callable[[RepeatedBlocks], bool]) -> Program:
     """The same program with the ``chosen`` segments op by op."""
     writer = _Writer(chosen)
     for op in program.ops:
@@ -35,7 +35,7 @@ def spell_out(program: Program, chosen: Callable[[Segment], bool]) -> Program:
 class _Writer:
     """``ends[i]`` are the written ops that end op i; ``joined`` those that the compute stream awaits next."""
 
-    chosen: Callable[[Segment], bool]
+    chosen: Callable[[RepeatedBlocks], bool]
     ops: list[Op] = field(default_factory=list)
     ends: list[tuple[int, ...]] = field(default_factory=list)
     joined: tuple[int, ...] = ()
@@ -43,7 +43,7 @@ class _Writer:
 
     def write(self, op: Op) -> None:
         after = tuple(sorted({end for earlier in op.after for end in self.ends[earlier]}))
-        if isinstance(op.work, Segment) and self.chosen(op.work):
+        if isinstance(op.work, RepeatedBlocks) and self.chosen(op.work):
             joined = tuple(sorted({*after, *self.joined, *self.last_compute}))
             for block in op.work.row:
                 joined = self._block(block, joined, op.action)

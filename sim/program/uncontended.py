@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ..network.paths import NO_PATHS
 from ..network.transfer import Transfer, link_names
-from .program import Block, Collective, Exchange, Program, Programs, Segment, Work
+from .program import Block, Collective, Exchange, Program, Programs, RepeatedBlocks, Work
 
 
 def uncontended(programs: Programs) -> Programs:
@@ -54,8 +54,8 @@ class _Writer:
                 return replace(work, transfer=self._alone(work.transfer))
             case Exchange():
                 return Exchange(tuple(replace(p, transfer=self._alone(p.transfer)) for p in work.parts))
-            case Segment():
-                return Segment(tuple((self._block(block), count) for block, count in work.blocks))
+            case RepeatedBlocks():
+                return RepeatedBlocks(tuple((self._block(block), count) for block, count in work.blocks))
         return work
 
     def _block(self, block: Block) -> Block:

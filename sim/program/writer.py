@@ -13,7 +13,7 @@ from typing import Any
 from ..network.paths import Paths
 from ..network.transfer import Transfer
 from ..result.step import RankClass
-from .program import Collective, Compute, Exchange, Op, Part, Programs, Segment
+from .program import Collective, Compute, Exchange, MessageEnd, Op, Programs, RepeatedBlocks
 
 
 def document_lines(
@@ -127,10 +127,10 @@ class _Writer:
                 return found | ({"calls": calls} if calls > 1 else {})
             case Exchange(parts):
                 return {"messages": [self._part(part) for part in parts]}
-            case Segment(blocks):
+            case RepeatedBlocks(blocks):
                 return {"blocks": [[self.blocks.of(block.name, block), count] for block, count in blocks]}
 
-    def _part(self, part: Part) -> dict[str, Any]:
+    def _part(self, part: MessageEnd) -> dict[str, Any]:
         transfer = self.transfers.of("message", part.transfer)
         if part.send:
             return {"send": part.tag, "to": part.peer, "transfer": transfer}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..figures import lasting
-from .campaign.plan import Plan
-from .planning.blocks import Blocks
+from .campaign.plan import CampaignPlan
+from .planning.blocks import CampaignBlocks
 from .planning.build_plan import DEFAULT_HORIZON_S
 from .study.optimum import Optimum
 from .study.study import Study
@@ -19,7 +19,7 @@ from .study.variants import Worth
 class Answers:
     """``worths`` and ``optimum`` are empty where nobody asked."""
 
-    blocks: Blocks
+    blocks: CampaignBlocks
     study: Study
     worths: tuple[Worth, ...] = ()
     optimum: Optimum | None = None
@@ -119,7 +119,7 @@ def _rounded(answers: Answers) -> Iterator[tuple[str, str]]:
             )
 
 
-def _never(plan: Plan) -> Iterator[tuple[str, str]]:
+def _never(plan: CampaignPlan) -> Iterator[tuple[str, str]]:
     """Faults at known times that no run lives to see."""
     for event in plan.events:
         at_s = event.at_s or (event.at_step or 0) * plan.step_s

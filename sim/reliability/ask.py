@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..scenario.faults.faults import parse_fault
 from .answers import Answers
-from .planning.blocks import Blocks, blocks_of
+from .planning.blocks import CampaignBlocks, blocks_of
 from .planning.build_plan import build_plan
 from .planning.estimate import check_replications
 from .study.optimum import find_optimum
@@ -64,7 +64,7 @@ def ask(
     )
 
 
-def with_faults(blocks: Blocks, lines: Sequence[str]) -> Blocks:
+def with_faults(blocks: CampaignBlocks, lines: Sequence[str]) -> CampaignBlocks:
     """The blocks with further faults. ValueError for a target that the cluster does not have."""
     events = tuple(parse_fault(line) for line in lines)
     for line, event in zip(lines, events, strict=True):

@@ -26,7 +26,7 @@ class FieldChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class Difference:
     """One figure of both steps, in the unit of the figure."""
 
     name: str
@@ -48,13 +48,13 @@ class Comparison:
     name_a: str
     name_b: str
     fields: tuple[FieldChange, ...]
-    step_time_s: Change
-    headline: tuple[Change, ...]  # tokens/s per GPU, MFU, ... (shares are fractions)
-    critical_path: tuple[Change, ...]
-    exposed: tuple[Change, ...]
-    waiting: tuple[Change, ...]
-    memory: tuple[Change, ...]
-    peak_memory_bytes: Change
+    step_time_s: Difference
+    headline: tuple[Difference, ...]  # tokens/s per GPU, MFU, ... (shares are fractions)
+    critical_path: tuple[Difference, ...]
+    exposed: tuple[Difference, ...]
+    waiting: tuple[Difference, ...]
+    memory: tuple[Difference, ...]
+    peak_memory_bytes: Difference
     fits_a: bool
     fits_b: bool
 
@@ -71,13 +71,13 @@ def comparison(a: Result, b: Result) -> Comparison:
         name_a=a.scenario.name,
         name_b=b.scenario.name,
         fields=tuple(_field_changes(a.scenario.to_document(), b.scenario.to_document())),
-        step_time_s=Change(name="step time", a=a.step_time_s, b=b.step_time_s),
+        step_time_s=Difference(name="step time", a=a.step_time_s, b=b.step_time_s),
         headline=(
-            Change(name="tokens/s per GPU", a=a.tokens_per_second_per_gpu, b=b.tokens_per_second_per_gpu),
-            Change(name=_full_mfu(a, b), a=a.mfu, b=b.mfu),
-            Change(name="MFU, causal", a=a.mfu_causal, b=b.mfu_causal),
-            Change(name="HFU", a=a.hfu, b=b.hfu),
-            Change(name="pipeline bubble", a=a.bubble_fraction, b=b.bubble_fraction),
+            Difference(name="tokens/s per GPU", a=a.tokens_per_second_per_gpu, b=b.tokens_per_second_per_gpu),
+            Difference(name=_full_mfu(a, b), a=a.mfu, b=b.mfu),
+            Difference(name="MFU, causal", a=a.mfu_causal, b=b.mfu_causal),
+            Difference(name="HFU", a=a.hfu, b=b.hfu),
+            Difference(name="pipeline bubble", a=a.bubble_fraction, b=b.bubble_fraction),
         ),
         critical_path=_changes(_path(a), _path(b)),
         exposed=_changes(
@@ -89,7 +89,7 @@ def comparison(a: Result, b: Result) -> Comparison:
             {name: b.waiting_s.get(name, 0.0) for name in PEERS},
         ),
         memory=_changes(fullest_a.terms, fullest_b.terms),
-        peak_memory_bytes=Change(name="peak memory", a=fullest_a.peak_bytes, b=fullest_b.peak_bytes),
+        peak_memory_bytes=Difference(name="peak memory", a=fullest_a.peak_bytes, b=fullest_b.peak_bytes),
         fits_a=a.fits,
         fits_b=b.fits,
     )
@@ -115,9 +115,9 @@ def _path(result: Result) -> dict[str, float]:
     return seconds
 
 
-def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Change, ...]:
+def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Difference, ...]:
     """Every name of either side, in the order of ``a`` and then of ``b``."""
-    return tuple(Change(name=name, a=a.get(name, 0.0), b=b.get(name, 0.0)) for name in {**a, **b})
+    return tuple(Difference(name=name, a=a.get(name, 0.0), b=b.get(name, 0.0)) for name in {**a, **b})
 
 
 def _field_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[FieldChange]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..figures import gigabytes, percent, seconds, signed_percent
-from .compare import Change, Comparison
+from .compare import Comparison, Difference
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +40,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, float]:
+def _change(change: Difference) -> dict[str, float]:
     return {"a": float(change.a), "b": float(change.b), "difference": float(change.difference)}
 
 
@@ -56,7 +56,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     _section(console, "The step")
     console.print(_headline_table(c))
     _section(console, "Where the time went (critical path)")
-    total = Change(name="step", a=c.step_time_s.a, b=c.step_time_s.b)
+    total = Difference(name="step", a=c.step_time_s.a, b=c.step_time_s.b)
     parts = sorted(c.critical_path, key=lambda change: (-abs(change.difference), change.name))
     console.print(_changes_table((*parts, total), seconds, of=c.step_time_s.a))
     exposed = [change for change in c.exposed if change.a or change.b]
@@ -72,8 +72,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     console.print(_changes_table((*bill, c.peak_memory_bytes), gigabytes, of=c.peak_memory_bytes.a))
 
 
-def _upper(change: Change) -> Change:
-    return Change(name=change.name.upper(), a=change.a, b=change.b)
+def _upper(change: Difference) -> Difference:
+    return Difference(name=change.name.upper(), a=change.a, b=change.b)
 
 
 def _section(console: Console, title: str) -> None:
@@ -117,7 +117,7 @@ def _points(share: float) -> str:
     return f"{share * 100:.1f} points"
 
 
-def _changes_table(changes: Sequence[Change], write: Write, *, of: float) -> Table:
+def _changes_table(changes: Sequence[Difference], write: Write, *, of: float) -> Table:
     """Rows of figures; the last column is the difference as a share of ``of``, the total of A."""
     from rich.text import Text
 
@@ -130,14 +130,14 @@ def _changes_table(changes: Sequence[Change], write: Write, *, of: float) -> Tab
     return table
 
 
-def _signed(change: Change, write: Write) -> str:
+def _signed(change: Difference, write: Write) -> str:
     """The difference with its sign; empty where there is none."""
     if not _differs(change):
         return ""
     return ("+" if change.difference > 0 else "-") + write(abs(change.difference))
 
 
-def _differs(change: Change) -> bool:
+def _differs(change: Difference) -> bool:
     """Whether the figures differ by more than the order in which floats were added up."""
     return abs(change.difference) > 1e-9 * max(abs(change.a), abs(change.b))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..scenario.software import Software, get_software, software_names
-from ..scenario.software.rules import Rule, framework_of, rules_of
+from ..scenario.software.rules import PresetRule, framework_of, rules_of
 
 ALWAYS_SHOWN = (
     "attention", "sharding", "main_grad_bytes", "overlap_grad_reduce", "overlap_param_gather",
@@ -103,7 +103,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("_*", "_\\*")
 
 
-def _fixes(rule: Rule) -> str:
+def _fixes(rule: PresetRule) -> str:
     """The field and what it may be, and where."""
     if not rule.path:
         return ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..figures import count, percent, seconds, signed_percent
 from ..result.step_faults import WAITING, Relation, StepFaults
-from .compare import Change
+from .compare import Difference
 from .step_hang_table import print_hang
 
 if TYPE_CHECKING:
@@ -48,18 +48,18 @@ def print_step_faults(found: StepFaults, console: Console) -> None:
         console.print(_relations(found.relations))
 
 
-def _path(found: StepFaults) -> list[Change]:
+def _path(found: StepFaults) -> list[Difference]:
     before = {part.name: part.seconds for part in found.critical_path_before}
     after = {part.name: part.seconds for part in found.critical_path_after}
     changes = [
-        Change(name=name, a=before.get(name, 0.0), b=after.get(name, 0.0)) for name in {**before, **after}
+        Difference(name=name, a=before.get(name, 0.0), b=after.get(name, 0.0)) for name in {**before, **after}
     ]
     return sorted(changes, key=lambda change: (-abs(change.difference), change.name))
 
 
-def _waits(found: StepFaults) -> list[Change]:
+def _waits(found: StepFaults) -> list[Difference]:
     sides = found.before.waiting_s, found.after.waiting_s
-    changes = (Change(name=_title(name), a=sides[0][name], b=sides[1][name]) for name in WAITING)
+    changes = (Difference(name=_title(name), a=sides[0][name], b=sides[1][name]) for name in WAITING)
     return [change for change in changes if max(change.a, change.b) > ABOVE_S]
 
 
@@ -72,7 +72,7 @@ def _title(name: str) -> str:
     return "other stages (bubble)" if name == "bubble" else peers_title(name)
 
 
-def _changes(title: str, changes: Iterable[Change], found: StepFaults) -> Table:
+def _changes(title: str, changes: Iterable[Difference], found: StepFaults) -> Table:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))

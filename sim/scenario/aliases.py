@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...hardware.explain import dotted
 from .errors import Problem
-from .tree import Node
+from .tree import TreeNode
 
 # block -> other name -> path inside the block. Long names: Megatron-LM's dataclasses.
 ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -92,13 +92,13 @@ RECOMPUTE = {
 """Megatron-LM's names beside recompute_granularity, as fields of training.recompute."""
 
 
-def canonical(node: Node, block: str = "") -> tuple[Node, list[Problem]]:
+def canonical(node: TreeNode, block: str = "") -> tuple[TreeNode, list[Problem]]:
     """The tree with canonical names and without short forms; a field given under two names is a problem."""
     if isinstance(node.value, str) and block in SHORT_FORMS:
         return node.with_entries({SHORT_FORMS[block]: node}), []
     if isinstance(node.value, list) and block in SHORT_LISTS:
         return node.with_entries({SHORT_LISTS[block]: node}), []
-    entries: dict[str, Node] = {}
+    entries: dict[str, TreeNode] = {}
     problems: list[Problem] = []
     for key, entry in node.entries.items():
         inner, found = canonical(entry, f"{block}.{key}" if block else key)
@@ -111,7 +111,7 @@ def canonical(node: Node, block: str = "") -> tuple[Node, list[Problem]]:
     return (node.with_entries(entries) if isinstance(node.value, dict) else node), problems
 
 
-def _recompute(entries: dict[str, Node]) -> tuple[dict[str, Node], list[Problem]]:
+def _recompute(entries: dict[str, TreeNode]) -> tuple[dict[str, TreeNode], list[Problem]]:
     """Recomputation in Megatron's several fields, as the one field that it is here.
 
     Where a document has no ``recompute`` they stay as they are: another one may have it (``with_recompute``).
@@ -129,11 +129,11 @@ def _recompute(entries: dict[str, Node]) -> tuple[dict[str, Node], list[Problem]
         message = "recompute_granularity full takes recompute_method, uniform or block, beside it"
         return left, [Problem(mark=kind.mark, path="training.recompute_method", message=message)]
     value = "modules" if kind.value == "selective" else "full"
-    named = Node(value=value, mark=kind.mark, key_mark=kind.key_mark)
+    named = TreeNode(value=value, mark=kind.mark, key_mark=kind.key_mark)
     return left | {"recompute": kind.with_entries({"kind": named, **said})}, []
 
 
-def _nothing_beside(said: dict[str, Node]) -> Problem:
+def _nothing_beside(said: dict[str, TreeNode]) -> Problem:
     """Megatron's names say more about a recompute_granularity that is not there."""
     field, node = next(iter(said.items()))
     name = next(name for name, known in RECOMPUTE.items() if known == field)
@@ -141,20 +141,22 @@ def _nothing_beside(said: dict[str, Node]) -> Problem:
     return Problem(mark=node.key_mark or node.mark, path=f"training.{name}", message=message)
 
 
-def with_recompute(tree: Node) -> tuple[Node, list[Problem]]:
+def with_recompute(tree: TreeNode) -> tuple[TreeNode, list[Problem]]:
     """A merged document, where one part may say ``recompute`` and another Megatron's names beside it."""
     training = tree.entries.get("training")
     if training is None or not any(name in training.entries for name in RECOMPUTE):
         return tree, []
-    none = Node(value="none", mark=training.mark)
+    none = TreeNode(value="none", mark=training.mark)
     entries, problems = _recompute({"recompute": none, **training.entries})
     return tree.with_entries({**tree.entries, "training": training.with_entries(entries)}), problems
 
 
-def _insert(entries: dict[str, Node], path: tuple[str, ...], node: Node, given_as: str) -> list[Problem]:
+def _insert(
+    entries: dict[str, TreeNode], path: tuple[str, ...], node: TreeNode, given_as: str
+) -> list[Problem]:
     key, *rest = path
     if rest:
-        holder = entries.get(key) or Node(value={}, mark=node.mark, key_mark=node.key_mark)
+        holder = entries.get(key) or TreeNode(value={}, mark=node.mark, key_mark=node.key_mark)
         inner = dict(holder.entries)
         problems = _insert(inner, tuple(rest), node, given_as)
         entries[key] = holder.with_entries(inner)

@@ -32,7 +32,7 @@ from .model.model import Model
 from .models import (
     ClusterSpec,
     Parallelism,
-    Published,
+    PublishedFigures,
     Scenario,
     ScheduleChoice,
     ScheduleOptions,
@@ -42,7 +42,7 @@ from .presets import model_fields, software_fields
 from .read_from import READ_FROM
 from .schedules import is_table, schedule_named
 from .software.software import Software
-from .tree import Node, nearest, without_nulls
+from .tree import TreeNode, nearest, without_nulls
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -73,7 +73,7 @@ _BLOCKS: Final[dict[str, type[BaseModel]]] = {
     "parallelism": Parallelism,
     "training": Training,
     "software": Software,
-    "published": Published,
+    "published": PublishedFigures,
     **_FAULT_BLOCKS,
 }
 _REQUIRED: Final = {
@@ -100,7 +100,7 @@ _EXPLAINED: Final = 100
 _FIELDS: Final = {block: set(part.model_fields) for block, part in _BLOCKS.items()}
 
 
-def build(tree: Node, name: str) -> Scenario:
+def build(tree: TreeNode, name: str) -> Scenario:
     """The scenario of a document with canonical names; ``name`` is used where the document has none.
 
     Raises:
@@ -112,7 +112,7 @@ def build(tree: Node, name: str) -> Scenario:
     return _Builder(tree).scenario(name)
 
 
-def build_bare(tree: Node, name: str) -> Bare:
+def build_bare(tree: TreeNode, name: str) -> Bare:
     """The campaign of a document without a model.
 
     Raises:
@@ -124,7 +124,7 @@ def build_bare(tree: Node, name: str) -> Bare:
 class _Builder:
     """One reading of one document."""
 
-    def __init__(self, tree: Node) -> None:
+    def __init__(self, tree: TreeNode) -> None:
         self.tree = tree
         self.problems: list[Problem] = []
 
@@ -146,7 +146,7 @@ class _Builder:
             layout = with_defaults_of(preset, "parallelism", layout, plain)
         parallelism = self._part(Parallelism, "parallelism", layout)
         training = self._part(Training, "training", self._with_counts_file(plain.get("training")))
-        published = self._part(Published, "published", plain.get("published"))
+        published = self._part(PublishedFigures, "published", plain.get("published"))
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], cluster)
         heading = self._heading(plain, name, parallelism)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from .finding import Finding, choices, neighbours
 from .schedules import is_table
-from .software.rules import Rule, rules_of
+from .software.rules import PresetRule, rules_of
 
 if TYPE_CHECKING:
     from .models import Scenario
@@ -38,7 +38,7 @@ def with_defaults_of(
     return filled
 
 
-def contradictions(preset: str, lookup: Lookup, severity: str) -> Iterator[tuple[Rule, Any]]:
+def contradictions(preset: str, lookup: Lookup, severity: str) -> Iterator[tuple[PresetRule, Any]]:
     """Rules of that severity that the scenario breaks, with the value that breaks them."""
     for rule in rules_of(preset):
         if rule.severity != severity or not rule.path or not applies(rule, lookup):
@@ -79,7 +79,7 @@ def lookup_in(scenario: Mapping[str, Any] | BaseModel) -> Lookup:
     return lookup
 
 
-def applies(rule: Rule, lookup: Lookup) -> bool:
+def applies(rule: PresetRule, lookup: Lookup) -> bool:
     """Whether the rule's conditions hold; where a field cannot be read they do not."""
     return all(_holds(_product(path, lookup), wanted) for path, wanted in rule.when.items())
 
@@ -105,7 +105,7 @@ def _product(path: str, lookup: Lookup) -> Any:
     return product
 
 
-def _stands(rule: Rule, value: Any, lookup: Lookup) -> bool:
+def _stands(rule: PresetRule, value: Any, lookup: Lookup) -> bool:
     if rule.always is not None:
         return bool(value == rule.always)
     if rule.among:
@@ -127,7 +127,7 @@ def _values(among: tuple[Any, ...], lookup: Lookup) -> list[Any]:
     return [lookup(one) if isinstance(one, str) and "." in one else one for one in among]
 
 
-def _divisor(rule: Rule, lookup: Lookup) -> int | None:
+def _divisor(rule: PresetRule, lookup: Lookup) -> int | None:
     product = 1
     for one in rule.multiple_of:
         value = _product(one, lookup) if isinstance(one, str) else one
@@ -142,7 +142,7 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _valid(rule: Rule, value: Any, lookup: Lookup) -> str:
+def _valid(rule: PresetRule, value: Any, lookup: Lookup) -> str:
     """What the field can be, in words."""
     if rule.always is not None:
         return _shown(rule.always)

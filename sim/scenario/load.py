@@ -19,7 +19,7 @@ from ...hardware.files import FileError, read_text, require_file
 from ...hardware.shown import clipped
 from .aliases import canonical, with_recompute
 from .errors import Mark, Problem, ScenarioError
-from .tree import Node, from_plain, merged
+from .tree import TreeNode, from_plain, merged
 from .yaml_source import LIMITS, SHOWN_SUFFIXES, read_tree
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def changed_scenario(scenario: Scenario, changes: Changes) -> Scenario:
     return _build(_with_overrides(tree, changes), scenario.name)
 
 
-def _whole_document(source: str | Path | Mapping[str, Any]) -> tuple[Node, str]:
+def _whole_document(source: str | Path | Mapping[str, Any]) -> tuple[TreeNode, str]:
     """The document laid over what it extends, and the name that it has where it does not say one."""
     if isinstance(source, Mapping):
         return _with_base(_canonical(from_plain(source, Mark(file=_IN_PYTHON))), ()), _IN_PYTHON
@@ -120,7 +120,7 @@ def campaign_from_document(document: Mapping[str, Any], name: str) -> Scenario |
     return _campaign(_with_base(_canonical(from_plain(document, Mark(file=name))), ()), name)
 
 
-def _campaign(tree: Node, name: str) -> Scenario | Bare:
+def _campaign(tree: TreeNode, name: str) -> Scenario | Bare:
     if "model" in tree.entries or "step_time" not in tree.entries:
         return _build(tree, name)
     from .build import build_bare
@@ -164,7 +164,7 @@ def _find(source: str | Path, asked_at: Mark, folder: Path) -> Path:
     raise ScenarioError([Problem(mark=asked_at, path="", message=message, value=str(source))])
 
 
-def _read(path: Path) -> Node:
+def _read(path: Path) -> TreeNode:
     try:
         text = read_text(path, limit=LIMITS.bytes)
     except FileError as error:
@@ -178,14 +178,14 @@ def _read(path: Path) -> Node:
     return _canonical(tree)
 
 
-def _canonical(tree: Node) -> Node:
+def _canonical(tree: TreeNode) -> TreeNode:
     renamed, problems = canonical(tree)
     if problems:
         raise ScenarioError(problems)
     return renamed
 
 
-def _with_base(tree: Node, seen: tuple[Path, ...]) -> Node:
+def _with_base(tree: TreeNode, seen: tuple[Path, ...]) -> TreeNode:
     """``tree`` laid over what it ``extends``."""
     wish = tree.entries.get("extends")
     if wish is None or wish.value is None:
@@ -210,7 +210,7 @@ def _with_base(tree: Node, seen: tuple[Path, ...]) -> Node:
     return merged(base.with_entries(inherited), tree)
 
 
-def _with_overrides(tree: Node, overrides: Changes) -> Node:
+def _with_overrides(tree: TreeNode, overrides: Changes) -> TreeNode:
     if isinstance(overrides, Mapping):
         wanted = [_changed_field(str(key), value) for key, value in overrides.items()]
     else:
@@ -229,7 +229,7 @@ def _with_overrides(tree: Node, overrides: Changes) -> Node:
     return tree
 
 
-def _override_tree(override: str) -> Node:
+def _override_tree(override: str) -> TreeNode:
     """``a.b=c`` as the document ``{a: {b: c}}``."""
     field, equals, text = override.partition("=")
     mark = Mark(file=_COMMAND_LINE, column=1, source_line=override)
@@ -245,7 +245,7 @@ def _override_tree(override: str) -> Node:
     return _nested(keys, replace(node, key_mark=mark), mark)
 
 
-def _changed_field(field: str, value: Any) -> Node:
+def _changed_field(field: str, value: Any) -> TreeNode:
     """``{"a.b": c}`` as the document ``{a: {b: c}}``."""
     mark, keys = Mark(file="change"), _keys(field)
     if keys is None:
@@ -260,13 +260,13 @@ def _keys(field: str) -> list[str] | None:
     return keys if all(keys) and len(keys) <= _DEEPEST else None
 
 
-def _nested(keys: list[str], node: Node, mark: Mark) -> Node:
+def _nested(keys: list[str], node: TreeNode, mark: Mark) -> TreeNode:
     for key in reversed(keys):
-        node = Node(value={key: node}, mark=mark, key_mark=mark)
+        node = TreeNode(value={key: node}, mark=mark, key_mark=mark)
     return node
 
 
-def _build(tree: Node, name: str) -> Scenario:
+def _build(tree: TreeNode, name: str) -> Scenario:
     from .build import build
 
     whole, problems = with_recompute(tree)

@@ -52,7 +52,7 @@ from .optimizers import OptimizerSpec
 from .read_from import READ_FROM, Checked
 from .schedules import is_table
 from .software.software import Software
-from .tree import Node
+from .tree import TreeNode
 
 FabricKind = Literal[
     "rail-optimized", "fat-tree", "nvlink", "dragonfly", "torus", "custom",
@@ -296,7 +296,7 @@ class Training(_Part):
     )
 
 
-class Published(_Part):
+class PublishedFigures(_Part):
     """What the run took in print."""
 
     step_time_s: SecondsAboveZero | None = None
@@ -310,7 +310,7 @@ class Scenario(_Part):
 
     name: Text
     title: Text = ""
-    published: Published | None = None
+    published: PublishedFigures | None = None
     model: Model
     cluster: ClusterSpec
     parallelism: Parallelism
@@ -363,7 +363,7 @@ class Scenario(_Part):
         return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
 
     @property
-    def document(self) -> Node | None:
+    def document(self) -> TreeNode | None:
         """What it was read from, if it was and nothing has changed since."""
         return self._checked.document if self.is_checked else None
 

@@ -30,7 +30,7 @@ WEIGHT_BYTES = 12
 _ROW = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class State(BaseModel):
+class OptimizerState(BaseModel):
     """A tensor that an optimizer keeps for each parameter (see optimizers.yaml)."""
 
     model_config = _ROW
@@ -50,7 +50,7 @@ class Optimizer(BaseModel):
     title: str
     source: str
     kernel: str
-    states: tuple[State, ...]
+    states: tuple[OptimizerState, ...]
     flops: int
     eager_passes: float
     eager_launches: int
@@ -61,7 +61,7 @@ class Optimizer(BaseModel):
     others: str = ""
     aliases: tuple[str, ...] = ()
 
-    def kept(self, *, momentum: bool | None = None) -> tuple[State, ...]:
+    def kept(self, *, momentum: bool | None = None) -> tuple[OptimizerState, ...]:
         """The states that it keeps, with ``momentum`` or without, by default as it is usual."""
         wanted = self.momentum if momentum is None else momentum
         return tuple(state for state in self.states if wanted or not state.momentum)

@@ -12,10 +12,10 @@ from typing import Any
 from .model.catalogue import catalogue_fields
 from .model.huggingface import config_fields
 from .software.presets import get_software
-from .tree import Node
+from .tree import TreeNode
 
 
-def model_fields(node: Node) -> dict[str, Any]:
+def model_fields(node: TreeNode) -> dict[str, Any]:
     """Fields of the block ``model``; what the preset leaves to defaults follows from the changed fields.
 
     Raises:
@@ -36,7 +36,7 @@ def _changed(before: Any, change: Any) -> Any:
     return {key: value for key, value in {**before, **change}.items() if value is not None}
 
 
-def software_fields(node: Node) -> dict[str, Any]:
+def software_fields(node: TreeNode) -> dict[str, Any]:
     """Fields of the block ``software``. Raises ValueError for an unknown preset."""
     changes = {key: value for key, value in node.plain().items() if value is not None}
     if "preset" not in changes:
@@ -48,7 +48,7 @@ def _is_path(preset: Any) -> bool:
     return isinstance(preset, str) and (preset.endswith(".json") or "/" in preset)
 
 
-def _beside(node: Node, preset: str) -> Path:
+def _beside(node: TreeNode, preset: str) -> Path:
     """A path in a file is relative to the file; on a command line or in Python, to the current folder."""
     mark = node.entries["preset"].mark
     return Path(mark.file).parent / preset if mark.line else Path(preset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .tree import Node
+from .tree import TreeNode
 
 READ_FROM = "read_from"
 """Key of the validation context that brings the document of a scenario."""
@@ -20,4 +20,4 @@ class Checked:
     """
 
     parts: tuple[Any, ...] = field(default=(), compare=False)
-    document: Node | None = field(default=None, compare=False)
+    document: TreeNode | None = field(default=None, compare=False)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...hardware.files import read_text
-from ...schedules.orders.action import Action, Kind, Orders
-from ...schedules.orders.schedule import Memory, Schedule, Shape, fixed_chunks, loop_placement
+from ...schedules.orders.action import Action, ActionKind, Orders
+from ...schedules.orders.schedule import ActivationUnits, Schedule, Shape, fixed_chunks, loop_placement
 from ...schedules.orders.table import schedule_of as table_schedule
 from ...schedules.orders.table_file import parse_table
 from ...schedules.orders.validate import validate
@@ -27,7 +27,7 @@ MEMORY_LIMITED = {"zb-1p": ("zb", 1), "zb-2p": ("zb", 2)}
 
 def _accumulation(shape: Shape) -> Orders:
     """Each microbatch forward, then backward."""
-    kinds = (Kind.FORWARD, Kind.BACKWARD)
+    kinds = (ActionKind.FORWARD, ActionKind.BACKWARD)
     return (tuple(Action(0, kind, k) for k in range(shape.microbatches) for kind in kinds),)
 
 
@@ -85,7 +85,7 @@ def pipeline_shape(name: str, par: Parallelism, microbatches: int, options: Sche
         microbatches=microbatches,
         chunks=par.vpp,
         group=options.group,
-        memory=Memory(limit=limit),
+        memory=ActivationUnits(limit=limit),
     )
 
 

@@ -33,7 +33,7 @@ When = Literal["never", "once", "each"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class ShardingRule:
     """``gathers``: parameters are never gathered (each rank holds them whole), once a step by a stage's
     first forward, or by each microbatch; ``regathers``: backward gathers what forward let go.
 
@@ -66,7 +66,7 @@ class Rule:
     gathers_again: bool = False
 
 
-def sharding_rule(scenario: Scenario) -> Rule | None:
+def sharding_rule(scenario: Scenario) -> ShardingRule | None:
     """The rule of ``scenario``, None below ZeRO-2. Raises NotSupported where the software has none."""
     zero, pipelined = scenario.parallelism.zero, scenario.parallelism.pp > 1
     software = scenario.software
@@ -81,7 +81,7 @@ def sharding_rule(scenario: Scenario) -> Rule | None:
         if pipelined:
             reason = f"DeepSpeed's pipeline engine takes ZeRO 0 or 1, not {zero} (runtime/pipe/engine.py)"
             raise NotSupported("parallelism.zero", reason)
-        return Rule(
+        return ShardingRule(
             gathers="each" if zero == 3 else "never",
             regathers=zero == 3,
             together=software.prefetch_elements,
@@ -92,18 +92,18 @@ def sharding_rule(scenario: Scenario) -> Rule | None:
             calls=MATRICES,
             gathers_again=True,
         )
-    return Rule(
+    return ShardingRule(
         gathers="each" if zero == 3 else "never",
         regathers=zero == 3,
     )
 
 
-def _torch(flat: bool, pipelined: bool, reshards: str, zero: int) -> Rule:
+def _torch(flat: bool, pipelined: bool, reshards: str, zero: int) -> ShardingRule:
     """Units of torch: one prefetched ahead, one reduction at a time."""
-    lets_go = zero == 3 and (reshards == "always" or (reshards == "default" and not pipelined))
-    return Rule(
-        gathers="once" if pipelined and not lets_go else "each",
-        regathers=lets_go,
+    frees = zero == 3 and (reshards == "always" or (reshards == "default" and not pipelined))
+    return ShardingRule(
+        gathers="once" if pipelined and not frees else "each",
+        regathers=frees,
         reduces_each=not pipelined,
         root=flat,
         keeps_head=reshards != "always",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ...hardware.files import read_text, write_text
 from ...schedules.orders.action import Orders
-from ...schedules.orders.table import Table
+from ...schedules.orders.table import ActionTable
 from ...schedules.orders.table_file import format_table, parse_table
 
 
-def read_table(path: str | Path) -> Table:
+def read_table(path: str | Path) -> ActionTable:
     """The table in ``path``.
 
     Raises:

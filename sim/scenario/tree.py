@@ -26,15 +26,15 @@ beside the old choice say nothing about the new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class TreeNode:
     """A value with its mark; ``key_mark`` is where its key stands, if it has one."""
 
-    value: Scalar | dict[str, Node] | list[Node]
+    value: Scalar | dict[str, TreeNode] | list[TreeNode]
     mark: Mark
     key_mark: Mark | None = None
 
     @property
-    def entries(self) -> dict[str, Node]:
+    def entries(self) -> dict[str, TreeNode]:
         """Entries of a mapping; empty for anything else."""
         return self.value if isinstance(self.value, dict) else {}
 
@@ -51,12 +51,12 @@ class Node:
             return [item.plain() for item in self.value]
         return self.value
 
-    def with_entries(self, entries: dict[str, Node]) -> Node:
+    def with_entries(self, entries: dict[str, TreeNode]) -> TreeNode:
         """This mapping with other entries."""
         return replace(self, value=entries)
 
 
-def from_plain(value: Any, mark: Mark, depth: int = 0) -> Node:
+def from_plain(value: Any, mark: Mark, depth: int = 0) -> TreeNode:
     """Plain Python values as a tree; every node gets the same mark. Numbers of numpy become Python's.
 
     Raises:
@@ -66,10 +66,10 @@ def from_plain(value: Any, mark: Mark, depth: int = 0) -> Node:
         raise ScenarioError([Problem(mark=mark, path="", message=f"nested more than {DEEPEST} deep")])
     if isinstance(value, Mapping):
         entries = {str(key): from_plain(entry, mark, depth + 1) for key, entry in value.items()}
-        return Node(value=entries, mark=mark, key_mark=mark)
+        return TreeNode(value=entries, mark=mark, key_mark=mark)
     if isinstance(value, list | tuple):
-        return Node(value=[from_plain(item, mark, depth + 1) for item in value], mark=mark, key_mark=mark)
-    return Node(value=_scalar(value), mark=mark, key_mark=mark)
+        return TreeNode(value=[from_plain(item, mark, depth + 1) for item in value], mark=mark, key_mark=mark)
+    return TreeNode(value=_scalar(value), mark=mark, key_mark=mark)
 
 
 def _scalar(value: Any) -> Any:
@@ -83,7 +83,7 @@ def _scalar(value: Any) -> Any:
     return float(value) if isinstance(value, Real) else value
 
 
-def merged(base: Node, change: Node) -> Node:
+def merged(base: TreeNode, change: TreeNode) -> TreeNode:
     """``change`` laid over ``base``: mappings merge by key, everything else is replaced."""
     if not isinstance(base.value, dict) or not isinstance(change.value, dict):
         return change
@@ -95,7 +95,7 @@ def merged(base: Node, change: Node) -> Node:
     return change.with_entries(entries)
 
 
-def without_nulls(node: Node) -> Node:
+def without_nulls(node: TreeNode) -> TreeNode:
     """The tree without entries that are null: null takes back what a base document said."""
     if isinstance(node.value, dict):
         kept = {key: without_nulls(entry) for key, entry in node.value.items() if entry.value is not None}
@@ -103,7 +103,7 @@ def without_nulls(node: Node) -> Node:
     return node
 
 
-def nearest(node: Node, path: FieldPath) -> Node:
+def nearest(node: TreeNode, path: FieldPath) -> TreeNode:
     """The node at ``path``, or the last one on the way to it that exists."""
     for part in path:
         if isinstance(part, str) and part in node.entries:

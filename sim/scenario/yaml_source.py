@@ -13,7 +13,7 @@ import yaml
 from ...hardware.files import YamlError, YamlLimits, compose_yaml, scalar_value
 from ...hardware.shown import clipped
 from .errors import Mark, Problem, ScenarioError
-from .tree import Node, Scalar
+from .tree import Scalar, TreeNode
 
 LIMITS: Final = YamlLimits(keys=1000, nodes=50_000)
 """People write scenarios, of some hundred keys; each mistake is looked up and explained by itself."""
@@ -26,7 +26,7 @@ SHOWN_SUFFIXES: Final = (".yaml", ".yml", ".json")
 of that file but that it is no scenario; a file that its owner named so is meant to be read as one."""
 
 
-def read_tree(text: str, file: str, *, shown: str | None = None) -> Node:
+def read_tree(text: str, file: str, *, shown: str | None = None) -> TreeNode:
     """``text`` as a tree; ``file`` names it in messages. An empty text is null.
 
     ``shown`` is the line that messages show where ``text`` is no file but a part of that line.
@@ -41,7 +41,7 @@ def read_tree(text: str, file: str, *, shown: str | None = None) -> Node:
     except YamlError as error:
         raise ScenarioError([reader.syntax_problem(error)]) from None
     if root is None:
-        return Node(value=None, mark=Mark(file=file))
+        return TreeNode(value=None, mark=Mark(file=file))
     tree = reader.node(root, ())
     if reader.problems:
         raise ScenarioError(reader.problems)
@@ -57,19 +57,19 @@ class _Reader:
         self.numbered = numbered
         self.problems: list[Problem] = []
 
-    def node(self, source: Any, path: tuple[str, ...], key_mark: Mark | None = None) -> Node:
+    def node(self, source: Any, path: tuple[str, ...], key_mark: Mark | None = None) -> TreeNode:
         mark = self._mark(source.start_mark)
         if isinstance(source, yaml.ScalarNode):
-            return Node(value=self._scalar(source, mark, path), mark=mark, key_mark=key_mark)
-        value: dict[str, Node] | list[Node]
+            return TreeNode(value=self._scalar(source, mark, path), mark=mark, key_mark=key_mark)
+        value: dict[str, TreeNode] | list[TreeNode]
         if isinstance(source, yaml.MappingNode):
             value = self._mapping(source, path)
         else:
             value = [self.node(item, path) for item in source.value]
-        return Node(value=value, mark=mark, key_mark=key_mark)
+        return TreeNode(value=value, mark=mark, key_mark=key_mark)
 
-    def _mapping(self, source: Any, path: tuple[str, ...]) -> dict[str, Node]:
-        entries: dict[str, Node] = {}
+    def _mapping(self, source: Any, path: tuple[str, ...]) -> dict[str, TreeNode]:
+        entries: dict[str, TreeNode] = {}
         for key_node, value_node in source.value:
             mark = self._mark(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TAG + "str":

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stepsim.schedules.orders.action import Kind, Orders, parts
+from stepsim.schedules.orders.action import ActionKind, Orders, parts
 from stepsim.schedules.orders.schedule import Placement, Schedule, Shape
-from stepsim.schedules.p2p.point_to_point import Compute, Exchange, Wait, point_to_point
+from stepsim.schedules.p2p.point_to_point import MessageGroup, RunAction, Wait, point_to_point
 from stepsim.sim.lowering.messages import Messages
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program import program
 from stepsim.sim.program.program import Program, Programs
-from stepsim.sim.program.script import Script
+from stepsim.sim.program.program_builder import ProgramBuilder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +24,12 @@ class ActionTimes:
     weight_grad_s: float
     latency_s: float = 0.0
 
-    def of(self, kind: Kind) -> float:
+    def of(self, kind: ActionKind) -> float:
         return {
-            Kind.FORWARD: self.forward_s,
-            Kind.BACKWARD: self.input_grad_s + self.weight_grad_s,
-            Kind.INPUT_GRAD: self.input_grad_s,
-            Kind.WEIGHT_GRAD: self.weight_grad_s,
+            ActionKind.FORWARD: self.forward_s,
+            ActionKind.BACKWARD: self.input_grad_s + self.weight_grad_s,
+            ActionKind.INPUT_GRAD: self.input_grad_s,
+            ActionKind.WEIGHT_GRAD: self.weight_grad_s,
         }[kind]
 
 
@@ -46,20 +46,20 @@ def bare_table(
     message = Transfer(times.latency_s, 0.0, math.inf)
     classes = []
     for rank in range(shape.ranks):
-        script = Script()
-        messages = Messages(script=script, rule=rule, transfer=lambda _: message)
+        writer = ProgramBuilder()
+        messages = Messages(writer=writer, rule=rule, transfer=lambda _: message)
         for instruction in instructions[rank]:
             match instruction:
-                case Compute(step):
+                case RunAction(step):
                     for action in parts(step):
                         kernel = program.Compute(times.of(action.kind), "gemm")
-                        script.compute(action.kind.name.lower(), kernel, action=str(action))
-                        messages.done[action] = script.frontier()
-                case Exchange():
+                        writer.compute(action.kind.name.lower(), kernel, action=str(action))
+                        messages.done[action] = writer.frontier()
+                case MessageGroup():
                     messages.exchange(instruction)
                 case Wait(part):
                     messages.wait(part)
-        classes.append(Program(ops=tuple(script.ops)))
+        classes.append(Program(ops=tuple(writer.ops)))
     return Programs(
         classes=tuple(classes), communicators={}, links=({},) * shape.ranks, sms=1, corun_slowdown=0.0
     )

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from stepsim.schedules.transfers.collective import REDUCING, Collective
-from stepsim.schedules.transfers.group import Group
-from stepsim.schedules.transfers.plan import Plan
-from stepsim.schedules.transfers.transfer import Transfer
+from stepsim.schedules.transfers.collective import REDUCING, CollectiveKind
+from stepsim.schedules.transfers.group import RankGroup
+from stepsim.schedules.transfers.plan import TransferPlan
+from stepsim.schedules.transfers.transfer import PieceTransfer
 
 Held = dict[int, dict[int, int]]
 """Of each vertex, of each piece that it holds: the ranks in it, as bits."""
 
 
-def execute(plan: Plan) -> Held:
+def execute(plan: TransferPlan) -> Held:
     """What every vertex holds after the last step.
 
     Raises:
@@ -41,7 +41,7 @@ def execute(plan: Plan) -> Held:
     return held
 
 
-def _at_start(plan: Plan) -> Held:
+def _at_start(plan: TransferPlan) -> Held:
     held: Held = {vertex: {} for vertex in range(plan.group.network_switch + 1)}
     for rank in range(plan.group.ranks):
         pieces = held_before(plan.collective, plan.group, plan.pieces, rank)
@@ -49,7 +49,7 @@ def _at_start(plan: Plan) -> Held:
     return held
 
 
-def _run_step(plan: Plan, held: Held, now: list[Transfer]) -> None:
+def _run_step(plan: TransferPlan, held: Held, now: list[PieceTransfer]) -> None:
     arrived: dict[tuple[int, int], int] = {}
     replaced: set[tuple[int, int]] = set()
     for transfer in now:
@@ -71,7 +71,7 @@ def _run_step(plan: Plan, held: Held, now: list[Transfer]) -> None:
         held[target][piece] = value
 
 
-def _check_end(plan: Plan, held: Held) -> None:
+def _check_end(plan: TransferPlan, held: Held) -> None:
     group, collective = plan.group, plan.collective
     for rank in range(group.ranks):
         for piece in wanted_after(collective, group, plan.pieces, rank):
@@ -81,7 +81,7 @@ def _check_end(plan: Plan, held: Held) -> None:
                 raise ValueError(f"rank {rank} ends with {there:#b} of piece {piece}, not {whole:#b}")
 
 
-def _words(transfer: Transfer) -> str:
+def _words(transfer: PieceTransfer) -> str:
     verb = "reduces into" if transfer.reduces else "copies to"
     return f"step {transfer.step}: {transfer.source} {verb} {transfer.target}"
 
@@ -89,40 +89,40 @@ def _words(transfer: Transfer) -> str:
 # Who holds which piece before, and who must hold it after (MPI 4.1 chapter 6) -------------------------------
 
 
-def held_before(collective: Collective, group: Group, pieces: int, rank: int) -> Iterable[int]:
+def held_before(collective: CollectiveKind, group: RankGroup, pieces: int, rank: int) -> Iterable[int]:
     """The pieces that a rank contributes."""
     if collective in REDUCING:
         return range(pieces)
-    if collective is Collective.BROADCAST:
+    if collective is CollectiveKind.BROADCAST:
         return range(pieces) if rank == group.root else ()
     return block(group, pieces, rank)  # of all_to_all: a row of n pieces, one for each target
 
 
-def wanted_after(collective: Collective, group: Group, pieces: int, rank: int) -> Iterable[int]:
+def wanted_after(collective: CollectiveKind, group: RankGroup, pieces: int, rank: int) -> Iterable[int]:
     """The pieces that a rank must hold at the end, whole."""
     match collective:
-        case Collective.ALL_REDUCE | Collective.ALL_GATHER | Collective.BROADCAST:
+        case CollectiveKind.ALL_REDUCE | CollectiveKind.ALL_GATHER | CollectiveKind.BROADCAST:
             return range(pieces)
-        case Collective.REDUCE_SCATTER:
+        case CollectiveKind.REDUCE_SCATTER:
             return block(group, pieces, rank)
-        case Collective.REDUCE:
+        case CollectiveKind.REDUCE:
             return range(pieces) if rank == group.root else ()
-        case Collective.ALL_TO_ALL:
+        case CollectiveKind.ALL_TO_ALL:
             return range(rank, pieces, group.ranks)
-        case Collective.SEND_RECV:
+        case CollectiveKind.SEND_RECV:
             return block(group, pieces, (rank - 1) % group.ranks)
 
 
-def contributors(collective: Collective, group: Group, pieces: int, piece: int) -> frozenset[int]:
+def contributors(collective: CollectiveKind, group: RankGroup, pieces: int, piece: int) -> frozenset[int]:
     """The ranks whose data a whole piece is made of, each once."""
     if collective in REDUCING:
         return frozenset(range(group.ranks))
-    if collective is Collective.BROADCAST:
+    if collective is CollectiveKind.BROADCAST:
         return frozenset({group.root})
     return frozenset({piece * group.ranks // pieces})
 
 
-def block(group: Group, pieces: int, rank: int) -> range:
+def block(group: RankGroup, pieces: int, rank: int) -> range:
     """Block of a rank where the pieces are dealt out in order."""
     size = pieces // group.ranks
     return range(rank * size, (rank + 1) * size)

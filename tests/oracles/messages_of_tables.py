@@ -11,7 +11,7 @@ from collections.abc import Callable
 from stepsim.schedules.orders import validate as table
 from stepsim.schedules.orders.action import Orders
 from stepsim.schedules.orders.schedule import Placement, Shape
-from stepsim.schedules.orders.validate import Problem, Reason
+from stepsim.schedules.orders.validate import Reason, TableProblem
 from stepsim.schedules.p2p.deadlock import instruction_problems
 from stepsim.schedules.p2p.point_to_point import point_to_point
 
@@ -33,7 +33,7 @@ def find_problems(
     rank_of: Placement,
     rule: str,
     in_flight: Callable[[int, Shape], int] | None = None,
-) -> tuple[Problem, ...]:
+) -> tuple[TableProblem, ...]:
     """Everything that is wrong with the table, or else with its messages.
 
     A rank that holds too many activations still runs, so that is named beside problems of messages.
@@ -45,7 +45,7 @@ def find_problems(
     return found + message_problems(orders, shape, rank_of, rule)
 
 
-def message_problems(orders: Orders, shape: Shape, rank_of: Placement, rule: str) -> tuple[Problem, ...]:
+def message_problems(orders: Orders, shape: Shape, rank_of: Placement, rule: str) -> tuple[TableProblem, ...]:
     """Which ranks wait for each other for ever under the rule, at which actions.
 
     ``orders`` have all their work on the right ranks. Raises ValueError for an unknown rule and for orders

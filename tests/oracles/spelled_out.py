@@ -9,7 +9,7 @@ from stepsim.sim.program.program import Programs
 from stepsim.sim.program.spell_out import spell_out
 
 
-def spelled_out(programs: Programs) -> Programs:
+def expanded(programs: Programs) -> Programs:
     """The same programs, op by op, and without bindings."""
     programs = bound(programs)
     return replace(programs, classes=tuple(spell_out(one, lambda _: True) for one in programs.classes))

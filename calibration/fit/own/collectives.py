@@ -15,7 +15,7 @@ from ....hardware.collective_curve import CollectiveCurve
 from ....hardware.gpus import get_gpu
 from ....hardware.provenance import Provenance
 from ...readers.measured import MeasuredCollective
-from ..collectives import FittedCurve, Sweep, fit_curve
+from ..collectives import FittedCurve, SizeSweep, fit_curve
 
 SIZES = 4
 """Sizes that a curve of three constants needs at least."""
@@ -63,7 +63,7 @@ def _own_curve(
     replicas: int,
 ) -> OwnCurve:
     points = tuple(sorted((point.bytes, point.seconds) for point in members))
-    sweep = Sweep(
+    sweep = SizeSweep(
         kind=kind,
         architecture=CPU if gpu == CPU else get_gpu(gpu).architecture,
         tier="node" if domains == 1 else "network",
@@ -107,7 +107,7 @@ def _recorded(curve: CollectiveCurve, points: Points, unseen: Sequence[float]) -
     return replace(curve, provenance=record)
 
 
-def _held_out_errors(curve: CollectiveCurve, sweep: Sweep, corrects: bool) -> list[float]:
+def _held_out_errors(curve: CollectiveCurve, sweep: SizeSweep, corrects: bool) -> list[float]:
     """Errors of each inner size by a fit on the others, fold by fold; empty with too few sizes."""
     sizes = sorted({size for size, _ in sweep.points})
     inner, errors = sizes[1:-1], []

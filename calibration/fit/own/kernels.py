@@ -17,7 +17,7 @@ from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...readers.measurements import Measurement
 from ..attention import fit_attention
 from ..gemm import fit_fraction, fit_shape, with_fraction
-from ..residuals import Parameter, fit
+from ..residuals import FitParameter, fit
 from .judged import FEW, Fit, Interval, Judged, judged
 
 SHAPE_POINTS, SHAPE_FAMILIES = 24, 8
@@ -177,7 +177,7 @@ def _memory(state: FittedKernels, name: str, replicas: int) -> FittedKernels:
     ]
     if len(points) < FEW:
         return _noted(state, f"memory {name}: {len(points)} points; a fit needs {FEW}") if points else state
-    parameter = Parameter(name=name, start=getattr(base.memory, name), low=0.05, high=1.0)
+    parameter = FitParameter(name=name, start=getattr(base.memory, name), low=0.05, high=1.0)
 
     def shown(profile: GpuProfile) -> GpuProfile:
         # A memory-bound kernel is priced by the pointwise rate, whichever it is that is fitted.

@@ -12,13 +12,13 @@ from typing import Any
 
 from ....sim.figures import percent
 from ....sim.scenario.software import get_software
-from .choice import Choice
-from .report import Coverage, StepFit
+from .choice import ConstantsChoice
+from .report import FittedCoverage, StepFit
 
 COMMENT_COLUMN = 36  # where the comments of presets.yaml stand
 
 
-def gpu_provenance(coverage: Coverage) -> str:
+def gpu_provenance(coverage: FittedCoverage) -> str:
     """The ``step_time_fit`` of a profile."""
     return f"fitted: {_basis(coverage)} (stepsim calibrate steps)"
 
@@ -56,11 +56,11 @@ def _with_field(text: str, preset: str, name: str, value: float, comment: str) -
     return "\n".join(lines) + "\n"
 
 
-def _comment(choice: Choice, coverage: Coverage) -> str:
+def _comment(choice: ConstantsChoice, coverage: FittedCoverage) -> str:
     return f"{'fitted' if choice.earned else 'default, a fit gains nothing'}: {_basis(coverage)}"
 
 
-def _basis(coverage: Coverage) -> str:
+def _basis(coverage: FittedCoverage) -> str:
     return f"{coverage.basis}, error {percent(coverage.error)}, held out {percent(coverage.held_out)}"
 
 

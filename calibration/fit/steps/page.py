@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from ....sim.figures import percent, seconds, signed_percent
 from ...cases.constants import CLOCKS, GpuConstants
-from .choice import FEWEST_FAMILIES, SHOWS, WORTH, Choice
-from .report import Coverage, Curve, GpuFit, PresetFit, Score, StepFit
+from .choice import FEWEST_FAMILIES, SHOWS, WORTH, ConstantsChoice
+from .report import ErrorCurve, FittedCoverage, GpuFit, PresetFit, Score, StepFit
 
 Written = Callable[[float], str]
 """How a value of the constant is written."""
@@ -112,13 +112,13 @@ def _constants(fit: StepFit) -> str:
     return f"## Every constant\n\n{_table(columns, rows)}\n{legend}"
 
 
-def _line(choice: Choice, written: Written) -> tuple[str, ...]:
+def _line(choice: ConstantsChoice, written: Written) -> tuple[str, ...]:
     ends = "**yes**" if choice.ends_range and choice.best != choice.default else "no"
     verdict = "fitted" if choice.earned else "stays"
     return written(choice.adopted), "-", "-", f"{choice.gain * 100:.2f}", ends, verdict
 
 
-def _between(curve: Curve, written: Written) -> str:
+def _between(curve: ErrorCurve, written: Written) -> str:
     low, high = map(written, curve.flat)
     return f"{low} to {high}"
 
@@ -166,11 +166,11 @@ def _preset(preset: PresetFit) -> str:
     )
 
 
-def _coverage(covered: Coverage) -> str:
+def _coverage(covered: FittedCoverage) -> str:
     return f"{covered.basis}: error {percent(covered.error, 2)}, held out {percent(covered.held_out, 2)}."
 
 
-def _choice(choice: Choice, written: Written) -> str:
+def _choice(choice: ConstantsChoice, written: Written) -> str:
     if choice.best == choice.default:
         return f"stays {written(choice.default)}: no value tried is better."
     merit = f"takes {choice.gain * 100:.2f} points off, {choice.families} families show it"
@@ -181,12 +181,12 @@ def _choice(choice: Choice, written: Written) -> str:
     return f"stays {written(choice.default)}: {written(choice.best)} {merit}."
 
 
-def _flat(curve: Curve, written: Written) -> str:
+def _flat(curve: ErrorCurve, written: Written) -> str:
     low, high = map(written, curve.flat)
     return f"Within {WORTH * 100:g} points of the least error from {low} to {high}."
 
 
-def _points(name: str, curve: Curve, written: Written) -> str:
+def _points(name: str, curve: ErrorCurve, written: Written) -> str:
     rows = [(written(value), percent(error, 2)) for value, error in curve.points]
     return _table((name, "error"), rows)
 

@@ -16,7 +16,7 @@ from .choice import (
     COARSE_CLOCKS,
     COARSE_HOSTS,
     WORTH,
-    Choice,
+    ConstantsChoice,
     Data,
     best_corun,
     best_fixed,
@@ -41,7 +41,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
+class FittedCoverage:
     """How many rows, families and sources a constant rests on, and the error that is left on them.
 
     ``held_out`` is that error where each half is predicted with what the other half gives.
@@ -61,7 +61,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class ErrorCurve:
     """Error of the rows of one GPU or preset over one of its constants, the others as fitted.
 
     ``flat`` is where the error stays within ``WORTH`` of the least one.
@@ -76,9 +76,9 @@ class GpuFit:
     """Constants of a GPU. ``halves`` are the clocks that each half of the families gives by itself."""
 
     name: str
-    clock: Curve
-    corun: Choice
-    coverage: Coverage
+    clock: ErrorCurve
+    corun: ConstantsChoice
+    coverage: FittedCoverage
     halves: tuple[float, ...]
 
 
@@ -87,10 +87,10 @@ class PresetFit:
     """Constants of a preset. ``halves`` are the host times that each half gives by itself."""
 
     name: str
-    host: Choice
-    host_curve: Curve
-    fixed: Choice
-    coverage: Coverage
+    host: ConstantsChoice
+    host_curve: ErrorCurve
+    fixed: ConstantsChoice
+    coverage: FittedCoverage
     halves: tuple[float, ...]
 
 
@@ -291,8 +291,8 @@ def _preset_fit(
 
 def _coverage(
     data: Data, constants: Constants, rows: Sequence[TimedRow], held_out: Mapping[TimedRow, float]
-) -> Coverage:
-    return Coverage(
+) -> FittedCoverage:
+    return FittedCoverage(
         rows=len(rows),
         families=len({row.family for row in rows}),
         sources=len({row.source for row in rows}),
@@ -301,6 +301,6 @@ def _coverage(
     )
 
 
-def _curve(values: Sequence[float], score: Callable[[float], float]) -> Curve:
+def _curve(values: Sequence[float], score: Callable[[float], float]) -> ErrorCurve:
     points = tuple((value, score(value)) for value in values)
-    return Curve(points=points, flat=flat_range(points, WORTH))
+    return ErrorCurve(points=points, flat=flat_range(points, WORTH))

@@ -19,14 +19,14 @@ Line = Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class CsvTable:
     """``lines`` are (number in the file, cells)."""
 
     columns: tuple[str, ...]
     lines: tuple[tuple[int, Line], ...]
 
 
-def read_table_of(path: Path) -> Table:
+def read_table_of(path: Path) -> CsvTable:
     """The table in ``path``; without columns where the file is empty.
 
     Raises ValueError naming file and line: not UTF-8 text, a zero byte, a column that is named twice, a line
@@ -50,7 +50,7 @@ def read_table_of(path: Path) -> Table:
                 lines.append((reader.line_num, dict(zip(columns, filled, strict=False))))
     except csv.Error as error:
         raise ValueError(f"{path}:{reader.line_num}: not a table of text (CSV): {error}") from None
-    return Table(columns=columns, lines=tuple(lines))
+    return CsvTable(columns=columns, lines=tuple(lines))
 
 
 def _columns(path: Path, number: int, cells: list[str]) -> tuple[str, ...]:

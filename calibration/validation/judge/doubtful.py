@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from ....sim.figures import seconds
 from ..grids import Grid
-from ..run import Row
+from ..run import ValidatedCase
 
 CONTRADICTS = 1.5
 
@@ -30,7 +30,7 @@ SWEEPS = {
 """Beginnings of ids that name a group of rows."""
 
 
-def doubtful_grid(rows: Sequence[Row]) -> Grid:
+def doubtful_grid(rows: Sequence[ValidatedCase]) -> Grid:
     """Rows of any trust but low; refused ones of any trust."""
     shown = [*_refused(rows), *_by_hand(rows), *_twins(rows)]
     return Grid(
@@ -41,7 +41,7 @@ def doubtful_grid(rows: Sequence[Row]) -> Grid:
     )
 
 
-def _refused(rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
+def _refused(rows: Sequence[ValidatedCase]) -> Iterator[tuple[str, str, str]]:
     for row in rows:
         if row.prediction.refused is not None:
             yield row.case.id, row.case.trust, f"refused: {_short(row.prediction.refused)}"
@@ -51,7 +51,7 @@ def _short(reason: str) -> str:
     return reason.split("; known:")[0]
 
 
-def _by_hand(rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
+def _by_hand(rows: Sequence[ValidatedCase]) -> Iterator[tuple[str, str, str]]:
     for row in rows:
         for start, reason in SWEEPS.items():
             if row.case.id.startswith(start) and row.case.trust != "low" and row.error is not None:
@@ -60,8 +60,8 @@ def _by_hand(rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
             yield row.case.id, row.case.trust, KNOWN[row.case.id]
 
 
-def _twins(rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
-    groups: dict[str, list[Row]] = defaultdict(list)
+def _twins(rows: Sequence[ValidatedCase]) -> Iterator[tuple[str, str, str]]:
+    groups: dict[str, list[ValidatedCase]] = defaultdict(list)
     for row in rows:
         if row.case.trust != "low" and row.case.measured.step_time_s is not None:
             groups[_but_stage(row)].append(row)
@@ -74,12 +74,12 @@ def _twins(rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
                 yield row.case.id, row.case.trust, f"{ratio:.1f} times as long as its twin {twin}"
 
 
-def _measured_s(row: Row) -> float:
+def _measured_s(row: ValidatedCase) -> float:
     assert row.case.measured.step_time_s is not None
     return row.case.measured.step_time_s
 
 
-def _but_stage(row: Row) -> str:
+def _but_stage(row: ValidatedCase) -> str:
     """All of a configuration but the ZeRO stage."""
     case = row.case
     layout = asdict(case.layout) | {"zero": None}

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...cases.errors import Errors, errors_of
-from ..run import Report, Row
+from ..run import Report, ValidatedCase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Halves:
+class HeldOutErrors:
     """Errors of one set of rows: with the shipped constants, and with those of the other half."""
 
     name: str
@@ -23,7 +23,7 @@ class Halves:
     held_out: Errors
 
 
-def held_out_error(report: Report, row: Row) -> float | None:
+def held_out_error(report: Report, row: ValidatedCase) -> float | None:
     """Of a row by the constants that never saw its family; None where there is none."""
     seconds, measured = report.held_out.get(row.case.id), row.case.measured.step_time_s
     return None if seconds is None or measured is None else seconds / measured - 1
@@ -40,7 +40,7 @@ def held_out_errors(report: Report, trusts: Sequence[str], source: str | None = 
     )
 
 
-def by_source(report: Report) -> list[Halves]:
+def by_source(report: Report) -> list[HeldOutErrors]:
     """All rows of high trust together, then each source."""
     sources = sorted({row.source for row in report.rows if row.case.trust == "high"})
     found = []
@@ -52,5 +52,7 @@ def by_source(report: Report) -> list[Halves]:
             if row.case.trust == "high" and source in (None, row.source) and row.error is not None
         )
         if held_out and shipped:
-            found.append(Halves(name=source or "all of high trust", shipped=shipped, held_out=held_out))
+            found.append(
+                HeldOutErrors(name=source or "all of high trust", shipped=shipped, held_out=held_out)
+            )
     return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...cases.errors import Errors, errors_of
 from ..baselines import ideal_s
-from ..run import Row
+from ..run import ValidatedCase
 
 SOURCE = "hf_nanotron_h100"
 TRUSTS = ("high", "medium")
@@ -29,20 +29,20 @@ class Cell:
     row_median: float
 
 
-def judged(rows: Sequence[Row]) -> list[Row]:
+def judged(rows: Sequence[ValidatedCase]) -> list[ValidatedCase]:
     """Rows of the sweep that are held to something."""
     return [
         row for row in rows if row.source == SOURCE and row.case.trust in TRUSTS and row.error is not None
     ]
 
 
-def measured_mfu(row: Row) -> float:
+def measured_mfu(row: ValidatedCase) -> float:
     """Of a row with a measured step time; nan where the GPU's peak is unknown."""
     ideal, measured = ideal_s(row.case), row.case.measured.step_time_s
     return ideal / measured if ideal and measured else math.nan
 
 
-def by_nodes(rows: Sequence[Row]) -> list[Cell]:
+def by_nodes(rows: Sequence[ValidatedCase]) -> list[Cell]:
     """One cell for each number of hosts."""
     counts = sorted({_nodes(row) for row in judged(rows)})
     return [
@@ -52,7 +52,7 @@ def by_nodes(rows: Sequence[Row]) -> list[Cell]:
     ]
 
 
-def by_band(rows: Sequence[Row]) -> list[Cell]:
+def by_band(rows: Sequence[ValidatedCase]) -> list[Cell]:
     """One cell for each band of measured MFU, and one for all of at least ``FAST_ENOUGH``."""
     cells = [
         _cell(_band(low, high), rows, lambda row, low=low, high=high: low <= measured_mfu(row) < high)  # type: ignore[misc]
@@ -62,12 +62,12 @@ def by_band(rows: Sequence[Row]) -> list[Cell]:
     return [cell for cell in cells if cell]
 
 
-def fast(rows: Sequence[Row]) -> Cell | None:
+def fast(rows: Sequence[ValidatedCase]) -> Cell | None:
     """All rows with an MFU of at least ``FAST_ENOUGH``."""
     return _cell(f"at least {FAST_ENOUGH:.0%}", rows, lambda row: measured_mfu(row) >= FAST_ENOUGH)
 
 
-def _cell(name: str, rows: Sequence[Row], wanted: Callable[[Row], bool]) -> Cell | None:
+def _cell(name: str, rows: Sequence[ValidatedCase], wanted: Callable[[ValidatedCase], bool]) -> Cell | None:
     from statistics import median
 
     found = [row for row in judged(rows) if wanted(row)]
@@ -77,7 +77,7 @@ def _cell(name: str, rows: Sequence[Row], wanted: Callable[[Row], bool]) -> Cell
     return Cell(name=name, errors=errors, row_median=median(abs(row.error or 0.0) for row in found))
 
 
-def _nodes(row: Row) -> int:
+def _nodes(row: ValidatedCase) -> int:
     hardware = row.case.hardware
     return max(1, hardware.gpus // hardware.gpus_per_node)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from ..run import Row
+from ..run import ValidatedCase
 
 SIMUMAX_PERCENT = {
     "llama3_70b_l12_tp1_pp2_dp4_mbc4": (-1.69, -0.17),
@@ -63,7 +63,7 @@ class Other:
     ours_median: float
 
 
-def others(rows: Sequence[Row]) -> list[Other]:
+def others(rows: Sequence[ValidatedCase]) -> list[Other]:
     """Every published simulator whose runs are among ``rows``."""
     found = []
     own = {row.case.id: row for row in rows if row.case.id.startswith(SIMUMAX_PREFIX)}

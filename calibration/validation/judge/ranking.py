@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from ...cases.errors import quantile
-from ..run import Row
+from ..run import ValidatedCase
 
 FEWEST_ROWS = 10
 FEWEST_LAYOUTS = 3
@@ -28,7 +28,7 @@ SAME = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class LayoutSweep:
     """Layouts of one model on one machine: the correlation of measured and predicted ranks.
 
     ``spearman`` is of the time for a sequence, ``of_steps`` of the step times. ``best_lost`` is how much
@@ -44,9 +44,9 @@ class Sweep:
     worst_pair: tuple[str, str]  # ids: the pair whose predicted order is most wrong
 
 
-def sweeps(rows: Iterable[Row], trusts: Sequence[str]) -> list[Sweep]:
+def sweeps(rows: Iterable[ValidatedCase], trusts: Sequence[str]) -> list[LayoutSweep]:
     """Every sweep of ``FEWEST_ROWS`` rows or more of these trusts, lowest correlation first."""
-    groups: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[ValidatedCase]] = defaultdict(list)
     for row in rows:
         if row.error is not None and row.case.trust in trusts:
             hardware = row.case.hardware
@@ -77,7 +77,7 @@ def spearman_of_pairs(
     return both / math.sqrt(left * right) if left and right else None
 
 
-def median_and_ninth_decile(found: Sequence[Sweep]) -> tuple[float, float]:
+def median_and_ninth_decile(found: Sequence[LayoutSweep]) -> tuple[float, float]:
     """Median of the correlations, and what nine in ten of them reach; nan without any."""
     values = sorted(one.spearman for one in found)
     return (median(values), quantile(values, 0.1)) if values else (math.nan, math.nan)
@@ -92,12 +92,12 @@ def _pairs(measured: Sequence[float], same: float) -> list[tuple[int, int]]:
     ]
 
 
-def _is_sweep(rows: Sequence[Row]) -> bool:
+def _is_sweep(rows: Sequence[ValidatedCase]) -> bool:
     layouts = {repr(replace(row.case.layout, global_batch=1)) for row in rows}
     return len(rows) >= FEWEST_ROWS and len(layouts) >= FEWEST_LAYOUTS
 
 
-def _sweep(rows: Sequence[Row]) -> Sweep | None:
+def _sweep(rows: Sequence[ValidatedCase]) -> LayoutSweep | None:
     measured, predicted, batches = [], [], []
     for row in rows:
         batch = row.case.layout.global_batch
@@ -120,7 +120,7 @@ def _sweep(rows: Sequence[Row]) -> Sweep | None:
     i, j = max(_pairs(measured, SAME), key=wrong)
     hardware = rows[0].case.hardware
     chosen = measured[min(range(len(rows)), key=lambda k: predicted[k])]
-    return Sweep(
+    return LayoutSweep(
         name=f"{_model(rows)}, {hardware.gpus} {hardware.gpu}",
         source=rows[0].source,
         rows=len(rows),
@@ -131,6 +131,6 @@ def _sweep(rows: Sequence[Row]) -> Sweep | None:
     )
 
 
-def _model(rows: Sequence[Row]) -> str:
+def _model(rows: Sequence[ValidatedCase]) -> str:
     model = rows[0].case.model
     return f"{model.num_layers} layers of {model.hidden_size:,}, sequences of {model.seq_length:,}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...cases.errors import errors_of
 from ..baselines import Baseline, baselines
-from ..run import Row
+from ..run import ValidatedCase
 
 FEWEST_FAMILIES = 10
 
@@ -39,10 +39,10 @@ class Against:
         return self.simulator < min(self.by_gpu, self.by_regime)
 
 
-Rated = tuple[Row, Baseline]
+Rated = tuple[ValidatedCase, Baseline]
 
 
-def rated(rows: Sequence[Row]) -> list[Rated]:
+def rated(rows: Sequence[ValidatedCase]) -> list[Rated]:
     """Rows with their baselines."""
     return list(zip(rows, baselines(rows), strict=True))
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from ....sim.figures import count, percent, signed_percent
 from ...cases.errors import Errors
 from ..grids import NONE, Grid
-from ..run import Report, Row
+from ..run import Report, ValidatedCase
 from .held_out import by_source
 from .nanotron import Cell, by_band, by_nodes
 from .published import others
-from .ranking import Sweep, median_and_ninth_decile, sweeps
+from .ranking import LayoutSweep, median_and_ninth_decile, sweeps
 from .regimes import Against, against, by_regime, rated
 
 
@@ -32,7 +32,7 @@ def held_out_grid(report: Report) -> Grid:
     return Grid(title="High trust, by grouped cross-validation", columns=columns, rows=rows)
 
 
-def ranking_grid(rows: Sequence[Row], trusts: Sequence[str]) -> Grid:
+def ranking_grid(rows: Sequence[ValidatedCase], trusts: Sequence[str]) -> Grid:
     """Every sweep, worst first, and what they come to together."""
     found = sweeps(rows, trusts)
     shown = [_sweep(one) for one in found]
@@ -57,7 +57,7 @@ def ranking_grid(rows: Sequence[Row], trusts: Sequence[str]) -> Grid:
     )
 
 
-def baseline_grid(rows: Sequence[Row]) -> Grid:
+def baseline_grid(rows: Sequence[ValidatedCase]) -> Grid:
     """Every regime with families enough, and all together, against both baselines."""
     found = rated(rows)
     shown = [_against(one) for trust in ("high", "medium") for one in by_regime(found, trust)]
@@ -73,7 +73,7 @@ def baseline_grid(rows: Sequence[Row]) -> Grid:
     )
 
 
-def nanotron_grid(rows: Sequence[Row]) -> Grid:
+def nanotron_grid(rows: Sequence[ValidatedCase]) -> Grid:
     """The nanotron sweep by hosts and by MFU."""
     return Grid(
         title="hf_nanotron_h100, high and medium trust, by hosts and by measured MFU",
@@ -82,7 +82,7 @@ def nanotron_grid(rows: Sequence[Row]) -> Grid:
     )
 
 
-def published_grid(rows: Sequence[Row]) -> Grid:
+def published_grid(rows: Sequence[ValidatedCase]) -> Grid:
     """Beside the simulators that were published with these runs."""
     shown = tuple(
         (
@@ -105,7 +105,7 @@ def _two(errors: Errors) -> tuple[str, str]:
     return percent(errors.median), percent(errors.p90)
 
 
-def _sweep(one: Sweep) -> tuple[str, ...]:
+def _sweep(one: LayoutSweep) -> tuple[str, ...]:
     pair = " / ".join(one.worst_pair)
     return (
         one.name,

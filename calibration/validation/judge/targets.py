@@ -14,7 +14,7 @@ from ....sim.figures import percent
 from ...cases.errors import Errors, errors_of
 from ..grids import Grid
 from ..intervals import EXPERTS, OUTSIDE, intervals_by_group, intervals_by_range
-from ..run import Report, Row
+from ..run import Report, ValidatedCase
 from ..summary import Confusion, confusion
 from .held_out import held_out_errors
 from .nanotron import by_nodes, fast
@@ -32,7 +32,7 @@ OOM_SOURCES = ("aleph_alpha_layouts", "hf_nanotron_h100", "hf_nanotron_h100_oom"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class AccuracyTarget:
     """``holds`` is None where nothing was measured."""
 
     what: str
@@ -41,7 +41,7 @@ class Target:
     holds: bool | None
 
 
-def targets(report: Report) -> tuple[Target, ...]:
+def targets(report: Report) -> tuple[AccuracyTarget, ...]:
     """Every target, in the order of the page."""
     return (
         *_step_times(report),
@@ -54,16 +54,16 @@ def targets(report: Report) -> tuple[Target, ...]:
     )
 
 
-def targets_grid(found: Sequence[Target]) -> Grid:
+def targets_grid(found: Sequence[AccuracyTarget]) -> Grid:
     """The targets as text."""
     words = {True: "holds", False: "**does not hold**", None: "not measured"}
     rows = tuple((one.what, one.asked, one.measured, words[one.holds]) for one in found)
     return Grid(title="Targets", columns=("figure", "asked", "measured", "verdict"), rows=rows, labels=4)
 
 
-def _at_most(what: str, limit: float, value: float | None, note: str = "", digits: int = 1) -> Target:
+def _at_most(what: str, limit: float, value: float | None, note: str = "", digits: int = 1) -> AccuracyTarget:
     measured = "-" if value is None else percent(value, digits) + note
-    return Target(
+    return AccuracyTarget(
         what=what,
         asked=f"at most {percent(limit, 0)}",
         measured=measured,
@@ -71,7 +71,7 @@ def _at_most(what: str, limit: float, value: float | None, note: str = "", digit
     )
 
 
-def _step_times(report: Report) -> Iterator[Target]:
+def _step_times(report: Report) -> Iterator[AccuracyTarget]:
     seen = errors_of(
         (r.case.family, r.error) for r in report.rows if r.case.trust == "high" and r.error is not None
     )
@@ -82,7 +82,7 @@ def _step_times(report: Report) -> Iterator[Target]:
         yield _at_most(f"{name}: {part}", limit, getattr(unseen, part) if unseen else None, beside)
 
 
-def _sources(report: Report) -> Iterator[Target]:
+def _sources(report: Report) -> Iterator[AccuracyTarget]:
     high = [row for row in report.rows if row.case.trust == "high" and row.error is not None]
     found: dict[str, Errors] = {}
     for source in sorted({row.source for row in high}):
@@ -99,19 +99,19 @@ def _sources(report: Report) -> Iterator[Target]:
         yield _at_most(what, SOURCE_MEDIAN, None)
 
 
-def _ranks(rows: Sequence[Row]) -> Iterator[Target]:
+def _ranks(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
     for trusts in (("high",), ("high", "medium")):
         found = sweeps(rows, trusts)
         middle, ninth = median_and_ninth_decile(found)
         reach = sum(one.spearman >= RANK_NINTH for one in found)
         name = f"rank correlation in sweeps, {' and '.join(trusts)} trust"
-        yield Target(
+        yield AccuracyTarget(
             what=f"{name}: median",
             asked=f"at least {RANK_MEDIAN}",
             measured=f"{middle:.3f} over {len(found)} sweeps" if found else "-",
             holds=middle >= RANK_MEDIAN if found else None,
         )
-        yield Target(
+        yield AccuracyTarget(
             what=f"{name}: reached by nine in ten",
             asked=f"at least {RANK_NINTH}",
             measured=f"{reach} of {len(found)} reach it; nine in ten reach {ninth:.3f}" if found else "-",
@@ -119,7 +119,7 @@ def _ranks(rows: Sequence[Row]) -> Iterator[Target]:
         )
 
 
-def _nanotron(rows: Sequence[Row]) -> Iterator[Target]:
+def _nanotron(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
     cell, nodes = fast(rows), by_nodes(rows)
     name = "nanotron, high and medium trust"
     note = f" ({percent(cell.row_median)} over rows)" if cell else ""
@@ -135,11 +135,11 @@ def _nanotron(rows: Sequence[Row]) -> Iterator[Target]:
     )
 
 
-def _memory(rows: Sequence[Row]) -> Iterator[Target]:
+def _memory(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
     found: Confusion = confusion(row for row in rows if row.source in OOM_SOURCES)
     accuracy = found.balanced_accuracy
     wrong = f"{found.ok_oom} that ran and {found.oom_ok} that did not are mistaken"
-    yield Target(
+    yield AccuracyTarget(
         what="out of memory or not, balanced accuracy over aleph_alpha_layouts and hf_nanotron_h100*",
         asked=f"at least {percent(OOM_BALANCED, 0)}",
         measured=f"{percent(accuracy)}: {wrong}" if accuracy is not None else "-",
@@ -155,11 +155,11 @@ def _memory(rows: Sequence[Row]) -> Iterator[Target]:
         yield _at_most(f"peak memory, {name}: median", MEMORY_MEDIAN, errors.median if errors else None, note)
 
 
-def _baselines(rows: Sequence[Row]) -> Iterator[Target]:
+def _baselines(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
     found = rated(rows)
     regimes: list[Against] = [one for trust in ("high", "medium") for one in by_regime(found, trust)]
     lost = [f"{one.name} ({one.trust})" for one in regimes if not one.better]
-    yield Target(
+    yield AccuracyTarget(
         what="better than both baselines in every regime with ten families or more",
         asked="every regime",
         measured=f"{len(regimes) - len(lost)} of {len(regimes)}"
@@ -169,7 +169,7 @@ def _baselines(rows: Sequence[Row]) -> Iterator[Target]:
     for trusts in (("high",), ("high", "medium")):
         name = " and ".join(trusts)
         whole = against(name, name, [one for one in found if one[0].case.trust in trusts])
-        yield Target(
+        yield AccuracyTarget(
             what=f"error against the better baseline, {name} trust",
             asked=f"{FACTOR:g} times smaller",
             measured=f"{whole.factor:.1f} times" if whole else "-",
@@ -177,7 +177,7 @@ def _baselines(rows: Sequence[Row]) -> Iterator[Target]:
         )
 
 
-def _intervals(rows: Sequence[Row]) -> Iterator[Target]:
+def _intervals(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
     groups = intervals_by_group(rows) | intervals_by_range(rows)
     for name, low, high in (
         ("high trust", *HELD_HIGH),
@@ -189,7 +189,7 @@ def _intervals(rows: Sequence[Row]) -> Iterator[Target]:
         width = f" of {one.cases}; median width {percent(one.median_width)}" if one else ""
         asked = f"{percent(low, 0)} to {percent(high, 0)}" if high < 1 else f"at least {percent(low, 0)}"
         trusts = "" if name.endswith("trust") else ", high and medium trust"
-        yield Target(
+        yield AccuracyTarget(
             what=f"measured steps inside the {percent(LEVEL, 0)} interval, {name}{trusts}",
             asked=asked,
             measured=f"{percent(one.coverage)}{width}" if one else "-",

@@ -29,7 +29,7 @@ _FOLDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelRow:
+class KernelError:
     """One measured point. ``how``: ``shipped``, ``families left out`` or ``carried``."""
 
     id: str
@@ -57,14 +57,14 @@ class KernelErrors:
     how: str
 
 
-def shipped_rows(measurements: Sequence[Measurement]) -> tuple[KernelRow, ...]:
+def shipped_rows(measurements: Sequence[Measurement]) -> tuple[KernelError, ...]:
     """Every point by the shipped profile of its GPU, at the clock of that GPU's own sweep."""
     return tuple(_row(item, _as_measured(load_profile(item.gpu), item), "shipped") for item in measurements)
 
 
-def left_out_rows(asked: Sequence[Measurement], known: Sequence[Measurement]) -> tuple[KernelRow, ...]:
+def left_out_rows(asked: Sequence[Measurement], known: Sequence[Measurement]) -> tuple[KernelError, ...]:
     """Every one of ``asked`` by what the others of ``known`` show, in the order of ``asked``."""
-    rows: dict[str, KernelRow] = {}
+    rows: dict[str, KernelError] = {}
     for (gpu, operation), points in _groups(asked).items():
         if len(points) >= ENOUGH:
             found = _without_families(gpu, operation, points, known)
@@ -75,11 +75,11 @@ def left_out_rows(asked: Sequence[Measurement], known: Sequence[Measurement]) ->
     return tuple(rows[item.id] for item in asked)
 
 
-def kernel_summary(rows: Iterable[KernelRow]) -> dict[str, dict[str, KernelErrors]]:
+def kernel_summary(rows: Iterable[KernelError]) -> dict[str, dict[str, KernelErrors]]:
     """Figures by GPU and kernel."""
     import numpy as np
 
-    groups: dict[tuple[str, str], list[KernelRow]] = {}
+    groups: dict[tuple[str, str], list[KernelError]] = {}
     for row in rows:
         groups.setdefault((row.gpu, row.kernel), []).append(row)
     summary: dict[str, dict[str, KernelErrors]] = {}
@@ -136,7 +136,7 @@ def _groups(points: Iterable[Measurement]) -> Mapping[tuple[str, str], list[Meas
 
 def _without_families(
     gpu: str, operation: str, points: Sequence[Measurement], known: Sequence[Measurement]
-) -> Iterator[KernelRow]:
+) -> Iterator[KernelError]:
     """Rows of ``points``, a fold of whole families at a time, each by a fit on all other families."""
     own = [m for m in known if m.gpu == gpu and m.operation == operation and not m.best_of_search]
     searched = [m for m in points if m.best_of_search]
@@ -189,8 +189,8 @@ def _as_measured(profile: GpuProfile, item: Measurement) -> GpuProfile:
     return replace(profile, clock_fraction=clock)
 
 
-def _row(item: Measurement, profile: GpuProfile, how: str) -> KernelRow:
-    return KernelRow(
+def _row(item: Measurement, profile: GpuProfile, how: str) -> KernelError:
+    return KernelError(
         id=item.id,
         gpu=item.gpu,
         kernel=item.operation,

@@ -9,109 +9,109 @@ from __future__ import annotations
 
 from ....kernels.kernel import Attention, Direction, Gemm
 from ...scenario.software.software import Software
-from .context import AttentionKernel, Tile, context_backward, context_forward
-from .shard import Shard
-from .tape import Tape
+from .context import AttentionKernel, ContextTile, context_backward, context_forward
+from .layer_builder import LayerBuilder
+from .local_shape import LocalShape
 
 
-def attention_forward(tape: Tape, shard: Shard, software: Software) -> None:
+def attention_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Scores, softmax (and dropout), weighted sum."""
-    if shard.cp > 1:
-        context_forward(tape, shard, software, _tiled("attention", software, "forward"))
+    if local.cp > 1:
+        context_forward(builder, local, software, _tiled("attention", software, "forward"))
     elif software.attention == "unfused":
-        _unfused_forward(tape, shard, software)
+        _unfused_forward(builder, local, software)
     else:
-        tape.kernel("attention", _fused(shard, software, "forward", _whole(shard)))
+        builder.kernel("attention", _fused(local, software, "forward", _whole(local)))
 
 
-def attention_backward(tape: Tape, shard: Shard, software: Software) -> None:
+def attention_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Gradients of Q, K and V; a fused kernel recomputes the scores itself."""
-    if shard.cp > 1:
-        context_backward(tape, shard, software, _tiled("attention backward", software, "backward"))
+    if local.cp > 1:
+        context_backward(builder, local, software, _tiled("attention backward", software, "backward"))
     elif software.attention == "unfused":
-        _unfused_backward(tape, shard, software)
+        _unfused_backward(builder, local, software)
     else:
-        tape.kernel("attention backward", _fused(shard, software, "backward", _whole(shard)))
+        builder.kernel("attention backward", _fused(local, software, "backward", _whole(local)))
 
 
-def _whole(shard: Shard) -> Tile:
-    return Tile(queries=shard.sequence, keys=shard.sequence, causal=True)
+def _whole(local: LocalShape) -> ContextTile:
+    return ContextTile(queries=local.sequence, keys=local.sequence, causal=True)
 
 
 def _tiled(name: str, software: Software, direction: Direction) -> AttentionKernel:
-    def attend(tape: Tape, shard: Shard, tile: Tile) -> None:
-        tape.kernel(name, _fused(shard, software, direction, tile))
+    def attend(builder: LayerBuilder, local: LocalShape, tile: ContextTile) -> None:
+        builder.kernel(name, _fused(local, software, direction, tile))
 
     return attend
 
 
-def _fused(shard: Shard, software: Software, direction: Direction, tile: Tile) -> Attention:
+def _fused(local: LocalShape, software: Software, direction: Direction, tile: ContextTile) -> Attention:
     assert software.attention != "unfused"
     return Attention(
-        batch=shard.batch,
+        batch=local.batch,
         seq_q=tile.queries,
         seq_kv=tile.keys,
-        heads=shard.heads,
-        kv_heads=shard.kv_heads,
-        head_dim=shard.head_dim,
+        heads=local.heads,
+        kv_heads=local.kv_heads,
+        head_dim=local.head_dim,
         causal=tile.causal,
-        dtype="bf16" if shard.dtype == "fp32" else shard.dtype,
+        dtype="bf16" if local.dtype == "fp32" else local.dtype,
         implementation=software.attention,
         direction=direction,
-        v_head_dim=None if shard.value_dim in (0, shard.head_dim) else shard.value_dim,
-        window=shard.window if tile.causal else None,
+        v_head_dim=None if local.value_dim in (0, local.head_dim) else local.value_dim,
+        window=local.window if tile.causal else None,
     )
 
 
-def _scores(shard: Shard, width: int) -> Gemm:
+def _scores(local: LocalShape, width: int) -> Gemm:
     """Every query with every key, or every output's gradient with every value, ``width`` wide."""
-    s = shard.sequence
+    s = local.sequence
     return Gemm(
         m=s,
         n=s,
         k=width,
-        dtype=shard.dtype,
-        batch=shard.batch * shard.heads,
-        out_bytes=shard.element_bytes,
+        dtype=local.dtype,
+        batch=local.batch * local.heads,
+        out_bytes=local.element_bytes,
     )
 
 
-def _weighted(shard: Shard, width: int) -> Gemm:
+def _weighted(local: LocalShape, width: int) -> Gemm:
     """Sums of values, or of queries or keys, weighted by a matrix of scores."""
-    s = shard.sequence
+    s = local.sequence
     return Gemm(
         m=s,
         n=width,
         k=s,
-        dtype=shard.dtype,
-        batch=shard.batch * shard.heads,
-        out_bytes=shard.element_bytes,
+        dtype=local.dtype,
+        batch=local.batch * local.heads,
+        out_bytes=local.element_bytes,
     )
 
 
-def _unfused_forward(tape: Tape, shard: Shard, software: Software) -> None:
-    e, scores, values = shard.element_bytes, shard.score_elements, shard.value_dim or shard.head_dim
-    tape.kernel("QK^T", _scores(shard, shard.head_dim))
-    if software.fused_softmax and shard.window is None:
-        tape.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
+def _unfused_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+    e, scores, values = local.element_bytes, local.score_elements, local.value_dim or local.head_dim
+    builder.kernel("QK^T", _scores(local, local.head_dim))
+    if software.fused_softmax and local.window is None:
+        builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     else:
         # scale (r, w), masked_fill (r, w), cast to FP32 (r e, w 4), softmax (r 4, w 4), cast back (r 4, w e)
-        tape.memory("scale, mask, softmax", (6 * e + 16) * scores, launches=5)
-    if shard.dropout:
-        tape.memory("attention dropout", (2 * e + 1) * scores)  # read, write, one byte of mask
-    tape.kernel("PV", _weighted(shard, values))
+        builder.memory("scale, mask, softmax", (6 * e + 16) * scores, launches=5)
+    if local.dropout:
+        builder.memory("attention dropout", (2 * e + 1) * scores)  # read, write, one byte of mask
+    builder.kernel("PV", _weighted(local, values))
 
 
-def _unfused_backward(tape: Tape, shard: Shard, software: Software) -> None:
-    e, scores, values = shard.element_bytes, shard.score_elements, shard.value_dim or shard.head_dim
-    tape.kernel("dV", _weighted(shard, values))
-    tape.kernel("dP", _scores(shard, values))
-    if shard.dropout:
-        tape.memory("attention dropout backward", (2 * e + 1) * scores)
-    if software.fused_softmax and shard.window is None:
-        tape.memory("softmax backward", 3 * e * scores)  # read probabilities and gradient, write
+def _unfused_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+    e, scores, values = local.element_bytes, local.score_elements, local.value_dim or local.head_dim
+    builder.kernel("dV", _weighted(local, values))
+    builder.kernel("dP", _scores(local, values))
+    if local.dropout:
+        builder.memory("attention dropout backward", (2 * e + 1) * scores)
+    if software.fused_softmax and local.window is None:
+        builder.memory("softmax backward", 3 * e * scores)  # read probabilities and gradient, write
     else:
         # casts around an FP32 softmax backward (r 4+4, w 4), masked_fill and scale (r, w each)
-        tape.memory("softmax backward", (6 * e + 20) * scores, launches=5)
-    tape.kernel("dQ", _weighted(shard, shard.head_dim))
-    tape.kernel("dK", _weighted(shard, shard.head_dim))
+        builder.memory("softmax backward", (6 * e + 20) * scores, launches=5)
+    builder.kernel("dQ", _weighted(local, local.head_dim))
+    builder.kernel("dK", _weighted(local, local.head_dim))

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...scenario.software.software import Software
-from .shard import Shard
-from .tape import Tape
+from .layer_builder import LayerBuilder
+from .local_shape import LocalShape
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tile:
+class ContextTile:
     """One attention kernel's share of a step: rows of queries and of keys, and whether masked."""
 
     queries: int
@@ -32,41 +32,45 @@ class Tile:
     causal: bool
 
 
-AttentionKernel = Callable[[Tape, Shard, Tile], None]
+AttentionKernel = Callable[[LayerBuilder, LocalShape, ContextTile], None]
 """Appends the attention kernel of one tile."""
 
 
-def context_forward(tape: Tape, shard: Shard, software: Software, attend: AttentionKernel) -> None:
+def context_forward(
+    builder: LayerBuilder, local: LocalShape, software: Software, attend: AttentionKernel
+) -> None:
     """Attention of this rank's queries to all keys that come before them."""
-    inside = _exchanged(shard)
-    _exchange_heads(tape, shard, shard.qkv_width, "QKV all_to_all")
+    inside = _exchanged(local)
+    _exchange_heads(builder, local, local.qkv_width, "QKV all_to_all")
     if inside.cp == 1:
-        attend(tape, inside, Tile(queries=inside.sequence, keys=inside.sequence, causal=True))
+        attend(builder, inside, ContextTile(queries=inside.sequence, keys=inside.sequence, causal=True))
     elif software.cp_comm == "all_gather":
-        tape.collective(_ring(shard), "KV all_gather", "all_gather", inside.cp * inside.kv_bytes)
-        attend(tape, inside, _gathered(inside))
+        builder.collective(_ring(local), "KV all_gather", "all_gather", inside.cp * inside.kv_bytes)
+        attend(builder, inside, _gathered(inside))
     else:
-        _ring_forward(tape, inside, _ring(shard), attend)
-    _exchange_heads(tape, shard, shard.attention_width, "attention output all_to_all")
+        _ring_forward(builder, inside, _ring(local), attend)
+    _exchange_heads(builder, local, local.attention_width, "attention output all_to_all")
 
 
-def context_backward(tape: Tape, shard: Shard, software: Software, attend: AttentionKernel) -> None:
+def context_backward(
+    builder: LayerBuilder, local: LocalShape, software: Software, attend: AttentionKernel
+) -> None:
     """Gradients of Q, K and V; those of other ranks' keys travel home."""
-    inside = _exchanged(shard)
-    _exchange_heads(tape, shard, shard.attention_width, "attention output gradient all_to_all")
+    inside = _exchanged(local)
+    _exchange_heads(builder, local, local.attention_width, "attention output gradient all_to_all")
     if inside.cp == 1:
-        attend(tape, inside, Tile(queries=inside.sequence, keys=inside.sequence, causal=True))
+        attend(builder, inside, ContextTile(queries=inside.sequence, keys=inside.sequence, causal=True))
     elif software.cp_comm == "all_gather":
         whole = inside.cp * inside.kv_bytes
-        tape.collective(_ring(shard), "KV all_gather", "all_gather", whole)
-        attend(tape, inside, _gathered(inside))
-        tape.collective(_ring(shard), "KV gradient reduce_scatter", "reduce_scatter", whole)
+        builder.collective(_ring(local), "KV all_gather", "all_gather", whole)
+        attend(builder, inside, _gathered(inside))
+        builder.collective(_ring(local), "KV gradient reduce_scatter", "reduce_scatter", whole)
     else:
-        _ring_backward(tape, inside, _ring(shard), attend)
-    _exchange_heads(tape, shard, shard.qkv_width, "QKV gradient all_to_all")
+        _ring_backward(builder, inside, _ring(local), attend)
+    _exchange_heads(builder, local, local.qkv_width, "QKV gradient all_to_all")
 
 
-def received_bytes(shard: Shard, software: Software) -> tuple[float, float]:
+def received_bytes(local: LocalShape, software: Software) -> tuple[float, float]:
     """Bytes that forward and backward hold during attention for keys and values of other ranks.
 
     A ring receives into a new buffer at every step of forward (TransformerEngine's p2p_comm_buffers), and
@@ -74,82 +78,82 @@ def received_bytes(shard: Shard, software: Software) -> tuple[float, float]:
     Gathered ones are there whole, in backward with their gradients. Heads exchanged for tokens are there
     before and after, as is what backward makes of them.
     """
-    inside = _exchanged(shard)
+    inside = _exchanged(local)
     whole = inside.cp * inside.kv_bytes
-    twice = float(shard.tokens * shard.qkv_width * shard.element_bytes) if shard.cp_a2a > 1 else 0.0
+    twice = float(local.tokens * local.qkv_width * local.element_bytes) if local.cp_a2a > 1 else 0.0
     if inside.cp == 1:
         return twice, twice
     return twice + whole, twice + (2 * whole if software.cp_comm == "all_gather" else 4 * inside.kv_bytes)
 
 
-def _exchanged(shard: Shard) -> Shard:
+def _exchanged(local: LocalShape) -> LocalShape:
     """What a rank sees once heads have been exchanged for tokens: more of the sequence, fewer heads."""
-    a2a = shard.cp_a2a
-    kv_heads = max(1, shard.kv_heads // a2a)
-    return replace(shard, cp=shard.cp // a2a, cp_a2a=1, heads=shard.heads // a2a, kv_heads=kv_heads)
+    a2a = local.cp_a2a
+    kv_heads = max(1, local.kv_heads // a2a)
+    return replace(local, cp=local.cp // a2a, cp_a2a=1, heads=local.heads // a2a, kv_heads=kv_heads)
 
 
-def _exchange_heads(tape: Tape, shard: Shard, width: int, name: str) -> None:
-    if shard.cp_a2a > 1:
-        axis = "cp" if shard.cp_a2a == shard.cp else "cp.heads"
-        tape.collective(axis, name, "alltoall", float(shard.tokens * width * shard.element_bytes))
+def _exchange_heads(builder: LayerBuilder, local: LocalShape, width: int, name: str) -> None:
+    if local.cp_a2a > 1:
+        axis = "cp" if local.cp_a2a == local.cp else "cp.heads"
+        builder.collective(axis, name, "alltoall", float(local.tokens * width * local.element_bytes))
 
 
-def _ring(shard: Shard) -> str:
-    return "cp" if shard.cp_a2a == 1 else "cp.ring"
+def _ring(local: LocalShape) -> str:
+    return "cp" if local.cp_a2a == 1 else "cp.ring"
 
 
-def _gathered(shard: Shard) -> Tile:
-    return Tile(queries=shard.sequence // shard.cp, keys=shard.sequence, causal=True)
+def _gathered(local: LocalShape) -> ContextTile:
+    return ContextTile(queries=local.sequence // local.cp, keys=local.sequence, causal=True)
 
 
-def _tiles(shard: Shard) -> list[Tile]:
+def _tiles(local: LocalShape) -> list[ContextTile]:
     """Step 0 is the rank's own diagonal; of the others it sees half the keys, or half its queries see all.
 
     Rank r has r steps of the first kind and cp - 1 - r of the second; here they alternate on all ranks.
     """
-    own = shard.sequence // shard.cp
-    half_keys = Tile(queries=own, keys=own // 2, causal=False)
-    half_queries = Tile(queries=own // 2, keys=own, causal=False)
-    later = [half_keys if step % 2 else half_queries for step in range(1, shard.cp)]
-    return [Tile(queries=own, keys=own, causal=True), *later]
+    own = local.sequence // local.cp
+    half_keys = ContextTile(queries=own, keys=own // 2, causal=False)
+    half_queries = ContextTile(queries=own // 2, keys=own, causal=False)
+    later = [half_keys if step % 2 else half_queries for step in range(1, local.cp)]
+    return [ContextTile(queries=own, keys=own, causal=True), *later]
 
 
-def _ring_forward(tape: Tape, shard: Shard, ring: str, attend: AttentionKernel) -> None:
+def _ring_forward(builder: LayerBuilder, local: LocalShape, ring: str, attend: AttentionKernel) -> None:
     """The next part's keys and values are on their way while this part's are attended to."""
     arrived: int | None = None
-    for step, tile in enumerate(_tiles(shard)):
-        posted = tape.last_kernel() if arrived is None else arrived
+    for step, tile in enumerate(_tiles(local)):
+        posted = builder.last_kernel() if arrived is None else arrived
         if arrived is not None:
-            tape.join(arrived)
-        if step < shard.cp - 1:
-            arrived = tape.collective(
-                ring, "KV exchange", "neighbours", shard.kv_bytes, after=posted, wait=False
+            builder.join(arrived)
+        if step < local.cp - 1:
+            arrived = builder.collective(
+                ring, "KV exchange", "neighbours", local.kv_bytes, after=posted, wait=False
             )
-        attend(tape, shard, tile)
+        attend(builder, local, tile)
         if step:  # the softmax of both parts put right: read two outputs, write one
-            tape.memory("attention correction", 3.0 * _output_bytes(shard, tile))
+            builder.memory("attention correction", 3.0 * _output_bytes(local, tile))
 
 
-def _ring_backward(tape: Tape, shard: Shard, ring: str, attend: AttentionKernel) -> None:
+def _ring_backward(builder: LayerBuilder, local: LocalShape, ring: str, attend: AttentionKernel) -> None:
     """Key gradients follow their keys one step behind; the last step sends gradients only."""
-    tiles = _tiles(shard)
+    tiles = _tiles(local)
     arrived: int | None = None
     for step, tile in enumerate(reversed(tiles)):
         if arrived is not None:
-            tape.join(arrived)
+            builder.join(arrived)
         # what is sent: the keys while a next step needs them, gradients once there are any
-        parts = (step < shard.cp - 1) + (step > 0)
-        arrived = tape.collective(
-            ring, "KV and gradient exchange", "neighbours", parts * shard.kv_bytes, wait=False
+        parts = (step < local.cp - 1) + (step > 0)
+        arrived = builder.collective(
+            ring, "KV and gradient exchange", "neighbours", parts * local.kv_bytes, wait=False
         )
-        attend(tape, shard, tile)
+        attend(builder, local, tile)
         if step:
-            tape.memory("dQ add", 3.0 * _output_bytes(shard, tile))
-            tape.memory("dKV add", 3.0 * shard.kv_bytes)
+            builder.memory("dQ add", 3.0 * _output_bytes(local, tile))
+            builder.memory("dKV add", 3.0 * local.kv_bytes)
     assert arrived is not None
-    tape.join(arrived)
+    builder.join(arrived)
 
 
-def _output_bytes(shard: Shard, tile: Tile) -> float:
-    return float(shard.batch * tile.queries * shard.attention_width * shard.element_bytes)
+def _output_bytes(local: LocalShape, tile: ContextTile) -> float:
+    return float(local.batch * tile.queries * local.attention_width * local.element_bytes)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ...scenario.software.software import Software
+from .layer_builder import LayerBuilder
 from .linear import (
     Linear,
     column_backward,
@@ -22,8 +23,7 @@ from .linear import (
     row_input_grad,
     row_weight_grad,
 )
-from .shard import Shard
-from .tape import Tape
+from .local_shape import LocalShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,10 @@ class _Path:
     along: int = 0
 
 
-def _paths(shard: Shard) -> Iterator[_Path]:
-    latent, h = shard.latent, shard.hidden
+def _paths(local: LocalShape) -> Iterator[_Path]:
+    latent, h = local.latent, local.hidden
     assert latent is not None
-    queries, rank = shard.heads * shard.head_dim, latent.q_lora_rank
+    queries, rank = local.heads * local.head_dim, latent.q_lora_rank
     if rank is None:
         yield _Path(down=None, up=Linear(name="q", inputs=h, outputs=queries), rank=h)
     else:
@@ -50,79 +50,79 @@ def _paths(shard: Shard) -> Iterator[_Path]:
         yield _Path(down=down, up=Linear(name="q up", inputs=rank, outputs=queries), rank=rank)
     rank, along = latent.kv_lora_rank, latent.qk_rope_head_dim
     up = Linear(
-        name="kv up", inputs=rank, outputs=shard.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+        name="kv up", inputs=rank, outputs=local.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
     )
     yield _Path(down=Linear(name="kv down", inputs=h, outputs=rank + along), up=up, rank=rank, along=along)
 
 
-def latent_forward(tape: Tape, shard: Shard, software: Software) -> None:
+def latent_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Queries, keys and values of all local heads."""
-    for path in _paths(shard):
+    for path in _paths(local):
         if path.down:
-            tape.kernel(path.down.name, path.down.forward(shard.here))
-        latent_up(tape, shard, software, path)
+            builder.kernel(path.down.name, path.down.forward(local.here))
+        latent_up(builder, local, software, path)
 
 
-def latent_up(tape: Tape, shard: Shard, software: Software, path: _Path) -> None:
+def latent_up(builder: LayerBuilder, local: LocalShape, software: Software, path: _Path) -> None:
     """Norm of the latent and the matrix up: what is run again where that alone is recomputed."""
     if path.down:
-        tape.memory("latent norm", 2.0 * shard.norm_tokens * path.rank * shard.element_bytes)
-    column_forward(tape, (path.up,), _of_width(shard, path), software)
+        builder.memory("latent norm", 2.0 * local.norm_tokens * path.rank * local.element_bytes)
+    column_forward(builder, (path.up,), _of_width(local, path), software)
 
 
-def up_projections(tape: Tape, shard: Shard, software: Software) -> None:
+def up_projections(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Run the norms and the matrices up again."""
-    for path in _paths(shard):
+    for path in _paths(local):
         if path.down:
-            latent_up(tape, shard, software, path)
+            latent_up(builder, local, software, path)
 
 
-def latent_products(shard: Shard) -> Iterator[tuple[str, float]]:
+def latent_products(local: LocalShape) -> Iterator[tuple[str, float]]:
     """Name of each matrix product in its order, and the elements of its output here."""
-    for path in _paths(shard):
+    for path in _paths(local):
         if path.down:
-            yield path.down.name, float(shard.norm_tokens * path.down.outputs)
-        yield path.up.name, float(shard.tokens * path.up.outputs)
+            yield path.down.name, float(local.norm_tokens * path.down.outputs)
+        yield path.up.name, float(local.tokens * path.up.outputs)
 
 
-def latent_again(tape: Tape, shard: Shard, software: Software, kept: Collection[str]) -> None:
+def latent_again(builder: LayerBuilder, local: LocalShape, software: Software, kept: Collection[str]) -> None:
     """Run all again but the matrices whose outputs are ``kept``, by name."""
-    for path in _paths(shard):
+    for path in _paths(local):
         if path.down and path.down.name not in kept:
-            tape.kernel(f"{path.down.name} again", path.down.forward(shard.here))
+            builder.kernel(f"{path.down.name} again", path.down.forward(local.here))
         if path.down:
-            tape.memory("latent norm", 2.0 * shard.norm_tokens * path.rank * shard.element_bytes)
+            builder.memory("latent norm", 2.0 * local.norm_tokens * path.rank * local.element_bytes)
         if path.up.name not in kept:
-            column_forward(tape, (path.up,), _of_width(shard, path), software)
+            column_forward(builder, (path.up,), _of_width(local, path), software)
 
 
-def latent_backward(tape: Tape, shard: Shard, software: Software, *, split: bool) -> None:
+def latent_backward(builder: LayerBuilder, local: LocalShape, software: Software, *, split: bool) -> None:
     """Gradients of the stream and, unless ``split``, of the matrices."""
     column = column_input_grad if split else column_backward
-    paths = tuple(_paths(shard))
+    paths = tuple(_paths(local))
     for path in paths:
-        column(tape, (path.up,), _of_width(shard, path), software)
+        column(builder, (path.up,), _of_width(local, path), software)
         if path.down:
-            tape.memory("latent norm backward", 3.0 * shard.norm_tokens * path.rank * shard.element_bytes)
-            row_input_grad(tape, path.down, shard.here, software)
+            builder.memory("latent norm backward", 3.0 * local.norm_tokens * path.rank * local.element_bytes)
+            row_input_grad(builder, path.down, local.here, software)
             if not split:
-                row_weight_grad(tape, path.down, shard.here, software)
-    tape.memory("input gradient add", 3 * shard.norm_bytes)
+                row_weight_grad(builder, path.down, local.here, software)
+    builder.memory("input gradient add", 3 * local.norm_bytes)
 
 
-def latent_weight_grad(tape: Tape, shard: Shard, software: Software) -> None:
+def latent_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Gradients of the matrices that were put off."""
-    for path in _paths(shard):
-        column_weight_grad(tape, (path.up,), _of_width(shard, path), software)
+    for path in _paths(local):
+        column_weight_grad(builder, (path.up,), _of_width(local, path), software)
         if path.down:
-            row_weight_grad(tape, path.down, shard.here, software)
+            row_weight_grad(builder, path.down, local.here, software)
 
 
-def latent_elements(shard: Shard) -> float:
+def latent_elements(local: LocalShape) -> float:
     """Elements of the latents that backward needs: as they come down, and normed."""
-    return float(sum(shard.norm_tokens * (2 * path.rank + path.along) for path in _paths(shard) if path.down))
+    return float(sum(local.norm_tokens * (2 * path.rank + path.along) for path in _paths(local) if path.down))
 
 
-def _of_width(shard: Shard, path: _Path) -> Shard:
+def _of_width(local: LocalShape, path: _Path) -> LocalShape:
     """The shard of a column-parallel matrix whose input is the latent: that is what TP gathers."""
-    return replace(shard, hidden=path.rank + path.along)
+    return replace(local, hidden=path.rank + path.along)

@@ -11,6 +11,7 @@ from ...program.program import Block
 from ...scenario.software.software import Software
 from .attention_core import attention_backward, attention_forward
 from .latent import latent_backward, latent_forward, latent_weight_grad, up_projections
+from .layer_builder import KernelPricing, LayerBuilder
 from .linear import (
     Linear,
     column_backward,
@@ -22,6 +23,7 @@ from .linear import (
     row_input_grad,
     row_weight_grad,
 )
+from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
 from .moe import moe_backward, moe_forward, moe_weight_grad
 from .operators import operators_again
@@ -37,125 +39,140 @@ from .pointwise import (
 )
 from .prediction import join_backward, join_forward, join_weight_grad
 from .recompute import FULL, NOTHING, Recompute, by_operators, title
-from .shard import Shard
-from .tape import Costs, Tape
 
 
-def _qkv(shard: Shard) -> Linear:
-    return Linear(name="qkv", inputs=shard.hidden, outputs=shard.qkv_width)
+def _qkv(local: LocalShape) -> Linear:
+    return Linear(name="qkv", inputs=local.hidden, outputs=local.qkv_width)
 
 
-def _proj(shard: Shard) -> Linear:
-    return Linear(name="proj", inputs=shard.attention_width, outputs=shard.hidden)
+def _proj(local: LocalShape) -> Linear:
+    return Linear(name="proj", inputs=local.attention_width, outputs=local.hidden)
 
 
-def forward_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
+def forward_block(local: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute) -> Block:
     """The layer's forward pass: the same whatever of it ``recompute`` runs again later."""
-    tape = Tape(costs)
-    write_forward(tape, shard, software)
-    return tape.block("layer forward")
+    builder = LayerBuilder(costs)
+    write_forward(builder, local, software)
+    return builder.block("layer forward")
 
 
-def backward_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
+def backward_block(
+    local: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute
+) -> Block:
     """The layer's backward pass, with what of the forward pass it runs again."""
-    return _backward(shard, software, costs, recompute, name="backward", split=False)
+    return _backward(local, software, costs, recompute, name="backward", split=False)
 
 
-def input_grad_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
+def input_grad_block(
+    local: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute
+) -> Block:
     """The layer's backward pass without the weight gradients, which are put off."""
-    return _backward(shard, software, costs, recompute, name="input gradient", split=True)
+    return _backward(local, software, costs, recompute, name="input gradient", split=True)
 
 
-def weight_grad_block(shard: Shard, software: Software, costs: Costs, recompute: Recompute) -> Block:
+def weight_grad_block(
+    local: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute
+) -> Block:
     """The weight gradients of the layer's matrices. Attention has none; norms and biases have theirs in I."""
-    tape = Tape(costs)
-    (moe_weight_grad if shard.experts else mlp_weight_grad)(tape, shard, software)
-    row_weight_grad(tape, _proj(shard), shard, software)
-    if shard.latent:
-        latent_weight_grad(tape, shard, software)
+    builder = LayerBuilder(costs)
+    (moe_weight_grad if local.experts else mlp_weight_grad)(builder, local, software)
+    row_weight_grad(builder, _proj(local), local, software)
+    if local.latent:
+        latent_weight_grad(builder, local, software)
     else:
-        column_weight_grad(tape, (_qkv(shard),), shard, software)
-    if shard.prediction:
-        join_weight_grad(tape, shard, software)
-    return tape.block("layer weight gradient")
+        column_weight_grad(builder, (_qkv(local),), local, software)
+    if local.prediction:
+        join_weight_grad(builder, local, software)
+    return builder.block("layer weight gradient")
 
 
 def _backward(
-    shard: Shard, software: Software, costs: Costs, recompute: Recompute, *, name: str, split: bool
+    local: LocalShape,
+    software: Software,
+    costs: KernelPricing,
+    recompute: Recompute,
+    *,
+    name: str,
+    split: bool,
 ) -> Block:
-    tape = Tape(costs)
+    builder = LayerBuilder(costs)
     if recompute == FULL:
-        write_forward(tape, shard, software)
+        write_forward(builder, local, software)
     elif by_operators(recompute):
-        operators_again(tape, shard, software, recompute)
-    write_backward(tape, shard, software, recompute=recompute, split=split)
-    return tape.block(f"layer {name} ({title(recompute)} recompute)")
+        operators_again(builder, local, software, recompute)
+    write_backward(builder, local, software, recompute=recompute, split=split)
+    return builder.block(f"layer {name} ({title(recompute)} recompute)")
 
 
-def write_forward(tape: Tape, shard: Shard, software: Software) -> None:
-    """Append the forward pass to ``tape``."""
-    attention_part_forward(tape, shard, software)
-    if shard.experts:
-        moe_forward(tape, shard, software)
+def write_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+    """Append the forward pass to ``builder``."""
+    attention_part_forward(builder, local, software)
+    if local.experts:
+        moe_forward(builder, local, software)
     else:
-        mlp_forward(tape, shard, software, cast=not norm_quantises(shard))
-    end_forward(tape, shard, software)
+        mlp_forward(builder, local, software, cast=not norm_quantises(local))
+    end_forward(builder, local, software)
 
 
 def write_backward(
-    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute = NOTHING, split: bool = False
+    builder: LayerBuilder,
+    local: LocalShape,
+    software: Software,
+    *,
+    recompute: Recompute = NOTHING,
+    split: bool = False,
 ) -> None:
     """Append the backward pass, last operator first; ``split`` leaves out the matrices' weight gradients."""
-    residual_backward(tape, shard, software)
-    backward = moe_backward if shard.experts else mlp_backward
-    backward(tape, shard, software, recompute=recompute, split=split)
-    attention_part_backward(tape, shard, software, recompute=recompute, split=split)
+    residual_backward(builder, local, software)
+    backward = moe_backward if local.experts else mlp_backward
+    backward(builder, local, software, recompute=recompute, split=split)
+    attention_part_backward(builder, local, software, recompute=recompute, split=split)
 
 
-def attention_part_forward(tape: Tape, shard: Shard, software: Software) -> None:
+def attention_part_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """All up to the MLP or the experts, the norm before these included."""
-    if shard.prediction:
-        join_forward(tape, shard, software)
-    norm(tape, shard, software, into_product=not shard.latent)
-    if shard.latent:
-        latent_forward(tape, shard, software)
+    if local.prediction:
+        join_forward(builder, local, software)
+    norm(builder, local, software, into_product=not local.latent)
+    if local.latent:
+        latent_forward(builder, local, software)
     else:
-        column_forward(tape, (_qkv(shard),), shard, software, cast=not norm_quantises(shard))
-    rearrange(tape, shard, software)
-    rope(tape, shard, software)
-    attention_forward(tape, shard, software)
-    row_forward(tape, _proj(shard), shard, software)
-    residual(tape, shard, software)
-    norm(tape, shard, software, into_product=not shard.experts)
+        column_forward(builder, (_qkv(local),), local, software, cast=not norm_quantises(local))
+    rearrange(builder, local, software)
+    rope(builder, local, software)
+    attention_forward(builder, local, software)
+    row_forward(builder, _proj(local), local, software)
+    residual(builder, local, software)
+    norm(builder, local, software, into_product=not local.experts)
 
 
 def attention_part_backward(
-    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute, split: bool
+    builder: LayerBuilder, local: LocalShape, software: Software, *, recompute: Recompute, split: bool
 ) -> None:
     """The same backward."""
-    norm_backward(tape, shard, software)
-    residual_backward(tape, shard, software)
-    (row_input_grad if split else row_backward)(tape, _proj(shard), shard, software)
+    norm_backward(builder, local, software)
+    residual_backward(builder, local, software)
+    (row_input_grad if split else row_backward)(builder, _proj(local), local, software)
     if "mla_up_proj" in recompute:
-        up_projections(tape, shard, software)
+        up_projections(builder, local, software)
     if "core_attn" in recompute:
-        attention_forward(tape, shard, software)
-    attention_backward(tape, shard, software)
-    rope(tape, shard, software, backward=True)
-    rearrange(tape, shard, software)
+        attention_forward(builder, local, software)
+    attention_backward(builder, local, software)
+    rope(builder, local, software, backward=True)
+    rearrange(builder, local, software)
     if "layernorm" in recompute:
-        norm(tape, shard, software)
-    if shard.latent:
-        latent_backward(tape, shard, software, split=split)
+        norm(builder, local, software)
+    if local.latent:
+        latent_backward(builder, local, software, split=split)
     else:
-        (column_input_grad if split else column_backward)(tape, (_qkv(shard),), shard, software)
-    norm_backward(tape, shard, software)
-    if shard.prediction:
-        join_backward(tape, shard, software, split=split)
-    small_kernels(tape, software)
+        (column_input_grad if split else column_backward)(builder, (_qkv(local),), local, software)
+    norm_backward(builder, local, software)
+    if local.prediction:
+        join_backward(builder, local, software, split=split)
+    small_kernels(builder, software)
 
 
-def end_forward(tape: Tape, shard: Shard, software: Software) -> None:
+def end_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """What follows the MLP or the experts."""
-    residual(tape, shard, software)
-    small_kernels(tape, software)
+    residual(builder, local, software)
+    small_kernels(builder, software)

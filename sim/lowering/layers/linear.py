@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
-from .shard import Shard
-from .tape import Tape
+from .layer_builder import LayerBuilder
+from .local_shape import LocalShape
 
 PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
 
@@ -31,77 +31,84 @@ class Linear:
     inputs: int
     outputs: int
 
-    def forward(self, shard: Shard, rows: int | None = None) -> Gemm:
+    def forward(self, local: LocalShape, rows: int | None = None) -> Gemm:
         """Y = X W; ``rows`` of the activation only where a chunk is meant."""
-        return _gemm(shard, rows or shard.tokens, self.outputs, self.inputs)
+        return _gemm(local, rows or local.tokens, self.outputs, self.inputs)
 
-    def input_grad(self, shard: Shard, rows: int | None = None) -> Gemm:
+    def input_grad(self, local: LocalShape, rows: int | None = None) -> Gemm:
         """dX = dY W^T."""
-        return _gemm(shard, rows or shard.tokens, self.inputs, self.outputs)
+        return _gemm(local, rows or local.tokens, self.inputs, self.outputs)
 
-    def weight_grad(self, shard: Shard, software: Software) -> Gemm:
+    def weight_grad(self, local: LocalShape, software: Software) -> Gemm:
         """dW = X^T dY, added into the main gradient where the software's GEMM can."""
-        fused = software.fused_wgrad_accumulation and shard.accumulates
+        fused = software.fused_wgrad_accumulation and local.accumulates
         return Gemm(
             m=self.outputs,
             n=self.inputs,
-            k=shard.tokens,
-            dtype=shard.gemm_dtype,
-            out_bytes=shard.grad_bytes if fused else shard.element_bytes,
+            k=local.tokens,
+            dtype=local.gemm_dtype,
+            out_bytes=local.grad_bytes if fused else local.element_bytes,
             accumulate=fused,
         )
 
 
-def _gemm(shard: Shard, m: int, n: int, k: int) -> Gemm:
-    return Gemm(m=m, n=n, k=k, dtype=shard.gemm_dtype, out_bytes=shard.element_bytes)
+def _gemm(local: LocalShape, m: int, n: int, k: int) -> Gemm:
+    return Gemm(m=m, n=n, k=k, dtype=local.gemm_dtype, out_bytes=local.element_bytes)
 
 
 def column_forward(
-    tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software, *, cast: bool = True
+    builder: LayerBuilder,
+    linears: tuple[Linear, ...],
+    local: LocalShape,
+    software: Software,
+    *,
+    cast: bool = True,
 ) -> None:
     """Y = gather(X) W for each matrix; the input is quantised and gathered once.
 
     ``cast``: the input comes in 16 bit; a norm before it may have quantised it already.
     """
     first, *others = linears
-    kept_whole = not (shard.sequence_parallel and software.sp_regathers_input)
+    kept_whole = not (local.sequence_parallel and software.sp_regathers_input)
     if cast:
-        quantise(tape, shard.norm_tokens * shard.hidden, shard)
-    if not shard.sequence_parallel:
-        tape.kernel(first.name, first.forward(shard))
+        quantise(builder, local.norm_tokens * local.hidden, local)
+    if not local.sequence_parallel:
+        builder.kernel(first.name, first.forward(local))
     elif not software.tp_comm_overlap:
-        tape.tp(f"{first.name} all_gather", "all_gather", _wire_bytes(shard))
-        tape.kernel(first.name, first.forward(shard))
+        builder.tp(f"{first.name} all_gather", "all_gather", _wire_bytes(local))
+        builder.kernel(first.name, first.forward(local))
     else:
-        _gathered_gemm(tape, first.name, first.forward, shard, software)
+        _gathered_gemm(builder, first.name, first.forward, local, software)
     for linear in others:
-        tape.kernel(linear.name, linear.forward(shard))
+        builder.kernel(linear.name, linear.forward(local))
     if kept_whole:
-        transpose(tape, shard.tokens * shard.hidden, shard)
+        transpose(builder, local.tokens * local.hidden, local)
 
 
-def row_forward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+def row_forward(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
     """Y = reduce(X W)."""
-    quantise(tape, shard.tokens * linear.inputs, shard)
-    transpose(tape, shard.tokens * linear.inputs, shard)
-    if shard.sequence_parallel and software.tp_comm_overlap and software.tp_overlap_style == "userbuffers":
+    quantise(builder, local.tokens * linear.inputs, local)
+    transpose(builder, local.tokens * linear.inputs, local)
+    if local.sequence_parallel and software.tp_comm_overlap and software.tp_overlap_style == "userbuffers":
         for _ in range(PIPELINED_SPLITS):
-            tape.kernel(linear.name, linear.forward(shard, -(-shard.tokens // PIPELINED_SPLITS)))
-            last = tape.tp(
+            builder.kernel(linear.name, linear.forward(local, -(-local.tokens // PIPELINED_SPLITS)))
+            last = builder.tp(
                 f"{linear.name} reduce_scatter",
                 "reduce_scatter",
-                shard.hidden_bytes / PIPELINED_SPLITS,
+                local.hidden_bytes / PIPELINED_SPLITS,
                 wait=False,
             )
-        tape.join(last)
+        builder.join(last)
         return
-    tape.kernel(linear.name, linear.forward(shard))
-    if shard.tp > 1:
-        kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
-        tape.tp(f"{linear.name} {kind}", kind, shard.hidden_bytes)
+    builder.kernel(linear.name, linear.forward(local))
+    if local.tp > 1:
+        kind = "reduce_scatter" if local.sequence_parallel else "all_reduce"
+        builder.tp(f"{linear.name} {kind}", kind, local.hidden_bytes)
 
 
-def column_backward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software) -> None:
+def column_backward(
+    builder: LayerBuilder, linears: tuple[Linear, ...], local: LocalShape, software: Software
+) -> None:
     """dX = reduce(dY W^T) beside dW; under sequence parallelism X is gathered again beside dX.
 
     Several matrices on one input: without sequence parallelism each reduces its own dX (each is a
@@ -109,110 +116,114 @@ def column_backward(tape: Tape, linears: tuple[Linear, ...], shard: Shard, softw
     """
     overlaps = software.tp_async_backward
     gathered = None
-    if shard.sequence_parallel and software.sp_regathers_input:
+    if local.sequence_parallel and software.sp_regathers_input:
         name = f"{linears[0].name} all_gather"
-        gathered = tape.tp(name, "all_gather", _wire_bytes(shard), wait=not overlaps)
-    _quantise_output_gradients(tape, linears, shard)
+        gathered = builder.tp(name, "all_gather", _wire_bytes(local), wait=not overlaps)
+    _quantise_output_gradients(builder, linears, local)
     reduced: list[int] = []
     for position, linear in enumerate(linears, 1):
-        tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
+        builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
         last = position == len(linears)
-        if shard.tp > 1 and (last or not shard.sequence_parallel):
-            kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
+        if local.tp > 1 and (last or not local.sequence_parallel):
+            kind = "reduce_scatter" if local.sequence_parallel else "all_reduce"
             reduced.append(
-                tape.tp(f"{linear.name} dgrad {kind}", kind, shard.hidden_bytes, wait=not overlaps)
+                builder.tp(f"{linear.name} dgrad {kind}", kind, local.hidden_bytes, wait=not overlaps)
             )
     for _ in linears[1:]:
-        tape.memory("input gradient add", 3 * shard.hidden_bytes)
+        builder.memory("input gradient add", 3 * local.hidden_bytes)
     if gathered is not None:
-        tape.join(gathered)
-        transpose(tape, shard.tokens * shard.hidden, shard)
+        builder.join(gathered)
+        transpose(builder, local.tokens * local.hidden, local)
     for linear in linears:
-        _weight_grad(tape, linear, shard, software)
-    tape.join(*reduced)
+        _weight_grad(builder, linear, local, software)
+    builder.join(*reduced)
 
 
-def column_input_grad(tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software) -> None:
+def column_input_grad(
+    builder: LayerBuilder, linears: tuple[Linear, ...], local: LocalShape, software: Software
+) -> None:
     """dX = reduce(dY W^T) alone: with dW put off, nothing runs beside its reduction."""
-    _quantise_output_gradients(tape, linears, shard)
+    _quantise_output_gradients(builder, linears, local)
     for position, linear in enumerate(linears, 1):
-        tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
-        if shard.tp > 1 and (position == len(linears) or not shard.sequence_parallel):
-            kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
-            tape.tp(f"{linear.name} dgrad {kind}", kind, shard.hidden_bytes)
+        builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
+        if local.tp > 1 and (position == len(linears) or not local.sequence_parallel):
+            kind = "reduce_scatter" if local.sequence_parallel else "all_reduce"
+            builder.tp(f"{linear.name} dgrad {kind}", kind, local.hidden_bytes)
     for _ in linears[1:]:
-        tape.memory("input gradient add", 3 * shard.hidden_bytes)
+        builder.memory("input gradient add", 3 * local.hidden_bytes)
 
 
-def column_weight_grad(tape: Tape, linears: tuple[Linear, ...], shard: Shard, software: Software) -> None:
+def column_weight_grad(
+    builder: LayerBuilder, linears: tuple[Linear, ...], local: LocalShape, software: Software
+) -> None:
     """dW = gather(X)^T dY alone, from the input and the output gradient that were kept for it."""
-    if shard.sequence_parallel and software.sp_regathers_input:
-        tape.tp(f"{linears[0].name} all_gather", "all_gather", _wire_bytes(shard))
-        transpose(tape, shard.tokens * shard.hidden, shard)
+    if local.sequence_parallel and software.sp_regathers_input:
+        builder.tp(f"{linears[0].name} all_gather", "all_gather", _wire_bytes(local))
+        transpose(builder, local.tokens * local.hidden, local)
     for linear in linears:
-        _weight_grad(tape, linear, shard, software)
+        _weight_grad(builder, linear, local, software)
 
 
-def row_backward(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+def row_backward(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
     """dX = gather(dY) W^T, then dW."""
-    row_input_grad(tape, linear, shard, software)
-    row_weight_grad(tape, linear, shard, software)
+    row_input_grad(builder, linear, local, software)
+    row_weight_grad(builder, linear, local, software)
 
 
-def row_input_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+def row_input_grad(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
     """dX = gather(dY) W^T alone; the gathered dY is kept for dW."""
-    quantise(tape, shard.norm_tokens * linear.outputs, shard)
-    if not shard.sequence_parallel:
-        tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
+    quantise(builder, local.norm_tokens * linear.outputs, local)
+    if not local.sequence_parallel:
+        builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
     elif not software.tp_comm_overlap:
-        tape.tp(f"{linear.name} dY all_gather", "all_gather", _wire_bytes(shard, both=True))
-        tape.kernel(f"{linear.name} dgrad", linear.input_grad(shard))
+        builder.tp(f"{linear.name} dY all_gather", "all_gather", _wire_bytes(local, both=True))
+        builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
     else:
-        _gathered_gemm(tape, f"{linear.name} dgrad", linear.input_grad, shard, software, both=True)
-    transpose(tape, shard.tokens * linear.outputs, shard)
+        _gathered_gemm(builder, f"{linear.name} dgrad", linear.input_grad, local, software, both=True)
+    transpose(builder, local.tokens * linear.outputs, local)
 
 
-def row_weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
+def row_weight_grad(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
     """dW = X^T dY alone."""
-    _weight_grad(tape, linear, shard, software)
+    _weight_grad(builder, linear, local, software)
 
 
-def _quantise_output_gradients(tape: Tape, linears: tuple[Linear, ...], shard: Shard) -> None:
+def _quantise_output_gradients(builder: LayerBuilder, linears: tuple[Linear, ...], local: LocalShape) -> None:
     for linear in linears:
-        quantise(tape, shard.tokens * linear.outputs, shard)
-        transpose(tape, shard.tokens * linear.outputs, shard)
+        quantise(builder, local.tokens * linear.outputs, local)
+        transpose(builder, local.tokens * linear.outputs, local)
 
 
-def quantise(tape: Tape, elements: float, shard: Shard) -> None:
+def quantise(builder: LayerBuilder, elements: float, local: LocalShape) -> None:
     """From 16 bit to the recipe's type, in both layouts where only the original gives the second.
 
     Without elements too (experts that no token reached): blocks of ranks that meet have the same ops.
     """
-    recipe = shard.recipe
+    recipe = local.recipe
     if recipe:
         per_element = recipe.cast + (recipe.second if recipe.early else 0)
-        tape.memory("quantise", elements * per_element, launches=recipe.launches)
+        builder.memory("quantise", elements * per_element, launches=recipe.launches)
 
 
-def transpose(tape: Tape, elements: float, shard: Shard) -> None:
+def transpose(builder: LayerBuilder, elements: float, local: LocalShape) -> None:
     """The other layout of what is quantised, which the weight gradient's product wants."""
-    if shard.recipe and shard.recipe.second and not shard.recipe.early:
-        tape.memory("transpose quantised", elements * shard.recipe.second)
+    if local.recipe and local.recipe.second and not local.recipe.early:
+        builder.memory("transpose quantised", elements * local.recipe.second)
 
 
-def _wire_bytes(shard: Shard, *, both: bool = False) -> float:
+def _wire_bytes(local: LocalShape, *, both: bool = False) -> float:
     """Bytes of a gathered activation: quantised before it is gathered; ``both`` copies are wanted of dY."""
-    if shard.recipe is None:
-        return shard.hidden_bytes
-    per_element = shard.recipe.gathered if both else shard.recipe.stored
-    return shard.tokens * shard.hidden * per_element
+    if local.recipe is None:
+        return local.hidden_bytes
+    per_element = local.recipe.gathered if both else local.recipe.stored
+    return local.tokens * local.hidden * per_element
 
 
 def _gathered_gemm(
-    tape: Tape,
+    builder: LayerBuilder,
     name: str,
-    gemm: Callable[[Shard, int], Gemm],
-    shard: Shard,
+    gemm: Callable[[LocalShape, int], Gemm],
+    local: LocalShape,
     software: Software,
     *,
     both: bool = False,
@@ -222,40 +233,45 @@ def _gathered_gemm(
     userbuffers: tp chunks travel around a ring while the chunk at hand is multiplied.
     local-shard: the own rows are multiplied during the gather, then the rows before and after.
     """
-    rows = -(-shard.tokens // shard.tp)
+    rows = -(-local.tokens // local.tp)
     if software.tp_overlap_style == "local-shard":
-        gathered = tape.tp(f"{name} all_gather", "all_gather", _wire_bytes(shard, both=both), wait=False)
-        tape.kernel(name, gemm(shard, rows))
-        tape.join(gathered)
-        pieces = 1 if shard.tp == 2 else 2
+        gathered = builder.tp(f"{name} all_gather", "all_gather", _wire_bytes(local, both=both), wait=False)
+        builder.kernel(name, gemm(local, rows))
+        builder.join(gathered)
+        pieces = 1 if local.tp == 2 else 2
         for _ in range(pieces):
-            tape.kernel(name, gemm(shard, max(1, rows * (shard.tp - 1) // pieces)))
+            builder.kernel(name, gemm(local, max(1, rows * (local.tp - 1) // pieces)))
         return
     arrived: int | None = None
-    for chunk in range(shard.tp):
+    for chunk in range(local.tp):
         if arrived is not None:
-            tape.join(arrived)
-        if chunk < shard.tp - 1:
-            before = tape.last_kernel() if arrived is None else arrived
-            arrived = tape.tp(
+            builder.join(arrived)
+        if chunk < local.tp - 1:
+            before = builder.last_kernel() if arrived is None else arrived
+            arrived = builder.tp(
                 f"{name} ring all_gather",
                 "ring_step",
-                _wire_bytes(shard, both=both) / shard.tp,
+                _wire_bytes(local, both=both) / local.tp,
                 after=before,
                 wait=False,
             )
             # the send of the chunk at hand does not hold up its GEMM
-        tape.kernel(name, gemm(shard, rows))
+        builder.kernel(name, gemm(local, rows))
 
 
-def _weight_grad(tape: Tape, linear: Linear, shard: Shard, software: Software) -> None:
-    rate = software.fp8_wgrad_rate if shard.recipe else 1.0
-    tape.kernel(f"{linear.name} wgrad", linear.weight_grad(shard, software), rate=rate)
-    accumulate_gradient(tape, linear.inputs * linear.outputs, shard, software)
+def _weight_grad(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
+    rate = software.fp8_wgrad_rate if local.recipe else 1.0
+    builder.kernel(f"{linear.name} wgrad", linear.weight_grad(local, software), rate=rate)
+    accumulate_gradient(builder, linear.inputs * linear.outputs, local, software)
 
 
 def accumulate_gradient(
-    tape: Tape, parameters: float, shard: Shard, software: Software, *, fused: bool | None = None
+    builder: LayerBuilder,
+    parameters: float,
+    local: LocalShape,
+    software: Software,
+    *,
+    fused: bool | None = None,
 ) -> None:
     """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one.
 
@@ -264,8 +280,8 @@ def accumulate_gradient(
     """
     if fused is None:
         fused = software.fused_wgrad_accumulation
-    if shard.accumulates and not fused:
-        casts = software.casts_fresh_gradients and shard.grad_bytes != shard.element_bytes
+    if local.accumulates and not fused:
+        casts = software.casts_fresh_gradients and local.grad_bytes != local.element_bytes
         passes = 4 if casts else 2
-        traffic = parameters * (shard.element_bytes + passes * shard.grad_bytes)
-        tape.memory("accumulate gradient", traffic, launches=2 if casts else 1)
+        traffic = parameters * (local.element_bytes + passes * local.grad_bytes)
+        builder.memory("accumulate gradient", traffic, launches=2 if casts else 1)

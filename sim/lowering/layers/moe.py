@@ -18,12 +18,12 @@ from dataclasses import replace
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
 from .experts import Experts
+from .layer_builder import LayerBuilder
 from .linear import Linear, accumulate_gradient, quantise, row_input_grad, row_weight_grad, transpose
+from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
 from .pointwise import activation, activation_backward, norm
 from .recompute import NOTHING, Recompute
-from .shard import Shard
-from .tape import Tape
 
 TOKENS = "tokens"
 """Kind of the exchange that brings tokens to experts and back; its payload is one copy of the tokens."""
@@ -33,204 +33,220 @@ TOKENS = "tokens"
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 24, 8
 
 
-def moe_forward(tape: Tape, shard: Shard, software: Software) -> None:
+def moe_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """All of it, one part after the other."""
-    route(tape, shard, software, shared=not software.moe_shared_expert_overlap)
-    sent = exchange(tape, shard, "dispatch")
+    route(builder, local, software, shared=not software.moe_shared_expert_overlap)
+    sent = exchange(builder, local, "dispatch")
     if software.moe_shared_expert_overlap:
-        shared_forward(tape, shard, software)
-    arrive(tape, sent)
-    work(tape, shard, software)
-    arrive(tape, exchange(tape, shard, "combine"))
-    gather(tape, shard, software)
+        shared_forward(builder, local, software)
+    arrive(builder, sent)
+    work(builder, local, software)
+    arrive(builder, exchange(builder, local, "combine"))
+    gather(builder, local, software)
 
 
 def moe_backward(
-    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute = NOTHING, split: bool = False
+    builder: LayerBuilder,
+    local: LocalShape,
+    software: Software,
+    *,
+    recompute: Recompute = NOTHING,
+    split: bool = False,
 ) -> None:
     """Gradients of the input and, unless ``split``, of the experts' matrices and the router."""
     if "moe" in recompute:
-        moe_forward(tape, shard, software)
+        moe_forward(builder, local, software)
     elif "shared_experts" in recompute:
-        shared_forward(tape, shard, software)
-    gather_backward(tape, shard, software)
-    arrive(tape, exchange(tape, shard, "combine backward"))
-    work_backward(tape, shard, software, recompute=recompute, split=split)
-    sent = exchange(tape, shard, "dispatch backward")
+        shared_forward(builder, local, software)
+    gather_backward(builder, local, software)
+    arrive(builder, exchange(builder, local, "combine backward"))
+    work_backward(builder, local, software, recompute=recompute, split=split)
+    sent = exchange(builder, local, "dispatch backward")
     if software.moe_shared_expert_overlap:
-        shared_backward(tape, shard, software, split=split)
-    arrive(tape, sent)
+        shared_backward(builder, local, software, split=split)
+    arrive(builder, sent)
     if "layernorm" in recompute:
-        norm(tape, shard, software)
-    route_backward(tape, shard, software, split=split, shared=not software.moe_shared_expert_overlap)
+        norm(builder, local, software)
+    route_backward(builder, local, software, split=split, shared=not software.moe_shared_expert_overlap)
 
 
-def moe_weight_grad(tape: Tape, shard: Shard, software: Software) -> None:
+def moe_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Gradients of the matrices that were put off."""
-    work_weight_grad(tape, shard, software)
-    if _held(shard).shared_ffn:
-        mlp_weight_grad(tape, _shared(shard), software)
-    row_weight_grad(tape, _router(shard), shard.here.plain, software)
+    work_weight_grad(builder, local, software)
+    if _held(local).shared_ffn:
+        mlp_weight_grad(builder, _shared(local), software)
+    row_weight_grad(builder, _router(local), local.here.plain, software)
 
 
 # Parts ---------------------------------------------------------------------------------------------
 
 
-def route(tape: Tape, shard: Shard, software: Software, *, shared: bool = True, counts: bool = True) -> None:
+def route(
+    builder: LayerBuilder, local: LocalShape, software: Software, *, shared: bool = True, counts: bool = True
+) -> None:
     """Choose experts, run the shared ones, sort copies of the tokens by where they go; await ``counts``."""
-    experts = _held(shard)
+    experts = _held(local)
     if shared:
-        shared_forward(tape, shard, software)
-    tape.kernel("router", _router(shard).forward(shard.here.plain))
-    scores = 4.0 * shard.norm_tokens * experts.total  # FP32
+        shared_forward(builder, local, software)
+    builder.kernel("router", _router(local).forward(local.here.plain))
+    scores = 4.0 * local.norm_tokens * experts.total  # FP32
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
-    tape.memory("top-k", 6 * scores, launches=_launches(software))
+    builder.memory("top-k", 6 * scores, launches=_launches(software))
     if software.moe_dispatcher == "alltoall":
         _move(
-            tape, "permute", shard, shard.norm_tokens + experts.sent(shard.norm_tokens)
+            builder, "permute", local, local.norm_tokens + experts.sent(local.norm_tokens)
         )  # r tokens, w copies
         if counts:
-            _wait_for_counts(tape, shard, software)
+            _wait_for_counts(builder, local, software)
 
 
-def route_backward(tape: Tape, shard: Shard, software: Software, *, split: bool, shared: bool = True) -> None:
+def route_backward(
+    builder: LayerBuilder, local: LocalShape, software: Software, *, split: bool, shared: bool = True
+) -> None:
     """Gradients of the copies summed up per token, then of router and shared experts."""
-    experts = _held(shard)
+    experts = _held(local)
     if software.moe_dispatcher == "alltoall":
-        _move(tape, "permute backward", shard, shard.norm_tokens + experts.sent(shard.norm_tokens))
-    tape.memory("top-k backward", 16.0 * shard.norm_tokens * experts.total, launches=_launches(software) // 2)
-    row_input_grad(tape, _router(shard), shard.here.plain, software)
+        _move(builder, "permute backward", local, local.norm_tokens + experts.sent(local.norm_tokens))
+    builder.memory(
+        "top-k backward", 16.0 * local.norm_tokens * experts.total, launches=_launches(software) // 2
+    )
+    row_input_grad(builder, _router(local), local.here.plain, software)
     if not split:
-        row_weight_grad(tape, _router(shard), shard.here.plain, software)
+        row_weight_grad(builder, _router(local), local.here.plain, software)
     if shared:
-        shared_backward(tape, shard, software, split=split)
-    tape.memory("input gradient add", 3 * shard.norm_bytes)
+        shared_backward(builder, local, software, split=split)
+    builder.memory("input gradient add", 3 * local.norm_bytes)
 
 
-def shared_forward(tape: Tape, shard: Shard, software: Software) -> None:
+def shared_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """The shared experts: an MLP that every token passes."""
-    if _held(shard).shared_ffn:
-        mlp_forward(tape, _shared(shard), software)
+    if _held(local).shared_ffn:
+        mlp_forward(builder, _shared(local), software)
 
 
-def shared_backward(tape: Tape, shard: Shard, software: Software, *, split: bool) -> None:
+def shared_backward(builder: LayerBuilder, local: LocalShape, software: Software, *, split: bool) -> None:
     """Its gradients."""
-    if _held(shard).shared_ffn:
-        mlp_backward(tape, _shared(shard), software, split=split)
-        tape.memory("input gradient add", 3 * shard.norm_bytes)
+    if _held(local).shared_ffn:
+        mlp_backward(builder, _shared(local), software, split=split)
+        builder.memory("input gradient add", 3 * local.norm_bytes)
 
 
-def work(tape: Tape, shard: Shard, software: Software) -> None:
+def work(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """The experts on the rows that have arrived."""
-    first_half(tape, shard, software)
-    _grouped(tape, _matrices(shard)[1], shard, software, "forward")
-    _sort(tape, shard, "sort by source")
-    _etp(tape, shard, "reduce_scatter")
+    first_half(builder, local, software)
+    _grouped(builder, _matrices(local)[1], local, software, "forward")
+    _sort(builder, local, "sort by source")
+    _etp(builder, local, "reduce_scatter")
 
 
-def first_half(tape: Tape, shard: Shard, software: Software, *, product: bool = True) -> None:
+def first_half(builder: LayerBuilder, local: LocalShape, software: Software, *, product: bool = True) -> None:
     """Up to the input of the experts' second product; without the first ``product`` where that is kept."""
-    _etp(tape, shard, "all_gather")
-    _sort(tape, shard, "sort by expert")
+    _etp(builder, local, "all_gather")
+    _sort(builder, local, "sort by expert")
     if product:
-        _grouped(tape, _matrices(shard)[0], shard, software, "forward")
-    activation(tape, _rows(shard), software)
+        _grouped(builder, _matrices(local)[0], local, software, "forward")
+    activation(builder, _rows(local), software)
 
 
 def work_backward(
-    tape: Tape, shard: Shard, software: Software, *, recompute: Recompute = NOTHING, split: bool = False
+    builder: LayerBuilder,
+    local: LocalShape,
+    software: Software,
+    *,
+    recompute: Recompute = NOTHING,
+    split: bool = False,
 ) -> None:
     """Gradients of rows and, unless ``split``, of the experts' matrices."""
-    _etp(tape, shard, "all_gather")
-    _sort(tape, shard, "sort by source backward")
-    first, second = _matrices(shard)
+    _etp(builder, local, "all_gather")
+    _sort(builder, local, "sort by source backward")
+    first, second = _matrices(local)
     for linear in (second, first):
         if linear is second and "moe_act" in recompute:
-            activation(tape, _rows(shard), software)
-        _grouped(tape, linear, shard, software, "dgrad")
+            activation(builder, _rows(local), software)
+        _grouped(builder, linear, local, software, "dgrad")
         if not split:
-            _grouped(tape, linear, shard, software, "wgrad")
+            _grouped(builder, linear, local, software, "wgrad")
         if linear is second:
-            activation_backward(tape, _rows(shard), software)
-    _sort(tape, shard, "sort by expert backward")
-    _etp(tape, shard, "reduce_scatter")
+            activation_backward(builder, _rows(local), software)
+    _sort(builder, local, "sort by expert backward")
+    _etp(builder, local, "reduce_scatter")
 
 
-def work_weight_grad(tape: Tape, shard: Shard, software: Software) -> None:
+def work_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Gradients of the experts' matrices alone."""
-    first, second = _matrices(shard)
+    first, second = _matrices(local)
     for linear in (second, first):
-        _grouped(tape, linear, shard, software, "wgrad")
+        _grouped(builder, linear, local, software, "wgrad")
 
 
-def gather(tape: Tape, shard: Shard, software: Software) -> None:
+def gather(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Weighted sum of each token's copies; the shared experts' output is added."""
-    experts = _held(shard)
+    experts = _held(local)
     if software.moe_dispatcher == "alltoall":
-        _move(tape, "unpermute", shard, shard.norm_tokens + experts.sent(shard.norm_tokens))
+        _move(builder, "unpermute", local, local.norm_tokens + experts.sent(local.norm_tokens))
     if experts.shared_ffn:
-        tape.memory("shared expert add", 3 * shard.norm_bytes)
+        builder.memory("shared expert add", 3 * local.norm_bytes)
 
 
-def gather_backward(tape: Tape, shard: Shard, software: Software) -> None:
+def gather_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """The gradient of each token goes to all its copies."""
     if software.moe_dispatcher == "alltoall":
-        rows = shard.norm_tokens + _held(shard).sent(shard.norm_tokens)
-        _move(tape, "unpermute backward", shard, rows)
+        rows = local.norm_tokens + _held(local).sent(local.norm_tokens)
+        _move(builder, "unpermute backward", local, rows)
 
 
-def exchange(tape: Tape, shard: Shard, name: str, *, after: int | None = None) -> int | None:
+def exchange(builder: LayerBuilder, local: LocalShape, name: str, *, after: int | None = None) -> int | None:
     """Post a dispatch or combine; its index, or None where all experts are here."""
-    if _held(shard).ep == 1:
+    if _held(local).ep == 1:
         return None
-    return tape.collective("ep", name, TOKENS, _payload(shard, name), after=after, wait=False)
+    return builder.collective("ep", name, TOKENS, _payload(local, name), after=after, wait=False)
 
 
-def arrive(tape: Tape, index: int | None) -> None:
+def arrive(builder: LayerBuilder, index: int | None) -> None:
     """The next kernel awaits an exchange."""
     if index is not None:
-        tape.join(index)
+        builder.join(index)
 
 
 # Sizes and kernels -----------------------------------------------------------------------------------
 
 
-def _held(shard: Shard) -> Experts:
-    assert shard.experts is not None
-    return shard.experts
+def _held(local: LocalShape) -> Experts:
+    assert local.experts is not None
+    return local.experts
 
 
-def _payload(shard: Shard, name: str) -> float:
+def _payload(local: LocalShape, name: str) -> float:
     """Bytes of one copy of this rank's tokens; those on their way to experts may be quantised."""
-    each = shard.stored_bytes if shard.quantised_dispatch and name == "dispatch" else shard.element_bytes
-    return shard.norm_tokens * shard.hidden * each
+    each = local.stored_bytes if local.quantised_dispatch and name == "dispatch" else local.element_bytes
+    return local.norm_tokens * local.hidden * each
 
 
-def _router(shard: Shard) -> Linear:
-    return Linear(name="router", inputs=shard.hidden, outputs=_held(shard).total)
+def _router(local: LocalShape) -> Linear:
+    return Linear(name="router", inputs=local.hidden, outputs=_held(local).total)
 
 
-def _shared(shard: Shard) -> Shard:
-    return replace(shard, ffn=_held(shard).shared_ffn, experts=None)
+def _shared(local: LocalShape) -> LocalShape:
+    return replace(local, ffn=_held(local).shared_ffn, experts=None)
 
 
-def _rows(shard: Shard) -> Shard:
+def _rows(local: LocalShape) -> LocalShape:
     """The shard of the rows that this rank's experts work on."""
-    experts = _held(shard)
-    rows = experts.rows_each(shard.norm_tokens) * experts.held
-    return replace(shard.here, sequence=rows, ffn=experts.ffn)
+    experts = _held(local)
+    rows = experts.rows_each(local.norm_tokens) * experts.held
+    return replace(local.here, sequence=rows, ffn=experts.ffn)
 
 
-def _matrices(shard: Shard) -> tuple[Linear, Linear]:
-    width = _held(shard).ffn
-    first = Linear(name="expert fc1", inputs=shard.hidden, outputs=width * shard.gate)
-    return first, Linear(name="expert fc2", inputs=width, outputs=shard.hidden)
+def _matrices(local: LocalShape) -> tuple[Linear, Linear]:
+    width = _held(local).ffn
+    first = Linear(name="expert fc1", inputs=local.hidden, outputs=width * local.gate)
+    return first, Linear(name="expert fc2", inputs=width, outputs=local.hidden)
 
 
-def _grouped(tape: Tape, linear: Linear, shard: Shard, software: Software, what: str) -> None:
+def _grouped(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software, what: str) -> None:
     """One product for each expert held here, in one kernel or in one for each."""
-    experts = _held(shard)
-    one = replace(shard.here, sequence=experts.rows_each(shard.norm_tokens))
+    experts = _held(local)
+    one = replace(local.here, sequence=experts.rows_each(local.norm_tokens))
     gemm: Gemm = {
         "forward": lambda: linear.forward(one),
         "dgrad": lambda: linear.input_grad(one),
@@ -240,40 +256,40 @@ def _grouped(tape: Tape, linear: Linear, shard: Shard, software: Software, what:
     name = linear.name if what == "forward" else f"{linear.name} {what}"
     if what != "wgrad":  # rows on the way in, their gradients on the way back: the latter for both products
         width = linear.inputs if what == "forward" else linear.outputs
-        quantise(tape, experts.rows(shard.norm_tokens) * width, shard)
-        transpose(tape, experts.rows(shard.norm_tokens) * width, shard)
+        quantise(builder, experts.rows(local.norm_tokens) * width, local)
+        transpose(builder, experts.rows(local.norm_tokens) * width, local)
     # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
     launches = calls + (experts.held if what == "wgrad" else 0)
-    rate = software.fp8_wgrad_rate if shard.recipe and what == "wgrad" else 1.0
-    tape.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
+    rate = software.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
+    builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":
-        accumulate_gradient(tape, experts.held * linear.inputs * linear.outputs, shard, software)
+        accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs, local, software)
 
 
-def _sort(tape: Tape, shard: Shard, name: str) -> None:
+def _sort(builder: LayerBuilder, local: LocalShape, name: str) -> None:
     """Rows arrive by source and are wanted by expert; with one expert there is nothing to do."""
-    if _held(shard).held > 1:
-        _move(tape, name, shard, 2 * _held(shard).rows(shard.norm_tokens))
+    if _held(local).held > 1:
+        _move(builder, name, local, 2 * _held(local).rows(local.norm_tokens))
 
 
-def _etp(tape: Tape, shard: Shard, kind: str) -> None:
+def _etp(builder: LayerBuilder, local: LocalShape, kind: str) -> None:
     """Ranks that share an expert gather its rows, and add up its outputs."""
-    experts = _held(shard)
+    experts = _held(local)
     if experts.etp > 1:
-        rows = experts.rows(shard.norm_tokens)
-        tape.collective("etp", f"expert {kind}", kind, rows * shard.hidden * shard.element_bytes)
+        rows = experts.rows(local.norm_tokens)
+        builder.collective("etp", f"expert {kind}", kind, rows * local.hidden * local.element_bytes)
 
 
-def _move(tape: Tape, name: str, shard: Shard, rows: float) -> None:
+def _move(builder: LayerBuilder, name: str, local: LocalShape, rows: float) -> None:
     # Maps of rows by two scans, then the rows themselves (TransformerEngine permutation.cu; three kernels).
-    tape.memory(name, float(rows * shard.hidden * shard.element_bytes), launches=3)
+    builder.memory(name, float(rows * local.hidden * local.element_bytes), launches=3)
 
 
 def _launches(software: Software) -> int:
     return _FUSED_ROUTER_LAUNCHES if software.moe_router_fusion else _ROUTER_LAUNCHES
 
 
-def _wait_for_counts(tape: Tape, shard: Shard, software: Software) -> None:
+def _wait_for_counts(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Without padding, the host must know how many rows each rank sends before it can post the exchange."""
-    if software.moe_host_sync_s and _held(shard).ep > 1 and _held(shard).copies == _held(shard).topk:
-        tape.idle("token counts to the host", software.moe_host_sync_s)
+    if software.moe_host_sync_s and _held(local).ep > 1 and _held(local).copies == _held(local).topk:
+        builder.idle("token counts to the host", software.moe_host_sync_s)

@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from ...scenario.software.software import Software
 from .attention_core import attention_forward
 from .latent import latent_again, latent_products
+from .layer_builder import LayerBuilder
 from .linear import Linear, column_forward
+from .local_shape import LocalShape
 from .moe import arrive, exchange, first_half, route
 from .pointwise import activation, norm, norm_quantises, rearrange, residual, rope
 from .prediction import join_forward
 from .recompute import Recompute, keeps, keeps_attention
-from .shard import Shard
-from .tape import Tape
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,35 +38,35 @@ class Product:
     operator: str = "mm"
 
 
-def products(shard: Shard) -> Iterator[Product]:
+def products(local: LocalShape) -> Iterator[Product]:
     """The products of a layer in the order in which forward runs them."""
-    tokens = float(shard.tokens)
-    if shard.prediction:
-        yield Product("joint", tokens * shard.hidden / shard.tp)
-    if shard.latent:
-        for name, elements in latent_products(shard):
+    tokens = float(local.tokens)
+    if local.prediction:
+        yield Product("joint", tokens * local.hidden / local.tp)
+    if local.latent:
+        for name, elements in latent_products(local):
             yield Product(name, elements)
     else:
-        yield Product("q", tokens * shard.heads * shard.head_dim)
-        yield Product("k", tokens * shard.kv_heads * shard.head_dim)
-        yield Product("v", tokens * shard.kv_heads * (shard.value_dim or shard.head_dim))
-    yield Product("proj", tokens * shard.hidden)
-    experts = shard.experts
+        yield Product("q", tokens * local.heads * local.head_dim)
+        yield Product("k", tokens * local.kv_heads * local.head_dim)
+        yield Product("v", tokens * local.kv_heads * (local.value_dim or local.head_dim))
+    yield Product("proj", tokens * local.hidden)
+    experts = local.experts
     if experts:
-        yield Product("router", float(shard.norm_tokens * experts.total), operator="never")
-        rows = experts.rows(shard.norm_tokens)
-        yield Product("expert fc1", rows * experts.ffn * shard.gate, operator="grouped_mm")
-    width = experts.shared_ffn if experts else shard.ffn
+        yield Product("router", float(local.norm_tokens * experts.total), operator="never")
+        rows = experts.rows(local.norm_tokens)
+        yield Product("expert fc1", rows * experts.ffn * local.gate, operator="grouped_mm")
+    width = experts.shared_ffn if experts else local.ffn
     if width:
-        for branch in range(shard.gate):
+        for branch in range(local.gate):
             yield Product(f"fc1 {branch}", tokens * width)
-        yield Product("fc2", tokens * shard.hidden)
+        yield Product("fc2", tokens * local.hidden)
 
 
-def kept_products(shard: Shard, recompute: Recompute) -> dict[str, Product]:
+def kept_products(local: LocalShape, recompute: Recompute) -> dict[str, Product]:
     """Products whose outputs stay, by name."""
     kept, position = {}, 0
-    for product in products(shard):
+    for product in products(local):
         second = False
         if product.operator == "mm":
             position += 1
@@ -78,66 +78,72 @@ def kept_products(shard: Shard, recompute: Recompute) -> dict[str, Product]:
     return kept
 
 
-def operators_again(tape: Tape, shard: Shard, software: Software, recompute: Recompute) -> None:
+def operators_again(
+    builder: LayerBuilder, local: LocalShape, software: Software, recompute: Recompute
+) -> None:
     """Append what is run again before a layer's backward."""
-    kept = kept_products(shard, recompute)
-    if shard.prediction and "joint" not in kept:
-        join_forward(tape, shard, software)
-    norm(tape, shard, software, into_product=not shard.latent)
-    if shard.latent:
-        latent_again(tape, shard, software, kept)
+    kept = kept_products(local, recompute)
+    if local.prediction and "joint" not in kept:
+        join_forward(builder, local, software)
+    norm(builder, local, software, into_product=not local.latent)
+    if local.latent:
+        latent_again(builder, local, software, kept)
     else:
-        _run_again(tape, _queries_keys_values(shard), shard, software, kept)
-    rope(tape, shard, software)
+        _run_again(builder, _queries_keys_values(local), local, software, kept)
+    rope(builder, local, software)
     if not keeps_attention(recompute, software.attention):
-        rearrange(tape, shard, software)
-        attention_forward(tape, shard, software)
+        rearrange(builder, local, software)
+        attention_forward(builder, local, software)
     if "proj" not in kept:
-        proj = Linear(name="proj again", inputs=shard.attention_width, outputs=shard.hidden)
-        tape.kernel(proj.name, proj.forward(shard))
-    if shard.tp > 1 and not keeps(recompute, "reduce_scatter"):
-        kind = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
-        tape.tp(f"proj again {kind}", kind, shard.hidden_bytes)
-    residual(tape, shard, software)
-    norm(tape, shard, software, into_product=not shard.experts)
-    if shard.experts:
-        _experts_again(tape, shard, software, recompute, kept)
+        proj = Linear(name="proj again", inputs=local.attention_width, outputs=local.hidden)
+        builder.kernel(proj.name, proj.forward(local))
+    if local.tp > 1 and not keeps(recompute, "reduce_scatter"):
+        kind = "reduce_scatter" if local.sequence_parallel else "all_reduce"
+        builder.tp(f"proj again {kind}", kind, local.hidden_bytes)
+    residual(builder, local, software)
+    norm(builder, local, software, into_product=not local.experts)
+    if local.experts:
+        _experts_again(builder, local, software, recompute, kept)
     else:
-        _branches_again(tape, shard, software, kept, cast=not norm_quantises(shard))
+        _branches_again(builder, local, software, kept, cast=not norm_quantises(local))
 
 
 def _experts_again(
-    tape: Tape, shard: Shard, software: Software, recompute: Recompute, kept: dict[str, Product]
+    builder: LayerBuilder,
+    local: LocalShape,
+    software: Software,
+    recompute: Recompute,
+    kept: dict[str, Product],
 ) -> None:
     """Router, rows sorted, the first product of the experts; the shared ones."""
-    assert shard.experts is not None
-    if shard.experts.shared_ffn:
-        shared = replace(shard, ffn=shard.experts.shared_ffn, experts=None)
-        _branches_again(tape, shared, software, kept, cast=True)
+    assert local.experts is not None
+    if local.experts.shared_ffn:
+        shared = replace(local, ffn=local.experts.shared_ffn, experts=None)
+        _branches_again(builder, shared, software, kept, cast=True)
     arrived = keeps(recompute, "all_to_all")
-    route(tape, shard, software, shared=False, counts=not arrived)
+    route(builder, local, software, shared=False, counts=not arrived)
     if not arrived:
-        arrive(tape, exchange(tape, shard, "dispatch"))
-    first_half(tape, shard, software, product="expert fc1" not in kept)
+        arrive(builder, exchange(builder, local, "dispatch"))
+    first_half(builder, local, software, product="expert fc1" not in kept)
 
 
 def _branches_again(
-    tape: Tape, shard: Shard, software: Software, kept: dict[str, Product], *, cast: bool
+    builder: LayerBuilder, local: LocalShape, software: Software, kept: dict[str, Product], *, cast: bool
 ) -> None:
-    names = {f"fc1 {branch}": shard.ffn for branch in range(shard.gate)}
-    _run_again(tape, names, shard, software, kept, cast=cast)
-    activation(tape, shard, software)
+    names = {f"fc1 {branch}": local.ffn for branch in range(local.gate)}
+    _run_again(builder, names, local, software, kept, cast=cast)
+    activation(builder, local, software)
 
 
-def _queries_keys_values(shard: Shard) -> dict[str, int]:
-    values = shard.kv_heads * (shard.value_dim or shard.head_dim)
-    return {"q": shard.heads * shard.head_dim, "k": shard.kv_heads * shard.head_dim, "v": values}
+def _queries_keys_values(local: LocalShape) -> dict[str, int]:
+    values = local.kv_heads * (local.value_dim or local.head_dim)
+    return {"q": local.heads * local.head_dim, "k": local.kv_heads * local.head_dim, "v": values}
 
 
 def _run_again(
-    tape: Tape,
+    builder: LayerBuilder,
     widths: dict[str, int],
-    shard: Shard,
+    local: LocalShape,
     software: Software,
     kept: dict[str, Product],
     *,
@@ -145,9 +151,11 @@ def _run_again(
 ) -> None:
     """Those of column-parallel products of one input that are not ``kept``, by name and columns."""
     again = tuple(
-        Linear(name=f"{name} again", inputs=shard.hidden, outputs=width)
+        Linear(name=f"{name} again", inputs=local.hidden, outputs=width)
         for name, width in widths.items()
         if name not in kept
     )
     if again:
-        column_forward(tape, again, shard, software, cast=not norm_quantises(shard) if cast is None else cast)
+        column_forward(
+            builder, again, local, software, cast=not norm_quantises(local) if cast is None else cast
+        )

@@ -13,6 +13,8 @@ from __future__ import annotations
 from ...program.program import Block
 from ...scenario.software.software import Software
 from .layer import attention_part_backward, attention_part_forward, end_forward, write_forward
+from .layer_builder import KernelPricing, LayerBuilder
+from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward
 from .moe import (
     arrive,
@@ -30,89 +32,91 @@ from .moe import (
 from .operators import operators_again
 from .pointwise import norm, residual_backward
 from .recompute import FULL, Recompute, by_operators, title
-from .shard import Shard
-from .tape import Costs, Tape
 
 
 def pair_block(
-    forward: Shard, backward: Shard, software: Software, costs: Costs, recompute: Recompute
+    forward: LocalShape, backward: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute
 ) -> Block:
     """One layer forward and one backward, of which ``recompute`` is run again first."""
-    tape = Tape(costs.beside_exchanges(software.exchange_sms) if software.exchange_sms else costs)
+    builder = LayerBuilder(costs.beside_exchanges(software.exchange_sms) if software.exchange_sms else costs)
     if recompute == FULL:
-        write_forward(tape, backward, software)
+        write_forward(builder, backward, software)
     elif by_operators(recompute):
-        operators_again(tape, backward, software, recompute)
-    returned = _start_backward(tape, backward, software, recompute)
-    sent = _start_forward(tape, forward, software)
-    sent_back = _experts_backward(tape, backward, software, recompute, returned)
-    combined = _experts_forward(tape, forward, software, sent)
-    _end_backward(tape, backward, software, recompute, sent_back)
-    _end_forward(tape, forward, software, combined)
-    return tape.block(f"layer forward beside backward ({title(recompute)} recompute)")
+        operators_again(builder, backward, software, recompute)
+    returned = _start_backward(builder, backward, software, recompute)
+    sent = _start_forward(builder, forward, software)
+    sent_back = _experts_backward(builder, backward, software, recompute, returned)
+    combined = _experts_forward(builder, forward, software, sent)
+    _end_backward(builder, backward, software, recompute, sent_back)
+    _end_forward(builder, forward, software, combined)
+    return builder.block(f"layer forward beside backward ({title(recompute)} recompute)")
 
 
-def pairs_up(forward: Shard, backward: Shard) -> bool:
+def pairs_up(forward: LocalShape, backward: LocalShape) -> bool:
     """Whether there is anything to overlap: experts on other ranks."""
     return any(one.experts is not None and one.experts.ep > 1 for one in (forward, backward))
 
 
-def _start_forward(tape: Tape, shard: Shard, software: Software) -> int | None:
-    attention_part_forward(tape, shard, software)
-    if shard.experts is None:
-        mlp_forward(tape, shard, software)
+def _start_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> int | None:
+    attention_part_forward(builder, local, software)
+    if local.experts is None:
+        mlp_forward(builder, local, software)
         return None
-    route(tape, shard, software)
-    return exchange(tape, shard, "dispatch")
+    route(builder, local, software)
+    return exchange(builder, local, "dispatch")
 
 
-def _experts_forward(tape: Tape, shard: Shard, software: Software, sent: int | None) -> int | None:
-    if shard.experts is None:
+def _experts_forward(
+    builder: LayerBuilder, local: LocalShape, software: Software, sent: int | None
+) -> int | None:
+    if local.experts is None:
         return None
-    arrive(tape, sent)
-    work(tape, shard, software)
-    return exchange(tape, shard, "combine")
+    arrive(builder, sent)
+    work(builder, local, software)
+    return exchange(builder, local, "combine")
 
 
-def _end_forward(tape: Tape, shard: Shard, software: Software, combined: int | None) -> None:
-    arrive(tape, combined)
-    if shard.experts is not None:
-        gather(tape, shard, software)
-    end_forward(tape, shard, software)
+def _end_forward(builder: LayerBuilder, local: LocalShape, software: Software, combined: int | None) -> None:
+    arrive(builder, combined)
+    if local.experts is not None:
+        gather(builder, local, software)
+    end_forward(builder, local, software)
 
 
-def _start_backward(tape: Tape, shard: Shard, software: Software, recompute: Recompute) -> int | None:
-    residual_backward(tape, shard, software)
-    if shard.experts is None:
-        mlp_backward(tape, shard, software, recompute=recompute)
+def _start_backward(
+    builder: LayerBuilder, local: LocalShape, software: Software, recompute: Recompute
+) -> int | None:
+    residual_backward(builder, local, software)
+    if local.experts is None:
+        mlp_backward(builder, local, software, recompute=recompute)
         return None
     if "moe" in recompute:
-        moe_forward(tape, shard, software)
+        moe_forward(builder, local, software)
     elif "shared_experts" in recompute:
-        shared_forward(tape, shard, software)
-    gather_backward(tape, shard, software)
-    return exchange(tape, shard, "combine backward")
+        shared_forward(builder, local, software)
+    gather_backward(builder, local, software)
+    return exchange(builder, local, "combine backward")
 
 
 def _experts_backward(
-    tape: Tape, shard: Shard, software: Software, recompute: Recompute, returned: int | None
+    builder: LayerBuilder, local: LocalShape, software: Software, recompute: Recompute, returned: int | None
 ) -> int | None:
     """The gradient of the rows goes home while those of the matrices are made."""
-    if shard.experts is None:
+    if local.experts is None:
         return None
-    arrive(tape, returned)
-    work_backward(tape, shard, software, recompute=recompute, split=True)
-    sent_back = exchange(tape, shard, "dispatch backward")
-    work_weight_grad(tape, shard, software)
+    arrive(builder, returned)
+    work_backward(builder, local, software, recompute=recompute, split=True)
+    sent_back = exchange(builder, local, "dispatch backward")
+    work_weight_grad(builder, local, software)
     return sent_back
 
 
 def _end_backward(
-    tape: Tape, shard: Shard, software: Software, recompute: Recompute, sent_back: int | None
+    builder: LayerBuilder, local: LocalShape, software: Software, recompute: Recompute, sent_back: int | None
 ) -> None:
-    arrive(tape, sent_back)
-    if shard.experts is not None:
+    arrive(builder, sent_back)
+    if local.experts is not None:
         if "layernorm" in recompute:
-            norm(tape, shard, software)
-        route_backward(tape, shard, software, split=False)
-    attention_part_backward(tape, shard, software, recompute=recompute, split=False)
+            norm(builder, local, software)
+        route_backward(builder, local, software, split=False)
+    attention_part_backward(builder, local, software, recompute=recompute, split=False)

@@ -7,133 +7,133 @@ stack fuses; not where in a layer they stand (layer.py).
 from __future__ import annotations
 
 from ...scenario.software.software import Software
-from .shard import Shard
-from .tape import Tape
+from .layer_builder import LayerBuilder
+from .local_shape import LocalShape
 
 
-def rearrange(tape: Tape, shard: Shard, software: Software) -> None:
+def rearrange(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
     if software.qkv_copies:
-        size = float(shard.tokens * shard.qkv_width * shard.element_bytes)
-        tape.memory("rearrange QKV", software.qkv_copies * size, launches=(software.qkv_copies + 1) // 2)
+        size = float(local.tokens * local.qkv_width * local.element_bytes)
+        builder.memory("rearrange QKV", software.qkv_copies * size, launches=(software.qkv_copies + 1) // 2)
 
 
-def norm_quantises(shard: Shard) -> bool:
+def norm_quantises(local: LocalShape) -> bool:
     """Whether the norm before a quantised product writes its output in that type itself."""
-    return shard.recipe is not None and shard.recipe.fused_norm
+    return local.recipe is not None and local.recipe.fused_norm
 
 
-def norm(tape: Tape, shard: Shard, software: Software, *, into_product: bool = False) -> None:
+def norm(builder: LayerBuilder, local: LocalShape, software: Software, *, into_product: bool = False) -> None:
     """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output."""
     if software.fused_norm or software.torch_compile:
         # read 16 bit; write that, or quantised copies
-        elements, written = shard.norm_tokens * shard.hidden, float(shard.element_bytes)
-        if into_product and shard.recipe and norm_quantises(shard):
-            written = shard.recipe.gathered
-        tape.memory("norm", elements * (shard.element_bytes + written))
+        elements, written = local.norm_tokens * local.hidden, float(local.element_bytes)
+        if into_product and local.recipe and norm_quantises(local):
+            written = local.recipe.gathered
+        builder.memory("norm", elements * (local.element_bytes + written))
     else:
         # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
         # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).
-        elements = shard.norm_tokens * shard.hidden
-        tape.memory("norm", elements * (4 * shard.element_bytes + 28), launches=8)
+        elements = local.norm_tokens * local.hidden
+        builder.memory("norm", elements * (4 * local.element_bytes + 28), launches=8)
 
 
-def norm_backward(tape: Tape, shard: Shard, software: Software) -> None:
+def norm_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Gradient of the norm, and the add that joins it with the residual's gradient."""
     if software.fused_norm or software.torch_compile:
-        tape.memory("norm backward", 3 * shard.norm_bytes)  # read dY and X, write dX
+        builder.memory("norm backward", 3 * local.norm_bytes)  # read dY and X, write dX
     else:
         # What autograd makes of that chain: weight gradient (r e r e w e, r e), times weight (r e w e), cast
         # up (r e w 4), times rsqrt (r 4 w 4), by rsqrt (r 4 r 4 w 4, r 4), mean (w 4), square (r 4 w 4, r 4
         # w 4, r 4 r 4 w 4), sum of both ways (r 4 r 4 w 4), cast back (r 4 w e); rsqrt itself is small.
-        elements = shard.norm_tokens * shard.hidden
-        tape.memory("norm backward", elements * (8 * shard.element_bytes + 76), launches=16)
-    tape.memory("residual gradient add", 3 * shard.norm_bytes)  # read both, write one
+        elements = local.norm_tokens * local.hidden
+        builder.memory("norm backward", elements * (8 * local.element_bytes + 76), launches=16)
+    builder.memory("residual gradient add", 3 * local.norm_bytes)  # read both, write one
 
 
-def rope(tape: Tape, shard: Shard, software: Software, *, backward: bool = False) -> None:
+def rope(builder: LayerBuilder, local: LocalShape, software: Software, *, backward: bool = False) -> None:
     """Rotary embedding of Q and K, or its gradient."""
-    if not shard.rope:
+    if not local.rope:
         return
-    if shard.latent:
-        _latent_rope(tape, shard, software)
+    if local.latent:
+        _latent_rope(builder, local, software)
         return
     name = "rope backward" if backward else "rope"
-    size = shard.tokens * (shard.heads + shard.kv_heads) * shard.head_dim * shard.element_bytes
+    size = local.tokens * (local.heads + local.kv_heads) * local.head_dim * local.element_bytes
     if software.fused_rope or software.torch_compile:
-        tape.memory(name, 2.0 * size)  # read, write
+        builder.memory(name, 2.0 * size)  # read, write
     elif software.complex_rope:
         # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
-        tape.memory(name, (2 + 16 / shard.element_bytes) * size, launches=6)
+        builder.memory(name, (2 + 16 / local.element_bytes) * size, launches=6)
     elif backward:
         # two multiplications; negation of a half; both halves put into zeros (w, r w of a half); two
         # additions of what comes together: 2 + 2 + 1 + 4 + 6 passes
-        tape.memory(name, 15.0 * size, launches=18)
+        builder.memory(name, 15.0 * size, launches=18)
     else:
         # rotate_half (negate a half, join), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
-        tape.memory(name, 10.0 * size, launches=10)
+        builder.memory(name, 10.0 * size, launches=10)
 
 
-def _latent_rope(tape: Tape, shard: Shard, software: Software) -> None:
+def _latent_rope(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Turns the rotary part of Q in place, and puts K together: own part of each head, rotary part of all.
 
     Megatron-LM multi_latent_attention.py; fused_mla_yarn_rope_apply.py where fused.
     """
-    latent = shard.latent
+    latent = local.latent
     assert latent is not None
     turned = 2 * latent.qk_rope_head_dim  # r w
-    made = latent.qk_nope_head_dim + latent.v_head_dim + shard.head_dim + latent.v_head_dim  # r w
-    size = float(shard.tokens * shard.heads * shard.element_bytes)
+    made = latent.qk_nope_head_dim + latent.v_head_dim + local.head_dim + latent.v_head_dim  # r w
+    size = float(local.tokens * local.heads * local.element_bytes)
     if software.fused_rope or software.torch_compile:
-        tape.memory("rope", size * (turned + made), launches=2)
+        builder.memory("rope", size * (turned + made), launches=2)
     else:  # Q is split and joined again (r w each), K joined, V made contiguous
-        tape.memory("rope", size * (5 * turned + 2 * shard.head_dim + 2 * made), launches=16)
+        builder.memory("rope", size * (5 * turned + 2 * local.head_dim + 2 * made), launches=16)
 
 
-def activation(tape: Tape, shard: Shard, software: Software) -> None:
-    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
+def activation(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+    wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.fused_activation or software.torch_compile:
-        tape.memory("activation", (shard.gate + 1) * wide)  # read every branch, write one
-    elif shard.gate == 2:
-        tape.memory("activation", 5 * wide, launches=2)  # SiLU: r 1 w 1; multiply: r 2 w 1
+        builder.memory("activation", (local.gate + 1) * wide)  # read every branch, write one
+    elif local.gate == 2:
+        builder.memory("activation", 5 * wide, launches=2)  # SiLU: r 1 w 1; multiply: r 2 w 1
     else:
-        tape.memory("activation", (4 if shard.biases else 2) * wide, launches=2 if shard.biases else 1)
+        builder.memory("activation", (4 if local.biases else 2) * wide, launches=2 if local.biases else 1)
 
 
-def activation_backward(tape: Tape, shard: Shard, software: Software) -> None:
-    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
+def activation_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+    wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.fused_activation or software.torch_compile:
-        tape.memory("activation backward", (2 * shard.gate + 1) * wide)  # read inputs and dY, write dX
-    elif shard.gate == 2:
+        builder.memory("activation backward", (2 * local.gate + 1) * wide)  # read inputs and dY, write dX
+    elif local.gate == 2:
         # multiply: r 3 w 2; SiLU: r 2 w 1; joining the two branches: r 2 w 2
-        tape.memory("activation backward", 12 * wide, launches=5)
+        builder.memory("activation backward", 12 * wide, launches=5)
     else:
-        tape.memory("activation backward", 3 * wide, launches=1)
-    if shard.biases and not software.fused_activation:
-        tape.memory("bias gradient", wide)
+        builder.memory("activation backward", 3 * wide, launches=1)
+    if local.biases and not software.fused_activation:
+        builder.memory("bias gradient", wide)
 
 
-def residual(tape: Tape, shard: Shard, software: Software) -> None:
+def residual(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Bias, dropout and residual addition after a row-parallel layer."""
-    mask = shard.norm_tokens * shard.hidden if shard.dropout else 0
+    mask = local.norm_tokens * local.hidden if local.dropout else 0
     if software.fused_residual or software.torch_compile:
-        tape.memory("bias, dropout, add", 3 * shard.norm_bytes + mask)  # read both, write one
+        builder.memory("bias, dropout, add", 3 * local.norm_bytes + mask)  # read both, write one
         return
-    passes = 3 + (2 if shard.biases else 0) + (2 if shard.dropout else 0)
-    tape.memory(
-        "bias, dropout, add", passes * shard.norm_bytes + mask, launches=1 + shard.biases + shard.dropout
+    passes = 3 + (2 if local.biases else 0) + (2 if local.dropout else 0)
+    builder.memory(
+        "bias, dropout, add", passes * local.norm_bytes + mask, launches=1 + local.biases + local.dropout
     )
 
 
-def residual_backward(tape: Tape, shard: Shard, software: Software) -> None:
+def residual_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Dropout's gradient and the bias gradient; a plain residual passes the gradient through."""
-    if shard.dropout:
-        tape.memory("dropout backward", 2 * shard.norm_bytes + shard.norm_tokens * shard.hidden)
-    if shard.biases:
-        tape.memory("bias gradient", shard.norm_bytes)
+    if local.dropout:
+        builder.memory("dropout backward", 2 * local.norm_bytes + local.norm_tokens * local.hidden)
+    if local.biases:
+        builder.memory("bias gradient", local.norm_bytes)
 
 
-def small_kernels(tape: Tape, software: Software) -> None:
+def small_kernels(builder: LayerBuilder, software: Software) -> None:
     """Kernels that move next to nothing but are launched all the same (views, offsets, masks, hooks)."""
     if software.extra_launches_per_layer:
-        tape.memory("small kernels", 0.0, launches=software.extra_launches_per_layer)
+        builder.memory("small kernels", 0.0, launches=software.extra_launches_per_layer)

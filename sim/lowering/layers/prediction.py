@@ -10,44 +10,44 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...scenario.software.software import Software
+from .layer_builder import LayerBuilder
 from .linear import Linear, column_backward, column_forward, column_input_grad, column_weight_grad
+from .local_shape import LocalShape
 from .pointwise import norm, norm_backward
-from .shard import Shard
-from .tape import Tape
 
 
-def join_forward(tape: Tape, shard: Shard, software: Software) -> None:
+def join_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Look the next tokens up, norm both streams, and project."""
-    tape.memory("embedding", 2 * shard.hidden_bytes, launches=3)  # read rows, write
-    norm(tape, shard, software)
-    norm(tape, shard, software)
-    tape.memory("concatenate streams", 4 * shard.norm_bytes)  # read both, write both
-    column_forward(tape, (_joint(shard),), _wide(shard), software)
-    if shard.tp > 1:
-        tape.tp("joined stream all_gather", "all_gather", shard.hidden_bytes)
+    builder.memory("embedding", 2 * local.hidden_bytes, launches=3)  # read rows, write
+    norm(builder, local, software)
+    norm(builder, local, software)
+    builder.memory("concatenate streams", 4 * local.norm_bytes)  # read both, write both
+    column_forward(builder, (_joint(local),), _wide(local), software)
+    if local.tp > 1:
+        builder.tp("joined stream all_gather", "all_gather", local.hidden_bytes)
 
 
-def join_backward(tape: Tape, shard: Shard, software: Software, *, split: bool) -> None:
+def join_backward(builder: LayerBuilder, local: LocalShape, software: Software, *, split: bool) -> None:
     """The same backward, and the rows of the embedding's gradient."""
-    if shard.tp > 1:
-        tape.tp("joined stream reduce_scatter", "reduce_scatter", shard.hidden_bytes)
-    (column_input_grad if split else column_backward)(tape, (_joint(shard),), _wide(shard), software)
-    norm_backward(tape, shard, software)
-    norm_backward(tape, shard, software)
-    table = float(shard.vocabulary * shard.hidden)
+    if local.tp > 1:
+        builder.tp("joined stream reduce_scatter", "reduce_scatter", local.hidden_bytes)
+    (column_input_grad if split else column_backward)(builder, (_joint(local),), _wide(local), software)
+    norm_backward(builder, local, software)
+    norm_backward(builder, local, software)
+    table = float(local.vocabulary * local.hidden)
     # As at the embedding itself: the table is filled with zeros, rows are added, all goes to the gradient.
-    tape.memory("embedding gradient", table * shard.element_bytes + 3 * shard.hidden_bytes, launches=4)
-    tape.memory("accumulate gradient", table * (shard.element_bytes + 2 * shard.grad_bytes))
+    builder.memory("embedding gradient", table * local.element_bytes + 3 * local.hidden_bytes, launches=4)
+    builder.memory("accumulate gradient", table * (local.element_bytes + 2 * local.grad_bytes))
 
 
-def join_weight_grad(tape: Tape, shard: Shard, software: Software) -> None:
+def join_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """The projection's gradient that was put off."""
-    column_weight_grad(tape, (_joint(shard),), _wide(shard), software)
+    column_weight_grad(builder, (_joint(local),), _wide(local), software)
 
 
-def _joint(shard: Shard) -> Linear:
-    return Linear(name="joint", inputs=2 * shard.hidden, outputs=shard.hidden // shard.tp)
+def _joint(local: LocalShape) -> Linear:
+    return Linear(name="joint", inputs=2 * local.hidden, outputs=local.hidden // local.tp)
 
 
-def _wide(shard: Shard) -> Shard:
-    return replace(shard, hidden=2 * shard.hidden)
+def _wide(local: LocalShape) -> LocalShape:
+    return replace(local, hidden=2 * local.hidden)

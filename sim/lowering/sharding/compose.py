@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ...program.program import Block, Op
-from ..layers.tape import Costs, Tape
+from ..layers.layer_builder import KernelPricing, LayerBuilder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Around:
 class Composer:
     """Composed blocks, each distinct one once."""
 
-    costs: Costs
+    costs: KernelPricing
     known: dict[tuple[tuple[Block, ...], Around], Block] = field(default_factory=dict)
 
     def block(self, inner: Sequence[Block], around: Around) -> Block:
@@ -51,36 +51,36 @@ class Composer:
         return self.known[key]
 
     def _composed(self, row: tuple[Block, ...], around: Around) -> Block:
-        tape = Tape(self.costs)
-        tape.ops += around.delayed
-        tape.ops += around.reductions
-        start = len(tape.ops)
-        tape.ops += around.first
-        tape.join(*range(start, len(tape.ops)))
+        builder = LayerBuilder(self.costs)
+        builder.ops += around.delayed
+        builder.ops += around.reductions
+        start = len(builder.ops)
+        builder.ops += around.first
+        builder.join(*range(start, len(builder.ops)))
         if around.copies_out:
-            tape.memory("parameter copy-out", around.copies_out)
+            builder.memory("parameter copy-out", around.copies_out)
         if around.early:
-            tape.ops += around.beside
+            builder.ops += around.beside
         for block in row:
-            _append(tape, block)
+            _append(builder, block)
         if around.copies_in:
-            tape.memory("gradient copy-in", around.copies_in)
+            builder.memory("gradient copy-in", around.copies_in)
         if not around.early:
-            tape.ops += around.beside
+            builder.ops += around.beside
         names = " + ".join(block.name for block in row) or "gradients"
-        return tape.block(f"{names}, sharded")
+        return builder.block(f"{names}, sharded")
 
 
-def _append(tape: Tape, block: Block) -> None:
+def _append(builder: LayerBuilder, block: Block) -> None:
     """The ops of a block, behind all that the tape awaits and all that it has on its streams."""
-    base, joined = len(tape.ops), _ends(tape)
+    base, joined = len(builder.ops), _ends(builder)
     for op in block.ops:
         after = tuple(base + earlier for earlier in op.after) or joined
-        tape.ops.append(replace(op, after=after))
-    tape.wait = ()
+        builder.ops.append(replace(op, after=after))
+    builder.wait = ()
 
 
-def _ends(tape: Tape) -> tuple[int, ...]:
+def _ends(builder: LayerBuilder) -> tuple[int, ...]:
     """What a block begins after: the awaited ops, the last kernel and the last of each block's streams."""
-    last = tape.last_kernel()
-    return tuple(sorted({*tape.wait, *(() if last < 0 else (last,))}))
+    last = builder.last_kernel()
+    return tuple(sorted({*builder.wait, *(() if last < 0 else (last,))}))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ...program.program import Block, Op
 from .compose import Around
-from .rows import Moves, Row, Rows, counted
+from .rows import CountedBlocks, Moves, Rows, counted
 from .units import Unit
 
 
@@ -28,7 +28,9 @@ class Joint:
     back: Unit | None
 
 
-def pair_row(rows: Rows, row: Sequence[Joint], ahead: Moves, back: Moves, live: frozenset[str]) -> Row:
+def pair_row(
+    rows: Rows, row: Sequence[Joint], ahead: Moves, back: Moves, live: frozenset[str]
+) -> CountedBlocks:
     """``row`` with what moves around it; ``live`` are units that the backward's forward kept."""
     joints = _joined(row)
     fetches = _fetches(rows, joints, ahead, back, live)

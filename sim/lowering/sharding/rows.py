@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ...program.program import Block, Op
-from ...scenario.sharding import Rule
+from ...scenario.sharding import ShardingRule
 from .compose import Around, Composer
-from .traffic import Traffic
+from .traffic import ShardTraffic
 from .units import Piece, Unit
 
-Row = tuple[tuple[Block, int], ...]
+CountedBlocks = tuple[tuple[Block, int], ...]
 """Blocks in the order in which they run, each with its count."""
 
 
@@ -47,11 +47,11 @@ class Moves:
 class Rows:
     """Rows of one rule. ``traffic`` prices collectives of units."""
 
-    rule: Rule
-    traffic: Traffic
+    rule: ShardingRule
+    traffic: ShardTraffic
     composer: Composer
 
-    def forward(self, row: Sequence[Piece], moves: Moves) -> Row:
+    def forward(self, row: Sequence[Piece], moves: Moves) -> CountedBlocks:
         """A forward: gather each unit that no earlier piece has gathered."""
         blocks, gathered = [], set[str]()
         fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
@@ -64,7 +64,7 @@ class Rows:
             blocks.append(self.composer.block(piece.blocks, around))
         return counted(blocks)
 
-    def backward(self, row: Sequence[Piece], moves: Moves, live: frozenset[str]) -> Row:
+    def backward(self, row: Sequence[Piece], moves: Moves, live: frozenset[str]) -> CountedBlocks:
         """A backward: ``live`` are units that forward kept. The last reductions are awaited at its end."""
         blocks, gathered = [], set(live)
         fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
@@ -85,7 +85,7 @@ class Rows:
             pending = self.traffic.reduce(piece.unit) if ended else ()
         return counted([*blocks, *self.tail(pending, delayed)])
 
-    def reduction(self, units: Iterable[Unit]) -> Row:
+    def reduction(self, units: Iterable[Unit]) -> CountedBlocks:
         """Reductions of ``units`` one after the other, with nothing beside them."""
         blocks: list[Block] = []
         delayed: tuple[Op, ...] = ()
@@ -136,6 +136,6 @@ class Rows:
         return self.traffic.copied_out(unit) if unit else 0.0
 
 
-def counted(blocks: Iterable[Block]) -> Row:
+def counted(blocks: Iterable[Block]) -> CountedBlocks:
     """Equal neighbours as one entry."""
     return tuple((block, sum(1 for _ in same)) for block, same in groupby(blocks))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...network.transfer import Transfer
 from ...program.program import Collective, Op
-from ...scenario.sharding import Rule
+from ...scenario.sharding import ShardingRule
 from ..updates.offload import Offload
 from .units import Unit
 
@@ -24,7 +24,7 @@ EXPERT_SHARDS, EXPERT_REPLICAS = "efsdp", "ehsdp"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class ShardGroup:
     """A process group: its communicator's name, its size, and what its collectives cost."""
 
     communicator: str
@@ -33,15 +33,15 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
+class ShardTraffic:
     """``gather_bytes`` and ``reduce_bytes`` per element on the wire; ``parameter_bytes`` and
     ``gradient_bytes`` per element in memory; ``host_s`` per collective call."""
 
-    rule: Rule
-    shards: Group
-    replicas: Group
-    experts: Group
-    expert_replicas: Group
+    rule: ShardingRule
+    shards: ShardGroup
+    replicas: ShardGroup
+    experts: ShardGroup
+    expert_replicas: ShardGroup
     gather_bytes: int
     reduce_bytes: int
     parameter_bytes: int
@@ -102,14 +102,14 @@ class Traffic:
         """Bytes of copying fresh gradients into the buffer that is reduced, in its type."""
         return unit.total * (self.parameter_bytes + self.reduce_bytes) if self.rule.copies_in else 0.0
 
-    def _copies(self, group: Group) -> Group:
+    def _copies(self, group: ShardGroup) -> ShardGroup:
         """The ranks that hold equal shards to those of ``group``."""
         return self.replicas if group is self.shards else self.expert_replicas
 
-    def _over(self, copies: Group, elements: float) -> Op:
+    def _over(self, copies: ShardGroup, elements: float) -> Op:
         return self._op("gradient all_reduce", "all_reduce", copies, elements * self.reduce_bytes)
 
-    def _op(self, name: str, kind: str, group: Group, size: float, bucket: float = 0.0) -> Op:
+    def _op(self, name: str, kind: str, group: ShardGroup, size: float, bucket: float = 0.0) -> Op:
         """A collective of ``size`` bytes, or its share of a ``bucket`` that its neighbours fill with it."""
         transfer = group.transfer(kind, max(size, bucket))
         if bucket > size:

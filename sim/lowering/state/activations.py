@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from ...scenario.software.software import Software
 from ..layers.kinds import LayerKind, LayerRun
 from ..layers.latent import latent_elements
+from ..layers.local_shape import LocalShape
 from ..layers.loss import logits_bytes
 from ..layers.operators import kept_products
 from ..layers.recompute import FULL, Recompute, by_operators, keeps, keeps_attention
-from ..layers.shard import Shard
 from ..layers.stages import Stage
 
 
@@ -42,7 +42,7 @@ class ActivationBytes:
     ``head_operands`` is what waits for the head's weight gradient after its input gradient.
     """
 
-    shard: Shard
+    local: LocalShape
     software: Software
     embedding: float
     head: float
@@ -55,7 +55,7 @@ class ActivationBytes:
         """What each layer of ``run`` holds."""
         key = run.kind, run.recompute
         if key not in self.known:
-            self.known[key] = layer_bytes(self.shard.of(run.kind), self.software, run.recompute)
+            self.known[key] = layer_bytes(self.local.of(run.kind), self.software, run.recompute)
         return self.known[key]
 
     def kept_by_forward(self, stage: Stage) -> float:
@@ -92,63 +92,63 @@ def _groups(stage: Stage) -> Iterator[tuple[LayerRun, ...]]:
     yield from (tuple(layers[i : i + stage.in_one_go]) for i in range(0, len(layers), stage.in_one_go))
 
 
-def activation_bytes(shard: Shard, software: Software, *, offloaded: bool = False) -> ActivationBytes:
+def activation_bytes(local: LocalShape, software: Software, *, offloaded: bool = False) -> ActivationBytes:
     """Bytes by place. ``offloaded``: layers' are on the host, but for a stage's last and two on their way."""
-    gathered = _gathered(shard, software)
+    gathered = _gathered(local, software)
     return ActivationBytes(
-        shard=shard,
+        local=local,
         software=software,
         offloaded=offloaded,
-        embedding=_mask(shard),
-        head=shard.norm_bytes + gathered,
-        logits=logits_bytes(shard, software),
-        head_operands=gathered + shard.tokens * shard.vocabulary * shard.element_bytes,
+        embedding=_mask(local),
+        head=local.norm_bytes + gathered,
+        logits=logits_bytes(local, software),
+        head_operands=gathered + local.tokens * local.vocabulary * local.element_bytes,
     )
 
 
-def _gathered(shard: Shard, software: Software) -> float:
+def _gathered(local: LocalShape, software: Software) -> float:
     """Inputs of column-parallel layers."""
-    sharded = shard.sequence_parallel and software.sp_regathers_input
-    return shard.norm_bytes if sharded else shard.hidden_bytes
+    sharded = local.sequence_parallel and software.sp_regathers_input
+    return local.norm_bytes if sharded else local.hidden_bytes
 
 
-def _mask(shard: Shard) -> float:
-    return float(shard.norm_tokens * shard.hidden) if shard.dropout else 0.0
+def _mask(local: LocalShape) -> float:
+    return float(local.norm_tokens * local.hidden) if local.dropout else 0.0
 
 
-def layer_bytes(shard: Shard, software: Software, recompute: Recompute) -> LayerBytes:
+def layer_bytes(local: LocalShape, software: Software, recompute: Recompute) -> LayerBytes:
     """Bytes of a layer of which backward runs ``recompute`` again."""
-    e, tokens, stream = shard.element_bytes, shard.tokens, shard.norm_bytes
-    parts = _parts(shard, software)
+    e, tokens, stream = local.element_bytes, local.tokens, local.norm_bytes
+    parts = _parts(local, software)
     whole = sum(parts.values())
     inputs = sum(parts.get(name, 0.0) for name in _INPUTS)
-    narrow = shard.stored_bytes / e  # quantised products keep quantised gradients
-    gradients = narrow * tokens * (shard.qkv_width + shard.hidden) * e
-    operands = 2 * _gathered(shard, software) + inputs + gradients + narrow * _mlp_gradients(shard)
+    narrow = local.stored_bytes / e  # quantised products keep quantised gradients
+    gradients = narrow * tokens * (local.qkv_width + local.hidden) * e
+    operands = 2 * _gathered(local, software) + inputs + gradients + narrow * _mlp_gradients(local)
     if recompute == FULL:
         return LayerBytes(kept=stream, working=whole, operands=operands)
     if by_operators(recompute):
-        kept = min(whole, _kept_by_operators(shard, software, parts, recompute))
+        kept = min(whole, _kept_by_operators(local, software, parts, recompute))
         return LayerBytes(kept=kept, working=whole - kept, operands=operands)
     working = sum(parts.get(name, 0.0) for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
     return LayerBytes(kept=whole - working, working=working, operands=operands)
 
 
 def _kept_by_operators(
-    shard: Shard, software: Software, parts: Mapping[str, float], recompute: Recompute
+    local: LocalShape, software: Software, parts: Mapping[str, float], recompute: Recompute
 ) -> float:
     """The layer's input and the outputs that are kept, also where backward does not read them.
 
     Of the last product, and of each reduction over TP, the sum is what remains.
     """
-    e, stream = shard.element_bytes, shard.norm_bytes
-    kept = {name: one.elements * e for name, one in kept_products(shard, recompute).items()}
+    e, stream = local.element_bytes, local.norm_bytes
+    kept = {name: one.elements * e for name, one in kept_products(local, recompute).items()}
     last = stream if kept.pop("fc2", 0.0) else 0.0
-    reduced = stream if shard.tp > 1 and keeps(recompute, "reduce_scatter") else 0.0
+    reduced = stream if local.tp > 1 and keeps(recompute, "reduce_scatter") else 0.0
     outputs = (parts["attention"] + parts["log-sum-exp"]) * keeps_attention(recompute, software.attention)
-    experts, rows = shard.experts, 0.0
+    experts, rows = local.experts, 0.0
     if experts and experts.ep > 1 and keeps(recompute, "all_to_all"):
-        rows = parts["rows"] + experts.sent(shard.norm_tokens) * shard.hidden * e
+        rows = parts["rows"] + experts.sent(local.norm_tokens) * local.hidden * e
     return stream + last + reduced + sum(kept.values()) + outputs + rows
 
 
@@ -167,63 +167,63 @@ _INPUTS = ("latents", "attention", "product", "rows", "row product", "shared pro
 """Parts that are inputs of the layer's matrices, beside its normed streams."""
 
 
-def _parts(shard: Shard, software: Software) -> dict[str, float]:
+def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     """Bytes of what backward needs of a layer, by what it is."""
-    e, tokens, narrow = shard.element_bytes, shard.tokens, shard.stored_bytes / shard.element_bytes
+    e, tokens, narrow = local.element_bytes, local.tokens, local.stored_bytes / local.element_bytes
     # unfused: probabilities; under dropout their mask and its output too
-    scores = shard.score_elements * (e + ((1 + e) if shard.dropout else 0))
+    scores = local.score_elements * (e + ((1 + e) if local.dropout else 0))
     fused = software.attention != "unfused"
-    silu = 1 if shard.gate == 2 and not (software.fused_activation or software.torch_compile) else 0
-    small = software.fp8_activations and shard.recipe is not None
-    ahead = _experts(shard, silu, small) if shard.experts else _mlp(shard, silu, small)
+    silu = 1 if local.gate == 2 and not (software.fused_activation or software.torch_compile) else 0
+    small = software.fp8_activations and local.recipe is not None
+    ahead = _experts(local, silu, small) if local.experts else _mlp(local, silu, small)
     # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of
     # 12 bits (E5M6), for both (arXiv:2412.19437 section 3.3.3).
-    outputs = 1.5 if small else e + (narrow * e if shard.recipe else 0)
-    latents = latent_elements(shard) * e if shard.latent else 0.0
+    outputs = 1.5 if small else e + (narrow * e if local.recipe else 0)
+    latents = latent_elements(local) * e if local.latent else 0.0
     return ahead | {
         # inputs of both; eager norms keep FP32 copies
-        "norms": 2 * shard.norm_bytes * (1 if software.fused_norm or software.torch_compile else 3),
-        "norm outputs": 2 * _gathered(shard, software) * narrow,
-        "qkv": float(tokens * shard.qkv_width * e),
-        "attention": tokens * shard.attention_width * outputs,
+        "norms": 2 * local.norm_bytes * (1 if software.fused_norm or software.torch_compile else 3),
+        "norm outputs": 2 * _gathered(local, software) * narrow,
+        "qkv": float(tokens * local.qkv_width * e),
+        "attention": tokens * local.attention_width * outputs,
         "scores": 0.0 if fused else scores,
-        "log-sum-exp": 4.0 * tokens * shard.heads if fused else 0.0,
+        "log-sum-exp": 4.0 * tokens * local.heads if fused else 0.0,
         "latents": latents,
         # multi-token prediction: both streams, as they come and normed
-        "joined streams": 4 * shard.norm_bytes if shard.prediction else 0.0,
-        "masks": 2 * _mask(shard),
+        "joined streams": 4 * local.norm_bytes if local.prediction else 0.0,
+        "masks": 2 * _mask(local),
     }
 
 
-def _mlp(shard: Shard, silu: int, small: bool) -> dict[str, float]:
+def _mlp(local: LocalShape, silu: int, small: bool) -> dict[str, float]:
     """``small``: the activation's input is quantised too while it waits."""
-    wide = float(shard.tokens * shard.ffn * shard.element_bytes)
-    narrow = shard.stored_bytes / shard.element_bytes
-    return {"branches": wide * (shard.gate + silu) * (narrow if small else 1), "product": wide * narrow}
+    wide = float(local.tokens * local.ffn * local.element_bytes)
+    narrow = local.stored_bytes / local.element_bytes
+    return {"branches": wide * (local.gate + silu) * (narrow if small else 1), "product": wide * narrow}
 
 
-def _experts(shard: Shard, silu: int, small: bool) -> dict[str, float]:
+def _experts(local: LocalShape, silu: int, small: bool) -> dict[str, float]:
     """Rows as they enter the experts; router's logits and probabilities in FP32, and its map."""
-    experts, e = shard.experts, shard.element_bytes
+    experts, e = local.experts, local.element_bytes
     assert experts is not None
-    narrow = shard.stored_bytes / e
-    rows = experts.rows(shard.norm_tokens) * e
-    shared = float(shard.tokens * experts.shared_ffn * e)
+    narrow = local.stored_bytes / e
+    rows = experts.rows(local.norm_tokens) * e
+    shared = float(local.tokens * experts.shared_ffn * e)
     return {
-        "rows": rows * shard.hidden * narrow,
-        "row branches": rows * experts.ffn * (shard.gate + silu) * (narrow if small else 1),
+        "rows": rows * local.hidden * narrow,
+        "row branches": rows * experts.ffn * (local.gate + silu) * (narrow if small else 1),
         "row product": rows * experts.ffn * narrow,
-        "shared branches": shared * (shard.gate + silu) * (narrow if small else 1),
+        "shared branches": shared * (local.gate + silu) * (narrow if small else 1),
         "shared product": shared * narrow,
-        "router": 9.0 * shard.norm_tokens * experts.total,
+        "router": 9.0 * local.norm_tokens * experts.total,
     }
 
 
-def _mlp_gradients(shard: Shard) -> float:
+def _mlp_gradients(local: LocalShape) -> float:
     """Gradients of the outputs of the matrices of an MLP, or of experts."""
-    e, experts = shard.element_bytes, shard.experts
+    e, experts = local.element_bytes, local.experts
     if experts is None:
-        return float(shard.tokens * shard.ffn * shard.gate * e + shard.hidden_bytes)
-    rows = experts.rows(shard.norm_tokens) * e
-    shared = shard.tokens * (experts.shared_ffn * shard.gate + shard.hidden) * e
-    return rows * (experts.ffn * shard.gate + shard.hidden) + shared
+        return float(local.tokens * local.ffn * local.gate * e + local.hidden_bytes)
+    rows = experts.rows(local.norm_tokens) * e
+    shared = local.tokens * (experts.shared_ffn * local.gate + local.hidden) * e
+    return rows * (experts.ffn * local.gate + local.hidden) + shared

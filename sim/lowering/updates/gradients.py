@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from ....kernels.kernel import MemoryBound
 from ...network.transfer import Transfer, in_turn, several
 from ...program.program import Collective, Compute
-from ...program.script import Script
-from ..layers.tape import Costs
+from ...program.program_builder import ProgramBuilder
+from ..layers.layer_builder import KernelPricing
 from .offload import Offload
 
 
@@ -48,7 +48,7 @@ class Gradients:
     wire_bytes: int
     bucket_elements: float
     sharded: bool
-    costs: Costs
+    costs: KernelPricing
     shards: int = 1
     over_replicas: Callable[[float], Transfer] | None = None
     check_s: float = 0.0
@@ -61,53 +61,53 @@ class Gradients:
     parts: list[float] = field(default_factory=list)  # parameters of which these elements are, where uncut
     known: dict[tuple[float, int, tuple[float, ...]], Collective] = field(default_factory=dict)
 
-    def add(self, script: Script, elements: float) -> None:
+    def add(self, writer: ProgramBuilder, elements: float) -> None:
         """Gradients of ``elements`` parameters have become ready: reduce every full bucket."""
         if self.uncut is not None:
             for parameter in filter(None, self.uncut.get(elements, (elements,))):
                 self.ready += parameter
                 self.parts.append(parameter)
                 if self.ready >= self.bucket_elements:
-                    self.flush(script)
+                    self.flush(writer)
             return
         self.ready += elements
         full = int(self.ready // self.bucket_elements)
         if self.over_replicas or self.offload:
             for _ in range(full):
-                self._reduce(script, self.bucket_elements)
+                self._reduce(writer, self.bucket_elements)
         elif full:
-            self._reduce(script, self.bucket_elements, calls=full)
+            self._reduce(writer, self.bucket_elements, calls=full)
 
     def fills(self, elements: float) -> bool:
         """Whether ``add`` of so many would reduce something."""
         return self.ready + elements >= self.bucket_elements
 
-    def flush(self, script: Script) -> None:
+    def flush(self, writer: ProgramBuilder) -> None:
         """Reduce what is left."""
         if self.ready > 0:
-            self._reduce(script, self.ready)
+            self._reduce(writer, self.ready)
 
-    def _reduce(self, script: Script, elements: float, *, calls: int = 1) -> None:
+    def _reduce(self, writer: ProgramBuilder, elements: float, *, calls: int = 1) -> None:
         """Reduce ``elements``, so many ``calls``."""
         kind = "reduce_scatter" if self.sharded else "all_reduce"
         host_s = self.costs.host_collective_s + (0.0 if self.sharded else self.check_s)
         work = self._calls(kind, elements, calls)
-        index = script.beside(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
+        index = writer.beside(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
         if self.over_replicas:
             own = elements * self.wire_bytes / self.shards
             late = Collective("all_reduce", self.replicas, self.over_replicas(own))
             host_s = self.costs.host_collective_s
-            index = script.beside(
+            index = writer.beside(
                 "gradient all_reduce", self.replicas, "dp", late, after=(index,), host_s=host_s
             )
         if self.offload:
             leave = self.offload.gradients_leave(elements / self.shards)
-            index = script.beside(
+            index = writer.beside(
                 leave.name, leave.stream, leave.category, leave.work, after=(index,), host_s=leave.host_s
             )
         self.reductions.append(index)
         if self.sharded and self.scatter_blocks:
-            script.wait(index)
+            writer.wait(index)
         self.ready -= calls * elements
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
@@ -120,21 +120,21 @@ class Gradients:
             self.known[key] = Collective(kind, self.communicator, several(one, calls), calls)
         return self.known[key]
 
-    def finish(self, script: Script, held: float) -> None:
+    def finish(self, writer: ProgramBuilder, held: float) -> None:
         """Wait for every reduction, then scale the sum to a mean."""
-        self.flush(script)
-        script.wait(*self.reductions)
+        self.flush(writer)
+        writer.wait(*self.reductions)
         casts = 0 if self.wire_bytes == self.element_bytes else 2 * (self.wire_bytes + self.element_bytes)
         scaling = MemoryBound(hbm_bytes=held * (2.0 * self.element_bytes + casts))
         work = Compute(self.costs.seconds(scaling), "memory-bound", bytes=scaling.hbm_bytes)
-        script.compute("scale gradients", work, category="optimizer", host_s=self.costs.host_s)
+        writer.compute("scale gradients", work, category="optimizer", host_s=self.costs.host_s)
 
     def gather_parameters(
-        self, script: Script, size_bytes: float, *, after: tuple[int, ...] | None = None
+        self, writer: ProgramBuilder, size_bytes: float, *, after: tuple[int, ...] | None = None
     ) -> int:
         """All-gather updated parameters; returns the op to wait for."""
         work = Collective("all_gather", self.communicator, self.transfer("all_gather", size_bytes))
-        return script.beside(
+        return writer.beside(
             "parameter all_gather",
             "dp",
             "dp",

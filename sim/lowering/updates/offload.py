@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ....hardware.host_memory import HostMemory
 from ...network.transfer import Transfer
 from ...program.program import Collective, Op
-from ...program.script import Script
+from ...program.program_builder import ProgramBuilder
 
 TO_HOST, FROM_HOST, CPU = "to host", "from host", "cpu"
 """Streams: the GPU's two copy engines, and its process's share of the CPU."""
@@ -69,19 +69,19 @@ class Offload:
         return self.copy("gradients to host", TO_HOST, elements * self.gradient_bytes)
 
 
-def write_offloaded(script: Script, offload: Offload, updated: float, *, sent: bool) -> None:
+def write_offloaded(writer: ProgramBuilder, offload: Offload, updated: float, *, sent: bool) -> None:
     """The CPU updates ``updated`` parameters, whose gradients go first where they were not ``sent``."""
-    ready = script.frontier()
+    ready = writer.frontier()
     if not sent:
-        ready = (_append(script, offload.gradients_leave(updated), ready),)
+        ready = (_append(writer, offload.gradients_leave(updated), ready),)
     part = updated / TILES
     for _ in range(TILES):
         update = Transfer(part * offload.update_s_per_parameter, 0.0, 1.0)
         work = Op("CPU Adam", CPU, "optimizer", Collective("update", HOST, update))
-        ready = (_append(script, work, ready),)
+        ready = (_append(writer, work, ready),)
         back = offload.copy("parameters from host", FROM_HOST, part * offload.parameter_bytes)
-        script.wait(_append(script, back, ready))
+        writer.wait(_append(writer, back, ready))
 
 
-def _append(script: Script, op: Op, after: tuple[int, ...]) -> int:
-    return script.beside(op.name, op.stream, op.category, op.work, after=after, host_s=op.host_s)
+def _append(writer: ProgramBuilder, op: Op, after: tuple[int, ...]) -> int:
+    return writer.beside(op.name, op.stream, op.category, op.work, after=after, host_s=op.host_s)

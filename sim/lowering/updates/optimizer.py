@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from ....kernels.kernel import MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Collective, Compute
-from ...program.script import Script
-from ..layers.shard import Shard
-from ..layers.tape import Costs
+from ...program.program_builder import ProgramBuilder
+from ..layers.layer_builder import KernelPricing
+from ..layers.local_shape import LocalShape
 from .offload import Offload, write_offloaded
 
 
@@ -33,12 +33,12 @@ class OptimizerShare:
 
 
 def write_optimizer(
-    script: Script,
+    writer: ProgramBuilder,
     share: OptimizerShare,
-    costs: Costs,
-    shard: Shard,
+    costs: KernelPricing,
+    local: LocalShape,
     *,
-    update: Callable[[Script], None],
+    update: Callable[[ProgramBuilder], None],
     norm: Transfer | None,
     offload: Offload | None = None,
     sent: bool = False,
@@ -53,43 +53,45 @@ def write_optimizer(
     check for infinities, which reduces one number over all ranks as the norm does. For ``check_s`` the
     checks of what the norm takes hold the host.
     """
-    grad = shard.grad_bytes
-    if shard.dtype == "fp16":
+    grad = local.grad_bytes
+    if local.dtype == "fp16":
         # Unscaling to FP32 main gradients with the check for infinities (read, write).
-        _kernels(script, [("unscale gradients", share.updated * (grad + 4), 2)], costs)
+        _kernels(writer, [("unscale gradients", share.updated * (grad + 4), 2)], costs)
     if skips:
-        _meet(script, "overflow check all_reduce", norm, costs, check_s)
+        _meet(writer, "overflow check all_reduce", norm, costs, check_s)
         return
-    _kernels(script, [("gradient norm", share.updated * (4 if grad == 4 else grad), 2)], costs)
-    _meet(script, "gradient norm all_reduce", norm, costs, check_s)
+    _kernels(writer, [("gradient norm", share.updated * (4 if grad == 4 else grad), 2)], costs)
+    _meet(writer, "gradient norm all_reduce", norm, costs, check_s)
     if offload:
-        write_offloaded(script, offload, share.updated, sent=sent)
+        write_offloaded(writer, offload, share.updated, sent=sent)
         return
-    _kernels(script, [("clip gradients", share.updated * 8, 1)], costs)
-    update(script)
+    _kernels(writer, [("clip gradients", share.updated * 8, 1)], costs)
+    update(writer)
     after: list[tuple[str, float, int]] = []
-    if shard.dtype != "fp32" and share.cast:
+    if local.dtype != "fp32" and share.cast:
         # read FP32, write 16 bit or the products' type
-        written = shard.element_bytes + share.body * (shard.weights.written - shard.element_bytes)
+        written = local.element_bytes + share.body * (local.weights.written - local.element_bytes)
         after.append(("copy parameters", share.cast * (4 + written), 2))
-    if shard.weights.made:
-        after.append(("quantise weights", share.held * share.body * shard.weights.made, 2))
+    if local.weights.made:
+        after.append(("quantise weights", share.held * share.body * local.weights.made, 2))
     if share.cleared:
         after.append(("zero gradients", share.cleared * grad, 1))
-    _kernels(script, after, costs)
+    _kernels(writer, after, costs)
 
 
-def _meet(script: Script, name: str, reduces: Transfer | None, costs: Costs, check_s: float) -> None:
+def _meet(
+    writer: ProgramBuilder, name: str, reduces: Transfer | None, costs: KernelPricing, check_s: float
+) -> None:
     """Reduce a number over all ranks, for which the host waits."""
     if reduces is None:
         return
     work = Collective("all_reduce", "world", reduces)
     host_s = costs.host_collective_s + check_s
-    script.wait(script.beside(name, "world", "optimizer", work, host_s=host_s, host_sync=True))
+    writer.wait(writer.beside(name, "world", "optimizer", work, host_s=host_s, host_sync=True))
 
 
-def _kernels(script: Script, passes: list[tuple[str, float, int]], costs: Costs) -> None:
+def _kernels(writer: ProgramBuilder, passes: list[tuple[str, float, int]], costs: KernelPricing) -> None:
     for name, hbm_bytes, launches in passes:
         kernel = MemoryBound(hbm_bytes=hbm_bytes, launches=launches)
         work = Compute(costs.seconds(kernel), "memory-bound", bytes=hbm_bytes)
-        script.compute(name, work, category="optimizer", host_s=launches * costs.host_s)
+        writer.compute(name, work, category="optimizer", host_s=launches * costs.host_s)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ....hardware.catalogue import unknown_name
-from ....schedules.transfers.collective import Collective
+from ....schedules.transfers.collective import CollectiveKind
 from .constants import BYTES_PER_THREAD, NVLS_CHANNELS, THREADS, NcclAlgorithm, NcclProtocol
 from .model import TUNED, lines, seconds_on
 from .paths import Communicator
@@ -25,7 +25,7 @@ FUNCTIONS = {kind.replace("_", ""): kind for kind in TUNED}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class AlgorithmChoice:
     """``predicted_s`` is NCCL's own estimate; ``channels`` are the kernel's CTAs, one SM each."""
 
     algorithm: NcclAlgorithm
@@ -35,13 +35,13 @@ class Choice:
 
 
 def table(
-    kind: Collective | str,
+    kind: CollectiveKind | str,
     payload_bytes: float,
     comm: Communicator,
     *,
     nccl_algo: str | None = None,
     nccl_proto: str | None = None,
-) -> list[Choice]:
+) -> list[AlgorithmChoice]:
     """All that is legal and asked for, the quickest first; in NCCL's order among equals.
 
     ``payload_bytes``: the whole buffer, as nccl-tests counts.
@@ -52,14 +52,14 @@ def table(
     """
     if kind not in TUNED:
         raise ValueError(f"NCCL chooses no algorithm for {str(kind)!r}; it does for {', '.join(TUNED)}")
-    kind = Collective(kind)
+    kind = CollectiveKind(kind)
     algorithms = allowed("NCCL_ALGO", nccl_algo, kind, list(NcclAlgorithm))
-    if comm.version < (2, 24) and kind is not Collective.ALL_REDUCE:
+    if comm.version < (2, 24) and kind is not CollectiveKind.ALL_REDUCE:
         algorithms.add(NcclAlgorithm.RING)  # never forbidden where there is nothing else
     protocols = allowed("NCCL_PROTO", nccl_proto, kind, list(NcclProtocol))
     legal = lines(kind, comm)
     found = [
-        Choice(
+        AlgorithmChoice(
             algorithm=line.algorithm,
             protocol=line.protocol,
             predicted_s=seconds_on(line, kind, payload_bytes, comm),
@@ -91,7 +91,7 @@ def channels(
     return max(1, min(most, int(payload_bytes // each)))
 
 
-def allowed(variable: str, value: str | None, kind: Collective, known: Iterable[str]) -> set[str]:
+def allowed(variable: str, value: str | None, kind: CollectiveKind, known: Iterable[str]) -> set[str]:
     """What NCCL_ALGO or NCCL_PROTO lets through: ``Ring,Tree``, ``^Tree``, ``allreduce:Tree;broadcast:Ring``.
 
     A list without a function holds for all; the last one that holds counts. Raises ValueError for

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ....schedules.transfers.collective import Collective
+from ....schedules.transfers.collective import CollectiveKind
 from .constants import (
     BASE_US,
     LL_BETWEEN_NODES,
@@ -32,12 +32,12 @@ from .versions import ll_share, nvls_share, tree_simple_base_us
 Combination = tuple[NcclAlgorithm, NcclProtocol]
 
 MICRO = 1e-6
-SHARDED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
-TUNED = (Collective.ALL_REDUCE, *SHARDED, Collective.BROADCAST, Collective.REDUCE)
+SHARDED = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+TUNED = (CollectiveKind.ALL_REDUCE, *SHARDED, CollectiveKind.BROADCAST, CollectiveKind.REDUCE)
 _A, _P = NcclAlgorithm, NcclProtocol
 
 
-def combinations(kind: Collective, comm: Communicator) -> Iterator[Combination]:
+def combinations(kind: CollectiveKind, comm: Communicator) -> Iterator[Combination]:
     """What NCCL can run of a collective on a communicator, in NCCL's order."""
     for algorithm in NcclAlgorithm:
         if _runs(algorithm, kind, comm):
@@ -47,32 +47,32 @@ def combinations(kind: Collective, comm: Communicator) -> Iterator[Combination]:
                     yield algorithm, protocol
 
 
-def _runs(algorithm: NcclAlgorithm, kind: Collective, comm: Communicator) -> bool:
-    reduces_or_shards = kind is Collective.ALL_REDUCE or kind in SHARDED
+def _runs(algorithm: NcclAlgorithm, kind: CollectiveKind, comm: Communicator) -> bool:
+    reduces_or_shards = kind is CollectiveKind.ALL_REDUCE or kind in SHARDED
     a_nic_each = comm.nics_per_node >= comm.local
     match algorithm:
         case NcclAlgorithm.RING:
             return kind in TUNED
         case NcclAlgorithm.TREE:
-            return kind is Collective.ALL_REDUCE
+            return kind is CollectiveKind.ALL_REDUCE
         case NcclAlgorithm.NVLS:
             there = comm.nvls is not None and reduces_or_shards
-            there &= kind is Collective.ALL_REDUCE or comm.version >= (2, 19)
+            there &= kind is CollectiveKind.ALL_REDUCE or comm.version >= (2, 19)
             return there and (comm.nodes == 1 or (comm.sharp and (a_nic_each or kind not in SHARDED)))
         case NcclAlgorithm.NVLS_TREE:
-            return comm.nvls is not None and kind is Collective.ALL_REDUCE and comm.nodes > 1
+            return comm.nvls is not None and kind is CollectiveKind.ALL_REDUCE and comm.nodes > 1
         case NcclAlgorithm.COLLNET_DIRECT:
             there = comm.sharp and comm.nodes > 1 and comm.nvlink and reduces_or_shards
             return there and (a_nic_each or kind not in SHARDED)
         case NcclAlgorithm.COLLNET_CHAIN:
-            return comm.sharp and comm.nodes > 1 and kind is Collective.ALL_REDUCE
+            return comm.sharp and comm.nodes > 1 and kind is CollectiveKind.ALL_REDUCE
         case NcclAlgorithm.PAT:
             return comm.ranks == comm.nodes and kind in SHARDED and comm.version >= (2, 23)
 
 
-def ring_steps(kind: Collective, ranks: int) -> int:
+def ring_steps(kind: CollectiveKind, ranks: int) -> int:
     """Steps by NCCL's count: a broadcast or reduce is a pipeline of R."""
-    if kind is Collective.ALL_REDUCE:
+    if kind is CollectiveKind.ALL_REDUCE:
         return 2 * (ranks - 1)
     return ranks - 1 if kind in SHARDED else ranks
 
@@ -81,7 +81,7 @@ def ring_steps(kind: Collective, ranks: int) -> int:
 
 
 def bus_gb_per_s(
-    algorithm: NcclAlgorithm, protocol: NcclProtocol, kind: Collective, comm: Communicator
+    algorithm: NcclAlgorithm, protocol: NcclProtocol, kind: CollectiveKind, comm: Communicator
 ) -> float:
     """C·bw with NCCL's corrections: what the links of the algorithm carry in all."""
     if algorithm in (_A.NVLS, _A.NVLS_TREE):
@@ -118,7 +118,7 @@ def bus_gb_per_s(
     return bus
 
 
-def _nvls(algorithm: NcclAlgorithm, kind: Collective, comm: Communicator) -> float:
+def _nvls(algorithm: NcclAlgorithm, kind: CollectiveKind, comm: Communicator) -> float:
     """An all_reduce overlaps its two halves; otherwise a rank's own share does not count."""
     paths, constants = comm.nvls, comm.constants
     if paths is None or paths.channels < 2:
@@ -127,7 +127,7 @@ def _nvls(algorithm: NcclAlgorithm, kind: Collective, comm: Communicator) -> flo
     if comm.version < (2, 28):
         return channels * (paths.intra_bytes_per_s if comm.nodes <= 2 else paths.inter_bytes_per_s) / GIGA
     intra = paths.intra_bytes_per_s / GIGA * constants.nvls_efficiency * (channels - 1) / channels
-    intra *= 2 if kind is Collective.ALL_REDUCE else (comm.local - 1) / comm.local
+    intra *= 2 if kind is CollectiveKind.ALL_REDUCE else (comm.local - 1) / comm.local
     if comm.nodes == 1:
         return channels * intra
     inter = paths.inter_bytes_per_s / GIGA
@@ -137,7 +137,7 @@ def _nvls(algorithm: NcclAlgorithm, kind: Collective, comm: Communicator) -> flo
 
 
 def bytes_per_s(
-    algorithm: NcclAlgorithm, protocol: NcclProtocol, kind: Collective, comm: Communicator
+    algorithm: NcclAlgorithm, protocol: NcclProtocol, kind: CollectiveKind, comm: Communicator
 ) -> float:
     """Payload per second at any size (algbw), before the corrections by size."""
     bus = bus_gb_per_s(algorithm, protocol, kind, comm)
@@ -156,7 +156,7 @@ def bytes_per_s(
 
 
 def latency_us(
-    algorithm: NcclAlgorithm, protocol: NcclProtocol, kind: Collective, comm: Communicator
+    algorithm: NcclAlgorithm, protocol: NcclProtocol, kind: CollectiveKind, comm: Communicator
 ) -> float:
     """base + terms, before the corrections by size."""
     within = NVLINK_US if comm.nvlink else PCI_US
@@ -185,18 +185,18 @@ def latency_us(
 
 
 def _ring_us(
-    protocol: NcclProtocol, kind: Collective, comm: Communicator, intra: float, inter: float
+    protocol: NcclProtocol, kind: CollectiveKind, comm: Communicator, intra: float, inter: float
 ) -> float:
     steps = ring_steps(kind, comm.ranks)
-    if kind in (Collective.BROADCAST, Collective.REDUCE):
+    if kind in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE):
         hop = NET_US if comm.nodes > 1 else (NVLINK_US if comm.nvlink else PCI_US)
         if comm.same_channels:
             return hop[_A.RING][protocol]
         return steps * hop[_A.TREE if protocol is _P.SIMPLE else _A.RING][protocol]
     if comm.nodes > 1:
         intra = max(intra, NET_OVERHEAD_US[comm.cpu] * (3 if protocol is _P.SIMPLE else 1))
-    between = (comm.nodes - 1) * (2 if kind is Collective.ALL_REDUCE else 1)
-    if kind is Collective.ALL_REDUCE and comm.version <= (2, 22) and comm.nodes > 1:
+    between = (comm.nodes - 1) * (2 if kind is CollectiveKind.ALL_REDUCE else 1)
+    if kind is CollectiveKind.ALL_REDUCE and comm.version <= (2, 22) and comm.nodes > 1:
         between = 2 * comm.nodes
     return (steps - between) * intra + between * inter
 
@@ -205,7 +205,7 @@ def _ring_us(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TuningLine:
     """What NCCL works out once for a communicator: latency and bandwidth of one combination."""
 
     algorithm: NcclAlgorithm
@@ -215,10 +215,10 @@ class Line:
 
 
 @lru_cache(maxsize=512)
-def lines(kind: Collective, comm: Communicator) -> tuple[Line, ...]:
+def lines(kind: CollectiveKind, comm: Communicator) -> tuple[TuningLine, ...]:
     """The combinations that are legal, in NCCL's order."""
     return tuple(
-        Line(
+        TuningLine(
             algorithm=algorithm,
             protocol=protocol,
             bytes_per_s=bytes_per_s(algorithm, protocol, kind, comm),
@@ -228,17 +228,20 @@ def lines(kind: Collective, comm: Communicator) -> tuple[Line, ...]:
     )
 
 
-def seconds_on(line: Line, kind: Collective, payload_bytes: float, comm: Communicator) -> float:
+def seconds_on(line: TuningLine, kind: CollectiveKind, payload_bytes: float, comm: Communicator) -> float:
     """NCCL's predicted time: latency and bandwidth, corrected by size; infinite without any bandwidth."""
     algorithm, protocol, rate, latency = line.algorithm, line.protocol, line.bytes_per_s, line.latency_us
     if not rate:
         return math.inf
     place = (int(payload_bytes) >> 6).bit_length() - 1
     corrections = TREE_CORRECTION[protocol]
-    if algorithm is _A.TREE and kind is Collective.ALL_REDUCE and 0 <= place < len(corrections):
+    if algorithm is _A.TREE and kind is CollectiveKind.ALL_REDUCE and 0 <= place < len(corrections):
         rate *= corrections[place]
     plateau = (
-        algorithm is _A.RING and protocol is _P.SIMPLE and kind is Collective.ALL_REDUCE and comm.nodes > 1
+        algorithm is _A.RING
+        and protocol is _P.SIMPLE
+        and kind is CollectiveKind.ALL_REDUCE
+        and comm.nodes > 1
     )
     if plateau and payload_bytes / (comm.channels * comm.ranks) >= 64:
         latency *= 1.4

@@ -24,7 +24,7 @@ GIGA = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paths:
+class ChannelPaths:
     """``channels`` found by the search; each carries these rates within a node and between nodes."""
 
     channels: int
@@ -48,9 +48,9 @@ class Communicator:
     architecture: str
     ranks: int
     nodes: int
-    ring: Paths
-    tree: Paths | None = None
-    nvls: Paths | None = None
+    ring: ChannelPaths
+    tree: ChannelPaths | None = None
+    nvls: ChannelPaths | None = None
     nvlink: bool = True
     ll128: bool = True
     sharp: bool = False
@@ -134,7 +134,7 @@ def communicator_on(
     )
 
 
-def ring_within_a_node(constants: Architecture, nvlink_bytes_per_s: float) -> Paths:
+def ring_within_a_node(constants: Architecture, nvlink_bytes_per_s: float) -> ChannelPaths:
     """As many channels of one rate as a GPU's links bear; slower ones while they bring more in all.
 
     The search gives up at less than 0.49 of the rate of the best so far.
@@ -152,14 +152,14 @@ def ring_within_a_node(constants: Architecture, nvlink_bytes_per_s: float) -> Pa
 
 def ring_between_nodes(
     constants: Architecture, nvlink_bytes_per_s: float, nic_bytes_per_s: float, nics: int, local: int
-) -> Paths:
+) -> ChannelPaths:
     """A channel for each NIC; within the node a GPU passes on all of them but the one that it sends out."""
     return _doubled(constants, nics, _speed(constants, nvlink_bytes_per_s, nic_bytes_per_s, nics, local))
 
 
 def tree_between_nodes(
     constants: Architecture, nvlink_bytes_per_s: float, nic_bytes_per_s: float, nics: int, local: int
-) -> Paths:
+) -> ChannelPaths:
     """The ring's channels; within the node the search goes on to faster ones up to twice the NIC's rate.
 
     The model uses that rate for two nodes, where every byte crosses the network only once.
@@ -171,7 +171,7 @@ def tree_between_nodes(
             intra = speed
     found, within = _doubled(constants, nics, inter), _doubled(constants, nics, intra)
     scale = within.channels / found.channels
-    return Paths(
+    return ChannelPaths(
         channels=found.channels,
         intra_bytes_per_s=within.intra_bytes_per_s * scale,
         inter_bytes_per_s=found.inter_bytes_per_s,
@@ -190,7 +190,7 @@ def _speed(
 
 def nvls(
     constants: Architecture, nvlink_bytes_per_s: float, nic_bytes_per_s: float, local: int
-) -> Paths | None:
+) -> ChannelPaths | None:
     """A channel for each head (each GPU, 32 at most); a GPU's NVLink carries heads + 1 of them.
 
     None for two GPUs or fewer, and where even the slowest rate is too much. No NIC: no rate between nodes.
@@ -200,12 +200,12 @@ def nvls(
     if speed is None or local <= 2 or not constants.nvls_efficiency:
         return None
     beyond = next((one for one in constants.inter_speeds if one <= nic_bytes_per_s / GIGA), 0.0)
-    return Paths(channels=heads, intra_bytes_per_s=speed * GIGA, inter_bytes_per_s=beyond * GIGA)
+    return ChannelPaths(channels=heads, intra_bytes_per_s=speed * GIGA, inter_bytes_per_s=beyond * GIGA)
 
 
-def _doubled(constants: Architecture, channels: int, speed: float) -> Paths:
+def _doubled(constants: Architecture, channels: int, speed: float) -> ChannelPaths:
     """Twice as many channels of half the rate, where channels are fast and few."""
     enough = constants.compute_capability > 80 and speed < 50 and channels > 4
     if speed >= 25 and not enough and 2 * channels <= MAX_CHANNELS:
         channels, speed = 2 * channels, speed / 2
-    return Paths(channels=channels, intra_bytes_per_s=speed * GIGA, inter_bytes_per_s=speed * GIGA)
+    return ChannelPaths(channels=channels, intra_bytes_per_s=speed * GIGA, inter_bytes_per_s=speed * GIGA)

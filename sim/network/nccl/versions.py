@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from ....schedules.transfers.collective import Collective
+from ....schedules.transfers.collective import CollectiveKind
 from .constants import ARCHITECTURES, Architecture
 
 Version = tuple[int, int]
@@ -63,11 +63,11 @@ def architecture_at(name: str, version: Version) -> Architecture:
     return base
 
 
-def ll_share(version: Version, kind: Collective, nodes: int) -> float:
+def ll_share(version: Version, kind: CollectiveKind, nodes: int) -> float:
     """What a ring with the LL protocol carries of its channels' rate."""
     if version > (2, 20):
         return 0.5
-    reduces = kind in (Collective.ALL_REDUCE, Collective.REDUCE)
+    reduces = kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE)
     return 1 / 4 if nodes > 1 or reduces else 1 / 3
 
 

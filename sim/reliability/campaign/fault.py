@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...scenario.faults.kinds.kind import Kind
+from ...scenario.faults.kinds.kind import FaultKind
 from ...scenario.faults.targets import Target
 from .chance import Law
-from .outcome import Entry
-from .plan import Effect, Plan
+from .outcome import LogEntry
+from .plan import CampaignPlan, Effect
 
 STOPS = ("crash", "hang")
 
@@ -17,7 +17,7 @@ STOPS = ("crash", "hang")
 class Fault:
     """One fault as it strikes. ``nodes`` are the slots that it takes along."""
 
-    kind: Kind
+    kind: FaultKind
     name: str
     target: Target
     nodes: range
@@ -25,12 +25,12 @@ class Fault:
     repair: Law | None
     effect: Effect
     notice: float
-    entry: Entry | None = None
+    entry: LogEntry | None = None
 
 
 def strike(
-    plan: Plan,
-    kind: Kind,
+    plan: CampaignPlan,
+    kind: FaultKind,
     name: str,
     effect: Effect,
     duration_s: float | None = None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Entry:
+class LogEntry:
     """One fault in the log. Times are of the wall clock; nan: it did not stop the job."""
 
     at_s: float
@@ -46,7 +46,7 @@ class Outcome:
     recover_s: list[float] = field(default_factory=list)
     lost_s: list[float] = field(default_factory=list)
     pieces: list[tuple[float, float, float]] = field(default_factory=list)
-    log: list[Entry] = field(default_factory=list)
+    log: list[LogEntry] = field(default_factory=list)
     repairs: list[tuple[float, int]] = field(default_factory=list)
     interruptions: int = 0
     exposed_s: float = 0.0

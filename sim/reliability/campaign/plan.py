@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...scenario.faults.kinds.kind import Kind
+from ...scenario.faults.kinds.kind import FaultKind
 from ...scenario.faults.machine import Machine
 from ...scenario.faults.targets import Target
 from .chance import Law
@@ -65,7 +65,7 @@ class Tier:
 class Known:
     """A fault at a known time: ``at_s`` of the wall clock or ``at_step``."""
 
-    kind: Kind
+    kind: FaultKind
     target: Target
     at_s: float | None
     at_step: int | None
@@ -131,7 +131,7 @@ class Recovering:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class CampaignPlan:
     """One campaign. ``goal_steps`` and ``horizon_s`` are infinite where they do not end it."""
 
     name: str

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from .chance import Law, Streams
-from .plan import Plan
+from .plan import CampaignPlan
 
 if TYPE_CHECKING:
     import simpy
@@ -22,7 +22,7 @@ class Pool:
     """``warm`` and ``cold`` hold hosts; both None-like and never empty where ``unlimited``."""
 
     def __init__(
-        self, plan: Plan, env: simpy.Environment, streams: Streams, returned: Callable[[], None]
+        self, plan: CampaignPlan, env: simpy.Environment, streams: Streams, returned: Callable[[], None]
     ) -> None:
         rules = plan.recovering
         self.plan, self.env, self.streams, self.returned = plan, env, streams, returned

@@ -7,7 +7,7 @@ from math import inf
 from .fault import STOPS, Fault
 from .ledger import Ledger
 from .recovering_rules import (
-    Copy,
+    RestoredCopy,
     back_to_storage,
     choose_copy,
     close,
@@ -17,11 +17,11 @@ from .recovering_rules import (
     save_s,
 )
 from .restarting import Steps, reschedule, restore, spend
-from .state import State
+from .state import ReplicationState
 from .stepping import Stop, mark_broken
 
 
-def recovering(state: State, stop: Stop) -> Steps:
+def recovering(state: ReplicationState, stop: Stop) -> Steps:
     """From the stop until the job steps again."""
     state.mode = "down"
     began, fault = state.now, stop.fault
@@ -65,13 +65,13 @@ def detect_entry(fault: Fault, seconds: float) -> None:
         fault.entry.detected_s = fault.entry.at_s + seconds
 
 
-def _lose(state: State, stop: Stop) -> tuple[Copy, float]:
+def _lose(state: ReplicationState, stop: Stop) -> tuple[RestoredCopy, float]:
     """Book the time since the last restart and choose the copy to go back to."""
     if stop.why == "silent":
         assert stop.rollback
         step, ledger = stop.rollback
         assert isinstance(ledger, Ledger)
-        copy = Copy(step, state.plan.storage, ())
+        copy = RestoredCopy(step, state.plan.storage, ())
         lost = roll_back(state, step, ledger)
     else:
         fault = stop.fault
@@ -84,13 +84,13 @@ def _lose(state: State, stop: Stop) -> tuple[Copy, float]:
     return copy, lost
 
 
-def _log(state: State, fault: Fault | None, copy: Copy, lost: float) -> None:
+def _log(state: ReplicationState, fault: Fault | None, copy: RestoredCopy, lost: float) -> None:
     if fault and fault.entry:
         fault.entry.lost_s, fault.entry.restored_step = lost, copy.step
         fault.entry.tier = copy.tier.name if copy.tier else ""
 
 
-def _stuck(state: State) -> bool:
+def _stuck(state: ReplicationState) -> bool:
     """Whether the run gets nowhere: so many restarts in a row from the same checkpoint."""
     if state.step > state.last_restored:
         state.no_progress, state.progress_s = 0, state.now
@@ -100,7 +100,7 @@ def _stuck(state: State) -> bool:
     return state.no_progress >= state.plan.recovering.max_no_progress
 
 
-def _count_false(state: State) -> None:
+def _count_false(state: ReplicationState) -> None:
     """Checkpoints that have passed without a false alarm."""
     if state.false_left == inf or not state.plan.storage:
         return
@@ -111,7 +111,7 @@ def _count_false(state: State) -> None:
         state.false_left = state.next_false()
 
 
-def _mark_slow(state: State) -> None:
+def _mark_slow(state: ReplicationState) -> None:
     """The hosts that slow the job leave it."""
     state.drain_step, state.straggler_at = None, inf
     for effect, nodes in list(state.effects.values()):
@@ -120,12 +120,12 @@ def _mark_slow(state: State) -> None:
             state.pool.broken(nodes.start, None, effect.kind, fixed=False)
 
 
-def _repeats(state: State) -> bool:
+def _repeats(state: ReplicationState) -> bool:
     chance = state.plan.recovering.repeat
     return bool(chance) and state.streams.get("crash_loop").random() < chance
 
 
-def _leave(state: State, stop: Stop) -> Steps:
+def _leave(state: ReplicationState, stop: Stop) -> Steps:
     """A graceful stop: a checkpoint, and the absence that was planned."""
     fault = stop.fault
     place = state.timeline.current.at(state.now)
@@ -147,7 +147,9 @@ def _leave(state: State, stop: Stop) -> Steps:
     return "ok"
 
 
-def _restart(state: State, stop: Stop, fault: Fault | None, detect: float, copy: Copy | None) -> Steps:
+def _restart(
+    state: ReplicationState, stop: Stop, fault: Fault | None, detect: float, copy: RestoredCopy | None
+) -> Steps:
     """Detection, hosts, restore; from the start again when another fault strikes meanwhile."""
     bad = list(copy.bad) if copy else []
     while True:
@@ -175,14 +177,14 @@ def _restart(state: State, stop: Stop, fault: Fault | None, detect: float, copy:
         detect = noticed_after(state.plan.notice, fault, state.streams.get(f"{fault.name}/detection"))
 
 
-def _still_there(state: State, fault: Fault, copy: Copy) -> Copy:
+def _still_there(state: ReplicationState, fault: Fault, copy: RestoredCopy) -> RestoredCopy:
     """The copy to restore after yet another fault: what it took along may have been part of it."""
     from .recovering_rules import survives
 
     gone = set(fault.nodes) if fault.kind.damage != "none" else set()
     if copy.tier is None or survives(copy.tier, gone, state.plan.machine.nodes):
         return copy
-    wasted = Copy(state.storage_step, state.plan.storage, ())
+    wasted = RestoredCopy(state.storage_step, state.plan.storage, ())
     if wasted.step < copy.step:
         back_to_storage(state)
     state.step, state.base_tier = wasted.step, "storage"

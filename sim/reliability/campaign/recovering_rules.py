@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from .fault import Fault
-    from .state import State
+    from .state import ReplicationState
 
 Silent = list[tuple[float, int, Ledger, "Fault"]]
 
@@ -49,7 +49,7 @@ def noticed_after(notice: Notice, fault: Fault, stream: Random) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class RestoredCopy:
     """What is restored: the step, from which tier, and how many bad copies are tried before."""
 
     step: int
@@ -75,7 +75,7 @@ def survives(tier: Tier, lost: set[int], nodes: int) -> bool:
     return max(held.values()) < tier.group
 
 
-def choose_copy(state: State, lost: set[int]) -> Copy:
+def choose_copy(state: ReplicationState, lost: set[int]) -> RestoredCopy:
     """The copy to restore after losing the hosts ``lost``, by the order of ``recovery.fallback``."""
     plan = state.plan
     by_name = {tier.name: tier for tier in plan.tiers}
@@ -94,12 +94,12 @@ def choose_copy(state: State, lost: set[int]) -> Copy:
         if plan.recovering.p_bad_copy and stream.random() < plan.recovering.p_bad_copy:
             bad.append(tier)
             continue
-        return Copy(step, tier, tuple(bad))
+        return RestoredCopy(step, tier, tuple(bad))
     step = stored(state)
-    return Copy(state.storage_step if step is None else step, plan.storage, tuple(bad))
+    return RestoredCopy(state.storage_step if step is None else step, plan.storage, tuple(bad))
 
 
-def stored(state: State) -> int | None:
+def stored(state: ReplicationState) -> int | None:
     """The last step since the restart of which a copy is durable on storage; None: there is none."""
     tier = state.plan.storage
     if state.writer:
@@ -107,14 +107,14 @@ def stored(state: State) -> int | None:
     return state.timeline.saved_by(state.now - tier.lag_s, tier.every) if tier else None
 
 
-def save_s(state: State) -> float:
+def save_s(state: ReplicationState) -> float:
     """Seconds until a checkpoint that is asked for now is durable, when nothing else goes on."""
     tier, writer = state.plan.storage, state.writer
     waits = max(0.0, writer.until_s - state.now) if writer else 0.0
     return tier.save_s + waits if tier else 0.0
 
 
-def ledger_at_storage(state: State) -> tuple[int, Ledger]:
+def ledger_at_storage(state: ReplicationState) -> tuple[int, Ledger]:
     """The last step on storage, and the ledger as it would stand had the job ended there."""
     step = stored(state)
     if step is None or step <= state.storage_step:
@@ -129,7 +129,7 @@ def silent_rollback(silent: Silent, step: int) -> Silent:
     return [one for one in silent if one[1] < step]
 
 
-def close(state: State, step: int) -> float:
+def close(state: ReplicationState, step: int) -> float:
     """Book the time since the restart: up to the checkpoint after ``step`` as it was, the rest as lost.
 
     Where ``step`` lies before the restart, all of it is lost, and what had counted since the checkpoint on
@@ -154,7 +154,7 @@ def close(state: State, step: int) -> float:
     return lost
 
 
-def close_whole(state: State) -> None:
+def close_whole(state: ReplicationState) -> None:
     """Book the time since the restart as it was: nothing is lost."""
     stored, at_storage = ledger_at_storage(state)
     entries = state.timeline.everything(state.now)
@@ -164,7 +164,7 @@ def close_whole(state: State) -> None:
         state.storage_step, state.storage_ledger = stored, at_storage
 
 
-def roll_back(state: State, step: int, clean: Ledger) -> float:
+def roll_back(state: ReplicationState, step: int, clean: Ledger) -> float:
     """Back to a clean checkpoint: what was done since is worth nothing. Returns the lost seconds."""
     close_whole(state)
     before = state.ledger.seconds["recompute"]
@@ -174,13 +174,13 @@ def roll_back(state: State, step: int, clean: Ledger) -> float:
     return state.ledger.seconds["recompute"] - before
 
 
-def back_to_storage(state: State) -> None:
+def back_to_storage(state: ReplicationState) -> None:
     """What had counted since the checkpoint on storage counts no more."""
     _take_back(state, state.ledger.seconds["useful"] - state.storage_ledger.seconds["useful"])
     state.ledger.undo(state.storage_ledger)
 
 
-def _take_back(state: State, useful_s: float) -> None:
+def _take_back(state: ReplicationState, useful_s: float) -> None:
     """The last useful seconds of the record were none."""
     pieces = state.outcome.pieces
     for number in range(len(pieces) - 1, -1, -1):

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from .outcome import Outcome
-from .plan import MOST_EVENTS, Plan
+from .plan import MOST_EVENTS, CampaignPlan
 from .pool import Events
 from .recovering import recovering
 from .recovering_rules import close_whole
-from .state import State
+from .state import ReplicationState
 from .stepping import stepping
 
 LONG_WAIT = 0.1
 """Share of a run that it waits at its end, from which on it is told as stuck."""
 
 
-def replicate(plan: Plan, number: int, *, log: bool = False) -> Outcome:
+def replicate(plan: CampaignPlan, number: int, *, log: bool = False) -> Outcome:
     """Run one replication. The same plan and number give the same outcome, whatever ran before."""
-    state = State(plan, number, log=log)
+    state = ReplicationState(plan, number, log=log)
     state.start()
     state.job = state.env.process(_job(state))
     state.env.run(until=state.job)
     return _outcome(state)
 
 
-def _job(state: State) -> Events:
+def _job(state: ReplicationState) -> Events:
     while True:
         stop = yield from stepping(state)
         if stop.why in ("goal", "horizon", "events"):
@@ -37,7 +37,7 @@ def _job(state: State) -> Events:
     state.mode = "done"
 
 
-def _end(state: State, done: str) -> None:
+def _end(state: ReplicationState, done: str) -> None:
     """How it ended; where it got no further, since when and why."""
     out, plan = state.outcome, state.plan
     what, since = state.waits
@@ -55,7 +55,7 @@ def _end(state: State, done: str) -> None:
         out.stuck_s, out.stuck_why = state.now, f"more than {MOST_EVENTS:,} events"
 
 
-def _outcome(state: State) -> Outcome:
+def _outcome(state: ReplicationState) -> Outcome:
     out = state.outcome
     out.wall_s = state.now
     out.seconds = state.ledger.seconds

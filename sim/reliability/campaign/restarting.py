@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .fault import STOPS, Fault
 from .plan import Tier
 from .replicas import next_slot
-from .state import State
+from .state import ReplicationState
 from .stepping import Stop, mark_broken, only_idle
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Steps = Generator["simpy.Event", None, str]
 """Ends with ok, horizon or events (the run is over), fault (another one struck) or stuck (no progress)."""
 
 
-def reschedule(state: State, stop: Stop, fault: Fault | None) -> Steps:
+def reschedule(state: ReplicationState, stop: Stop, fault: Fault | None) -> Steps:
     """Diagnosis, the end of the old processes, and a host for every slot."""
     rules = state.plan.recovering
     swapped, before = bool(state.empty), state.cold_taken
@@ -38,7 +38,7 @@ def reschedule(state: State, stop: Stop, fault: Fault | None) -> Steps:
     return (yield from _hosts(state))  # for those that were lost, or came back, meanwhile
 
 
-def _hosts(state: State) -> Steps:
+def _hosts(state: ReplicationState) -> Steps:
     """A host for every slot, or for as many as an elastic job needs. It starts with these."""
     while state.empty:
         _fill(state)
@@ -51,7 +51,7 @@ def _hosts(state: State) -> Steps:
     return "ok"
 
 
-def _diagnosis(state: State, fault: Fault | None) -> float:
+def _diagnosis(state: ReplicationState, fault: Fault | None) -> float:
     if fault is None or fault.kind.effect == "graceful":
         return 0.0
     return state.plan.notice.diagnosis.draw(state.streams.get(f"{fault.name}/diagnosis"))
@@ -61,7 +61,7 @@ def _requeued(fault: Fault | None) -> bool:
     return fault is not None and fault.kind.name == "preemption"
 
 
-def _shrinks(state: State) -> bool:
+def _shrinks(state: ReplicationState) -> bool:
     """Elastic: whether the job goes on without the replicas whose hosts cannot be had."""
     rules = state.plan.recovering
     if rules.policy != "elastic_dp" or rules.batch == "refuse":
@@ -70,7 +70,7 @@ def _shrinks(state: State) -> bool:
     return state.standing.live >= rules.min_replicas
 
 
-def _fill(state: State) -> None:
+def _fill(state: ReplicationState) -> None:
     """Spares, and hosts that are back, for empty slots."""
     elastic = state.plan.recovering.policy == "elastic_dp"
     while state.empty:
@@ -82,7 +82,7 @@ def _fill(state: State) -> None:
         state.empty.remove(slot)
 
 
-def _await(state: State, ready: Callable[[], bool], what: str) -> Steps:
+def _await(state: ReplicationState, ready: Callable[[], bool], what: str) -> Steps:
     """Wait until something holds; idle."""
     state.waits = (what, state.now)
     while not ready():
@@ -99,7 +99,7 @@ def _await(state: State, ready: Callable[[], bool], what: str) -> Steps:
 
 
 def restore(
-    state: State, fault: Fault | None, tier: Tier | None, category: str, *, live: bool = False
+    state: ReplicationState, fault: Fault | None, tier: Tier | None, category: str, *, live: bool = False
 ) -> Steps:
     """Processes, communicators, the checkpoint, compilation, warm-up."""
     rules = state.plan.recovering
@@ -125,7 +125,7 @@ def restore(
     return done
 
 
-def _load_s(state: State, tier: Tier | None, *, live: bool) -> float:
+def _load_s(state: ReplicationState, tier: Tier | None, *, live: bool) -> float:
     rules = state.plan.recovering
     if rules.load_s is not None:
         return rules.load_s
@@ -139,7 +139,7 @@ def _load_s(state: State, tier: Tier | None, *, live: bool) -> float:
     return tier.load_s / factor
 
 
-def spend(state: State, seconds: float, category: str, *, restoring: bool = False) -> Steps:
+def spend(state: ReplicationState, seconds: float, category: str, *, restoring: bool = False) -> Steps:
     """Let time pass and book it. While restoring, another fault ends it where failures may arrive."""
     if seconds <= 0.0:
         return "ok"
@@ -169,7 +169,7 @@ def spend(state: State, seconds: float, category: str, *, restoring: bool = Fals
     return "events"
 
 
-def _interrupted(state: State, restoring: bool) -> bool:
+def _interrupted(state: ReplicationState, restoring: bool) -> bool:
     """Whether what has come in ends a restore; everything else merges into the recovery that is under way."""
     if not restoring:
         _merge(state)
@@ -182,7 +182,7 @@ def _interrupted(state: State, restoring: bool) -> bool:
     return bool(state.inbox)
 
 
-def _merge(state: State) -> None:
+def _merge(state: ReplicationState) -> None:
     """Faults that strike while the job is down: their hosts are swapped too, and that is all."""
     for fault in state.inbox:
         if fault.kind.effect in STOPS:

@@ -16,19 +16,19 @@ from ...scenario.faults.targets import Target
 from .chance import Streams
 from .fault import Fault, strike
 from .ledger import Ledger
-from .outcome import Entry, Outcome
-from .plan import MOST_EVENTS, Effect, Known, Plan
+from .outcome import LogEntry, Outcome
+from .plan import MOST_EVENTS, CampaignPlan, Effect, Known
 from .pool import Events, Pool
 from .replicas import Standing, standing
 from .sources import Arrivals, Source, Weights, arrivals
-from .timeline import Timeline
+from .timeline import CampaignTimeline
 from .writer import Writer
 
 
-class State:
+class ReplicationState:
     """Everything that changes during one replication."""
 
-    def __init__(self, plan: Plan, number: int, *, log: bool) -> None:
+    def __init__(self, plan: CampaignPlan, number: int, *, log: bool) -> None:
         self.plan = plan
         self.env = simpy.Environment()
         self.streams = Streams(plan.seed, number)
@@ -72,7 +72,7 @@ class State:
         self.storage_step = 0  # the last checkpoint on storage, and the ledger as it stood then
         self.storage_ledger = Ledger()
         self.base_tier = "storage"
-        self.timeline = Timeline(0.0, 0)
+        self.timeline = CampaignTimeline(0.0, 0)
         self.writer: Writer | None = None
         self.down_replicas: dict[int, float] = {}  # per_step_ft: when a replica is back
         self.storage_down = 0
@@ -236,7 +236,7 @@ class State:
             effect = fault.effect
             strength = next((x for x in (effect.slow_factor, effect.bandwidth_factor) if x is not None), nan)
             duration = nan if fault.duration_s is None else fault.duration_s
-            fault.entry = Entry(
+            fault.entry = LogEntry(
                 at_s=self.env.now,
                 kind=fault.kind.name,
                 target=str(fault.target),

@@ -16,8 +16,8 @@ from .fault import STOPS, Fault
 from .plan import Effect
 from .recovering_rules import save_s, silent_rollback
 from .replicas import grows
-from .state import State
-from .timeline import Due, Place, Stretch, Timeline
+from .state import ReplicationState
+from .timeline import CampaignTimeline, Due, StepPosition, StepStretch
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ class Leaving:
     fault: Fault | None
 
 
-def stepping(state: State) -> Generator[simpy.Event, None, Stop]:
+def stepping(state: ReplicationState) -> Generator[simpy.Event, None, Stop]:
     """Step until something stops the job. The ledger is not touched; whoever handles the stop books the
     time.
     """
     state.mode = "run"
-    state.timeline = Timeline(state.now, state.step)
+    state.timeline = CampaignTimeline(state.now, state.step)
     storage = state.plan.storage
     state.writer = Writer(storage, state.step) if storage and storage.overlap else None
-    place, pause_as = Place(state.step), "slow"
+    place, pause_as = StepPosition(state.step), "slow"
     leaving: Leaving | None = None
     while True:
         begun = state.now
@@ -96,7 +96,7 @@ def stepping(state: State) -> Generator[simpy.Event, None, Stop]:
                 leaving = Leaving(place.steps + (place.part > 0), deadline, "planned", fault)
 
 
-def _open(state: State, place: Place, pause_as: str) -> Stretch:
+def _open(state: ReplicationState, place: StepPosition, pause_as: str) -> StepStretch:
     """The stretch from now on: how long a step takes, and what of it counts."""
     plan, rules = state.plan, state.plan.recovering
     slowed = plan.step_s
@@ -115,7 +115,7 @@ def _open(state: State, place: Place, pause_as: str) -> Stretch:
         back = min(state.down_replicas.values())
         place, pause_as = replace(place, pause_s=max(0.0, back - state.now)), "idle"
     _watch(state, slowed / plan.step_s)
-    return Stretch(
+    return StepStretch(
         start_s=state.now,
         place=place,
         step_s=step + beside,
@@ -127,7 +127,7 @@ def _open(state: State, place: Place, pause_as: str) -> Stretch:
     )
 
 
-def _at_once(state: State) -> frozenset[Effect]:
+def _at_once(state: ReplicationState) -> frozenset[Effect]:
     """What is wrong now; the same twice over, such as two floods of a NIC, counts twice."""
     counted = Counter(
         effect
@@ -139,7 +139,7 @@ def _at_once(state: State) -> frozenset[Effect]:
     )
 
 
-def _due(state: State) -> Due:
+def _due(state: ReplicationState) -> Due:
     tiers = [tier for tier in state.plan.tiers if not tier.overlap]
     if not state.storage_down and not state.storage_factor:
         return tuple((tier.every, tier.stall_s) for tier in tiers)
@@ -154,7 +154,7 @@ def _due(state: State) -> Due:
     return tuple(found)
 
 
-def _watch(state: State, slowdown: float) -> None:
+def _watch(state: ReplicationState, slowdown: float) -> None:
     """Start or stop the straggler detector's clock."""
     notice = state.plan.notice
     if notice.action == "tolerate" or slowdown < notice.threshold:
@@ -163,7 +163,7 @@ def _watch(state: State, slowdown: float) -> None:
         state.straggler_at = state.now + notice.window * slowdown * state.plan.step_s
 
 
-def _next(state: State, stretch: Stretch, leaving: Leaving | None) -> tuple[float, str]:
+def _next(state: ReplicationState, stretch: StepStretch, leaving: Leaving | None) -> tuple[float, str]:
     """When and why this stretch ends, if nothing comes in before."""
     plan = state.plan
     best = (plan.end_s, "horizon")
@@ -201,7 +201,7 @@ def _next(state: State, stretch: Stretch, leaving: Leaving | None) -> tuple[floa
     return max(best[0], state.now), best[1]
 
 
-def _goal(state: State, stretch: Stretch) -> int:
+def _goal(state: ReplicationState, stretch: StepStretch) -> int:
     """The step after which the run is done; smaller steps take more of them."""
     plan = state.plan
     if not plan.shrinks:
@@ -213,7 +213,9 @@ def _goal(state: State, stretch: Stretch) -> int:
     return stretch.place.steps + max(0, ceil(left / stretch.useful_s + stretch.place.part - 1e-9))
 
 
-def _arrived(state: State, stretch: Stretch, place: Place, what: str, leaving: Leaving | None) -> Stop | None:
+def _arrived(
+    state: ReplicationState, stretch: StepStretch, place: StepPosition, what: str, leaving: Leaving | None
+) -> Stop | None:
     """What the end of a stretch means; None: go on."""
     match what:
         case "goal" | "horizon" | "false_positive":
@@ -254,7 +256,9 @@ def _arrived(state: State, stretch: Stretch, place: Place, what: str, leaving: L
     return None
 
 
-def _lose_step(state: State, stretch: Stretch, place: Place, fault: Fault) -> tuple[Place, str]:
+def _lose_step(
+    state: ReplicationState, stretch: StepStretch, place: StepPosition, fault: Fault
+) -> tuple[StepPosition, str]:
     """Per-step fault tolerance: the step in flight ends and does not count; its replica is away for a
     while.
     """
@@ -275,10 +279,10 @@ def _lose_step(state: State, stretch: Stretch, place: Place, fault: Fault) -> tu
         return place, stretch.pause_as
     stretch.wasted_part = place.part
     rest = (1.0 - place.part) * stretch.step_s
-    return Place(place.steps, 0.0, 0.0, rest), "recompute"
+    return StepPosition(place.steps, 0.0, 0.0, rest), "recompute"
 
 
-def _corrupt(state: State, fault: Fault) -> None:
+def _corrupt(state: ReplicationState, fault: Fault) -> None:
     """Steps from now on are wrong; the last checkpoint on storage before now is clean."""
     from .recovering_rules import ledger_at_storage
 
@@ -288,23 +292,23 @@ def _corrupt(state: State, fault: Fault) -> None:
     state.silent.sort(key=lambda one: one[0])
 
 
-def _snapshot(state: State) -> Place:
+def _snapshot(state: ReplicationState) -> StepPosition:
     """A snapshot is due, and may outlast the interval: for how long steps stall."""
     writer = state.writer
     assert writer
     step = writer.next_due
     if state.storage_down:
         writer.pass_by()
-        return Place(step)
-    return Place(step, stall_s=writer.snapshot(state.now, min(state.storage_factor, default=1.0)))
+        return StepPosition(step)
+    return StepPosition(step, stall_s=writer.snapshot(state.now, min(state.storage_factor, default=1.0)))
 
 
-def only_idle(state: State, fault: Fault) -> bool:
+def only_idle(state: ReplicationState, fault: Fault) -> bool:
     """Whether a fault strikes hosts alone that no step needs: it stops nothing."""
     return bool(fault.nodes) and all(state.absent(slot) for slot in fault.nodes)
 
 
-def mark_broken(state: State, fault: Fault) -> None:
+def mark_broken(state: ReplicationState, fault: Fault) -> None:
     """Hosts that leave for repair; those that are out already do not leave again."""
     if fault.kind.damage != "none" and fault.kind.effect in (*STOPS, "silent"):
         for slot in fault.nodes:
@@ -313,7 +317,7 @@ def mark_broken(state: State, fault: Fault) -> None:
                 state.pool.broken(slot, fault.repair, fault.kind.name, fixed=fault.kind.damage == "domain")
 
 
-def _regrow(state: State, place: Place) -> Leaving | None:
+def _regrow(state: ReplicationState, place: StepPosition) -> Leaving | None:
     """Elastic: hosts are back for at least one replica more."""
     plan, rules = state.plan, state.plan.recovering
     if rules.policy != "elastic_dp" or not grows(

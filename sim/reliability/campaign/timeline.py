@@ -14,7 +14,7 @@ Due = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StepPosition:
     """Where the job stands: ``steps`` done, ``part`` of the next one; or before it, what is left of a pause
     and of a checkpoint's stall.
     """
@@ -26,14 +26,14 @@ class Place:
 
 
 @dataclass(slots=True)
-class Stretch:
+class StepStretch:
     """From ``start_s`` on, at ``place``. A step takes ``step_s``, of which ``useful_s`` is what the same work
     takes with nothing wrong, ``slow_s`` what slow parts add and ``beside_s`` what the writing of a checkpoint
     beside it adds; the rest is missing replicas. ``pause_as`` is what the pause is accounted as.
     """
 
     start_s: float
-    place: Place
+    place: StepPosition
     step_s: float
     useful_s: float
     slow_s: float
@@ -94,21 +94,21 @@ class Stretch:
                 high = middle - 1
         return low
 
-    def at(self, time_s: float) -> Place:
+    def at(self, time_s: float) -> StepPosition:
         """Where the job stands at ``time_s``."""
         place = self.place
         paused = time_s - self.start_s
         if paused < place.pause_s:
-            return Place(place.steps, place.part, place.stall_s, place.pause_s - paused)
+            return StepPosition(place.steps, place.part, place.stall_s, place.pause_s - paused)
         steps = self.steps_by(time_s)
         free = self.time_of(steps)
         if steps == place.steps:
             if time_s < free:
-                return Place(steps, place.part, free - time_s)
-            return Place(steps, min(1.0, place.part + (time_s - free) / self.step_s))
+                return StepPosition(steps, place.part, free - time_s)
+            return StepPosition(steps, min(1.0, place.part + (time_s - free) / self.step_s))
         if time_s < free:
-            return Place(steps, 0.0, free - time_s)
-        return Place(steps, min(1.0, (time_s - free) / self.step_s))
+            return StepPosition(steps, 0.0, free - time_s)
+        return StepPosition(steps, min(1.0, (time_s - free) / self.step_s))
 
     def saved_by(self, time_s: float, every: int) -> int:
         """The last multiple of ``every`` whose checkpoint has stalled the job to its end; 0 where there is
@@ -119,7 +119,7 @@ class Stretch:
         began = self.place.steps + (0 if self.place.stall_s > 0 else 1)
         return last if last >= began else 0
 
-    def spent(self, place: Place) -> dict[str, float]:
+    def spent(self, place: StepPosition) -> dict[str, float]:
         """What the time from the start to ``place`` went into, by category. Shares of a step count as they
         are.
         """
@@ -139,27 +139,27 @@ class Stretch:
         place = self.at(min(self.end_s, until_s))
         if not self.wasted_part:
             return self.spent(place)
-        spent = self.spent(Place(place.steps))
+        spent = self.spent(StepPosition(place.steps))
         spent["recompute"] = spent.get("recompute", 0.0) + self.wasted_part * self.step_s
         return spent
 
 
-class Timeline:
+class CampaignTimeline:
     """The stretches since the last restart, which began with ``steps`` done."""
 
     def __init__(self, start_s: float, steps: int) -> None:
         self.start_s = start_s
         self.first = steps
-        self.stretches: list[Stretch] = []
+        self.stretches: list[StepStretch] = []
 
-    def follow(self, stretch: Stretch) -> None:
+    def follow(self, stretch: StepStretch) -> None:
         """The current stretch ends where this one begins."""
         if self.stretches:
             self.stretches[-1].end_s = stretch.start_s
         self.stretches.append(stretch)
 
     @property
-    def current(self) -> Stretch:
+    def current(self) -> StepStretch:
         return self.stretches[-1]
 
     def saved_by(self, time_s: float, every: int) -> int | None:
@@ -182,7 +182,9 @@ class Timeline:
         at = self._saved_in(steps, until_s)
         for number, stretch in enumerate(self.stretches[: at + 1]):
             spent = (
-                stretch.spent(Place(steps)) if number == at else stretch.whole(min(stretch.end_s, until_s))
+                stretch.spent(StepPosition(steps))
+                if number == at
+                else stretch.whole(min(stretch.end_s, until_s))
             )
             for category, seconds in spent.items():
                 total[category] = total.get(category, 0.0) + seconds

@@ -19,7 +19,7 @@ TIE = 1e-9
 
 
 @dataclass(slots=True)
-class Copy:
+class WrittenCopy:
     """Of the state after ``step``: in host memory at ``taken_s``, durable at ``durable_s``."""
 
     step: int
@@ -35,7 +35,7 @@ class Writer:
     tier: Tier
     first: int
     next_due: int = 0
-    copies: list[Copy] = field(default_factory=list)
+    copies: list[WrittenCopy] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.next_due = (self.first // self.tier.every + 1) * self.tier.every
@@ -66,7 +66,7 @@ class Writer:
         taken = now + wait + tier.stall_s
         write = tier.lag_s / speed
         durable = max(taken, self.until_s) + write
-        self.copies = [*self.copies[-3:], Copy(step, taken, write, durable)]
+        self.copies = [*self.copies[-3:], WrittenCopy(step, taken, write, durable)]
         return wait + tier.stall_s
 
     def pause(self, now: float, seconds: float) -> None:

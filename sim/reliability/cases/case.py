@@ -20,7 +20,7 @@ DAY = 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CaseVerdict:
     """``number`` is that of the case in the reference, ``source`` the publication or derivation."""
 
     number: str

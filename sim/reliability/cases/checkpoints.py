@@ -16,7 +16,7 @@ from ..study.closed_forms import (
     waterfall,
 )
 from ..study.statistics import mean_of, ratio_of
-from .case import MIN, Row, deviations, percent, renewal, run_case, verdict
+from .case import MIN, CaseVerdict, deviations, percent, renewal, run_case, verdict
 
 BLOCKING = (
     (167.0, 1 / 3, 2.0, 8.0, 15.0),
@@ -38,7 +38,7 @@ ASYNC = (
 DERIVED = "renewal theory (docs/faults.md)"
 
 
-def blocking(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
+def blocking(segments: int = 40_000, runs: int = 20) -> Iterator[CaseVerdict]:
     """Case 1: every row, restore exposed or not."""
     for m, c, d, r, tau in BLOCKING:
         step = 6.0 if tau == 9.1 else 10.0
@@ -50,7 +50,7 @@ def blocking(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
             ).ettr
             off = deviations(got, want)
             words = "exposed" if exposed else "not exposed"
-            yield Row(
+            yield CaseVerdict(
                 number="1",
                 title=f"blocking checkpoints: M {m:g}, C {c:.3g}, D {d:g}, R {r:g}, tau {tau:g} min, restore "
                 f"{words}",
@@ -64,7 +64,7 @@ def blocking(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
             )
 
 
-def where_time_goes(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
+def where_time_goes(segments: int = 40_000, runs: int = 20) -> Iterator[CaseVerdict]:
     """Case 2: the waterfall, category by category."""
     want = waterfall(tau=30 * MIN, c=60.0, m=3600.0, d=180.0, r=420.0)
     document = renewal(m=60.0, c=1.0, d=3.0, r=7.0, tau=30.0, exposed=True, segments=segments // runs)
@@ -75,7 +75,7 @@ def where_time_goes(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
         got = mean_of([value / each for value in values], 0.95)
         off = deviations(got, want[name])
         unit = "" if name == "failures" else " s"
-        yield Row(
+        yield CaseVerdict(
             number="2",
             title=f"waterfall per segment: {name}",
             expected=f"{want[name]:.5g}{unit}",
@@ -86,7 +86,7 @@ def where_time_goes(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
         )
 
 
-def daly(runs: int = 20) -> Iterator[Row]:
+def daly(runs: int = 20) -> Iterator[CaseVerdict]:
     """Case 3: scan the interval; the optimum is flat."""
     for m, known, ettr in ((1440.0, 117.0, 0.9126), (360.0, 57.0, 0.8194), (15.0, 9.1, 0.1997)):
         hours = (
@@ -103,7 +103,7 @@ def daly(runs: int = 20) -> Iterator[Row]:
         there = next(one for tau, one in scanned if tau == known)
         off = deviations(there, ettr)
         near = abs(best / known - 1) <= 0.15
-        yield Row(
+        yield CaseVerdict(
             number="3",
             title=f"Daly's optimum: C 5, R 10 min exposed, M {m:g} min",
             expected=f"{known:g} min, ETTR {percent(ettr)} there",
@@ -124,14 +124,14 @@ def _parabola(points: list[tuple[float, float]]) -> float:
     return float(np.exp(np.clip(-b / (2 * a), x.min(), x.max()))) if a < 0 else float(np.exp(x[y.argmax()]))
 
 
-def asynchronous(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
+def asynchronous(segments: int = 40_000, runs: int = 20) -> Iterator[CaseVerdict]:
     """Case 4."""
     for m, s, p, d, r, tau in ASYNC:
         want = ettr_async(tau=tau, s=s, p=p, m=m, d=d, r=r)
         document = renewal(m=m, c=s, d=d, r=r, tau=tau, exposed=False, segments=segments // runs, persist=p)
         got = run_case(document, runs).ettr
         off = deviations(got, want)
-        yield Row(
+        yield CaseVerdict(
             number="4",
             title=f"asynchronous checkpoints: M {m:g}, stall {s:.3g}, durable after {p:g}, D {d:g}, R {r:g}, "
             f"tau {tau:g} min",
@@ -143,7 +143,7 @@ def asynchronous(segments: int = 40_000, runs: int = 20) -> Iterator[Row]:
         )
 
 
-def spread(runs: int = 400, short_runs: int = 2000) -> Iterator[Row]:
+def spread(runs: int = 400, short_runs: int = 2000) -> Iterator[CaseVerdict]:
     """Case 5: how much single runs differ, and whether intervals cover."""
     m, tau, c, d = 166.9, 15.0, 1 / 3, 10.0
     var = segment_variance(tau=tau, c=c, m=m, d=d, r=0.0)
@@ -154,7 +154,7 @@ def spread(runs: int = 400, short_runs: int = 2000) -> Iterator[Row]:
     base: dict[str, Any] = {"m": m, "c": c, "d": d, "r": 0.0, "tau": tau, "exposed": False}
     found = run_case(renewal(**base, segments=segments), runs)
     got = stdev(one.ettr for one in found.outcomes)
-    yield Row(
+    yield CaseVerdict(
         number="5",
         title=f"spread of 54-day runs ({runs} of them)",
         expected=f"{want * 100:.3f} points (0.45)",
@@ -171,7 +171,7 @@ def spread(runs: int = 400, short_runs: int = 2000) -> Iterator[Row]:
         inside += one.low <= ettr <= one.high
     share = inside / len(batches)
     error = math.sqrt(0.05 * 0.95 / len(batches))
-    yield Row(
+    yield CaseVerdict(
         number="5",
         title=f"95 % intervals of batches of 10 weeks cover the exact ETTR ({len(batches)} batches)",
         expected="95 %",
@@ -182,7 +182,7 @@ def spread(runs: int = 400, short_runs: int = 2000) -> Iterator[Row]:
     )
 
 
-def meta(segments: int = 20_000, runs: int = 20) -> Iterator[Row]:
+def meta(segments: int = 20_000, runs: int = 20) -> Iterator[CaseVerdict]:
     """Cases 8 and 8b: Meta's formula is first order; the campaign follows the exact form."""
     rows = (
         ("8", "no stall, every 5 min", 6.5e-3, 5.0, 0.0, 0.935, "paper 0.93"),
@@ -199,7 +199,7 @@ def meta(segments: int = 20_000, runs: int = 20) -> Iterator[Row]:
         )
         got = run_case(document, runs).ettr
         first = meta_ettr(nodes=2000, daily=rate, u0=5 / 1440, dt=interval / 1440, w=w / 1440)
-        yield Row(
+        yield CaseVerdict(
             number=number,
             title=f"Meta, 2,000 hosts, restart 5 min: {title}",
             expected=f"{want:.3f} exact ({said})",

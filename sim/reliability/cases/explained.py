@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .case import Row, percent, renewal, run_case, verdict
+from .case import CaseVerdict, percent, renewal, run_case, verdict
 
 
-def traces() -> Iterator[Row]:
+def traces() -> Iterator[CaseVerdict]:
     """Case 15: what-if replay of measured traces."""
     for number, title in (
         ("15", "what-if replay of ByteDance's traces AR, SE, ST"),
         ("15b", "injected slowdowns 1.16 / 1.40 / 2.03"),
     ):
-        yield Row(
+        yield CaseVerdict(
             number=number,
             title=title,
             expected="1.973, 1.537, 1.179" if number == "15" else "1.21 / 1.42 / 1.98",
@@ -27,7 +27,7 @@ def traces() -> Iterator[Row]:
         )
 
 
-def opt(runs: int = 40) -> Iterator[Row]:
+def opt(runs: int = 40) -> Iterator[CaseVerdict]:
     """Case 18: the manual era."""
     document: dict[str, Any] = {
         "name": "opt",
@@ -42,7 +42,7 @@ def opt(runs: int = 40) -> Iterator[Row]:
     every = f"{33 * 24 / 90:.2f} h"
     document["faults"] = {"processes": [{"kind": "software_crash", "scope": "job", "mtbf": every}]}
     manual = run_case(document, runs).ettr.mean
-    yield Row(
+    yield CaseVerdict(
         number="18",
         title="OPT-175B: 33 d of work in 56 d, about 90 restarts, automatic restarts assumed",
         expected="59 %",
@@ -65,7 +65,7 @@ C4 = {
 """Per cent of the time, before and after (unverified)."""
 
 
-def c4(runs: int = 10) -> Iterator[Row]:
+def c4(runs: int = 10) -> Iterator[CaseVerdict]:
     """Case 19: detection and diagnosis alone do not do it."""
     for name, after in (
         ("before", {}),
@@ -93,7 +93,7 @@ def c4(runs: int = 10) -> Iterator[Row]:
         got = 1 - run_case(document, runs).ettr.mean
         want = {"before": 0.3119, "all as after": 0.0116}.get(name)
         if want is None:
-            yield Row(
+            yield CaseVerdict(
                 number="19",
                 title=f"C4, {name}: must not give 1.2 %",
                 expected="31.2 % -> 1.2 % (said)",
@@ -105,7 +105,7 @@ def c4(runs: int = 10) -> Iterator[Row]:
                 "checkpoints save",
             )
         else:
-            yield Row(
+            yield CaseVerdict(
                 number="19",
                 title=f"C4, {name}: share of time lost",
                 expected=percent(want, 1),

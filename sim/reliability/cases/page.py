@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .case import Row
+from .case import CaseVerdict
 
 HEAD = """# Reliability: closed forms and published cases
 
@@ -23,7 +23,7 @@ WORDS = {
 }
 
 
-def cases_page(rows: Sequence[Row]) -> str:
+def cases_page(rows: Sequence[CaseVerdict]) -> str:
     """The whole page."""
     counts = {name: sum(row.verdict == name for row in rows) for name in ORDER}
     summary = "\n".join(f"- {counts[name]} {name}: {WORDS[name]}" for name in ORDER if counts[name])

@@ -12,7 +12,7 @@ from ..campaign.recovering_rules import survives
 from ..planning.build_plan import p99_spares
 from ..study.closed_forms import erlang_b, peer_survival, slow_episodes
 from ..study.statistics import mean_of, ratio_of
-from .case import DAY, Row, deviations, run_case, verdict
+from .case import DAY, CaseVerdict, deviations, run_case, verdict
 
 
 def spares_document(spares: int, repair: dict[str, Any] | str, days: float) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def spares_document(spares: int, repair: dict[str, Any] | str, days: float) -> d
     }
 
 
-def spares(days: float = 500.0, runs: int = 8) -> Iterator[Row]:
+def spares(days: float = 500.0, runs: int = 8) -> Iterator[CaseVerdict]:
     """Case 6: Erlang's loss formula, whatever the law of repairs."""
     for count, mean in ((4, 1.0), (8, 1.0), (12, 1.0), (16, 2.0)):
         want = erlang_b(count + 1, 2048 * 3.79e-3 * mean)
@@ -45,7 +45,7 @@ def spares(days: float = 500.0, runs: int = 8) -> Iterator[Row]:
             found = run_case(spares_document(count, repair, days * (4 if want < 0.1 else 1)), runs)
             got = ratio_of(found.category("idle"), found.walls, 0.95)
             off = deviations(got, want)
-            yield Row(
+            yield CaseVerdict(
                 number="6",
                 title=f"{count} spares, {law} repair of {mean:g} d: share of time waiting",
                 expected=f"{want:.4f}",
@@ -58,7 +58,7 @@ def spares(days: float = 500.0, runs: int = 8) -> Iterator[Row]:
             )
 
 
-def sizes(runs: int = 40) -> Iterator[Row]:
+def sizes(runs: int = 40) -> Iterator[CaseVerdict]:
     """Cases 7 and 7b: mean time between failures by size of the job."""
     for gpus, said, hours, close in (
         (16384, "1.803 h (paper 1.8)", 1.803, True),
@@ -81,7 +81,7 @@ def sizes(runs: int = 40) -> Iterator[Row]:
         found = run_case(document, runs)
         got = found.mtbf_s / 3600
         if close:
-            yield Row(
+            yield CaseVerdict(
                 number="7",
                 title=f"RSC-1's rate on {gpus:,} GPUs: mean time between failures",
                 expected=said,
@@ -91,7 +91,7 @@ def sizes(runs: int = 40) -> Iterator[Row]:
                 source="arXiv:2410.21680, arXiv:2602.00277",
             )
         else:
-            yield Row(
+            yield CaseVerdict(
                 number="7b",
                 title="the same on 1,024 GPUs: must not match",
                 expected=said,
@@ -105,11 +105,11 @@ def sizes(runs: int = 40) -> Iterator[Row]:
             )
 
 
-def standbys() -> Iterator[Row]:
+def standbys() -> Iterator[CaseVerdict]:
     """Case 12: ByteRobust's standby hosts."""
     sizes_ = (128, 256, 512, 1024)
     got = [p99_spares(nodes, 1.2e-3) for nodes in sizes_]
-    yield Row(
+    yield CaseVerdict(
         number="12",
         title="standbys for 128/256/512/1,024 hosts at 1.2e-3 a day",
         expected="2/2/3/4",
@@ -131,14 +131,14 @@ def slow_document(gpus: int, process: dict[str, Any], clock: str = "wall") -> di
     }
 
 
-def slow_hosts(runs: int = 2000) -> Iterator[Row]:
+def slow_hosts(runs: int = 2000) -> Iterator[CaseVerdict]:
     """Case 16: one slow host is enough."""
     for nodes in (16, 128, 512):
         want = 1 + 0.1 * (1 - 0.995**nodes)
         found = run_case(slow_document(nodes * 8, {"prevalence": 0.005, "slow_factor": 1.1}), runs)
         got = mean_of([wall / (30 * DAY) for wall in found.walls], 0.95)
         off = deviations(got, want)
-        yield Row(
+        yield CaseVerdict(
             number="16",
             title=f"0.5 % of hosts 10 % slow, {nodes} hosts: mean step over the healthy one",
             expected=f"{want:.5f}",
@@ -149,14 +149,14 @@ def slow_hosts(runs: int = 2000) -> Iterator[Row]:
         )
 
 
-def episodes(runs: int = 40) -> Iterator[Row]:
+def episodes(runs: int = 40) -> Iterator[CaseVerdict]:
     """Case 17: slow episodes that come and go."""
     want = slow_episodes(2048 * 0.002 * 3 / 24, 1.34)
     for law, duration in (("constant", "3 h"), ("exponential", {"exponential": {"mean": "3 h"}})):
         process = {"rate_per_unit_day": 0.002, "slow_factor": 1.34, "duration": duration}
         got = run_case(slow_document(16384, process), runs).ettr
         off = deviations(got, want)
-        yield Row(
+        yield CaseVerdict(
             number="17",
             title=f"slow episodes of 3 h ({law}), 0.002 per host and day, factor 1.34: throughput",
             expected=f"{want:.4f}",
@@ -167,14 +167,14 @@ def episodes(runs: int = 40) -> Iterator[Row]:
         )
 
 
-def guards(runs: int = 4) -> Iterator[Row]:
+def guards(runs: int = 4) -> Iterator[CaseVerdict]:
     """Case 20: restarts that never end are seen and stopped."""
     from .case import renewal
 
     document = renewal(m=5.0, c=1.0, d=0.0, r=60.0, tau=10.0, exposed=True, segments=100)
     document["recovery"] = {"restart_cost": "60 min"}
     found = run_case(document, runs)
-    yield Row(
+    yield CaseVerdict(
         number="20",
         title="a failure every 5 min, restarts of 60 min: nothing gets done",
         expected="stops with no progress",
@@ -186,7 +186,7 @@ def guards(runs: int = 4) -> Iterator[Row]:
     )
 
 
-def identity(runs: int = 10) -> Iterator[Row]:
+def identity(runs: int = 10) -> Iterator[CaseVerdict]:
     """Case 21: without checkpoint costs and lost work, wall time is work and recoveries, exactly."""
     document = {
         "name": "identity",
@@ -206,7 +206,7 @@ def identity(runs: int = 10) -> Iterator[Row]:
         lost = one.seconds["recompute"]
         gap = one.wall_s - (30 * DAY + one.interruptions * 1200.0 + lost)
         worst = max(worst, abs(gap) / one.wall_s)
-    yield Row(
+    yield CaseVerdict(
         number="21",
         title="wall = work + failures x recovery (steps of 1 ms, saved each)",
         expected="0",
@@ -218,7 +218,7 @@ def identity(runs: int = 10) -> Iterator[Row]:
     )
 
 
-def peer_groups(draws: int = 100_000) -> Iterator[Row]:
+def peer_groups(draws: int = 100_000) -> Iterator[CaseVerdict]:
     """Case 22: copies in peers' memory after several hosts are lost at once."""
     chance = Random(7)
     tier = Tier(name="peer_memory", every=1, stall_s=0.0, lag_s=0.0, load_s=0.0, save_s=0.0, group=2)
@@ -226,7 +226,7 @@ def peer_groups(draws: int = 100_000) -> Iterator[Row]:
         want = peer_survival(16, 2, lost)
         good = sum(survives(tier, set(chance.sample(range(16), lost)), 16) for _ in range(draws)) / draws
         error = math.sqrt(want * (1 - want) / draws)
-        yield Row(
+        yield CaseVerdict(
             number="22",
             title=f"16 hosts, groups of 2, {lost} lost at once: the copy survives",
             expected=f"{want:.3f}",

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..study.statistics import mean_of
-from .case import Row, deviations, percent, renewal, run_case, verdict
+from .case import CaseVerdict, deviations, percent, renewal, run_case, verdict
 
 
-def llama3(runs: int = 100) -> Iterator[Row]:
+def llama3(runs: int = 100) -> Iterator[CaseVerdict]:
     """Case 9: counts of the preset on the wall clock, and the frontier of 90 %."""
     document: dict[str, Any] = {
         "name": "llama3",
@@ -26,7 +26,7 @@ def llama3(runs: int = 100) -> Iterator[Row]:
     for name, values, want in (("unexpected", unexpected, 419.0), ("planned", planned, 47.0)):
         got = mean_of(values, 0.95)
         off = deviations(got, want)
-        yield Row(
+        yield CaseVerdict(
             number="9",
             title=f"preset llama3-2024, 16,384 GPUs, 54 d: {name} interruptions",
             expected=f"{want:g}",
@@ -45,7 +45,7 @@ def llama3(runs: int = 100) -> Iterator[Row]:
             ("network_switch_cable", 35),
         )
     )
-    yield Row(
+    yield CaseVerdict(
         number="9",
         title="shares of the four largest causes",
         expected="148, 72, 54, 35 of 466",
@@ -64,7 +64,7 @@ def llama3(runs: int = 100) -> Iterator[Row]:
                 m=166.9, c=0.0, d=down, r=0.0, tau=float(tau), exposed=False, segments=120_000 // tau
             )
             around.append(run_case(case, 20).ettr)
-        yield Row(
+        yield CaseVerdict(
             number="9",
             title=f"ETTR above 90 % with a checkpoint every {tau} min: down at most",
             expected=f"{limit} min",
@@ -76,7 +76,7 @@ def llama3(runs: int = 100) -> Iterator[Row]:
         )
 
 
-def megascale(runs: int = 10) -> Iterator[Row]:
+def megascale(runs: int = 10) -> Iterator[CaseVerdict]:
     """Case 10: a restart costs 10 min to notice and 15 to catch up, at most."""
     for weeks, want in ((3, 0.917), (4, 0.938)):
         gap = weeks * 7 * 1440 / 100
@@ -86,7 +86,7 @@ def megascale(runs: int = 10) -> Iterator[Row]:
         document["faults"]["clock"] = "wall"
         document["run"] = {"horizon": f"{weeks * 7} d"}
         got = run_case(document, runs).ettr.mean
-        yield Row(
+        yield CaseVerdict(
             number="10",
             title=f"MegaScale: 100 restarts in {weeks} weeks, 25 min each at most",
             expected=f">= {want} (said: >90 %)",
@@ -97,7 +97,7 @@ def megascale(runs: int = 10) -> Iterator[Row]:
         )
 
 
-def byterobust(runs: int = 40) -> Iterator[Row]:
+def byterobust(runs: int = 40) -> Iterator[CaseVerdict]:
     """Case 11: 175 incidents in 90 days; inputs are incomplete."""
     document = {
         "name": "byterobust",
@@ -124,7 +124,7 @@ def byterobust(runs: int = 40) -> Iterator[Row]:
     }
     found = run_case(document, runs)
     got = found.ettr.mean
-    yield Row(
+    yield CaseVerdict(
         number="11",
         title="ByteRobust's dense job: 9,600 GPUs, 90 d, 175 incidents, a copy every step",
         expected="96 to 99 % (said: up to 97 %)",
@@ -137,7 +137,7 @@ def byterobust(runs: int = 40) -> Iterator[Row]:
     )
 
 
-def ft_hsdp(runs: int = 10) -> Iterator[Row]:
+def ft_hsdp(runs: int = 10) -> Iterator[CaseVerdict]:
     """Case 13: the clock matters. 1 - stall/MTBF holds where failures come all the time."""
     for stall, wall, exposed in ((10.0, 0.444, 18 / 28), (3.0, 0.833, 18 / 21)):
         for clock, want, gaps in (("wall", wall, "constant"), ("exposure", exposed, "exponential")):
@@ -149,7 +149,7 @@ def ft_hsdp(runs: int = 10) -> Iterator[Row]:
             document["run"] = {"horizon": "20 d"}
             got = run_case(document, runs).ettr.mean
             said = f"paper {'44' if stall == 10 else '80'} %" if clock == "wall" else "derived"
-            yield Row(
+            yield CaseVerdict(
                 number="13",
                 title=f"100k GPUs, a failure every 18 min, stall {stall:g} min, clock {clock}",
                 expected=f"{percent(want, 1)} ({said})",
@@ -184,14 +184,14 @@ def torchft_document(gaps: Any, mean_s: float, step_s: float, rejoin_s: float) -
     }
 
 
-def torchft(runs: int = 12) -> Iterator[Row]:
+def torchft(runs: int = 12) -> Iterator[CaseVerdict]:
     """Cases 14 and 14b: steps with a failure in them do not count, and replicas that are away do not work."""
     for gaps, want in (("constant", 0.818), ("exponential", 0.834)):
         found = run_case(torchft_document(gaps, 60.0, 10.9, 24.0), runs)
         commit = 1 - found.waterfall["recompute"]
         live = 1 - found.waterfall["degraded"] / commit
         ettr = found.ettr.mean
-        yield Row(
+        yield CaseVerdict(
             number="14",
             title=f"torchft, 30 replicas, a failure every 60 s ({gaps}): steps that count, live replicas, "
             f"both",
@@ -209,7 +209,7 @@ def torchft(runs: int = 12) -> Iterator[Row]:
         brackets.append((1 - found.waterfall["recompute"], found))
     (low, _), (high, last) = brackets
     live = 1 - last.waterfall["degraded"] / high
-    yield Row(
+    yield CaseVerdict(
         number="14b",
         title="torchft, gaps of 0 to 30 s, steps of 15.46 s: steps that count",
         expected="23.5 % (even gaps) to 35.7 % (Poisson); measured 30.2 %, live 63 %",

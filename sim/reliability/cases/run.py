@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 from ..study.study import Progress
 from . import checkpoints, explained, processes, published
-from .case import Row
+from .case import CaseVerdict
 
-CASES: tuple[Callable[[], Iterator[Row]], ...] = (
+CASES: tuple[Callable[[], Iterator[CaseVerdict]], ...] = (
     checkpoints.blocking,
     checkpoints.where_time_goes,
     checkpoints.daly,
@@ -34,10 +34,10 @@ CASES: tuple[Callable[[], Iterator[Row]], ...] = (
 )
 
 
-def run_cases(progress: Progress | None = None) -> list[Row]:
+def run_cases(progress: Progress | None = None) -> list[CaseVerdict]:
     """Every row; some minutes."""
     say = progress or (lambda _: None)
-    rows: list[Row] = []
+    rows: list[CaseVerdict] = []
     for case in CASES:
         say(f"{case.__module__.rpartition('.')[2]}.{case.__name__}")
         rows += case()

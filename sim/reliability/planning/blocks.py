@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blocks:
+class CampaignBlocks:
     """The fault blocks of a document, defaults filled in. ``scenario`` is None in a bare campaign."""
 
     name: str
@@ -31,14 +31,14 @@ class Blocks:
     run: Run
 
 
-def blocks_of(loaded: Scenario | Bare) -> Blocks:
+def blocks_of(loaded: Scenario | Bare) -> CampaignBlocks:
     """The blocks of a loaded document. ValueError for a scenario that says nothing of faults."""
     from ...scenario.checks_faults import bare_machine, machine_of
     from ...scenario.faults.bare import Bare
 
     if isinstance(loaded, Bare):
         machine = bare_machine(loaded.cluster, loaded.faults.domains, loaded.recovery.elastic.replicas)
-        return Blocks(
+        return CampaignBlocks(
             name=loaded.name,
             title=loaded.title,
             scenario=None,
@@ -55,7 +55,7 @@ def blocks_of(loaded: Scenario | Bare) -> Blocks:
             f"{loaded.name}: this scenario has no block faults; give it one, as in "
             "--set 'faults.presets=[llama3-2024]' --set checkpoint.storage.every=30min"
         )
-    return Blocks(
+    return CampaignBlocks(
         name=loaded.name,
         title=loaded.title,
         scenario=loaded,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ...scenario.faults.kinds import get_kind
 from ..campaign.chance import Law, law_of
-from ..campaign.plan import Notice, Plan, Recovering
-from .blocks import Blocks
+from ..campaign.plan import CampaignPlan, Notice, Recovering
+from .blocks import CampaignBlocks
 from .checks import check, prepare
 from .sources import known_events, sources_of
 from .step_time import GivenStep, SimulatedStep
@@ -26,7 +26,7 @@ DEFAULT_HORIZON_S = 30 * 86400.0
 """Of a run that says nothing about its end."""
 
 
-def build_plan(blocks: Blocks, step: SimulatedStep | None = None) -> Plan:
+def build_plan(blocks: CampaignBlocks, step: SimulatedStep | None = None) -> CampaignPlan:
     """The campaign. ``step``: a step model that is at hand already, so that nothing is replayed twice.
 
     Raises:
@@ -48,7 +48,7 @@ def build_plan(blocks: Blocks, step: SimulatedStep | None = None) -> Plan:
     )
     sources = tuple(sources_of(blocks))
     events = tuple(known_events(blocks, step_s))
-    plan = Plan(
+    plan = CampaignPlan(
         name=blocks.name,
         step_s=step_s,
         step_time=step_time,
@@ -74,7 +74,7 @@ def build_plan(blocks: Blocks, step: SimulatedStep | None = None) -> Plan:
     return plan
 
 
-def _notice(blocks: Blocks) -> Notice:
+def _notice(blocks: CampaignBlocks) -> Notice:
     spec = blocks.detection
     checks = spec.health_check
     return Notice(
@@ -95,7 +95,7 @@ def _notice(blocks: Blocks) -> Notice:
     )
 
 
-def _recovering(blocks: Blocks, step_s: float) -> Recovering:
+def _recovering(blocks: CampaignBlocks, step_s: float) -> Recovering:
     spec, machine = blocks.recovery, blocks.machine
     cost = spec.restart_cost
     requeue = cost.schedule.requeue
@@ -154,7 +154,7 @@ def p99_spares(nodes: int, daily: float) -> int:
         count += 1
 
 
-def _daily_rate(blocks: Blocks) -> float:
+def _daily_rate(blocks: CampaignBlocks) -> float:
     """Chance that a host fails on a day, of all processes that take hosts out."""
     total = sum(
         source.rate_per_s
@@ -182,7 +182,7 @@ def _tokens(scenario: Scenario | None) -> float:
     return float(scenario.training.global_batch * scenario.training.seq_length)
 
 
-def _goal(blocks: Blocks, step_s: float) -> float:
+def _goal(blocks: CampaignBlocks, step_s: float) -> float:
     run = blocks.run
     if run.steps is not None:
         return float(run.steps)
@@ -194,7 +194,7 @@ def _goal(blocks: Blocks, step_s: float) -> float:
     return math.inf
 
 
-def _horizon(blocks: Blocks) -> float:
+def _horizon(blocks: CampaignBlocks) -> float:
     run = blocks.run
     if run.horizon is not None:
         return run.horizon

@@ -6,13 +6,13 @@ import math
 
 from ...scenario.faults.kinds import get_kind
 from ...scenario.faults.targets import Target
-from ..campaign.plan import Effect, Plan
+from ..campaign.plan import CampaignPlan, Effect
 from ..campaign.sources import Source
-from .blocks import Blocks
+from .blocks import CampaignBlocks
 from .step_time import GivenStep, SimulatedStep
 
 
-def check(blocks: Blocks, plan: Plan) -> None:
+def check(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
     """What no single block can see."""
     rules, storage = plan.recovering, plan.storage
     if rules.policy == "per_step_ft" and plan.machine.replicas < 2:
@@ -57,7 +57,7 @@ def check(blocks: Blocks, plan: Plan) -> None:
         raise ValueError("run: say when the run ends: horizon, work or steps")
 
 
-def prepare(plan: Plan) -> None:
+def prepare(plan: CampaignPlan) -> None:
     """Have the step model replay what slow faults may come, and refuse what it does not know before any
     work.
     """
@@ -97,7 +97,7 @@ def _effect(source: Source, unit: int) -> Effect:
     )
 
 
-def _one_per_stage(plan: Plan, source: Source) -> list[int]:
+def _one_per_stage(plan: CampaignPlan, source: Source) -> list[int]:
     """A unit in each pipeline stage, of few units all."""
     stages = plan.machine.stages
     return sorted({stage * source.units // stages for stage in range(stages)})

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...estimate import SECONDS_PER_EVENT, Work, check_work
 from ...scenario.faults.kinds import get_kind
-from ..campaign.plan import MOST_EVENTS, Plan
+from ..campaign.plan import MOST_EVENTS, CampaignPlan
 from ..campaign.recovering_rules import CHECKED
 
 PER_FAILURE = 6.0
@@ -21,7 +21,7 @@ EVENT_S = 80e-6
 """Of a campaign: Llama 3.1 405B, 4,600 failures in 540 days, took 2.2 s on the machine of sim/estimate.py."""
 
 
-def expected_events(plan: Plan, replications: int = 1) -> float:
+def expected_events(plan: CampaignPlan, replications: int = 1) -> float:
     """Events of a campaign: failures with what they set off, checkpoints that are followed one by one, units
     with ages of their own. Never more than campaigns are cut at.
     """
@@ -36,7 +36,7 @@ def expected_events(plan: Plan, replications: int = 1) -> float:
     return replications * (min(MOST_EVENTS, PER_FAILURE * failures + 2 * saves + 1) + units + hosts)
 
 
-def _useful_share(plan: Plan, rate: float) -> float:
+def _useful_share(plan: CampaignPlan, rate: float) -> float:
     """A first guess at ETTR, from what a failure costs on average; at least that of a run given up."""
     rules, notice = plan.recovering, plan.notice
     if rate == 0.0:
@@ -54,7 +54,7 @@ def _useful_share(plan: Plan, rate: float) -> float:
     return max(0.01, 1.0 / (1.0 + stops * (restart + noticed + notice.diagnosis.mean + lost)))
 
 
-def check_replications(plans: Sequence[Plan], count: int, max_events: int | None = None) -> None:
+def check_replications(plans: Sequence[CampaignPlan], count: int, max_events: int | None = None) -> None:
     """TooMuchWork: ``count`` replications of every plan are above ``max_events`` (None: an hour's worth).
 
     The limit counts events of a step's replay; those of campaigns are shorter.

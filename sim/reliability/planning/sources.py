@@ -10,7 +10,7 @@ from ...scenario.faults.presets import get_preset
 from ..campaign.chance import Law, gap_law, law_of
 from ..campaign.plan import Known
 from ..campaign.sources import Source
-from .blocks import Blocks
+from .blocks import CampaignBlocks
 from .traces import read_trace
 
 
@@ -22,7 +22,7 @@ def _processes(faults: Faults) -> list[Process]:
     return [*given, *faults.processes]
 
 
-def sources_of(blocks: Blocks) -> list[Source]:
+def sources_of(blocks: CampaignBlocks) -> list[Source]:
     faults, machine = blocks.faults, blocks.machine
     taken: dict[str, int] = {}
     found = []
@@ -67,7 +67,7 @@ def _gap(process: Process, rate_per_s: float) -> Law | None:
     return gap_law(process.dist, 1 / rate_per_s) if rate_per_s else Law("exponential", math.inf)
 
 
-def known_events(blocks: Blocks, step_s: float) -> list[Known]:
+def known_events(blocks: CampaignBlocks, step_s: float) -> list[Known]:
     counts = blocks.machine.counts
     events: list[Event] = []
     for event in blocks.faults.events:

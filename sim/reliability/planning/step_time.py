@@ -27,7 +27,7 @@ from ...scenario.refusal import NotSupported
 from ..campaign.plan import Effect
 
 if TYPE_CHECKING:
-    from ...fold.ranks import Trouble as Wrong
+    from ...fold.ranks import Degradation as Wrong
     from ...scenario.faults.machine import Machine
     from ...scenario.models import Scenario
 
@@ -146,16 +146,16 @@ class SimulatedStep:
         found = {_flat(own) | between for own in replicas.values()}
         return found or ({between} if between else set())
 
-    def _moved(self, trouble: Trouble) -> Trouble:
+    def _moved(self, degradation: Trouble) -> Trouble:
         """A replica's trouble, each stage's in the nearest of those that stand for all, unless they meet."""
         size = self._stage_size
-        stages = {place // size for place, port, _ in trouble if port != FABRIC}
+        stages = {place // size for place, port, _ in degradation if port != FABRIC}
         to = {stage: self._nearest(stage) for stage in stages}
         if len(set(to.values())) < len(to):
-            return trouble
+            return degradation
         return frozenset(
             (place if port == FABRIC else to[place // size] * size + place % size, port, factor)
-            for place, port, factor in trouble
+            for place, port, factor in degradation
         )
 
     @property
@@ -172,7 +172,7 @@ class SimulatedStep:
 
     def wrong(self, effect: Effect) -> Wrong:
         """What an effect does to ranks and links. NotSupported for what the step model does not know."""
-        from ...degradation.trouble import Job, trouble_of
+        from ...degradation.of_faults import Job, degradation_of
 
         if self.scenario.parallelism.order != "tp-cp-ep-dp-pp" or self.scenario.cluster.placement:
             raise NotSupported(
@@ -194,24 +194,24 @@ class SimulatedStep:
                 bandwidth_factor=effect.bandwidth_factor,
                 latency_add=effect.latency_add or None,
             )
-            self._wrong[effect] = trouble_of([event], self._job)
+            self._wrong[effect] = degradation_of([event], self._job)
         return self._wrong[effect]
 
-    def _simulated(self, trouble: Trouble) -> float:
+    def _simulated(self, degradation: Trouble) -> float:
         """Makespans are compared: the time from step to step differs from them by what does not slow down."""
-        if trouble not in self.simulated:
-            if not trouble:
+        if degradation not in self.simulated:
+            if not degradation:
                 from ...simulate import simulate
 
-                self.simulated[trouble] = float(simulate(self.scenario, faults=()).step_time_s)
+                self.simulated[degradation] = float(simulate(self.scenario, faults=()).step_time_s)
             else:
-                self.simulated[trouble] = self._simulated(frozenset()) * self._slowdown(trouble)
-        return self.simulated[trouble]
+                self.simulated[degradation] = self._simulated(frozenset()) * self._slowdown(degradation)
+        return self.simulated[degradation]
 
-    def _slowdown(self, trouble: Trouble) -> float:
+    def _slowdown(self, degradation: Trouble) -> float:
         from ...engine.collection import collection_paused
         from ...engine.replay import replay
-        from ...fold.ranks import Trouble as Whole
+        from ...fold.ranks import Degradation as Whole
         from ...fold.whole import folded
         from ...lowering.lower import lower
         from ...simulate import build_cluster
@@ -222,9 +222,11 @@ class SimulatedStep:
                 self._lowered = (lowered, replay(folded(lowered).programs).makespan_s)
             lowered, healthy = self._lowered
             wrong = Whole(
-                slow={rank: factor for rank, port, factor in trouble if not port},
-                link_share={(rank, port): share for rank, port, share in trouble if port not in ("", FABRIC)},
-                fabric_share={link: share for link, port, share in trouble if port == FABRIC},
+                slow={rank: factor for rank, port, factor in degradation if not port},
+                link_share={
+                    (rank, port): share for rank, port, share in degradation if port not in ("", FABRIC)
+                },
+                fabric_share={link: share for link, port, share in degradation if port == FABRIC},
             )
             return float(replay(folded(lowered, wrong).programs).makespan_s / healthy)
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from ...scenario.faults.recovery import Run
 from ..campaign.ledger import BADPUT, CATEGORIES
 from ..campaign.outcome import Outcome
-from ..campaign.plan import Plan
+from ..campaign.plan import CampaignPlan
 from ..campaign.replicate import replicate
 from ..planning.estimate import check_replications
 from .statistics import Estimate, mean_of, quantile, ratio_of
@@ -34,7 +34,7 @@ Progress = Callable[[str], None]
 class Study:
     """Outcomes of replications of one plan, in their order."""
 
-    plan: Plan
+    plan: CampaignPlan
     outcomes: tuple[Outcome, ...]
     confidence: float
 
@@ -172,7 +172,7 @@ def sliding_ettr(outcome: Outcome, window_s: float = WINDOW_S) -> list[float]:
 
 
 def study(
-    plan: Plan,
+    plan: CampaignPlan,
     run: Run,
     *,
     replications: int | None = None,
@@ -203,7 +203,7 @@ def study(
         count = min(run.max_replications, max(count + 4, needed))
 
 
-def outcomes(plan: Plan, numbers: range) -> list[Outcome]:
+def outcomes(plan: CampaignPlan, numbers: range) -> list[Outcome]:
     """Replications of these numbers, in several processes where that is worth it."""
     if not numbers:
         return []
@@ -220,7 +220,7 @@ def outcomes(plan: Plan, numbers: range) -> list[Outcome]:
     return [first, *sorted((one for several in done for one in several), key=lambda one: one.number)]
 
 
-def many(plans: Sequence[Plan], count: int) -> list[list[Outcome]]:
+def many(plans: Sequence[CampaignPlan], count: int) -> list[list[Outcome]]:
     """The first ``count`` replications of several plans, side by side where that is worth it."""
     if not plans:
         return []
@@ -236,5 +236,5 @@ def many(plans: Sequence[Plan], count: int) -> list[list[Outcome]]:
     return [first, *joblib.Parallel(n_jobs=workers)(jobs)]
 
 
-def _several(plan: Plan, numbers: range) -> list[Outcome]:
+def _several(plan: CampaignPlan, numbers: range) -> list[Outcome]:
     return [replicate(plan, number) for number in numbers]

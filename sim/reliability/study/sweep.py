@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ....hardware.quantities import parse_quantity
-from ..planning.blocks import Blocks, blocks_of
+from ..planning.blocks import CampaignBlocks, blocks_of
 from ..planning.build_plan import build_plan
 from ..planning.estimate import check_replications
 from ..planning.step_time import SimulatedStep
@@ -43,7 +43,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """The study with these values."""
 
     values: tuple[str, ...]
@@ -66,21 +66,21 @@ class Ranking:
     """
 
     by: str
-    best: Point
-    equal: tuple[Point, ...]
-    points: tuple[Point, ...]
+    best: SweepPoint
+    equal: tuple[SweepPoint, ...]
+    points: tuple[SweepPoint, ...]
 
     @property
     def no_difference(self) -> bool:
         """Whether all of several points are equal."""
         return len(self.equal) == len(self.points) > 1
 
-    def value(self, point: Point) -> Estimate:
+    def value(self, point: SweepPoint) -> Estimate:
         """The figure that points are compared by."""
         return point.value if self.by == "ettr_held" else point.ettr
 
 
-def rank(points: Sequence[Point]) -> Ranking:
+def rank(points: Sequence[SweepPoint]) -> Ranking:
     """The best point, and which are as good as it. Spares cost GPU-hours: where points hold different numbers
     of GPUs, it is useful GPU-hours over those held that counts.
     """
@@ -92,12 +92,12 @@ def rank(points: Sequence[Point]) -> Ranking:
     return Ranking(by, top, equal, tuple(points))
 
 
-def _equal(top: Point, other: Point, by: str) -> bool:
+def _equal(top: SweepPoint, other: SweepPoint, by: str) -> bool:
     """Whether two points differ by no more than the standard error of their difference, replication by
     replication; of single replications, whether they are the same.
     """
 
-    def parts(point: Point) -> tuple[list[float], list[float]]:
+    def parts(point: SweepPoint) -> tuple[list[float], list[float]]:
         useful, walls = parts_of(point.study.outcomes)
         share = point.study.job_share if by == "ettr_held" else 1.0
         return [share * one for one in useful], walls
@@ -106,7 +106,7 @@ def _equal(top: Point, other: Point, by: str) -> bool:
     return abs(gap.mean) <= (gap.error if gap.bounded else 0.0) + 1e-12
 
 
-def held_fixed(axes: Sequence[Axis], points: Sequence[Point]) -> str:
+def held_fixed(axes: Sequence[Axis], points: Sequence[SweepPoint]) -> str:
     """The spares that a sweep over spares leaves as they are; empty where there is nothing to say."""
     rules = points[0].study.plan.recovering
     swept = {axis.field.rpartition(".")[2] for axis in axes if axis.field.startswith("recovery.spares")}
@@ -193,7 +193,7 @@ def sweep(
     replications: int | None = None,
     max_events: int | None = None,
     progress: Progress | None = None,
-) -> list[Point]:
+) -> list[SweepPoint]:
     """Every combination, in order. ValueError for a field or value that the scenario refuses."""
     from ...scenario.load import load_campaign
 
@@ -213,12 +213,12 @@ def sweep(
     check_replications(plans, int(count), max_events)
     say(f"{count} replications of {len(points)} points")
     return [
-        Point(values, Study(plan, tuple(done), run.confidence))
+        SweepPoint(values, Study(plan, tuple(done), run.confidence))
         for values, plan, done, run in zip(points, plans, many(plans, int(count)), runs, strict=True)
     ]
 
 
-def _model(blocks: Blocks, known: list[tuple[Scenario, SimulatedStep]]) -> SimulatedStep | None:
+def _model(blocks: CampaignBlocks, known: list[tuple[Scenario, SimulatedStep]]) -> SimulatedStep | None:
     """The step model of an equal job, so that nothing is replayed twice."""
     if blocks.scenario is None:
         return None

@@ -14,7 +14,7 @@ from math import ceil
 from ...scenario.faults.kinds import get_kind
 from ..campaign.chance import Law
 from ..campaign.outcome import Outcome
-from ..campaign.plan import Notice, Plan, Recovering, Tier
+from ..campaign.plan import CampaignPlan, Notice, Recovering, Tier
 from .closed_forms import optimal_interval
 from .statistics import Estimate, ratio_difference
 from .study import Progress, Study, many
@@ -29,7 +29,7 @@ class Variant:
 
     name: str
     about: str
-    plan: Plan
+    plan: CampaignPlan
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Worth:
     hours: float
 
 
-def fault_variants(plan: Plan, failures: Sequence[str]) -> Iterator[Variant]:
+def fault_variants(plan: CampaignPlan, failures: Sequence[str]) -> Iterator[Variant]:
     """Each kind that has struck, switched off."""
     for name in failures:
         yield Variant(f"no {name}", "fault", replace(plan, off=plan.off | {name}))
@@ -115,21 +115,21 @@ def _checkpoint_variants(study: Study, storage: Tier) -> Iterator[Variant]:
         yield Variant("a copy in peers' memory every step", "mitigation", with_peers)
 
 
-def _of(plan: Plan, name: str, **changes: object) -> Variant:
+def _of(plan: CampaignPlan, name: str, **changes: object) -> Variant:
     return Variant(name, "mitigation", replace(plan, **changes))  # type: ignore[arg-type]
 
 
-def with_tier(plan: Plan, tier: Tier) -> Plan:
+def with_tier(plan: CampaignPlan, tier: Tier) -> CampaignPlan:
     """The plan with another tier of that name."""
     return replace(plan, tiers=tuple(tier if one.name == tier.name else one for one in plan.tiers))
 
 
-def _at_once(plan: Plan) -> Notice:
+def _at_once(plan: CampaignPlan) -> Notice:
     zero = Law("constant", 0.0)
     return replace(plan.notice, fixed=zero, silent=zero)
 
 
-def _twice_as_fast(plan: Plan) -> Recovering:
+def _twice_as_fast(plan: CampaignPlan) -> Recovering:
     rules = plan.recovering
     return replace(
         rules,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class BillLine:
     """One term: what is predicted, what the textbook has (None where it has nothing), its formula, and why
     they differ (empty where they agree)."""
 
@@ -46,7 +46,7 @@ class Line:
     why: str
 
 
-def bill(result: Result, stage: StageMemory) -> tuple[Line, ...]:
+def bill(result: Result, stage: StageMemory) -> tuple[BillLine, ...]:
     """Every term of the bill of ``stage``. ValueError for a replayed program, which has no scenario."""
     if result.scenario is None:
         raise ValueError("a replayed program has no memory bill: give the scenario")
@@ -54,7 +54,7 @@ def bill(result: Result, stage: StageMemory) -> tuple[Line, ...]:
     known += [_optimizer(result.scenario, stage), _activations(result.scenario, stage)]
     named = {line.name for line in known}
     others = (
-        Line(name=name, bytes=size, textbook_bytes=None, formula="", why=WHAT.get(name, ""))
+        BillLine(name=name, bytes=size, textbook_bytes=None, formula="", why=WHAT.get(name, ""))
         for name, size in stage.terms.items()
         if name not in named and size
     )
@@ -79,11 +79,11 @@ def _shards(run: Scenario) -> int:
     return (par.fsdp_shard_size or par.dp * par.cp) if par.zero else 1
 
 
-def _weights(run: Scenario, stage: StageMemory) -> Line:
+def _weights(run: Scenario, stage: StageMemory) -> BillLine:
     parts = _shards(run) if run.parallelism.zero == 3 else 1
     each = 4 if run.training.precision == "fp32" else 2
     textbook, size = each * stage.parameters / parts, stage.terms["weights"]
-    return Line(
+    return BillLine(
         name="weights",
         bytes=size,
         textbook_bytes=textbook,
@@ -92,11 +92,11 @@ def _weights(run: Scenario, stage: StageMemory) -> Line:
     )
 
 
-def _gradients(run: Scenario, stage: StageMemory) -> Line:
+def _gradients(run: Scenario, stage: StageMemory) -> BillLine:
     parts = _shards(run) if run.parallelism.zero >= 2 else 1
     each = 4 if run.training.precision == "fp32" else 2
     textbook, size = each * stage.parameters / parts, stage.terms["gradients"]
-    return Line(
+    return BillLine(
         name="gradients",
         bytes=size,
         textbook_bytes=textbook,
@@ -105,10 +105,10 @@ def _gradients(run: Scenario, stage: StageMemory) -> Line:
     )
 
 
-def _optimizer(run: Scenario, stage: StageMemory) -> Line:
+def _optimizer(run: Scenario, stage: StageMemory) -> BillLine:
     parts, each = _shards(run), 8 if run.training.precision == "fp32" else 12
     textbook, size = each * stage.parameters / parts, stage.terms["optimizer"]
-    return Line(
+    return BillLine(
         name="optimizer",
         bytes=size,
         textbook_bytes=textbook,
@@ -147,11 +147,11 @@ def layer_formula(run: Scenario) -> tuple[float, str]:
     return s * b * h * (34 + scores), "34 s b h" if without else "s b h (34 + 5 a s/h)"
 
 
-def _activations(run: Scenario, stage: StageMemory) -> Line:
+def _activations(run: Scenario, stage: StageMemory) -> BillLine:
     each, formula = layer_formula(run)
     size, textbook = stage.terms["activations"], each * stage.layers_in_flight
     differs = abs(size - textbook) > 0.02 * max(textbook, 1.0)
-    return Line(
+    return BillLine(
         name="activations",
         bytes=size,
         textbook_bytes=textbook,

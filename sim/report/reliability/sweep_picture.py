@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...reliability.study.sweep import Axis, Point, Ranking, rank
+from ...reliability.study.sweep import Axis, Ranking, SweepPoint, rank
 from ..timeline import palette
 from ..timeline.svg import document, element, escape, group, line, paper, rect, text
 
@@ -16,7 +16,7 @@ LEFT, RIGHT, TOP, BOTTOM = 130.0, 30.0, 92.0, 80.0
 LOW, HIGH = (240, 246, 251), (43, 92, 143)
 
 
-def sweep_svg(axes: Sequence[Axis], points: Sequence[Point], title: str) -> str:
+def sweep_svg(axes: Sequence[Axis], points: Sequence[SweepPoint], title: str) -> str:
     """An SVG document. ValueError for more than two fields."""
     if len(axes) > 2:
         raise ValueError(f"--svg draws sweeps over one field or two, not {len(axes)}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...figures import lasting
-from ...reliability.study.sweep import Axis, Point, Ranking, held_fixed, rank
+from ...reliability.study.sweep import Axis, Ranking, SweepPoint, held_fixed, rank
 from .document import estimate
 from .tables import interval
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def sweep_document(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Any]:
+def sweep_document(axes: Sequence[Axis], points: Sequence[SweepPoint]) -> dict[str, Any]:
     """Every point with its values. ``best_by`` is what the best one is best by, ``equal`` are all that do not
     differ from it.
     """
@@ -42,7 +42,7 @@ def sweep_document(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, A
     }
 
 
-def _values(axes: Sequence[Axis], point: Point) -> dict[str, str]:
+def _values(axes: Sequence[Axis], point: SweepPoint) -> dict[str, str]:
     return dict(zip((axis.field for axis in axes), point.values, strict=True))
 
 
@@ -56,7 +56,7 @@ def _header(axis: Axis) -> str:
     return ".\n".join(part if len(part) <= LONG else part.replace("_", "_\n") for part in parts)
 
 
-def print_sweep(axes: Sequence[Axis], points: Sequence[Point], console: Console) -> None:
+def print_sweep(axes: Sequence[Axis], points: Sequence[SweepPoint], console: Console) -> None:
     """One field: a line per value. Two: a grid of ETTR. More: a line per point."""
     from rich.table import Table
     from rich.text import Text
@@ -118,5 +118,5 @@ def verdict(axes: Sequence[Axis], ranking: Ranking) -> Iterator[str]:
         yield f"held fixed: {fixed}"
 
 
-def _named(axes: Sequence[Axis], point: Point) -> str:
+def _named(axes: Sequence[Axis], point: SweepPoint) -> str:
     return ", ".join(f"{axis.field} {value}" for axis, value in zip(axes, point.values, strict=True))

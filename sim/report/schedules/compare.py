@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from ....schedules.orders.schedule import Costs, Memory, Placement, Schedule, Shape
+from ....schedules.orders.schedule import ActivationUnits, Costs, Placement, Schedule, Shape
 from .timed import TimedSchedule, timed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ComparisonShape:
     """What all schedules are asked for: ``costs`` of a whole stage, ``limit`` in activations of one.
 
     ``chunks`` and ``group`` go to the schedules that leave the choice, ``limit`` to those that search.
@@ -32,7 +32,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ComparedSchedule:
     """One schedule: ``timed`` in ``scale``-ths of the unit of the costs, or the reason it was ``refused``."""
 
     name: str
@@ -78,14 +78,14 @@ class Entry:
         return weights_kept(self.done)
 
 
-def entries(schedules: Sequence[Schedule], asked: Asked) -> tuple[Entry, ...]:
+def entries(schedules: Sequence[Schedule], asked: ComparisonShape) -> tuple[ComparedSchedule, ...]:
     """Fastest first (makespan, then span, then name); refused ones at the end, by name."""
     found = [_entry(schedule, asked, scale) for scale in [_scale(schedules, asked)] for schedule in schedules]
     done = sorted((e for e in found if e.timed), key=lambda e: (e.makespan, e.max_span, e.name))
     return (*done, *sorted((e for e in found if not e.timed), key=lambda e: e.name))
 
 
-def takes(schedule: Schedule, **options: int | Memory | None) -> bool:
+def takes(schedule: Schedule, **options: int | ActivationUnits | None) -> bool:
     """Whether the schedule takes an option at all, judged by a shape that suits every schedule."""
     try:
         schedule.check(replace(Shape(ranks=4, microbatches=16, chunks=schedule.chunks), **options))  # type: ignore[arg-type]
@@ -117,20 +117,20 @@ def weights_kept(schedule: TimedSchedule) -> float:
     return max(len(stages) * versions(rank, shape) for rank, stages in enumerate(held)) / shape.chunks
 
 
-def _scale(schedules: Sequence[Schedule], asked: Asked) -> int:
+def _scale(schedules: Sequence[Schedule], asked: ComparisonShape) -> int:
     return math.lcm(*(chunks_of(schedule, asked.chunks) for schedule in schedules))
 
 
-def _entry(schedule: Schedule, asked: Asked, scale: int) -> Entry:
+def _entry(schedule: Schedule, asked: ComparisonShape, scale: int) -> ComparedSchedule:
     chunks = chunks_of(schedule, asked.chunks)
-    entry = Entry(name=schedule.name, title=schedule.title, chunks=chunks, scale=scale)
+    entry = ComparedSchedule(name=schedule.name, title=schedule.title, chunks=chunks, scale=scale)
     try:
         return replace(entry, timed=timed(schedule, _shape(schedule, asked, chunks, scale)))
     except ValueError as reason:
         return replace(entry, refused=str(reason))
 
 
-def _shape(schedule: Schedule, asked: Asked, chunks: int, scale: int) -> Shape:
+def _shape(schedule: Schedule, asked: ComparisonShape, chunks: int, scale: int) -> Shape:
     whole, part = asked.costs, scale // chunks
     costs = Costs(
         forward=whole.forward * part,
@@ -145,9 +145,11 @@ def _shape(schedule: Schedule, asked: Asked, chunks: int, scale: int) -> Shape:
     )
 
 
-def _options(schedule: Schedule, asked: Asked, chunks: int) -> Iterator[tuple[str, int | Memory]]:
+def _options(
+    schedule: Schedule, asked: ComparisonShape, chunks: int
+) -> Iterator[tuple[str, int | ActivationUnits]]:
     """Those of the options that the schedule takes."""
     if asked.group is not None and takes(schedule, chunks=chunks, group=4):
         yield "group", asked.group
-    if asked.limit is not None and takes(schedule, chunks=chunks, memory=Memory(limit=16 * chunks)):
-        yield "memory", Memory(limit=asked.limit * chunks)
+    if asked.limit is not None and takes(schedule, chunks=chunks, memory=ActivationUnits(limit=16 * chunks)):
+        yield "memory", ActivationUnits(limit=asked.limit * chunks)

@@ -15,7 +15,7 @@ from ..timeline.clock import counted
 from ..timeline.page import LEFT, RIGHT, WIDTH, page
 from ..timeline.panel import Panel
 from ..timeline.svg import group, text
-from .compare import Asked, Entry
+from .compare import ComparedSchedule, ComparisonShape
 from .compare_table import asked_line, costs_line
 from .picture import time_unit
 from .rows import rows
@@ -27,7 +27,7 @@ TITLE = 19.0  # pixels over each panel for its name and figures
 GAP = 8.0
 
 
-def comparison_svg(entries: Sequence[Entry], asked: Asked) -> str:
+def comparison_svg(entries: Sequence[ComparedSchedule], asked: ComparisonShape) -> str:
     """An SVG document, 1200 pixels wide. ValueError when no schedule takes the shape."""
     shown = [entry for entry in entries if entry.timed]
     if not shown:
@@ -81,7 +81,7 @@ def _drawn(tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
     return tuple(replace(tracks[r], name=tracks[r].name if r in named else "") for r in ranks)
 
 
-def _legend(tracks: Sequence[tuple[Track, ...]], base: Panel) -> tuple[legend.Entry, ...]:
+def _legend(tracks: Sequence[tuple[Track, ...]], base: Panel) -> tuple[legend.LegendEntry, ...]:
     """Of all panels together; what shades mean is said once."""
     every = [track for rows_here in tracks for track in rows_here]
     chunks = max(track.chunks for track in every)
@@ -89,11 +89,15 @@ def _legend(tracks: Sequence[tuple[Track, ...]], base: Panel) -> tuple[legend.En
     found = legend.entries(every, shares=shares, shades="")
     if chunks > 1:
         shades = tuple(palette.fill("F", chunk, chunks) for chunk in range(chunks))
-        found += (legend.Entry(shades, "shade: chunk of its rank; in DualPipe, where the microbatch enters"),)
+        found += (
+            legend.LegendEntry(shades, "shade: chunk of its rank; in DualPipe, where the microbatch enters"),
+        )
     return found
 
 
-def _header(entries: Sequence[Entry], asked: Asked, ranks: Sequence[int]) -> Iterator[str]:
+def _header(
+    entries: Sequence[ComparedSchedule], asked: ComparisonShape, ranks: Sequence[int]
+) -> Iterator[str]:
     subject = f"{costs_line(asked)} · every rank computes as long under every schedule"
     if len(ranks) < asked.ranks:
         subject += f" · {len(ranks)} of the ranks are drawn"
@@ -105,7 +109,7 @@ def _header(entries: Sequence[Entry], asked: Asked, ranks: Sequence[int]) -> Ite
     yield text(RIGHT, 54, subject, font_size=13, fill=palette.FAINT_INK)
 
 
-def _title(entry: Entry, unit: int, name: str, here: Panel) -> Iterator[str]:
+def _title(entry: ComparedSchedule, unit: int, name: str, here: Panel) -> Iterator[str]:
     figures = " · ".join(
         (
             f"step {entry.makespan / unit:,.6g} {name}",

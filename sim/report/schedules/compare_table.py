@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...figures import TIMES, count, percent
-from .compare import Asked, Entry
+from .compare import ComparedSchedule, ComparisonShape
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 HEADINGS = ("schedule", "v", "step", "bubble", "span", "bubble", "peak", "p2p", "weights")
 
 
-def comparison_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def comparison_rows(entries: Sequence[ComparedSchedule]) -> list[dict[str, Any]]:
     """One object a schedule; ``refused`` is null or the reason, and then the figures are null."""
     return [_row(entry) for entry in entries]
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: ComparedSchedule) -> dict[str, Any]:
     done = entry.timed
     figures: dict[str, float | None] = {
         "makespan": entry.makespan if done else None,
@@ -36,7 +36,7 @@ def _row(entry: Entry) -> dict[str, Any]:
     return {**head, **figures, "refused": entry.refused}
 
 
-def print_comparison(entries: Sequence[Entry], asked: Asked, console: Console) -> None:
+def print_comparison(entries: Sequence[ComparedSchedule], asked: ComparisonShape, console: Console) -> None:
     """What was asked, the schedules from fast to slow, and why others were refused."""
     from rich.text import Text
 
@@ -53,12 +53,12 @@ def print_comparison(entries: Sequence[Entry], asked: Asked, console: Console) -
         console.print(Text(f"  {entry.name}: {entry.refused}"))
 
 
-def asked_line(asked: Asked) -> str:
+def asked_line(asked: ComparisonShape) -> str:
     """``8 ranks, 32 microbatches``."""
     return f"{count(asked.ranks)} ranks, {count(asked.microbatches)} microbatches"
 
 
-def costs_line(asked: Asked) -> str:
+def costs_line(asked: ComparisonShape) -> str:
     costs = asked.costs
     return (
         f"tf {costs.forward}, tb {costs.input_grad}, tw {costs.weight_grad} for a whole stage (a chunk takes "
@@ -66,7 +66,7 @@ def costs_line(asked: Asked) -> str:
     )
 
 
-def cells(entry: Entry) -> tuple[str, ...]:
+def cells(entry: ComparedSchedule) -> tuple[str, ...]:
     """One row of the table, under HEADINGS."""
     done = entry.done
     return (
@@ -82,7 +82,7 @@ def cells(entry: Entry) -> tuple[str, ...]:
     )
 
 
-def comparison_notes(entries: Sequence[Entry], asked: Asked) -> list[str]:
+def comparison_notes(entries: Sequence[ComparedSchedule], asked: ComparisonShape) -> list[str]:
     """What the columns mean, a line each."""
     lines = [
         "step: makespan, if ranks wait for each other at its end; span: of the longest rank, if they do not",
@@ -101,11 +101,11 @@ def comparison_notes(entries: Sequence[Entry], asked: Asked) -> list[str]:
     return lines
 
 
-def _over(entry: Entry, asked: Asked) -> bool:
+def _over(entry: ComparedSchedule, asked: ComparisonShape) -> bool:
     return asked.limit is not None and entry.peak_activations > asked.limit
 
 
-def _table(entries: Sequence[Entry], asked: Asked) -> Table:
+def _table(entries: Sequence[ComparedSchedule], asked: ComparisonShape) -> Table:
     from rich.table import Table
     from rich.text import Text
 

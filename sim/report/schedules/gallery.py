@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from ....schedules.orders.schedule import Schedule, Shape
 from ....schedules.pipeline import get, names
 from ...figures import TIMES, percent
-from .compare import Asked, Entry, chunks_of, entries
+from .compare import ComparedSchedule, ComparisonShape, chunks_of, entries
 from .compare_picture import comparison_svg
 from .compare_table import HEADINGS, asked_line, cells, comparison_notes, costs_line
 from .picture import schedule_svg
 from .texts import texts, words_of
 from .timed import TimedSchedule, timed
 
-SMALL = Asked(ranks=4, microbatches=8)
-LARGE = Asked(ranks=8, microbatches=32)
+SMALL = ComparisonShape(ranks=4, microbatches=8)
+LARGE = ComparisonShape(ranks=8, microbatches=32)
 
 INTRODUCTION = """\
 # Pipeline schedules
@@ -87,7 +87,9 @@ def _contents(schedules: Sequence[Schedule]) -> Iterator[str]:
     yield ""
 
 
-def _section(schedule: Schedule, stem: str, small: Entry, large: Entry) -> Iterator[str]:
+def _section(
+    schedule: Schedule, stem: str, small: ComparedSchedule, large: ComparedSchedule
+) -> Iterator[str]:
     """Anchors of our own: those that GitHub makes of titles would be of no fixed form."""
     words, shown = words_of(schedule.name), [entry for entry in (small, large) if entry.timed]
     yield f'<a id="{schedule.name}"></a>\n\n## {schedule.title}\n'
@@ -106,11 +108,11 @@ def _section(schedule: Schedule, stem: str, small: Entry, large: Entry) -> Itera
     yield f"\n**When to use it.** {words.use}\n"
 
 
-def _chunks(entry: Entry) -> str:
+def _chunks(entry: ComparedSchedule) -> str:
     return f", v = {entry.chunks}" if entry.chunks > 1 else ""
 
 
-def _bubble(entry: Entry) -> str:
+def _bubble(entry: ComparedSchedule) -> str:
     """Of the makespan; of the longest span too where that differs."""
     makespan, span = entry.done.bubble_rate_makespan, entry.done.bubble_rate
     if round(makespan, 3) == round(span, 3):
@@ -118,7 +120,7 @@ def _bubble(entry: Entry) -> str:
     return f"{percent(makespan)}, span {percent(span)}"
 
 
-def _comparison(large: Sequence[Entry], stem: str) -> Iterator[str]:
+def _comparison(large: Sequence[ComparedSchedule], stem: str) -> Iterator[str]:
     yield '<a id="comparison"></a>\n\n## All of them side by side\n'
     yield f"On {asked_line(LARGE)}; {costs_line(LARGE)}. Fastest first.\n"
     yield from _table(list(HEADINGS), [list(cells(entry)) for entry in large if entry.timed])

@@ -9,7 +9,7 @@ from ...figures import seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clock:
+class TimeScale:
     """``unit(last)`` names the axis's unit and says how many of it are one of the boxes' times.
 
     ``last`` is where the axis ends. ``say`` writes one time for whoever points at a box.
@@ -19,13 +19,13 @@ class Clock:
     say: Callable[[float], str]
 
 
-SECONDS = Clock(unit=lambda last_s: ("s", 1.0) if last_s >= 1 else ("ms", 1e3), say=seconds)
+SECONDS = TimeScale(unit=lambda last_s: ("s", 1.0) if last_s >= 1 else ("ms", 1e3), say=seconds)
 
 
-def counted(unit: str) -> Clock:
+def counted(unit: str) -> TimeScale:
     """Times that are multiples of a unit of the schedule's own.
 
     >>> counted("tF").say(2.5)
     '2.5 tF'
     """
-    return Clock(unit=lambda _: (unit, 1.0), say=lambda time: f"{time:g} {unit}")
+    return TimeScale(unit=lambda _: (unit, 1.0), say=lambda time: f"{time:g} {unit}")

@@ -20,7 +20,7 @@ _OUTLINE: dict[str, float | str] = {"stroke": palette.GRID, "stroke_width": 0.8}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LegendEntry:
     """``fills`` side by side as one swatch, maybe ``outlined``; ``height`` as a share of the line's."""
 
     fills: tuple[str, ...]
@@ -33,7 +33,7 @@ class Entry:
         return SWATCH * max(1.0, len(self.fills) * 0.6) + 6 + text_width(self.words, SIZE) + 20
 
 
-def entries(rows: Sequence[Track], *, shares: bool, shades: str | None = None) -> tuple[Entry, ...]:
+def entries(rows: Sequence[Track], *, shares: bool, shades: str | None = None) -> tuple[LegendEntry, ...]:
     """What the rows hold; ``shares`` when thin boxes are drawn as shares of a column.
 
     ``shades`` says what the shades of a kind are, if not virtual chunks; nothing when it is empty.
@@ -46,28 +46,30 @@ def entries(rows: Sequence[Track], *, shares: bool, shades: str | None = None) -
         if kind in kinds
     ]
     outside = {box.kind for row in rows for box in row.tail}
-    found += [Entry((f"url(#hatch-{a})",), f"{a.upper()} while compute idles") for a in AXES if a in outside]
+    found += [
+        LegendEntry((f"url(#hatch-{a})",), f"{a.upper()} while compute idles") for a in AXES if a in outside
+    ]
     exposed = {box.kind for row in rows for box in row.exposed}
-    found += [Entry((palette.FLAT[a],), f"exposed {a.upper()}", 0.35) for a in AXES if a in exposed]
+    found += [LegendEntry((palette.FLAT[a],), f"exposed {a.upper()}", 0.35) for a in AXES if a in exposed]
     if any(row.pairs for row in rows):
         pair = tuple(palette.fill(kind, 0, chunks) for kind in "FB")
-        found.append(Entry(pair, "forward and backward run as one", outlined=True))
-    found.append(Entry((palette.IDLE,), "idle"))
+        found.append(LegendEntry(pair, "forward and backward run as one", outlined=True))
+    found.append(LegendEntry((palette.IDLE,), "idle"))
     if shares:
-        found.append(Entry((palette.fill("F", 0, 1),), "thin boxes: height is share of time", 0.5))
+        found.append(LegendEntry((palette.fill("F", 0, 1),), "thin boxes: height is share of time", 0.5))
     return tuple(found)
 
 
-def _work_entry(kind: str, chunks: int, shades: str) -> Entry:
+def _work_entry(kind: str, chunks: int, shades: str) -> LegendEntry:
     fills = tuple(palette.fill(kind, chunk, chunks) for chunk in range(chunks))
     if kind == "optimizer":
-        return Entry((palette.FLAT[kind],), palette.WORDS[kind])
-    return Entry(fills, palette.WORDS[kind] + (f", {shades}" if chunks > 1 and shades else ""))
+        return LegendEntry((palette.FLAT[kind],), palette.WORDS[kind])
+    return LegendEntry(fills, palette.WORDS[kind] + (f", {shades}" if chunks > 1 and shades else ""))
 
 
-def lines(found: Sequence[Entry], width: float) -> list[list[Entry]]:
+def lines(found: Sequence[LegendEntry], width: float) -> list[list[LegendEntry]]:
     """The entries in reading order, as many a line as fit."""
-    placed: list[list[Entry]] = [[]]
+    placed: list[list[LegendEntry]] = [[]]
     for entry in found:
         if placed[-1] and sum(e.width for e in placed[-1]) + entry.width > width:
             placed.append([])
@@ -75,7 +77,7 @@ def lines(found: Sequence[Entry], width: float) -> list[list[Entry]]:
     return placed
 
 
-def draw(found: Sequence[Entry], left: float, top: float, width: float) -> Iterator[str]:
+def draw(found: Sequence[LegendEntry], left: float, top: float, width: float) -> Iterator[str]:
     for index, entries_of_line in enumerate(lines(found, width)):
         x, y = left, top + index * LINE
         for entry in entries_of_line:

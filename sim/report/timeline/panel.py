@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from . import palette
 from .boxes import Box, Track, gathered, within
-from .clock import SECONDS, Clock
+from .clock import SECONDS, TimeScale
 from .svg import boxes_path, element, group, line, number, rect, text
 
 NAMED_BOXES = 3000  # up to here every box is an element with a name; beyond, one path a colour
@@ -41,7 +41,7 @@ class Panel:
     strip: float = STRIP
     end: float | None = None
     labelled: bool = True
-    clock: Clock = SECONDS
+    clock: TimeScale = SECONDS
     most_boxes: int = DRAWN_BOXES
     most_named: int = NAMED_BOXES
 

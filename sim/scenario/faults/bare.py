@@ -7,11 +7,11 @@ from pydantic import Field
 from ....hardware.fields import Gpus, Price, SecondsAboveZero, Text
 from .detection import Detection
 from .faults import Faults
-from .fields import Part
+from .fields import FaultsBlock
 from .recovery import Checkpoint, Recovery, Run
 
 
-class BareCluster(Part):
+class BareCluster(FaultsBlock):
     """As much of a cluster as failures need. ``gpu`` and ``interconnect`` say what it is, and change
     nothing.
     """
@@ -23,7 +23,7 @@ class BareCluster(Part):
     price_per_gpu_hour: Price | None = None
 
 
-class Bare(Part):
+class Bare(FaultsBlock):
     """What stands in a document whose step time is given: no model, no layout, no software."""
 
     name: Text

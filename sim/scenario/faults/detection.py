@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from ....hardware.fields import Chance, Count, Seconds, number
-from .fields import Part
+from .fields import FaultsBlock
 from .laws import Duration, Lasting
 
 Path = Literal["heartbeat", "health_check", "error", "watchdog"]
 
 
-class HealthCheck(Part):
+class HealthCheck(FaultsBlock):
     """How long a check of each class of component takes to find it broken.
 
     Defaults: ByteRobust (arXiv:2509.16293) table 3. ``uniform_phase``: the fault falls anywhere into the
@@ -29,7 +29,7 @@ class HealthCheck(Part):
     )
 
 
-class Watchdog(Part):
+class Watchdog(FaultsBlock):
     """Ends a job that makes no progress. Default: PyTorch's NCCL timeout, 600 s (pytorch#110947)."""
 
     timeout: Seconds = Field(default=600.0, description="without progress")
@@ -38,7 +38,7 @@ class Watchdog(Part):
     )
 
 
-class Straggler(Part):
+class Straggler(FaultsBlock):
     """A monitor of step times: what it does when steps take ``threshold`` times as long for ``window``
     steps.
     """
@@ -60,7 +60,7 @@ def _is_steps(value: object) -> bool:
     return len(words) == 2 and words[0].isdigit() and words[1] in ("step", "steps")
 
 
-class Detection(Part):
+class Detection(FaultsBlock):
     """Who notices a fault, and when: the earliest applicable of ``order``.
 
     ``fixed`` stands for all of it: every fault that stops the job is noticed after that time. ``diagnosis``

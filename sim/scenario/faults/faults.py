@@ -25,9 +25,9 @@ from ....hardware.fields import (
     Text,
     number,
 )
-from .fields import Part
+from .fields import FaultsBlock
 from .kinds import get_kind, kind_names
-from .kinds.kind import ANYWHERE, Kind
+from .kinds.kind import ANYWHERE, FaultKind
 from .laws import EXPONENTIAL, Arrival, Duration, Lasting
 from .targets import Target, parse_target
 
@@ -38,7 +38,7 @@ MOST_CV = 0.3
 """Of jitter: at three deviations a host takes twice as long, which is no jitter."""
 
 
-class Magnitude(Part):
+class Magnitude(FaultsBlock):
     """How strong a fault is."""
 
     slow_factor: Ratio | None = Field(
@@ -58,7 +58,7 @@ MOST_A_DAY = 86400.0
 """Failures of one unit: one a second. A unit that fails more often never works."""
 
 
-def check_magnitudes(kind: Kind, given: Magnitude, where: str) -> None:
+def check_magnitudes(kind: FaultKind, given: Magnitude, where: str) -> None:
     """ValueError for a magnitude that the kind does not take."""
     wrong = [key for key in MAGNITUDES if getattr(given, key) is not None and key not in kind.keys]
     if wrong:
@@ -72,7 +72,7 @@ def check_magnitudes(kind: Kind, given: Magnitude, where: str) -> None:
         )
 
 
-def check_duration(kind: Kind, duration: Lasting | None) -> None:
+def check_duration(kind: FaultKind, duration: Lasting | None) -> None:
     """ValueError for a duration of a fault that is over when the job restarts."""
     if duration is not None and kind.effect in ("crash", "hang") and kind.damage == "none":
         raise ValueError(f"{kind.name} takes no duration: it is over when the job restarts")
@@ -235,19 +235,19 @@ class Process(Magnitude):
         return 1.0 / self.mtbf if self.mtbf else 0.0
 
 
-class Frailty(Part):
+class Frailty(FaultsBlock):
     """Hosts differ: each one's rate is multiplied by a gamma variate of mean 1 and this deviation."""
 
     gamma_cv: Spread = Field(description="standard deviation over mean")
 
 
-class Heterogeneity(Part):
+class Heterogeneity(FaultsBlock):
     """How hosts differ. Applies to processes of scope node and gpu."""
 
     node_frailty: Frailty | None = Field(default=None, description="a factor on each host's failure rate")
 
 
-class Domains(Part):
+class Domains(FaultsBlock):
     """How many hosts share what. Defaults are assumptions, but leaves, which the fabric states where it
     can.
     """
@@ -266,7 +266,7 @@ def _list(value: Any) -> Any:
     return [value] if isinstance(value, str | dict) else value
 
 
-class Faults(Part):
+class Faults(FaultsBlock):
     """What strikes. ``clock: exposure``: failures arrive only while the job runs; ``wall``: always."""
 
     seed: CountOrZero = Field(default=7, description="of all random numbers")

@@ -16,13 +16,13 @@ from ....hardware.quantities import format_quantity
 _STEPS = re.compile(r"\s*(\d+)\s*steps?\s*")
 
 
-class Part(BaseModel):
+class FaultsBlock(BaseModel):
     """A block of fields: nothing unknown in it, and frozen. A block made elsewhere is checked again."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
 
 
-class Every(Part):
+class Every(FaultsBlock):
     """How often: after so much fault-free time, or after so many steps. ``30min`` or ``50 steps``."""
 
     seconds: SecondsAboveZero | None = Field(default=None, description="of fault-free time")

@@ -7,30 +7,30 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from ....hardware.fields import PositiveShare, Seconds, SecondsAboveZero, Shape, Spread
-from .fields import Part
+from .fields import FaultsBlock
 
 
-class Exponential(Part):
+class Exponential(FaultsBlock):
     """Exponential with this mean."""
 
     mean: SecondsAboveZero = Field(description="mean")
 
 
-class Lognormal(Part):
+class Lognormal(FaultsBlock):
     """Lognormal: half of all below ``median``, ``sigma`` the deviation of the logarithm."""
 
     median: SecondsAboveZero = Field(description="half of all lie below")
     sigma: Spread = Field(description="deviation of the logarithm")
 
 
-class Weibull(Part):
+class Weibull(FaultsBlock):
     """Weibull with this shape and mean."""
 
     shape: Shape = Field(description="below 1: many short ones")
     mean: SecondsAboveZero = Field(description="mean")
 
 
-class Uniform(Part):
+class Uniform(FaultsBlock):
     """Even between two bounds."""
 
     low: Seconds = Field(description="shortest")
@@ -43,7 +43,7 @@ class Uniform(Part):
         return self
 
 
-class Lasting(Part):
+class Lasting(FaultsBlock):
     """How long something lasts: one law. Text such as ``40min`` is a constant."""
 
     constant: Seconds | None = Field(default=None, description="always the same")
@@ -70,29 +70,29 @@ Duration = Annotated[
 ]
 
 
-class WeibullShape(Part):
+class WeibullShape(FaultsBlock):
     """Shape below 1: early failures; 1: exponential; above: wear."""
 
     shape: Shape = Field(description="below 1: early failures")
 
 
-class LognormalShape(Part):
+class LognormalShape(FaultsBlock):
     """Deviation of the logarithm."""
 
     sigma: Spread = Field(description="of the logarithm")
 
 
-class UniformShape(Part):
+class UniformShape(FaultsBlock):
     """Even within this share of the mean on both sides: 1 is from zero to twice the mean."""
 
     spread: PositiveShare = Field(default=1.0, description="share of the mean on both sides")
 
 
-class Nothing(Part):
+class Nothing(FaultsBlock):
     """A law without numbers of its own."""
 
 
-class Gaps(Part):
+class Gaps(FaultsBlock):
     """The law of the time between failures of one unit; its mean is the process's own."""
 
     exponential: Nothing | None = Field(default=None, description="memoryless")

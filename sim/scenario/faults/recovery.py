@@ -21,7 +21,7 @@ from ....hardware.fields import (
     quantity,
     whole,
 )
-from .fields import Interval, Part
+from .fields import FaultsBlock, Interval
 from .laws import Duration, Lasting, Lognormal
 
 Policy = Literal["restart", "in_process", "hot_spare", "peer_memory", "elastic_dp", "per_step_ft"]
@@ -56,7 +56,7 @@ Span = Annotated[float, *quantity("seconds", 1e-6, 10 * YEAR_S), Field(examples=
 """A run: no cluster is older than ten years."""
 
 
-class Requeue(Part):
+class Requeue(FaultsBlock):
     """Waiting for the scheduler: ``base`` up to 128 hosts, and more for every doubling.
 
     Fitted to ByteRobust (arXiv:2509.16293): 454, 545, 635, 768 s at 128, 256, 512, 1,024 machines.
@@ -66,7 +66,7 @@ class Requeue(Part):
     per_doubling_over_128: Seconds = Field(default=100.0, description="more for every doubling")
 
 
-class Schedule(Part):
+class CheckpointSchedule(FaultsBlock):
     """Until hosts are there: with a warm spare or the same hosts, or out of the queue."""
 
     standby: Seconds = Field(
@@ -78,7 +78,7 @@ class Schedule(Part):
 Point = tuple[Count, Seconds]
 
 
-class Init(Part):
+class Init(FaultsBlock):
     """Time to initialise communicators by number of GPUs, interpolated in the logarithm of both."""
 
     curve: tuple[Point, ...] = Field(
@@ -99,7 +99,7 @@ def _init(value: Any) -> Any:
     return {"curve": [[1, value]]} if isinstance(value, str) else value
 
 
-class RestartCost(Part):
+class RestartCost(FaultsBlock):
     """What a restart takes, part by part. ``fixed`` stands for all of it, as one restore.
 
     kill and schedule come before hosts compute again (never exposed to failures of the job's own clock);
@@ -108,7 +108,7 @@ class RestartCost(Part):
 
     fixed: Duration | None = Field(default=None, description="all of it, as one restore")
     kill: Seconds = Field(default=15.0, description="ft_launcher: workers stop within 15 s")
-    schedule: Schedule = Field(default=Schedule(), description="until hosts are there")
+    schedule: CheckpointSchedule = Field(default=CheckpointSchedule(), description="until hosts are there")
     init: Annotated[Init, BeforeValidator(_init, json_schema_input_type=str | Init)] = Field(
         default=Init(), description="communicators, by number of GPUs"
     )
@@ -128,13 +128,13 @@ class RestartCost(Part):
         return self
 
 
-class SpareRule(Part):
+class SpareRule(FaultsBlock):
     """Spares by rule: the 99th percentile of the hosts that fail in a day (ByteRobust)."""
 
     p99_binomial: Literal["daily"] = Field(description="of the hosts that fail in a day")
 
 
-class Spares(Part):
+class Spares(FaultsBlock):
     """Hosts in reserve. Warm ones stand by; cold ones come by the queue. None given: always enough warm
     ones.
     """
@@ -145,7 +145,7 @@ class Spares(Part):
     promote: Seconds = Field(default=600.0, description="to make a cold spare a warm one; an assumption")
 
 
-class Repair(Part):
+class Repair(FaultsBlock):
     """How a host comes back: a reboot first, and if that does not mend it, a repair.
 
     Times are assumptions without a public source; GB200 trays 1 to 4 h and backplanes 8 to 24 h bound them.
@@ -162,7 +162,7 @@ class Repair(Part):
     )
 
 
-class Elastic(Part):
+class Elastic(FaultsBlock):
     """Going on with fewer data-parallel replicas."""
 
     replicas: Times | None = Field(default=None, description="default: parallelism.dp")
@@ -185,7 +185,7 @@ class Elastic(Part):
     rejoin: Duration | None = Field(default=None, description="per_step_ft: until a lost replica is back")
 
 
-class CrashLoop(Part):
+class CrashLoop(FaultsBlock):
     """Restarts that lead nowhere."""
 
     probability: Chance = Field(default=0.0, description="that a software crash comes again after a restart")
@@ -195,7 +195,7 @@ class CrashLoop(Part):
     )
 
 
-class Recovery(Part):
+class Recovery(FaultsBlock):
     """What the job does after a fault."""
 
     policy: Policy = Field(default="restart", description="what a restart is")
@@ -223,7 +223,7 @@ MOST_SLOWED = 10.0
 """By writes beside steps. So slow would be a step that only communicates, with a tenth of its NIC left."""
 
 
-class StorageTier(Part):
+class StorageTier(FaultsBlock):
     """Checkpoints on shared storage.
 
     blocking: steps wait for ``stall``. async: they wait for ``snapshot_stall``; the copy is durable
@@ -283,7 +283,7 @@ class StorageTier(Part):
         return self
 
 
-class LocalDisk(Part):
+class LocalDisk(FaultsBlock):
     """Checkpoints on each host's own disk: there unless the host is lost."""
 
     every: Interval = Field(description="fault-free time or steps between checkpoints")
@@ -292,7 +292,7 @@ class LocalDisk(Part):
     bandwidth: Rate = Field(default=6e9, description="of one host's NVMe; an assumption")
 
 
-class PeerMemory(Part):
+class PeerMemory(FaultsBlock):
     """Copies in the host memory of other hosts, in groups of ``replicas`` hosts: there unless a group is
     lost.
     """
@@ -308,7 +308,7 @@ class PeerMemory(Part):
     load: FromBytes = Field(default="from_bytes", description="a lost host's part from its peers")
 
 
-class Checkpoint(Part):
+class Checkpoint(FaultsBlock):
     """Where copies of the training state go, and how often."""
 
     storage: StorageTier | None = Field(default=None, description="shared storage")
@@ -316,7 +316,7 @@ class Checkpoint(Part):
     peer_memory: PeerMemory | None = Field(default=None, description="memory of other hosts")
 
 
-class Run(Part):
+class Run(FaultsBlock):
     """How long, and how often it is simulated.
 
     ``horizon`` ends the run on the wall clock, ``work`` after so much fault-free time of steps, ``steps``

@@ -19,7 +19,7 @@ Severity = Literal["", "note", "error"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class PresetRule:
     """One behaviour of a framework.
 
     ``path`` is the field of a scenario that it fixes; without one it is a fact that no field states. ``when``
@@ -54,7 +54,7 @@ class Framework:
 
     name: str
     title: str
-    rules: tuple[Rule, ...]
+    rules: tuple[PresetRule, ...]
 
 
 @lru_cache(maxsize=1)
@@ -76,7 +76,7 @@ def _frameworks() -> dict[str, Framework]:
     }
 
 
-def _rules(documents: dict[str, Any], name: str, preset: str) -> tuple[Rule, ...]:
+def _rules(documents: dict[str, Any], name: str, preset: str) -> tuple[PresetRule, ...]:
     """Rules of the file ``name`` for ``preset``, then those of its basis on other topics."""
     document = documents[name]
     own = [entry for entry in document["rules"] if preset in entry.get("presets", [preset])]
@@ -89,13 +89,13 @@ def _rules(documents: dict[str, Any], name: str, preset: str) -> tuple[Rule, ...
     return tuple(rules)
 
 
-def _rule(entry: Mapping[str, Any]) -> Rule:
-    known = {one.name for one in fields(Rule)}
+def _rule(entry: Mapping[str, Any]) -> PresetRule:
+    known = {one.name for one in fields(PresetRule)}
     stated: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
     }
     assert set(stated) - {"presets"} <= known, f"unknown keys in {entry}"
-    return Rule(**{key: value for key, value in stated.items() if key != "presets"})
+    return PresetRule(**{key: value for key, value in stated.items() if key != "presets"})
 
 
 def framework_of(preset: str) -> Framework | None:
@@ -103,7 +103,7 @@ def framework_of(preset: str) -> Framework | None:
     return _frameworks().get(preset)
 
 
-def rules_of(preset: str) -> tuple[Rule, ...]:
+def rules_of(preset: str) -> tuple[PresetRule, ...]:
     """What the preset of that name implies; nothing for a stack of the user's own."""
     framework = framework_of(preset)
     return framework.rules if framework else ()

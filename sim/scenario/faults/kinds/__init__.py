@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from .....hardware.catalogue import unknown_name
-from .kind import Kind
+from .kind import FaultKind
 
 
 @cache
@@ -18,7 +18,7 @@ def kind_names() -> tuple[str, ...]:
 
 
 @cache
-def get_kind(name: str) -> Kind:
+def get_kind(name: str) -> FaultKind:
     """The kind of that name.
 
     Raises:
@@ -27,5 +27,5 @@ def get_kind(name: str) -> Kind:
     if name not in kind_names():
         raise unknown_name("kind of fault", name, kind_names())
     kind = import_module(f"{__name__}.{name}").KIND
-    assert isinstance(kind, Kind)
+    assert isinstance(kind, FaultKind)
     return kind

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .kind import Kind
+from .kind import FaultKind
 
-KIND = Kind(
+KIND = FaultKind(
     name="gpu_fatal",
     title="GPU lost (XID 79, 48, HBM, GSP)",
     effect="crash",

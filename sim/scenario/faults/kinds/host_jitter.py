@@ -6,9 +6,9 @@ is correlated, and drawing for each GPU would overstate what the slowest of them
 
 from __future__ import annotations
 
-from .kind import Kind
+from .kind import FaultKind
 
-KIND = Kind(
+KIND = FaultKind(
     name="host_jitter",
     title="hosts are not equally fast",
     effect="slow",

@@ -29,7 +29,7 @@ ANYWHERE = ("job", "rank", "gpu", "nic", "rail", "link", "node", "leaf", "spine"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class FaultKind:
     """A kind of fault. ``scopes``: where it may strike, the usual one first.
 
     ``keys`` are the magnitudes that an event may carry, with their defaults; None has no default.

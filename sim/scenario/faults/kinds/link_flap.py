@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .kind import Kind
+from .kind import FaultKind
 
-KIND = Kind(
+KIND = FaultKind(
     name="link_flap",
     title="link down for seconds",
     effect="pause",

@@ -4,9 +4,9 @@ slower.
 
 from __future__ import annotations
 
-from .kind import Kind
+from .kind import FaultKind
 
-KIND = Kind(
+KIND = FaultKind(
     name="nic_down",
     title="NIC lost",
     effect="crash",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .kind import Kind
+from .kind import FaultKind
 
-KIND = Kind(
+KIND = FaultKind(
     name="node_down",
     title="host lost (kernel, power supply, chassis, maintenance)",
     effect="crash",

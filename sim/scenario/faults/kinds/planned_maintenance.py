@@ -4,9 +4,9 @@ restarts.
 
 from __future__ import annotations
 
-from .kind import Kind
+from .kind import FaultKind
 
-KIND = Kind(
+KIND = FaultKind(
     name="planned_maintenance",
     title="planned stop",
     effect="graceful",

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from .kind import Kind
+from .kind import FaultKind
 
-KIND = Kind(
+KIND = FaultKind(
     name="software_crash",
     title="software crash",
     effect="crash",

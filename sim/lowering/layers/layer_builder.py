@@ -18,7 +18,7 @@ KIND = {Gemm: "gemm", Attention: "attention", MemoryBound: "memory-bound"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Costs:
+class KernelPricing:
     """What kernels and collectives inside a layer cost on this machine with this software.
 
     ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...);
@@ -37,7 +37,7 @@ class Costs:
     left: float = 1.0
     blocks: bool = False
 
-    def beside_exchanges(self, sms: int) -> Costs:
+    def beside_exchanges(self, sms: int) -> KernelPricing:
         """The same where exchanges have ``sms`` SMs to themselves, at work or not."""
 
         def transfer(axis: str, kind: str, size: float) -> Transfer:
@@ -48,10 +48,10 @@ class Costs:
 
 
 @dataclass
-class Tape:
+class LayerBuilder:
     """A block being written. ``wait`` holds the ops that the next kernel on the compute stream awaits."""
 
-    costs: Costs
+    costs: KernelPricing
     ops: list[Op] = field(default_factory=list)
     wait: tuple[int, ...] = ()
 

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..program.program import Exchange, Part
+from ..program.program import Exchange, MessageEnd
 from .clock import Clock
-from .meetings import Meetings, Source
 from .ranks import Rank
+from .rendezvous import RendezvousPoints, Source
 from .scope import Layout, Scope
 from .signal import Signal
 
 
 @dataclass(slots=True)
-class Posts:
+class P2PQueue:
     """Exchanges of ``scope``. ``lost`` counts what those that wait for several ops need wait for no more.
 
     ``names`` says what its program calls a class.
@@ -28,7 +28,7 @@ class Posts:
 
     env: Clock
     rank: Rank
-    meetings: Meetings
+    rendezvous_points: RendezvousPoints
     scope: Scope
     layout: Layout
     late_s: float = 0.0
@@ -104,19 +104,19 @@ class Posts:
         at = self._reached(i, self.env.time)
         work = self.scope.ops[i].work
         assert isinstance(work, Exchange)
-        place, meetings = (self.scope.r, i), self.meetings
+        place, rendezvous_points = (self.scope.r, i), self.rendezvous_points
         if len(work.parts) == 1 and work.parts[0].send and self._sent(work.parts[0], place, at):
             return
-        posted = [meetings.post(part, place, at) for part in work.parts]
+        posted = [rendezvous_points.post(part, place, at) for part in work.parts]
         over = partial(self._all_over, i, posted)
         for done in posted:
             done.then(over)
 
-    def _sent(self, part: Part, place: Source, at: float) -> bool:
+    def _sent(self, part: MessageEnd, place: Source, at: float) -> bool:
         """Whether the other end of a message that is sent by itself is such a receive: then it begins."""
         r = place[0]
         peer = self.rank.peers.get(part.peer, part.peer)
-        receiver = self.meetings.posts.get(peer)
+        receiver = self.rendezvous_points.p2p_queue.get(peer)
         found = receiver.receives(r, part.tag) if receiver is not None else None
         if receiver is None or found is None:
             return False
@@ -124,7 +124,7 @@ class Posts:
         done = Message(self, place[1], receiver, j)
         if its_at > at:
             at, place = its_at, (peer, j)
-        self.meetings.launch(done, part.transfer, ((r, peer),), place, None, at=at)
+        self.rendezvous_points.launch(done, part.transfer, ((r, peer),), place, None, at=at)
         return True
 
     def _all_over(self, i: int, posted: Sequence[Signal]) -> None:
@@ -141,7 +141,7 @@ class Message:
 
     __slots__ = ("_i", "_j", "_receiver", "_sender")
 
-    def __init__(self, sender: Posts, i: int, receiver: Posts, j: int) -> None:
+    def __init__(self, sender: P2PQueue, i: int, receiver: P2PQueue, j: int) -> None:
         self._sender, self._i, self._receiver, self._j = sender, i, receiver, j
 
     def happen(self, value: tuple[float, Source]) -> None:

@@ -9,21 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..program.script import Script
+from ..program.program_builder import ProgramBuilder
 from .stage_parameters import NO_ELEMENTS, Elements
 from .updates.gradients import Gradients
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .plan import StepPlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Returned:
+class ParameterGather:
     """Gathers of one pipeline rank's parameters, in the groups that ``shared`` and ``experts`` reduce in."""
 
-    plan: Plan
+    plan: StepPlan
     index: int
-    script: Script
+    writer: ProgramBuilder
     shared: Gradients
     experts: Gradients
 
@@ -34,7 +34,7 @@ class Returned:
         found = {}
         for s in sorted(held) if plan.two_way else held:
             parameters = plan.parameters[s]
-            e, narrow = float(plan.shard.element_bytes), plan.shard.weights.gathered
+            e, narrow = float(plan.local.element_bytes), plan.local.weights.gathered
             units = [(Elements(shared=parameters.embedding), e)] * bool(plan.stages[s].embedding)
             units += [(parameters.layer(kind), narrow) for kind in plan.stages[s].kinds]
             if plan.stages[s].heads:
@@ -48,8 +48,8 @@ class Returned:
         plan = self.plan
         held, stages = plan.held_elements(self.index), plan.held_stages(self.index)
         ends = sum(plan.parameters[s].head + plan.parameters[s].embedding for s in stages)
-        narrow = plan.shard.weights.gathered
-        shared = ends * plan.shard.element_bytes + (held.shared - ends) * narrow
+        narrow = plan.local.weights.gathered
+        shared = ends * plan.local.element_bytes + (held.shared - ends) * narrow
         return self._gather(Elements(shared=shared, experts=held.experts * narrow))
 
     def _in_buckets(self, units: list[tuple[Elements, float]]) -> list[tuple[int, ...]]:
@@ -67,7 +67,7 @@ class Returned:
         """Those of experts in their own group; none where no rank has another's share."""
         gathers = ((self.shared, sizes_bytes.shared), (self.experts, sizes_bytes.experts))
         return tuple(
-            group.gather_parameters(self.script, size, after=after)
+            group.gather_parameters(self.writer, size, after=after)
             for group, size in gathers
             if size and group.shards > 1
         )

@@ -16,15 +16,15 @@ from typing import Any
 
 import simpy
 
-from ..program.program import Segment
+from ..program.program import RepeatedBlocks
 from .chain import Chain
 from .clock import Clock
 from .flows import Flows
 from .gathering import Gathering, Here, Host
-from .groups import IN_DETAIL, Groups
-from .meetings import Meetings
+from .groups import IN_DETAIL, JointGroups
 from .ranks import Rank, Uses
 from .record import Record, Stretch
+from .rendezvous import RendezvousPoints
 from .runs import Runs
 from .scope import SLACK_S, Scope, block_scope, go_on
 from .signal import Signal
@@ -39,8 +39,8 @@ class Segments:
     env: Clock
     ranks: Sequence[Rank]
     flows: Flows
-    meetings: Meetings
-    groups: Groups
+    rendezvous_points: RendezvousPoints
+    groups: JointGroups
     runs: Runs
     record: Record
     stream: Callable[[simpy.Process, Scope, Sequence[int]], Process]
@@ -48,7 +48,7 @@ class Segments:
     _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
     _single: dict[tuple[int, int], Gathering] = field(default_factory=dict)
 
-    def run(self, process: simpy.Process, scope: Scope, i: int, segment: Segment) -> Process:
+    def run(self, process: simpy.Process, scope: Scope, i: int, segment: RepeatedBlocks) -> Process:
         """Op ``i`` of a program, when all but the host is ready; the host's last wait before it is over."""
         rank = self.ranks[scope.r]
         rank.segment, rank.passed = i, set()
@@ -102,7 +102,7 @@ class Segments:
         number = self._met[r] = self._met.get(r, -1) + 1
         key = group.members[0], number
         if key not in self._gatherings:
-            segments = group.meeting(number)
+            segments = group.rendezvous(number)
             if segments is None:
                 return None
             self._gatherings[key] = Gathering(group, segments, self.groups.ways(group, segments), number)
@@ -112,7 +112,7 @@ class Segments:
             del self._gatherings[key]
         return gathering
 
-    def _alone(self, r: int, segment: Segment) -> Gathering:
+    def _alone(self, r: int, segment: RepeatedBlocks) -> Gathering:
         """Class ``r`` by itself, in detail where others can be met on the way."""
         gathering = self._single.get((r, id(segment)))
         if gathering is None:
@@ -123,7 +123,7 @@ class Segments:
         return gathering
 
     def _beginning(
-        self, scope: Scope, i: int, segment: Segment, number: int, lead_s: float, gathering: Gathering
+        self, scope: Scope, i: int, segment: RepeatedBlocks, number: int, lead_s: float, gathering: Gathering
     ) -> bool:
         """Whether nothing disturbs a run from block ``number`` on, so far as is known as it begins."""
         rank = self.ranks[scope.r]
@@ -141,7 +141,7 @@ class Segments:
 
         return self._undisturbed(scope, i, segment, uses)
 
-    def _undisturbed(self, scope: Scope, i: int, segment: Segment, uses: Uses) -> bool:
+    def _undisturbed(self, scope: Scope, i: int, segment: RepeatedBlocks, uses: Uses) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it.
 
         Communications of others on its links do not, as long as it ``uses`` none before they end.
@@ -165,7 +165,7 @@ class Segments:
         process: simpy.Process,
         scope: Scope,
         i: int,
-        segment: Segment,
+        segment: RepeatedBlocks,
         number: int,
         host: Host,
         gathering: Gathering,
@@ -178,7 +178,7 @@ class Segments:
         gathering.arrive(scope.r, here, self.env, self.runs)
         while True:
             rank.closed, rank.closed_links, rank.closed_uses = process, segment.links, here.uses
-            self.flows.tell(scope.r, segment.links, self.meetings.move)
+            self.flows.tell(scope.r, segment.links, self.rendezvous_points.move)
             try:
                 yield here.end
             except simpy.Interrupt:
@@ -201,7 +201,7 @@ class Segments:
         process: simpy.Process,
         scope: Scope,
         i: int,
-        segment: Segment,
+        segment: RepeatedBlocks,
         here: Here,
         host: Host,
         gathering: Gathering,
@@ -221,7 +221,9 @@ class Segments:
         yield from self._in_detail(process, scope, i, segment, number, block, gathering)
         return number + 1
 
-    def _block(self, scope: Scope, segment: Segment, number: int, host: Host, gathering: Gathering) -> Scope:
+    def _block(
+        self, scope: Scope, segment: RepeatedBlocks, number: int, host: Host, gathering: Gathering
+    ) -> Scope:
         at = None if host.issued_at is None else host.issued_at + segment.issued_s[number]
         return block_scope(segment.row[number], scope.r, issued_at=at, tag=(gathering.number, number))
 
@@ -230,7 +232,7 @@ class Segments:
         process: simpy.Process,
         scope: Scope,
         i: int,
-        segment: Segment,
+        segment: RepeatedBlocks,
         number: int,
         block: Scope,
         gathering: Gathering,
@@ -257,10 +259,17 @@ class Segments:
                 yield done.event(self.env)
 
     def _beside(
-        self, scope: Scope, i: int, segment: Segment, number: int, block: Scope, stream: str, row: list[int]
+        self,
+        scope: Scope,
+        i: int,
+        segment: RepeatedBlocks,
+        number: int,
+        block: Scope,
+        stream: str,
+        row: list[int],
     ) -> Signal:
         """Run ops of a block beside its compute stream; what happens when they have ended."""
-        chain = Chain(self.env, self.ranks[scope.r], self.meetings, self, block, row)
+        chain = Chain(self.env, self.ranks[scope.r], self.rendezvous_points, self, block, row)
 
         def begin() -> None:
             for earlier in scope.before.get(i, ()):

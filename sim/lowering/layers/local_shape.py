@@ -21,7 +21,7 @@ ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4":
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shard:
+class LocalShape:
     """Sizes of one rank's share, for one microbatch.
 
     ``tokens`` is b*s/cp, the rows of every GEMM; ``sequence`` is whole, ``cp_a2a`` the ranks of the cp
@@ -70,18 +70,18 @@ class Shard:
     experts: Experts | None = None
     prediction: bool = False
 
-    def of(self, kind: LayerKind) -> Shard:
+    def of(self, kind: LayerKind) -> LocalShape:
         """The share of a layer of that kind."""
         experts = self.experts if kind.experts else None
         return replace(self, experts=experts, window=kind.window, prediction=kind.prediction)
 
     @property
-    def here(self) -> Shard:
+    def here(self) -> LocalShape:
         """What works on the rows of the residual stream alone, as if there were no other rank."""
         return replace(self, batch=1, sequence=self.norm_tokens, tp=1, cp=1, sequence_parallel=False)
 
     @property
-    def plain(self) -> Shard:
+    def plain(self) -> LocalShape:
         """The same without quantised products, as the ends of the model have it."""
         return replace(self, recipe=None) if self.recipe else self
 
@@ -141,15 +141,15 @@ class Shard:
         return float(self.batch * self.heads * self.sequence * self.sequence)
 
 
-def boundary_bytes(shard: Shard, software: Software) -> float:
+def boundary_bytes(local: LocalShape, software: Software) -> float:
     """Bytes of one activation, or its gradient, that a rank hands to the next stage."""
-    split = shard.sequence_parallel or software.scatter_gather_p2p
-    return shard.hidden_bytes / (shard.tp if split else 1)
+    split = local.sequence_parallel or software.scatter_gather_p2p
+    return local.hidden_bytes / (local.tp if split else 1)
 
 
-def shard_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None) -> Shard:
+def shard_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None) -> LocalShape:
     """The sizes of a model's layer on one of ``tp`` ranks, for one token in 16 bit."""
-    return Shard(
+    return LocalShape(
         batch=1,
         sequence=1,
         hidden=model.hidden_size,
@@ -180,7 +180,7 @@ def shard_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None)
     )
 
 
-def shard_of(scenario: Scenario) -> Shard:
+def shard_of(scenario: Scenario) -> LocalShape:
     """The layer share of one rank of ``scenario``."""
     par, training, software = scenario.parallelism, scenario.training, scenario.software
     rule, precision = sharding_rule(scenario), training.precision

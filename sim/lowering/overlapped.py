@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schedules.orders.action import Kind
+from ...schedules.orders.action import ActionKind
 from ..program.program import Block
 from .actions import around_layers
 from .layers.kinds import LayerRun
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 Owner = str | LayerRun | None
 
-Paired = tuple[tuple[Block, Owner, Owner, int], ...]
+OverlappedBlocks = tuple[tuple[Block, Owner, Owner, int], ...]
 """Blocks of a pair, each with what of the model its forward runs, what its backward, and its count."""
 
 
-def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> Paired | None:
+def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> OverlappedBlocks | None:
     """Blocks of a pair in the order in which they run; None where nothing is to be overlapped.
 
     Layers pair up first with last; what is left of the backward comes next, then of the forward.
     """
     ahead = [run for run in forward.runs for _ in range(run.count)]
     back = [run for run in reversed(backward.runs) for _ in range(run.count)]
-    shards = [blocks.shard.of(run.kind) for run in ahead]
+    shards = [blocks.local.of(run.kind) for run in ahead]
     both = list(zip(shards, back, strict=False))
-    if not any(pairs_up(shard, blocks.shard.of(run.kind)) for shard, run in both):
+    if not any(pairs_up(local, blocks.local.of(run.kind)) for local, run in both):
         return None
 
-    def end(kind: Kind, *, first: bool) -> list[tuple[Block, Owner, Owner, int]]:
-        stage = forward if kind is Kind.FORWARD else backward
+    def end(kind: ActionKind, *, first: bool) -> list[tuple[Block, Owner, Owner, int]]:
+        stage = forward if kind is ActionKind.FORWARD else backward
         owned = around_layers(kind, stage, blocks, first=first)
-        if kind is Kind.FORWARD:
+        if kind is ActionKind.FORWARD:
             return [(block, owner, None, count) for block, owner, count in owned]
         return [(block, None, owner, count) for block, owner, count in owned]
 
-    row = end(Kind.BACKWARD, first=True) + end(Kind.FORWARD, first=True)
+    row = end(ActionKind.BACKWARD, first=True) + end(ActionKind.FORWARD, first=True)
     row += [(blocks.pair(mine, other), mine, other, 1) for mine, other in zip(ahead, back, strict=False)]
-    row += [(blocks.layer_of(Kind.BACKWARD, run), None, run, 1) for run in back[len(ahead) :]]
-    row += [(blocks.layer_of(Kind.FORWARD, run), run, None, 1) for run in ahead[len(back) :]]
-    return tuple(row + end(Kind.FORWARD, first=False) + end(Kind.BACKWARD, first=False))
+    row += [(blocks.layer_of(ActionKind.BACKWARD, run), None, run, 1) for run in back[len(ahead) :]]
+    row += [(blocks.layer_of(ActionKind.FORWARD, run), run, None, 1) for run in ahead[len(back) :]]
+    return tuple(row + end(ActionKind.FORWARD, first=False) + end(ActionKind.BACKWARD, first=False))

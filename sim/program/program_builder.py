@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .program import Op, Segment, Work
+from .program import Op, RepeatedBlocks, Work
 
 
 @dataclass
-class Script:
+class ProgramBuilder:
     """A program being written. ``awaited`` are ops that the next op on the compute stream waits for."""
 
     ops: list[Op] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Script:
         """Make the next op on the compute stream wait for these ops."""
         self.awaited.update(indices)
 
-    def segment(self, name: str, segment: Segment, *, action: str) -> int:
+    def segment(self, name: str, segment: RepeatedBlocks, *, action: str) -> int:
         """Append blocks as one op."""
         return self.compute(name, segment, action=action, host_s=segment.host_s)
 

@@ -19,7 +19,7 @@ import numpy as np
 from ...hardware.fabrics.tiers import Tiers
 from ...hardware.quantities import format_quantity
 from ...hardware.topology import RegularTopology
-from ..fold.ranks import Trouble
+from ..fold.ranks import Degradation
 from ..scenario.faults.faults import MAGNITUDES, Event, parse_fault
 from ..scenario.faults.kinds import get_kind
 from ..scenario.faults.targets import Target
@@ -143,7 +143,7 @@ def _written(seconds: float) -> str:
     return format_quantity(seconds, "seconds").replace(" ", "")
 
 
-def trouble_of(events: Iterable[Event], job: Job) -> Trouble:
+def degradation_of(events: Iterable[Event], job: Job) -> Degradation:
     """All faults together: slowness multiplies, and so do shares of what is left.
 
     Raises:
@@ -151,14 +151,14 @@ def trouble_of(events: Iterable[Event], job: Job) -> Trouble:
         ValueError: what the job cannot go on without.
     """
     found = together(_one(event, job) for event in events)
-    return Trouble(
+    return Degradation(
         slow={rank: factor for rank, factor in found.slow.items() if factor != 1.0},
         link_share={port: share for port, share in found.link_share.items() if share != 1.0},
         fabric_share={link: share for link, share in found.fabric_share.items() if share != 1.0},
     )
 
 
-def _one(event: Event, job: Job) -> Trouble:
+def _one(event: Event, job: Job) -> Degradation:
     assert event.kind is not None
     if event.kind not in KNOWN:
         why = "it ends the job" if get_kind(event.kind).effect == "crash" else "no step feels it"
@@ -170,16 +170,16 @@ def _one(event: Event, job: Job) -> Trouble:
     return KNOWN[event.kind](event, job, f"faults: {named(event)}")
 
 
-def _throttled(event: Event, job: Job, field: str) -> Trouble:
+def _throttled(event: Event, job: Job, field: str) -> Degradation:
     factor = event.slow_factor or get_kind("gpu_throttle").keys["slow_factor"]
     assert factor is not None
     ranks = job.ranks(event.where)
     if not ranks:
         raise ValueError(f"{field}: no rank of the job runs there")
-    return Trouble(slow=dict.fromkeys(ranks, factor))
+    return Degradation(slow=dict.fromkeys(ranks, factor))
 
 
-def _jitter(event: Event, job: Job, field: str) -> Trouble:
+def _jitter(event: Event, job: Job, field: str) -> Degradation:
     cv = get_kind("host_jitter").keys["cv"] if event.cv is None else event.cv
     assert cv is not None
     whole = event.where.scope == "job"
@@ -188,7 +188,7 @@ def _jitter(event: Event, job: Job, field: str) -> Trouble:
     at = {rank: slow[host] for rank, host in enumerate(job.hosts) if host in slow}
     if not at:
         raise ValueError(f"{field}: no rank of the job runs there")
-    return Trouble(slow=at)
+    return Degradation(slow=at)
 
 
 def jitter_factor(seed: int, host: int, cv: float) -> float:
@@ -204,19 +204,19 @@ def jitter_factor(seed: int, host: int, cv: float) -> float:
     return 1.0 + cv * max(0.0, float(np.random.default_rng((seed, host)).standard_normal()))
 
 
-def _hung(event: Event, job: Job, field: str) -> Trouble:
+def _hung(event: Event, job: Job, field: str) -> Degradation:
     ranks = range(len(job.gpu)) if event.where.scope == "job" else job.ranks(event.where)
-    return Trouble(slow=dict.fromkeys(ranks, math.inf))
+    return Degradation(slow=dict.fromkeys(ranks, math.inf))
 
 
-def _weak(event: Event, job: Job, field: str) -> Trouble:
+def _weak(event: Event, job: Job, field: str) -> Degradation:
     _without(event, field, "latency_add", "slow_factor")
     share = event.bandwidth_factor or get_kind("link_degraded").keys["bandwidth_factor"]
     assert share is not None
     return _links(event, job, field, share)
 
 
-def _flap(event: Event, job: Job, field: str) -> Trouble:
+def _flap(event: Event, job: Job, field: str) -> Degradation:
     """Nothing gets through; what waits in the transport goes on when the link is up again."""
     down_s = lasts_s(event)
     assert down_s is not None
@@ -236,7 +236,7 @@ def lasts_s(event: Event) -> float | None:
     return kind.duration_s if kind.effect == "pause" else None
 
 
-def _links(event: Event, job: Job, field: str, share: float) -> Trouble:
+def _links(event: Event, job: Job, field: str, share: float) -> Degradation:
     _has_network(job, field)
     where = event.where
     if where.scope == "rail" and where.inside is None:
@@ -247,7 +247,7 @@ def _links(event: Event, job: Job, field: str, share: float) -> Trouble:
     return weak_nic(job.cluster, job.gpu, *_nic(where, job), share)
 
 
-def _nic_lost(event: Event, job: Job, field: str) -> Trouble:
+def _nic_lost(event: Event, job: Job, field: str) -> Degradation:
     _has_network(job, field)
     if event.where.scope != "nic":
         raise ValueError(
@@ -259,7 +259,7 @@ def _nic_lost(event: Event, job: Job, field: str) -> Trouble:
     return _saying(field, lambda: lost_nic(job.cluster, job.gpu, host, nic))
 
 
-def _leaf_lost(event: Event, job: Job, field: str) -> Trouble:
+def _leaf_lost(event: Event, job: Job, field: str) -> Degradation:
     """One leaf switch of the unit: where a host has several leaves, which of them makes no difference."""
     _without(event, field, "slow_factor")
     _has_network(job, field)
@@ -270,7 +270,7 @@ def _leaf_lost(event: Event, job: Job, field: str) -> Trouble:
     return _saying(field, lambda: lost_switch(job.cluster, job.gpu, leaf))
 
 
-def _spine_lost(event: Event, job: Job, field: str) -> Trouble:
+def _spine_lost(event: Event, job: Job, field: str) -> Degradation:
     _without(event, field, "slow_factor")
     spine = f"spine {event.where.index}"
     if event.where.inside is None:
@@ -279,7 +279,7 @@ def _spine_lost(event: Event, job: Job, field: str) -> Trouble:
     return _saying(field, lambda: together(_ports_lost(job, leaf, event.where.index or 0) for leaf in leaves))
 
 
-def _ports_lost(job: Job, leaf: str, number: int) -> Trouble:
+def _ports_lost(job: Job, leaf: str, number: int) -> Degradation:
     """Between a leaf and the spine of that number among those it reaches."""
     topology = job.cluster.topology
     network = topology.network if isinstance(topology, RegularTopology) else None
@@ -290,7 +290,7 @@ def _ports_lost(job: Job, leaf: str, number: int) -> Trouble:
     return weak_link(job.cluster, f"{leaf} -> spine {pod * network.spines_per_pod + number}", 0.0)
 
 
-KNOWN: dict[str, Callable[[Event, Job, str], Trouble]] = {
+KNOWN: dict[str, Callable[[Event, Job, str], Degradation]] = {
     "gpu_throttle": _throttled,
     "hang": _hung,
     "host_jitter": _jitter,
@@ -311,8 +311,8 @@ def _nic(where: Target, job: Job) -> tuple[int, int]:
     return divmod(index, job.machine.nics_per_node)
 
 
-def _ports(job: Job, hosts: Iterable[int], share: float) -> Trouble:
-    return Trouble(link_share={(rank, port): share for rank in job.on_hosts(hosts) for port in PORTS})
+def _ports(job: Job, hosts: Iterable[int], share: float) -> Degradation:
+    return Degradation(link_share={(rank, port): share for rank in job.on_hosts(hosts) for port in PORTS})
 
 
 def _without(event: Event, field: str, *keys: str) -> None:
@@ -326,7 +326,7 @@ def _has_network(job: Job, field: str) -> None:
         raise ValueError(f"{field}: the cluster has no network")
 
 
-def _saying(field: str, find: Callable[[], Trouble]) -> Trouble:
+def _saying(field: str, find: Callable[[], Degradation]) -> Degradation:
     try:
         return find()
     except ValueError as error:

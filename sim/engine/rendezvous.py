@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..network.sharing import Demand, Link
 from ..network.transfer import Transfer, link_names
-from ..program.program import Collective, Part, Programs
+from ..program.program import Collective, MessageEnd, Programs
 from .clock import Clock
 from .flows import Flows
 from .ranks import Rank
@@ -23,7 +23,7 @@ from .scope import Left
 from .signal import Done, Signal
 
 if TYPE_CHECKING:
-    from .posts import Posts
+    from .p2p_queue import P2PQueue
 
 Ends = tuple[tuple[int, int], ...]
 """(sending, receiving) classes of a communication."""
@@ -36,7 +36,7 @@ Source = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Meeting:
+class Rendezvous:
     """A collective that gathers its members; ``done`` tells when it began, and its Source.
 
     ``issued``: when the last of its calls is, on the last of the members.
@@ -65,15 +65,15 @@ class NotBefore:
 
 
 @dataclass
-class Meetings:
-    """The communications of one replay; ``posts`` by class, of those that have any."""
+class RendezvousPoints:
+    """The communications of one replay; ``p2p_queue`` by class, of those that have any."""
 
     env: Clock
     programs: Programs
     ranks: Sequence[Rank]
     flows: Flows
-    posts: dict[int, Posts] = field(default_factory=dict)
-    _open: dict[tuple[Any, ...], Meeting] = field(default_factory=dict)
+    p2p_queue: dict[int, P2PQueue] = field(default_factory=dict)
+    _open: dict[tuple[Any, ...], Rendezvous] = field(default_factory=dict)
     _posted: dict[tuple[tuple[int, int], str], tuple[Signal, float, Source]] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)
     _places: dict[int, list[tuple[Rank, str]]] = field(default_factory=dict)
@@ -109,20 +109,20 @@ class Meetings:
         else:
             key = (communicator, *tag, i)
         members = self.programs.communicators[communicator]
-        meeting = self._meeting(key)
-        meeting.arrived += 1
-        meeting.issued = max(meeting.issued, issued)
-        if meeting.arrived == len(members):
+        rendezvous = self._meeting(key)
+        rendezvous.arrived += 1
+        rendezvous.issued = max(rendezvous.issued, issued)
+        if rendezvous.arrived == len(members):
             del self._open[key]
-            told = self._issued(meeting.done, work, meeting.issued)
+            told = self._issued(rendezvous.done, work, rendezvous.issued)
             self.launch(told, work.transfer, tuple((m, m) for m in members), place, communicator, left)
-        return meeting.done
+        return rendezvous.done
 
     def _issued(self, done: Signal, work: Collective, issued: float) -> Done:
         """``done``, which does not happen before the last of its calls has had its time."""
         return NotBefore(self.env, done, issued + work.last_s) if work.calls > 1 else done
 
-    def post(self, part: Part, place: Source, at: float) -> Signal:
+    def post(self, part: MessageEnd, place: Source, at: float) -> Signal:
         """One end of a message is posted at a time, which may be yet to come; its end."""
         r = place[0]
         peer = self.ranks[r].peers.get(part.peer, part.peer)
@@ -131,7 +131,7 @@ class Meetings:
         other = self._posted.pop(key, None)
         if other is None:
             done = Signal()
-            receiver = self.posts.get(peer) if part.send else None
+            receiver = self.p2p_queue.get(peer) if part.send else None
             found = receiver.receives(r, part.tag) if receiver is not None else None
             if receiver is None or found is None:
                 self._posted[key] = done, at, place
@@ -197,9 +197,9 @@ class Meetings:
                 found.append(place)
         return found
 
-    def _meeting(self, key: tuple[Any, ...]) -> Meeting:
+    def _meeting(self, key: tuple[Any, ...]) -> Rendezvous:
         if key not in self._open:
-            self._open[key] = Meeting()
+            self._open[key] = Rendezvous()
         return self._open[key]
 
     def _demand(self, transfer: Transfer, ends: Ends, between: Between) -> Demand:

@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...schedules.orders.action import Action, Kind, Orders, Overlap, actions_of
-from ...schedules.orders.schedule import Costs, Memory, Shape
+from ...schedules.orders.action import Action, ActionKind, Orders, Overlap, actions_of
+from ...schedules.orders.schedule import ActivationUnits, Costs, Shape
 from ..program.solo import solo_seconds
 from .actions import Blocks, action_blocks
 from .layers.stages import Stage
@@ -26,7 +26,7 @@ def weighed_shape(
 ) -> Shape:
     """``shape`` with the costs of the median stage."""
 
-    def median_us(kind: Kind) -> int:
+    def median_us(kind: ActionKind) -> int:
         seconds = (solo_seconds(action_blocks(Action(0, kind, 0), stage, blocks)) for stage in stages)
         return round(statistics.median(seconds) / MICROSECOND)
 
@@ -36,12 +36,12 @@ def weighed_shape(
     return replace(
         shape,
         costs=Costs(
-            forward=median_us(Kind.FORWARD),
-            input_grad=median_us(Kind.INPUT_GRAD),
-            weight_grad=median_us(Kind.WEIGHT_GRAD),
+            forward=median_us(ActionKind.FORWARD),
+            input_grad=median_us(ActionKind.INPUT_GRAD),
+            weight_grad=median_us(ActionKind.WEIGHT_GRAD),
             latency=max(1, round(message_s / MICROSECOND)),
         ),
-        memory=Memory(
+        memory=ActivationUnits(
             forward=kept,
             input_grad=min(0, max(-kept, operands - kept)),
             limit=None if limit is None else limit * kept,
@@ -51,7 +51,7 @@ def weighed_shape(
 
 def splits_backward(orders: Orders) -> bool:
     """Whether any weight gradient is an action of its own."""
-    return any(action.kind is Kind.WEIGHT_GRAD for order in orders for action in actions_of(order))
+    return any(action.kind is ActionKind.WEIGHT_GRAD for order in orders for action in actions_of(order))
 
 
 def overlaps(orders: Orders) -> bool:
