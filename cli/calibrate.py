@@ -114,8 +114,8 @@ def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
     """Write what was fitted into the folder of profiles and the file of presets."""
     from ..calibration.fit.profile_file import write_profile
     from ..calibration.fit.steps.files import edited_presets, gpu_provenance
+    from ..hardware.calibrated.overlay import load_profile
     from ..hardware.files import read_text
-    from ..hardware.profile import load_profile
 
     edited = edited_presets(read_text(presets), fit)  # a mistake here shall leave the profiles as they are
     for gpu in fit.gpus:

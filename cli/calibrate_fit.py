@@ -59,8 +59,8 @@ def fit(
     output_file("--out", out, (".yaml", ".yml"), files)
 
     from ..calibration.fit.own.collectives import fit_collectives
-    from ..calibration.fit.own.file import profile_text
     from ..calibration.fit.own.kernels import fit_kernels
+    from ..calibration.fit.profile_file import profile_text
     from ..calibration.readers.measured import one_gpu
     from ..calibration.readers.read import read_measured
     from ..hardware.calibrated.read import read_profile_file

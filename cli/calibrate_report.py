@@ -86,9 +86,8 @@ def report(
 
 
 def _gpu_of(profile: str) -> str:
-    from ..hardware.calibrated.overlay import SHORT_NAMES, is_file
+    from ..hardware.calibrated.overlay import SHORT_NAMES, is_file, load_profile
     from ..hardware.calibrated.read import read_profile_file
-    from ..hardware.profile import load_profile
 
     if is_file(profile):
         return read_profile_file(Path(profile)).gpu

@@ -90,8 +90,8 @@ def _read(path: Path) -> tuple[list[Measurement], dict[str, str]]:
     """The points of a file, and by id why another one has no prediction."""
     from ..calibration.readers.measurements import read_points
     from ..calibration.validation.regions.kernel_errors import shipped_rows
+    from ..hardware.calibrated.overlay import profile_names
     from ..hardware.catalogue import unknown_name
-    from ..hardware.profile import profile_names
 
     points, skipped = read_points([path])
     priced = []

@@ -1,22 +1,14 @@
 """What a GPU sustains: calibrated curves of its kernels, each with its provenance.
 
-Knows the profile files (profiles/*.yaml, written by calibration/fit/kernels.py) and what their
-constants mean. Knows neither kernels nor seconds: kernels/ turns the constants into time.
+Knows what the constants mean; calibrated/ reads them from files (profiles/*.yaml are the shipped ones,
+written by calibration/fit/kernels.py). Knows neither kernels nor seconds: kernels/ turns them into time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from dataclasses import dataclass
 
-import yaml
-
-from .catalogue import unknown_name
 from .collective_curve import CollectiveCurve
-from .gpus import GPUS
 from .provenance import Provenance
 
 
@@ -132,62 +124,6 @@ class GpuProfile:
         return hash((self.gpu, self.clock_fraction, self.corun_slowdown))
 
 
-def profile_names() -> tuple[str, ...]:
-    """GPUs that have a profile."""
-    names = (entry.name for entry in (files(__package__) / "profiles").iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
-
-
-@cache
-def load_profile(gpu_name: str) -> GpuProfile:
-    """The shipped profile of a GPU, or of its ``profile_of``. Raises ValueError when there is none."""
-    if gpu_name not in profile_names():
-        gpu = GPUS.records().get(gpu_name)
-        if gpu and gpu.profile_of:
-            return replace(load_profile(gpu.profile_of), gpu=gpu_name)
-        raise unknown_name("profiled GPU", gpu_name, profile_names())
-    text = (files(__package__) / "profiles" / f"{gpu_name}.yaml").read_text()
-    return profile_from_document(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-
-
-def profile_from_document(document: Mapping[str, Any]) -> GpuProfile:
-    """The profile that a YAML document states; the inverse of calibration's writer."""
-    gemm = document["gemm"]
-    return GpuProfile(
-        **{
-            **document,
-            "memory": MemoryCurve(**_with_provenance(document["memory"])),
-            "gemm": GemmCurve(
-                **{
-                    **_with_provenance(gemm),
-                    "rates": tuple(
-                        Rate(dtype=dtype, **_with_provenance(rate)) for dtype, rate in gemm["rates"].items()
-                    ),
-                    "tiles": tuple(Tile(m=m, n=n, efficiency=e) for m, n, e in gemm["tiles"]),
-                }
-            ),
-            "attention": tuple(
-                AttentionCurve(
-                    implementation=name,
-                    **{
-                        **_with_provenance(curve),
-                        "forward": tuple(curve["forward"].items()),
-                        "backward": tuple(curve["backward"].items()),
-                    },
-                )
-                for name, curve in document["attention"].items()
-            ),
-        }
-    )
-
-
-def _with_provenance(item: Mapping[str, Any]) -> dict[str, Any]:
-    provenance = dict(item["provenance"])
-    ranges = provenance.pop("ranges", {})
-    flat = tuple((name, float(low), float(high)) for name, (low, high) in ranges.items())
-    return {**item, "provenance": Provenance(**provenance, ranges=flat)}
-
-
 __all__ = [
     "AttentionCurve",
     "CollectiveCurve",
@@ -197,7 +133,4 @@ __all__ = [
     "Provenance",
     "Rate",
     "Tile",
-    "load_profile",
-    "profile_from_document",
-    "profile_names",
 ]

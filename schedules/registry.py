@@ -5,11 +5,12 @@ Knows modules and close names; does not know what they hold.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Generic, Protocol, TypeVar
+
+from .unknown import unknown
 
 
 class Named(Protocol):
@@ -47,9 +48,7 @@ class Registry(Generic[Entry]):
         known = self._found(tuple(self.folders))
         if name in known:
             return known[name]
-        nearest = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-        hint = f" Did you mean {nearest[0]}?" if nearest else ""
-        raise ValueError(f"no {self.what} is called {name!r}.{hint} Known: {', '.join(known)}")
+        raise unknown(self.what, name, known)
 
     def names(self) -> tuple[str, ...]:
         """All names, in alphabetical order."""

@@ -234,7 +234,7 @@ def test_a_read_only_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_shipped_constants_are_written_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from stepsim.calibration.fit.profile_file import write_profile
-    from stepsim.hardware.profile import load_profile
+    from stepsim.hardware.calibrated.overlay import load_profile
 
     profile = load_profile("H100-SXM5-80GB")
     write_profile(profile, folder)

@@ -9,11 +9,11 @@ import pytest
 
 from stepsim.calibration.fit.gemm import fit_fraction, fit_shape
 from stepsim.calibration.fit.kernels import all_measurements, keep_step_time_fit
-from stepsim.calibration.fit.profile_file import profile_document, write_profile
+from stepsim.calibration.fit.profile_file import write_profile
 from stepsim.calibration.fit.residual_table import residual_rows
 from stepsim.calibration.readers.measurements import Measurement, read_measurements
+from stepsim.hardware.calibrated.overlay import laid_over, load_profile, shipped_profile
 from stepsim.hardware.gpus import get_gpu, gpu_names
-from stepsim.hardware.profile import load_profile, profile_from_document
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Gemm
 
@@ -74,15 +74,17 @@ def test_the_fit_recovers_the_constants_that_made_a_sweep() -> None:
 
 
 @pytest.mark.parametrize("name", gpu_names())
-def test_a_profile_survives_its_document(name: str) -> None:
-    assert profile_from_document(profile_document(load_profile(name))) == load_profile(name)
+def test_writing_a_loaded_profile_changes_no_byte(name: str, tmp_path: Path, root: Path) -> None:
+    write_profile(load_profile(name), tmp_path)
+    written, shipped = tmp_path / f"{name}.yaml", root / "hardware" / "profiles" / f"{name}.yaml"
+    assert written.read_text() == shipped.read_text()
+    assert shipped_profile(written) == load_profile(name)
 
 
-def test_writing_a_loaded_profile_changes_no_byte(tmp_path: Path, root: Path) -> None:
-    for name in gpu_names():
-        write_profile(load_profile(name), tmp_path)
-        shipped = root / "hardware" / "profiles" / f"{name}.yaml"
-        assert (tmp_path / f"{name}.yaml").read_text() == shipped.read_text()
+def test_a_shipped_file_is_a_profile_of_ones_own_too(root: Path) -> None:
+    shipped, file = load_profile("B200-SXM-180GB"), root / "hardware" / "profiles" / "B200-SXM-180GB.yaml"
+    own = laid_over(replace(shipped, clock_fraction=0.5, corun_slowdown=0.3, measured_boost=0.0), file)
+    assert own == shipped
 
 
 def test_step_time_constants_survive_a_new_kernel_fit(monkeypatch: pytest.MonkeyPatch) -> None:

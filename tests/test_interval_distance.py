@@ -19,7 +19,7 @@ from stepsim.calibration.fit.growth import NORMAL_NINTH, LeftOut, growth_per_dou
 from stepsim.calibration.fit.steps.step_residuals import StepRow, fit_step_residuals, steps_text
 from stepsim.calibration.validation.regions.residuals_file import residuals_text
 from stepsim.cli.main import app
-from stepsim.hardware.profile import load_profile, profile_names
+from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.provenance import Provenance
 from stepsim.hardware.residuals import measured_collectives, residuals_document, shipped_residuals
 from stepsim.kernels.cost import beyond_range, in_range

@@ -21,8 +21,9 @@ from stepsim.calibration.validation.intervals import (
     intervals_by_group,
 )
 from stepsim.cli.main import app
+from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.collective_curve import CollectiveCurve
-from stepsim.hardware.profile import GpuProfile, load_profile
+from stepsim.hardware.profile import GpuProfile
 from stepsim.hardware.provenance import Provenance
 from stepsim.hardware.residuals import shipped_residuals
 from stepsim.sim.evidence.interval import step_interval

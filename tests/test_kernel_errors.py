@@ -24,8 +24,8 @@ from stepsim.calibration.validation.regions.kernel_errors import (
     shipped_rows,
 )
 from stepsim.cli.main import app
+from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.gpus import get_gpu
-from stepsim.hardware.profile import load_profile
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Gemm
 
@@ -67,11 +67,11 @@ def test_the_json_has_the_fixed_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tflops": 0.0}, "a: tflops: 0.0: "),
-        ({"shape": {"m": 1, "n": 1}}, "a: shape.k: this field is missing"),
+        ({"tflops": 0.0}, "a: tflops: 0 is too small"),
+        ({"shape": {"m": 1, "n": 1}}, "a: shape.k: this field is required"),
         ({"gpu": "A100"}, "a: gpu: no profiled GPU is called 'A100'"),
-        ({"impl": None}, "a: impl: null: "),
-        ({"op": "conv"}, "a: op: 'conv'; known: gemm"),
+        ({"impl": None}, "a: impl: text is needed, not null"),
+        ({"op": "conv"}, "a: op: no operation is called 'conv'"),
         ({"colour": 1}, "a: colour: no field is called 'colour'"),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.gpus import get_gpu, gpu_names
-from stepsim.hardware.profile import load_profile, profile_names
 from stepsim.kernels.attention import hbm_bytes, tile_rows, tiled_hbm_bytes
 from stepsim.kernels.cost import in_range, kernel_seconds
 from stepsim.kernels.gemm import filled_waves

@@ -26,8 +26,8 @@ from stepsim.calibration.measure.points import FAMILIES, Point, memory_kernel, s
 from stepsim.calibration.measure.timing import timing
 from stepsim.calibration.readers.foreign.gpu_named import _NAMES, gpu_named
 from stepsim.cli.main import app
+from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.gpus import get_gpu, gpu_names
-from stepsim.hardware.profile import load_profile
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Attention, Gemm, MemoryBound
 from stepsim.kernels.run.norm import norm_cost

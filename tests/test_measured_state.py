@@ -21,9 +21,9 @@ from stepsim.calibration.readers.foreign.gpu_named import gpu_named
 from stepsim.calibration.readers.measurements import Measurement, read_points
 from stepsim.calibration.readers.tables import read_table
 from stepsim.calibration.validation.regions.kernel_errors import repeats
+from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.collective_curve import CollectiveCurve
 from stepsim.hardware.gpus import get_gpu
-from stepsim.hardware.profile import load_profile
 from stepsim.hardware.provenance import Provenance
 from stepsim.kernels.gemm import gemm_seconds
 from stepsim.kernels.kernel import Gemm

@@ -19,10 +19,10 @@ from stepsim.calibration.fit.own.kernels import fit_kernels, training_clock
 from stepsim.calibration.readers.measured import MeasuredCollective
 from stepsim.calibration.readers.tables import read_table
 from stepsim.cli.main import app
-from stepsim.hardware.calibrated.overlay import calibrated_profile
+from stepsim.hardware.calibrated.overlay import calibrated_profile, load_profile
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.gpus import get_gpu
-from stepsim.hardware.profile import GpuProfile, load_profile
+from stepsim.hardware.profile import GpuProfile
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
 from stepsim.sim.lowering.communication import Communication

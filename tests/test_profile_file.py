@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim.hardware.calibrated.models import KINDS as FILE_KINDS
-from stepsim.hardware.calibrated.overlay import SHORT_NAMES, calibrated_profile
+from stepsim.hardware.calibrated.overlay import SHORT_NAMES, calibrated_profile, load_profile
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.calibrated.schema import json_schema
 from stepsim.hardware.collective_curve import CollectiveCurve
 from stepsim.hardware.gpus import gpu_names
-from stepsim.hardware.profile import load_profile
 from stepsim.hardware.provenance import Provenance
 from stepsim.sim.lowering.communication import Communication
 from stepsim.sim.network.group_placement import KINDS, GroupPlacement
@@ -92,17 +91,17 @@ def test_every_short_name_is_a_shipped_profile() -> None:
     [
         ("", "begins with profile: 1"),
         ("a: [", "not valid YAML"),
-        ("profile: 2\ngpu: cpu\n", ":1: profile: no choice is called '2'"),
+        ("profile: 2\ngpu: cpu\n", ":1: profile: 2 is not among the choices 1"),
         ("profile: 1\ngpu: H100\n", ":2: gpu: no GPU is called 'H100'"),
         ("profile: 1\ngpu: cpu\nkernel_latency: 3\n", ":3: kernel_latency: 3 has no unit"),
         ("profile: 1\ngpu: cpu\nkernel_latency: 3 GB\n", "GB measures a size"),
         ("profile: 1\ngpu: cpu\ngem: {}\n", ":3: gem: no field is called 'gem'. Did you mean gemm?"),
-        ("profile: 1\ngpu: cpu\ngpu: cpu\n", ":3: gpu: this key is given twice"),
-        ("profile: 1\n? [gpu, cpu]\n: 1\n", ":2: a key must be text"),
+        ("profile: 1\ngpu: cpu\ngpu: cpu\n", ":3:1: 'gpu': this key is given twice"),
+        ("profile: 1\n? [gpu, cpu]\n: 1\n", ":2:3: a key must be text"),
         ("profile: 1\ngpu: &a [*a]\n", "contains itself"),
         (
             "profile: 1\ngpu: cpu\ngemm:\n  store_exposed: 1.5\n  provenance: {source: x}\n",
-            ":4: gemm.store_exposed: 1.5 is out of range; it must be 1 or less",
+            ":4: gemm.store_exposed: 1.5 is too large; it must be 1 or less",
         ),
         (
             "profile: 1\ngpu: cpu\ngemm:\n  provenance: {source: x, ranges: {flops: [1, 2]}}\n",
@@ -113,7 +112,15 @@ def test_every_short_name_is_a_shipped_profile() -> None:
             WHOLE.replace("sizes: [8 B, 1 GB]", "sizes: [8 B, 1 GB], corrections: [[8 B, 1], [8 B, 2]]"),
             "corrections: each size stands once",
         ),
-        (WHOLE.replace("ranks: 8", "ranks: 1"), "ranks: 1 is out of range; it must be 2 or more"),
+        (WHOLE.replace("ranks: 8", "ranks: 1"), "ranks: 1 is too small; it must be 2 or more"),
+        (
+            WHOLE.replace("latency: 12 us", "latncy: 12 us"),
+            "collectives[0].latncy: no field is called 'latncy'. Did you mean latency?",
+        ),
+        (
+            WHOLE.replace("{bf16: {fraction: 0.7}}", "{bf16: {fraction: 0.7, fractoin: 1}}"),
+            "gemm.rates.bf16.fractoin: no field is called 'fractoin'. Did you mean fraction?",
+        ),
         (WHOLE.replace("all_reduce", "allreduce"), "Did you mean all_reduce?"),
     ],
 )
@@ -229,7 +236,8 @@ def test_messages_follow_their_tier() -> None:
 def test_the_schema_knows_every_field_and_is_json() -> None:
     schema = json_schema()
     assert set(schema["properties"]) == {
-        "profile", "gpu", "made", "clock_fraction", "kernel_latency", "memory", "gemm",
+        "profile", "gpu", "made", "clock_fraction", "corun_slowdown", "step_time_fit", "step_time_residual",
+        "measured_clock_fraction", "measured_boost", "measured_call", "kernel_latency", "memory", "gemm",
         "attention", "collectives",
     }  # fmt: skip
     assert schema["additionalProperties"] is False

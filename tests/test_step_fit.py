@@ -16,7 +16,7 @@ from stepsim.calibration.fit.steps.choice import WORTH, best_fixed, fit_constant
 from stepsim.calibration.fit.steps.page import fit_markdown
 from stepsim.calibration.fit.steps.report import half_of, judge
 from stepsim.calibration.fit.steps.search import around, climb, coarse_to_fine
-from stepsim.hardware.profile import load_profile
+from stepsim.hardware.calibrated.overlay import load_profile
 
 
 @settings(max_examples=30)

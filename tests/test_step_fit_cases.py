@@ -16,7 +16,7 @@ from stepsim.calibration.cases.to_scenario import to_scenario
 from stepsim.calibration.cases.trial import Trial
 from stepsim.calibration.fit.steps.rows import StepTimes, TimedRow, step_time_s
 from stepsim.cli.main import app
-from stepsim.hardware.profile import load_profile
+from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 

@@ -15,7 +15,7 @@ from stepsim.calibration.fit.steps.files import edited_presets
 from stepsim.calibration.fit.steps.page import fit_markdown
 from stepsim.calibration.fit.steps.report import StepFit, judge
 from stepsim.cli.calibrate import PRESETS, write_constants
-from stepsim.hardware.profile import load_profile, profile_from_document
+from stepsim.hardware.calibrated.overlay import load_profile, shipped_profile
 from stepsim.sim.scenario.software.software import Software
 
 
@@ -56,7 +56,7 @@ def test_profiles_are_written_with_where_they_come_from(tmp_path: Path) -> None:
     presets = tmp_path / "presets.yaml"
     presets.write_text(PRESETS.read_text())
     write_constants(a_fit(), tmp_path, presets)
-    written = profile_from_document(yaml.safe_load((tmp_path / f"{GPU}.yaml").read_text()))
+    written = shipped_profile(tmp_path / f"{GPU}.yaml")
     assert written.clock_fraction == 0.83
     assert written.step_time_fit.startswith("fitted: 6 rows, 6 families, 1 source")
     shipped = load_profile(GPU)

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from validation_cases import MOE, NETWORK, case_document, write_cases
 
-from stepsim.calibration.cases.case import Case, read_cases
+from stepsim.calibration.cases.case import build, read_cases
 from stepsim.calibration.cases.regime import regime_of
-from stepsim.calibration.cases.strict import build
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 
 
@@ -25,24 +24,27 @@ def test_a_sound_file_is_read_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"layout.colour": "red"}, "layout.colour: unknown key; known: tp, pp"),
-        ({"layout.micro_batchs": 1}, "layout.micro_batchs: unknown key; did you mean micro_batch?"),
-        ({"hardware.gpus": "64"}, "hardware.gpus: must be a whole number, is '64'"),
-        ({"hardware.gpus": True}, "hardware.gpus: must be a whole number, is True"),
-        ({"layout.pp": 0}, "layout.pp: must be at least 1, is 0"),
-        ({"layout.zero": -1}, "layout.zero: must be at least 0, is -1"),
-        ({"measured.step_time_s": float("nan")}, "measured.step_time_s: must be a number, is nan"),
-        ({"measured.step_time_s": 0}, "measured.step_time_s: must be above 0, is 0.0"),
-        ({"measured.step_time_s": None}, "measured.step_time_s: outcome is ok, step time None"),
+        ({"layout.colour": "red"}, "layout.colour: no field is called 'colour'"),
+        (
+            {"layout.micro_batchs": 1},
+            "layout.micro_batchs: no field is called 'micro_batchs'. Did you mean micro_batch",
+        ),
+        ({"hardware.gpus": "64"}, "hardware.gpus: a whole number is needed, not '64'"),
+        ({"hardware.gpus": True}, "hardware.gpus: a whole number is needed, not True"),
+        ({"layout.pp": 0}, "layout.pp: 0 is too small; it must be 1 or more"),
+        ({"layout.zero": -1}, "layout.zero: -1 is too small; it must be 0 or more"),
+        ({"measured.step_time_s": float("nan")}, "measured.step_time_s: a finite number is needed, not nan"),
+        ({"measured.step_time_s": 0}, "measured.step_time_s: 0 is too small; it must be more than 0"),
+        ({"measured.step_time_s": None}, "measured.step_time_s: outcome is ok, step time null"),
         ({"measured.outcome": "oom"}, "measured.step_time_s: outcome is oom, step time 10.0"),
         ({"measured.memory_bytes": 1e9}, "measured.memory_kind: goes with memory_bytes"),
-        ({"measured.outcome": "fine"}, "measured.outcome: must be one of ok, oom; is 'fine'"),
-        ({"trust": None}, "trust: must be one of high, medium, low; is null"),
-        ({"model.tied_embeddings": 1}, "model.tied_embeddings: must be true or false, is 1"),
-        ({"model.moe": {"topk": 2}}, "model.moe.num_experts: missing"),
-        ({"model": None}, "model: expected the keys num_layers"),
-        ({"assumed": "layout.tp"}, "assumed: must be a list"),
-        ({"assumed": ["layout.tp", 3]}, "assumed[1]: must be text, is 3"),
+        ({"measured.outcome": "fine"}, "measured.outcome: no outcome is called 'fine'. Known: ok, oom"),
+        ({"trust": None}, "trust: null is not among the choices 'high', 'medium' or 'low'"),
+        ({"model.tied_embeddings": 1}, "model.tied_embeddings: true or false is needed, not 1"),
+        ({"model.moe": {"topk": 2}}, "model.moe.num_experts: this field is required"),
+        ({"model": None}, "model: a block of fields is needed, not null"),
+        ({"assumed": "layout.tp"}, "assumed: a list is needed"),
+        ({"assumed": ["layout.tp", 3]}, "assumed[1]: text is needed, not 3"),
     ],
 )
 def test_a_mistake_names_file_case_and_field(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
@@ -60,8 +62,17 @@ def test_a_missing_key_is_a_mistake_even_where_null_is_allowed(tmp_path: Path, d
     for name in blocks:
         block = block[name]
     del block[key]
-    with pytest.raises(ValueError, match=f"case one: {dotted}: missing"):
+    with pytest.raises(ValueError, match=f"case one: {dotted}: this field is required"):
         read_cases(write_cases(tmp_path / "a.yaml", [document]))
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    wrong = [{"layout.pp": 0, "trust": 1}, {"id": "two"}, {"id": "three", "model": None}]
+    path = write_cases(tmp_path / "a.yaml", [case_document(changes) for changes in wrong])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="case three") as error:
+        read_cases(path)
+    told = [line.split(": ")[1:3] for line in str(error.value).splitlines()]
+    assert told == [["case one", "trust"], ["case one", "layout.pp"], ["case three", "model"]]
 
 
 def test_an_id_occurs_once(tmp_path: Path) -> None:
@@ -77,7 +88,7 @@ def test_an_id_occurs_once(tmp_path: Path) -> None:
         ("schema: 1\nsource: {}\ncases: {}\n", "cases: must be a list"),
         ("- 1\n", "has list"),
         ("schema: [1\n", "not valid YAML"),
-        ("schema: 1\nsource: {}\ncases: [7]\n", "case number 1: expected the keys id, family"),
+        ("schema: 1\nsource: {}\ncases: [7]\n", "case number 1: a block of fields is needed, not 7"),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -89,7 +100,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, said: st
 
 
 def test_every_configured_field_reaches_the_scenario() -> None:
-    case = build(Case, case_document({"measured_network": NETWORK, "layout.stage_split": "uniform"}))
+    case = build(case_document({"measured_network": NETWORK, "layout.stage_split": "uniform"}))
     scenario = to_scenario(case)
     assert (scenario.cluster.gpu, scenario.cluster.gpus, scenario.cluster.interconnect) == (
         "A100-SXM4-80GB",
@@ -116,7 +127,7 @@ def test_every_configured_field_reaches_the_scenario() -> None:
 
 
 def test_only_the_configuration_reaches_the_scenario() -> None:
-    case = build(Case, case_document())
+    case = build(case_document())
     measured = replace(case.measured, step_time_s=99.0, memory_bytes=1e9, memory_kind="reserved")
     other = replace(
         case,
@@ -141,4 +152,4 @@ def test_only_the_configuration_reaches_the_scenario() -> None:
     ],
 )
 def test_the_regime_names_gpu_kind_and_axes_in_use(changes: dict[str, Any], regime: str) -> None:
-    assert regime_of(build(Case, case_document(changes))) == regime
+    assert regime_of(build(case_document(changes))) == regime

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from validation_cases import case_document
 
-from stepsim.calibration.cases.case import Case
+from stepsim.calibration.cases.case import build
 from stepsim.calibration.cases.preset import RULES, preset_of, reports_first_rank, software_document
-from stepsim.calibration.cases.strict import build
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.software import get_software, software_names
 
-SOFTWARE = build(Case, case_document()).software
+SOFTWARE = build(case_document()).software
 
 
 @pytest.mark.parametrize(

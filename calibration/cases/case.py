@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, with_config
+
+from ...hardware.explain import lines
+from ...hardware.fields import Count, CountOrZero, Flag, Text, number
 from ...hardware.files import TABLES, load_yaml, read_text
-from ...hardware.shown import clipped, value_text
-from .strict import AtLeast, WrongField, build
+from ...hardware.shown import clipped, listed, value_text
 
 SCHEMA = 1
 HEAD = ("schema", "source", "cases")
@@ -23,35 +27,52 @@ HEAD = ("schema", "source", "cases")
 # libyaml: all published cases (3 MB) are read in 2 s. YAML 1.1 rules: the files are written by programs and
 # hold no text that YAML 1.2 reads otherwise.
 
-Positive = Annotated[int, AtLeast(1)]
-Natural = Annotated[int, AtLeast(0)]
-Measure = Annotated[float, AtLeast(0, exclusive=True)]
+Measure = Annotated[float, number(gt=0, le=2.0**53)]
 
 Trust = Literal["high", "medium", "low"]
 MemoryKind = Literal["allocated", "reserved", "nvidia_smi"]
 Outcome = Literal["ok", "oom"]
 
 
+def _word_or_block(value: object) -> object:
+    if not isinstance(value, str | Mapping):
+        raise ValueError("a word or a block of fields is needed")
+    return value
+
+
+def _as_it_ended(step_time_s: float | None, read: ValidationInfo) -> float | None:
+    outcome = read.data.get("outcome")
+    if outcome and (outcome == "ok") != (step_time_s is not None):
+        raise ValueError(f"outcome is {outcome}, step time {value_text(step_time_s)}")
+    return step_time_s
+
+
+def _with_bytes(kind: str | None, read: ValidationInfo) -> str | None:
+    if "memory_bytes" in read.data and (read.data["memory_bytes"] is None) != (kind is None):
+        raise ValueError("goes with memory_bytes: both or neither are null")
+    return kind
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseHardware:
     """``gpus`` GPUs in hosts of ``gpus_per_node``; ``gpu`` and ``interconnect`` are catalogue keys."""
 
-    gpu: str
-    gpus: Positive
-    gpus_per_node: Positive
-    interconnect: str
+    gpu: Text
+    gpus: Count
+    gpus_per_node: Count
+    interconnect: Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseMoe:
     """Sizes of routed experts. ``capacity_factor`` None is dropless."""
 
-    num_experts: Positive
-    topk: Positive
-    expert_ffn_hidden_size: Positive
-    num_shared_experts: Natural
-    shared_expert_ffn_hidden_size: Natural
-    num_dense_layers: Natural
+    num_experts: Count
+    topk: Count
+    expert_ffn_hidden_size: Count
+    num_shared_experts: CountOrZero
+    shared_expert_ffn_hidden_size: CountOrZero
+    num_dense_layers: CountOrZero
     capacity_factor: Measure | None
 
 
@@ -59,31 +80,31 @@ class CaseMoe:
 class CaseMla:
     """Sizes of latent attention."""
 
-    q_lora_rank: Positive
-    kv_lora_rank: Positive
-    qk_nope_head_dim: Positive
-    qk_rope_head_dim: Positive
-    v_head_dim: Positive
+    q_lora_rank: Count
+    kv_lora_rank: Count
+    qk_nope_head_dim: Count
+    qk_rope_head_dim: Count
+    v_head_dim: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseModel:
     """Shapes in Megatron-LM names; ``vocab_size`` as used, padded where the run padded it."""
 
-    num_layers: Positive
-    hidden_size: Positive
-    num_attention_heads: Positive
-    num_query_groups: Positive
-    kv_channels: Positive
-    ffn_hidden_size: Positive
-    vocab_size: Positive
-    seq_length: Positive
-    mlp: str
-    tied_embeddings: bool
-    attention: str
+    num_layers: Count
+    hidden_size: Count
+    num_attention_heads: Count
+    num_query_groups: Count
+    kv_channels: Count
+    ffn_hidden_size: Count
+    vocab_size: Count
+    seq_length: Count
+    mlp: Text
+    tied_embeddings: Flag
+    attention: Text
     moe: CaseMoe | None
     mla: CaseMla | None
-    mtp_layers: Natural
+    mtp_layers: CountOrZero
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,50 +114,50 @@ class CaseLayout:
     ``recompute`` is a word or a mapping with ``kind``; which, the scenario checks.
     """
 
-    tp: Positive
-    pp: Positive
-    vpp: Positive
-    cp: Positive
-    ep: Positive
-    etp: Positive
-    dp: Positive
-    zero: Natural
-    fsdp_shard_size: Positive | None
-    sequence_parallel: bool
-    schedule: str
-    stage_split: str
-    micro_batch: Positive
-    global_batch: Positive
-    recompute: object
-    precision: str
-    cpu_offload: bool
+    tp: Count
+    pp: Count
+    vpp: Count
+    cp: Count
+    ep: Count
+    etp: Count
+    dp: Count
+    zero: CountOrZero
+    fsdp_shard_size: Count | None
+    sequence_parallel: Flag
+    schedule: Text
+    stage_split: Text
+    micro_batch: Count
+    global_batch: Count
+    recompute: Annotated[object, AfterValidator(_word_or_block)]
+    precision: Text
+    cpu_offload: Flag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseSoftware:
     """The software stack. A flag that is None is unknown, or has nothing to apply to."""
 
-    framework: str
-    year: Positive
-    attention: str
-    fused_kernels: bool
-    torch_compile: bool
-    overlap_grad_reduce: bool | None
-    overlap_param_gather: bool | None
-    tp_comm_overlap: bool | None
-    p2p_overlap: bool | None
-    moe_a2a_overlap: bool | None
-    balanced_routing: bool | None
+    framework: Text
+    year: Count
+    attention: Text
+    fused_kernels: Flag
+    torch_compile: Flag
+    overlap_grad_reduce: Flag | None
+    overlap_param_gather: Flag | None
+    tp_comm_overlap: Flag | None
+    p2p_overlap: Flag | None
+    moe_a2a_overlap: Flag | None
+    balanced_routing: Flag | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFigures:
     """What came out. ``step_time_s`` is None exactly when the run ended out of memory."""
 
-    step_time_s: Measure | None
-    memory_bytes: Measure | None
-    memory_kind: MemoryKind | None
     outcome: Outcome
+    step_time_s: Annotated[Measure | None, AfterValidator(_as_it_ended)]
+    memory_bytes: Measure | None
+    memory_kind: Annotated[MemoryKind | None, AfterValidator(_with_bytes)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,12 +172,13 @@ class CaseNetwork:
     reduce_scatter_intra_gbps: Measure
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One measured run. ``assumed`` names the fields that its source does not state."""
 
-    id: str
-    family: str
+    id: Text
+    family: Text
     trust: Trust
     hardware: CaseHardware
     model: CaseModel
@@ -164,31 +186,40 @@ class Case:
     software: CaseSoftware
     measured: MeasuredFigures
     measured_network: CaseNetwork | None
-    assumed: tuple[str, ...]
-    notes: str
+    assumed: tuple[Text, ...]
+    notes: Text
+
+
+def build(document: object) -> Case:
+    """The case in a document. Raises pydantic's ValidationError with everything that does not fit."""
+    return _schema().validate_python(document)
+
+
+@cache
+def _schema() -> TypeAdapter[Case]:
+    return TypeAdapter(Case)
 
 
 def read_cases(path: str | Path) -> tuple[Case, ...]:
     """Every case of the file, in its order.
 
     Raises:
-        ValueError: no file, not a file of cases, or a case that does not follow the schema; the message
-            starts with the file, and names the case and the field.
+        ValueError: no file, not a file of cases, or cases that do not follow the schema: a line for each
+            mistake with the file, the case and the field.
     """
     path = Path(path)
     document = _load(path)
     _check_frame(path, document)
-    cases = []
+    cases, problems = [], []
     for index, entry in enumerate(document["cases"]):
         name = entry.get("id") if isinstance(entry, Mapping) else None
-        if not isinstance(name, str):
-            name = f"number {index + 1}"
+        where = f"{path}: case {clipped(name) if isinstance(name, str) else f'number {index + 1}'}"
         try:
-            case = build(Case, entry)
-            _check_measured(case)
-        except WrongField as wrong:
-            raise ValueError(f"{path}: case {name}: {wrong}") from None
-        cases.append(case)
+            cases.append(build(entry))
+        except ValidationError as failure:
+            problems += lines(where, failure, Case)
+    if problems:
+        raise ValueError(listed(problems))
     _check_ids(path, cases)
     return tuple(cases)
 
@@ -207,20 +238,6 @@ def _check_frame(path: Path, document: Any) -> None:
         raise ValueError(f"{path}: schema: must be {SCHEMA}, is {value_text(document['schema'])}")
     if not isinstance(document["cases"], list):
         raise ValueError(f"{path}: cases: must be a list")
-
-
-def _check_measured(case: Case) -> None:
-    """What a comparison needs besides the right types."""
-    measured = case.measured
-    if not isinstance(case.layout.recompute, str | Mapping):
-        shown = value_text(case.layout.recompute)
-        raise WrongField("layout.recompute", f"must be a word or a block, is {shown}")
-    if (measured.outcome == "ok") != (measured.step_time_s is not None):
-        raise WrongField(
-            "measured.step_time_s", f"outcome is {measured.outcome}, step time {measured.step_time_s}"
-        )
-    if (measured.memory_bytes is None) != (measured.memory_kind is None):
-        raise WrongField("measured.memory_kind", "goes with memory_bytes: both or neither are null")
 
 
 def _check_ids(path: Path, cases: Iterable[Case]) -> None:

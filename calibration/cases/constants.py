@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from ...hardware.profile import load_profile
+from ...hardware.calibrated.overlay import load_profile
+from ...hardware.fields import number
 from ...sim.scenario.software import Software, get_software
 from .trial import Trial
 
@@ -37,16 +38,16 @@ class Ran(Protocol):
 class GpuConstants:
     """What a GPU type sustains in training; ``hardware.profile.GpuProfile`` says what they mean."""
 
-    clock_fraction: float
-    corun_slowdown: float
+    clock_fraction: Annotated[float, number(ge=0.01, le=1)]
+    corun_slowdown: Annotated[float, number(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresetConstants:
     """What the host of a software preset costs; ``sim.software.Software`` says what they mean."""
 
-    host_s_per_kernel: float
-    step_fixed_s: float
+    host_s_per_kernel: Annotated[float, number(ge=0, le=1)]
+    step_fixed_s: Annotated[float, number(ge=0, le=3600)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

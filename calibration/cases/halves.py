@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+
+from ...hardware.explain import lines
+from ...hardware.fields import CountOrZero
 from ...hardware.files import load_json, read_bytes, write_text
-from ...hardware.shown import value_text
-from .constants import Constants, GpuConstants, PresetConstants
-from .strict import AtLeast, WrongField, build
+from .constants import Constants
 from .trial import Trial, tried
 
 if TYPE_CHECKING:
@@ -25,23 +26,17 @@ if TYPE_CHECKING:
     from ...sim.scenario.models import Scenario
 
 HALVES = (0, 1)
-_BOUNDS = {
-    "clock_fraction": (0.01, 1.0),
-    "corun_slowdown": (0.0, 1.0),
-    "host_s_per_kernel": (0.0, 1.0),
-    "step_fixed_s": (0.0, 3600.0),
-}
-C = TypeVar("C", GpuConstants, PresetConstants)
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halves:
     """``constants`` of each half; ``fitted`` is how many of them step times have shaped on all ``cases``."""
 
-    constants: tuple[Constants, ...]
-    fitted: int
-    cases: int
-    families: int
+    constants: Annotated[tuple[Constants, ...], Field(min_length=len(HALVES), max_length=len(HALVES))]
+    fitted: CountOrZero
+    cases: CountOrZero
+    families: CountOrZero
 
 
 def half_of(family: str) -> int:
@@ -74,7 +69,7 @@ def with_constants(scenario: Scenario, constants: Constants) -> tuple[Scenario, 
 
 def are_shipped(scenario: Scenario, constants: Constants) -> bool:
     """Whether a step is predicted with ``constants`` as it is without them."""
-    from ...hardware.profile import load_profile
+    from ...hardware.calibrated.overlay import load_profile
 
     changed, profile = with_constants(scenario, constants)
     return changed == scenario and (profile is None or profile == load_profile(scenario.cluster.gpu))
@@ -89,43 +84,7 @@ def read_halves(path: Path) -> Halves:
     """Raises ValueError naming the file, and the field, where it is none of ``write_halves``."""
     document = load_json(read_bytes(path), path)
     try:
-        found = build(_File, document)
-        if len(found.constants) != len(HALVES):
-            raise WrongField("constants", f"there are {len(HALVES)} halves, not {len(found.constants)}")
-        constants = tuple(
-            Constants(
-                gpus=_named(GpuConstants, half.gpus, f"constants[{number}].gpus"),
-                presets=_named(PresetConstants, half.presets, f"constants[{number}].presets"),
-            )
-            for number, half in enumerate(found.constants)
-        )
-    except WrongField as wrong:
-        raise ValueError(f"{path}: not a file of stepsim calibrate steps --save: {wrong}") from None
-    return Halves(constants=constants, fitted=found.fitted, cases=found.cases, families=found.families)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Half:
-    gpus: object
-    presets: object
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
-    constants: tuple[_Half, ...]
-    fitted: Annotated[int, AtLeast(0)]
-    cases: Annotated[int, AtLeast(0)]
-    families: Annotated[int, AtLeast(0)]
-
-
-def _named(cls: type[C], document: object, where: str) -> dict[str, C]:
-    """Constants by name, each within what the fit searches (constants.py)."""
-    if not isinstance(document, Mapping):
-        raise WrongField(where, f"expected constants by name; got {value_text(document)}")
-    named = {str(name): build(cls, values, f"{where}.{name}") for name, values in document.items()}
-    for name, values in named.items():
-        for field, value in asdict(values).items():
-            low, high = _BOUNDS[field]
-            if not low <= value <= high:
-                raise WrongField(f"{where}.{name}.{field}", f"must be {low:g} to {high:g}, is {value:g}")
-    return named
+        return TypeAdapter(Halves).validate_python(document)
+    except ValidationError as failure:
+        where = f"{path}: not a file of stepsim calibrate steps --save"
+        raise ValueError("\n".join(lines(where, failure, Halves))) from None

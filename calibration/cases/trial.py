@@ -30,6 +30,6 @@ def tried(gpu: str, trial: Trial) -> GpuProfile:
 @cache
 def _profile(gpu: str, clock_fraction: float, corun_slowdown: float) -> GpuProfile:
     """One object per trial: kernels' costs are memoised by profile, and equal ones compare slowly."""
-    from ...hardware.profile import load_profile
+    from ...hardware.calibrated.overlay import load_profile
 
     return replace(load_profile(gpu), clock_fraction=clock_fraction, corun_slowdown=corun_slowdown)

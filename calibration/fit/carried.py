@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...hardware.calibrated.overlay import load_profile
 from ...hardware.gpus import get_gpu
-from ...hardware.profile import AttentionCurve, GpuProfile, Provenance, Rate, load_profile
+from ...hardware.profile import AttentionCurve, GpuProfile, Provenance, Rate
 from ..measure.plan import PLANS
 from ..readers.measurements import Measurement, is_gemm
 from .attention import fit_attention

@@ -14,17 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...hardware.calibrated.overlay import load_profile, profile_names
 from ...hardware.gpus import get_gpu
-from ...hardware.profile import (
-    AttentionCurve,
-    GemmCurve,
-    GpuProfile,
-    MemoryCurve,
-    Provenance,
-    Tile,
-    load_profile,
-    profile_names,
-)
+from ...hardware.profile import AttentionCurve, GemmCurve, GpuProfile, MemoryCurve, Provenance, Tile
 from ...kernels.gemm import math_fraction
 from ...kernels.kernel import Attention
 from ..measure.plan import PLANS, Donor, MeasurementPlan, MemorySweep

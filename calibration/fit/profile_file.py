@@ -1,25 +1,70 @@
-"""Profiles as files: the writer whose inverse is hardware/profile.py's reader.
+"""Profiles as files: the one writer of what hardware/calibrated reads, for shipped and for own profiles.
 
-Knows the YAML layout and rounds to four digits, so that the same measurements always give the
-same bytes. Fits nothing.
+Knows the YAML layout, the units, and rounds to four digits, so that the same measurements always give the
+same bytes. An own profile holds only what was fitted, so that all else stays as shipped. Fits nothing.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import yaml
 
+from ...hardware.calibrated.models import FORMAT, REFERENCE_BYTES
 from ...hardware.files import write_text
-from ...hardware.profile import AttentionCurve, GpuProfile, Provenance
+from ...hardware.profile import AttentionCurve, GemmCurve, GpuProfile, MemoryCurve, Provenance
+from ...hardware.quantities import parse_quantity
 
-_HEADER = """\
+if TYPE_CHECKING:
+    from ...hardware.collective_curve import CollectiveCurve
+    from .collectives import FittedCurve
+
+Interval = tuple[float, float]
+
+_SHIPPED = """\
 # Calibrated constants of {gpu}; hardware/profile.py says what each means. Written by
 #   python -m stepsim.calibration.fit.kernels
 # clock_fraction, corun_slowdown and step_time_fit are fitted on step times and kept when it runs again.
 """
+_OWN = """\
+# A profile of measurements, for `calibration: [THIS FILE]` in a scenario and --calibration. What is not
+# here stays as shipped. Residuals are |predicted / measured - 1|; held out: of measurements that the fit
+# did not see. Intervals hold nine in ten of the fits on measurements drawn again. The fields:
+# `stepsim schema --profile`.
+"""
+_RESIDUALS = ("median_residual", "p90_residual", "held_out_median", "held_out_p90")
+_MEASURED = ("measured_clock_fraction", "measured_boost", "measured_call_s")
+_UNITS = {"flops": " FLOP", "bytes": " B"}
+"""Of ranges; the others are counts."""
+
+
+class FittedKernels(Protocol):
+    """What a fit of kernels found (``own/kernels.py``)."""
+
+    @property
+    def profile(self) -> GpuProfile: ...
+
+    @property
+    def fitted(self) -> Sequence[str]: ...
+
+    @property
+    def whole_shape(self) -> bool: ...
+
+    @property
+    def intervals(self) -> Mapping[str, Mapping[str, Interval]]: ...
+
+
+class OwnCurve(Protocol):
+    """A fitted collective (``own/collectives.py``)."""
+
+    @property
+    def fitted(self) -> FittedCurve: ...
+
+    @property
+    def curve(self) -> CollectiveCurve: ...
 
 
 class _Writer(yaml.SafeDumper):
@@ -27,54 +72,113 @@ class _Writer(yaml.SafeDumper):
 
 
 _Writer.add_representer(
-    float, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:float", _number(value))
+    float, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:float", _digits(value))
 )
 
 
 def write_profile(profile: GpuProfile, folder: Path) -> None:
-    """Write ``profile`` to ``folder/<gpu>.yaml``."""
-    body = yaml.dump(
-        profile_document(profile), Dumper=_Writer, sort_keys=False, width=110, default_flow_style=None
+    """Write a shipped ``profile`` to ``folder/<gpu>.yaml``, whole."""
+    text = _SHIPPED.format(gpu=profile.gpu) + _text(_whole(profile))
+    write_text(folder / f"{profile.gpu}.yaml", text, edits=True)
+
+
+def profile_text(
+    gpu: str, made: Mapping[str, str], kernels: FittedKernels | None, collectives: Sequence[OwnCurve]
+) -> str:
+    """An own profile. ``made``: command, date, device and whatever else tells where it comes from."""
+    document: dict[str, Any] = {"profile": FORMAT, "gpu": gpu, "made": dict(made)}
+    if kernels is not None:
+        document |= _fitted(kernels)
+    return _OWN + _text(document | _given(collectives=[_collective(one) for one in collectives]))
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return yaml.dump(
+        document, Dumper=_Writer, sort_keys=False, width=110, default_flow_style=None, allow_unicode=True
     )
-    write_text(folder / f"{profile.gpu}.yaml", _HEADER.format(gpu=profile.gpu) + body, edits=True)
 
 
-def profile_document(profile: GpuProfile) -> dict[str, Any]:
-    """``profile`` as plain data."""
-    memory, gemm = profile.memory, profile.gemm
+def _whole(profile: GpuProfile) -> dict[str, Any]:
     return {
+        "profile": FORMAT,
         "gpu": profile.gpu,
         "clock_fraction": profile.clock_fraction,
         "corun_slowdown": profile.corun_slowdown,
         "step_time_fit": profile.step_time_fit,
-        **({"step_time_residual": profile.step_time_residual} if profile.step_time_residual else {}),
-        "measured_clock_fraction": profile.measured_clock_fraction,
-        **({"measured_boost": profile.measured_boost} if profile.measured_boost else {}),
-        **({"measured_call_s": profile.measured_call_s} if profile.measured_call_s else {}),
-        "kernel_latency_s": profile.kernel_latency_s,
-        "memory": {
-            "stream_efficiency": memory.stream_efficiency,
-            "pointwise_efficiency": memory.pointwise_efficiency,
-            "ramp_s": memory.ramp_s,
-            "provenance": _provenance(memory.provenance),
-        },
-        "gemm": {
-            "rates": {
-                rate.dtype: {"fraction": rate.fraction, "provenance": _provenance(rate.provenance)}
-                for rate in gemm.rates
-            },
-            "tiles": [[tile.m, tile.n, tile.efficiency] for tile in gemm.tiles],
-            "tile_overhead_s": gemm.tile_overhead_s,
-            "store_exposed": gemm.store_exposed,
-            "wave_quantisation": gemm.wave_quantisation,
-            **({"epilogue_s": gemm.epilogue_s} if gemm.epilogue_s else {}),
-            "provenance": _provenance(gemm.provenance),
-        },
+        **_given(step_time_residual=profile.step_time_residual),
+        **_given(**{name: getattr(profile, name) for name in _MEASURED}),
+        "kernel_latency": seconds_text(profile.kernel_latency_s),
+        "memory": _memory(profile.memory),
+        "gemm": _gemm(profile.gemm),
         "attention": {curve.implementation: _attention(curve) for curve in profile.attention},
     }
 
 
-def _attention(curve: AttentionCurve) -> dict[str, Any]:
+def _fitted(kernels: FittedKernels) -> dict[str, Any]:
+    """The blocks of what was fitted, each with the intervals of its constants."""
+    profile, blocks = kernels.profile, dict[str, Any]()
+    names: dict[str, list[str]] = {}
+    for part in kernels.fitted:
+        block, _, name = part.partition(" ")
+        names.setdefault(block, []).append(name)
+    intervals = {block: _intervals(found) for block, found in kernels.intervals.items()}
+    if dtypes := names.get("gemm"):
+        blocks["clock_fraction"] = profile.clock_fraction
+        blocks["gemm"] = _gemm(profile.gemm, dtypes, kernels.whole_shape, intervals.get("gemm"))
+    if constants := names.get("memory"):
+        blocks["memory"] = _memory(profile.memory, constants, intervals.get("memory"))
+    curves = {curve.implementation: curve for curve in profile.attention}
+    attention = {
+        name: _attention(curves[name], intervals.get(f"attention {name}"))
+        for name in names.get("attention", ())
+    }
+    return blocks | _given(attention=attention)
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """Fields that say something: those that are absent, empty or 0 by default are left out.
+
+    Durations are written with their unit, and without it in their name.
+    """
+    return {
+        name.removesuffix("_s"): seconds_text(value) if name.endswith("_s") else value
+        for name, value in fields.items()
+        if value
+    }
+
+
+def _memory(
+    curve: MemoryCurve,
+    names: Sequence[str] = ("stream_efficiency", "pointwise_efficiency", "ramp_s"),
+    intervals: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    constants = _given(**{name: getattr(curve, name) for name in names})
+    return constants | _given(intervals=intervals) | {"provenance": _provenance(curve.provenance)}
+
+
+def _gemm(
+    curve: GemmCurve,
+    dtypes: Sequence[str] | None = None,
+    whole_shape: bool = True,
+    intervals: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    rates = {
+        rate.dtype: {"fraction": rate.fraction, "provenance": _provenance(rate.provenance)}
+        for rate in curve.rates
+    }
+    block: dict[str, Any] = {"rates": {dtype: rates[dtype] for dtype in dtypes or rates}}
+    if whole_shape:
+        block |= {
+            "tiles": [[tile.m, tile.n, tile.efficiency] for tile in curve.tiles],
+            "tile_overhead": seconds_text(curve.tile_overhead_s),
+            "store_exposed": curve.store_exposed,
+            "wave_quantisation": curve.wave_quantisation,
+            **_given(epilogue_s=curve.epilogue_s),
+        }
+    return block | _given(intervals=intervals) | {"provenance": _provenance(curve.provenance)}
+
+
+def _attention(curve: AttentionCurve, intervals: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {
         "forward": dict(curve.forward),
         "backward": dict(curve.backward),
@@ -83,25 +187,79 @@ def _attention(curve: AttentionCurve) -> dict[str, Any]:
         "diagonal_keys": curve.diagonal_keys,
         "causal_tail": curve.causal_tail,
         "wave_quantisation": curve.wave_quantisation,
+        **_given(intervals=intervals),
         "provenance": _provenance(curve.provenance),
     }
 
 
+def _collective(one: OwnCurve) -> dict[str, Any]:
+    curve, fitted = one.curve, one.fitted
+    root = math.sqrt(REFERENCE_BYTES)
+    ends = {
+        "latency_s": (fitted.alpha_s.low, fitted.alpha_s.high),
+        "sqrt_term_at_1MB_s": (fitted.gamma_s.low * root, fitted.gamma_s.high * root),
+    }
+    rates = [rate_text(fitted.bytes_per_s.low), rate_text(fitted.bytes_per_s.high)]
+    return {
+        "kind": curve.kind,
+        "ranks": curve.ranks,
+        "domains": curve.domains,
+        "latency": seconds_text(curve.alpha_s),
+        "sqrt_term_at_1MB": seconds_text(curve.gamma_s * root),
+        "rate": rate_text(curve.bytes_per_s),
+        "sizes": [f"{curve.low_bytes:.0f} B", f"{curve.high_bytes:.0f} B"],
+        **_given(corrections=[[f"{size:.0f} B", by] for size, by in curve.corrections]),
+        "intervals": _intervals(ends) | {"rate": rates},
+        "provenance": _provenance(curve.provenance),
+    }
+
+
+def _intervals(found: Mapping[str, Interval]) -> dict[str, list[Any]]:
+    return {
+        name.removesuffix("_s"): [seconds_text(end) if name.endswith("_s") else end for end in ends]
+        for name, ends in found.items()
+    }
+
+
 def _provenance(item: Provenance) -> dict[str, Any]:
-    document: dict[str, Any] = {"source": item.source, "points": item.points}
-    if item.median_residual is not None:
-        document |= {"median_residual": item.median_residual, "p90_residual": item.p90_residual}
-    if item.ranges:
-        document["ranges"] = {name: [math.floor(low), math.ceil(high)] for name, low, high in item.ranges}
-    document["carried"] = item.carried
-    if item.note:
-        document["note"] = item.note
-    return document
+    residuals = {name: getattr(item, name) for name in _RESIDUALS}
+    ranges = {
+        name: [f"{math.floor(low)}{_UNITS[name]}", f"{math.ceil(high)}{_UNITS[name]}"]
+        if name in _UNITS
+        else [math.floor(low), math.ceil(high)]
+        for name, low, high in item.ranges
+    }
+    return {
+        "source": item.source,
+        "points": item.points,
+        **{name: value for name, value in residuals.items() if value is not None},
+        **_given(ranges=ranges, carried=item.carried, note=item.note),
+    }
 
 
-def _number(value: float) -> str:
+def seconds_text(value: float) -> str:
+    """A duration of four digits in the first unit in which exactly these are read back.
+
+    >>> seconds_text(1.18e-6), seconds_text(2.1611e-6), seconds_text(0.25)
+    ('1.18 us', '2161 ns', '250000 us')
+    """
+    exact = float(f"{value:.4g}")
+    texts = (f"{exact / unit_s:.10g} {unit}" for unit, unit_s in (("us", 1e-6), ("ns", 1e-9), ("ms", 1e-3)))
+    return next((text for text in texts if parse_quantity(text, "seconds") == exact), f"{exact!r} s")
+
+
+def rate_text(value: float) -> str:
+    """A rate with a unit.
+
+    >>> rate_text(3.8123e11)
+    '381.2 GB/s'
+    """
+    return f"{value * 1e-9:.4g} GB/s"
+
+
+def _digits(value: float) -> str:
     text = f"{value:.4g}"
-    if "e" in text:  # YAML 1.1 reads 1e-06 as a string; 1.0e-06 is a number in every version
+    if "e" in text:  # YAML 1.1 reads 1e-06 as text; 1.0e-06 is a number in every version
         mantissa, exponent = text.split("e")
         return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent}"
     return text if "." in text else text + ".0"

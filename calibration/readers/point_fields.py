@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ...hardware.catalogue import unknown_name
-from .foreign.values import LARGEST_SECONDS, LARGEST_SIZE, shown
+from ...hardware.explain import dotted, explained, field_path
+from .foreign.values import LARGEST_SECONDS, LARGEST_SIZE
 
 LARGEST_HEAD = 4096
 """Of one attention head. Fused kernels take 256 at most; unfused ones have been measured with more."""
@@ -114,6 +115,7 @@ class AttentionPoint(_Point):
 
 
 Point = GemmPoint | GroupedGemmPoint | AttentionPoint
+_POINTS = {"gemm": GemmPoint, "grouped_gemm": GroupedGemmPoint, "attention": AttentionPoint}
 _POINT: TypeAdapter[Point] = TypeAdapter(Annotated[Point, Field(discriminator="op")])
 
 
@@ -123,26 +125,11 @@ def read_point(document: Any) -> Point:
         return _POINT.validate_python(document)
     except ValidationError as failure:
         error = failure.errors(include_url=False)[0]
-    kind, value = error["type"], error["input"]
-    place = [str(part) for part in error["loc"][1:]]  # the first is the operation
-    field = f"{'.'.join(place)}: " if place else ""
-    if kind == "union_tag_not_found":
-        raise ValueError("op: this field is missing; known: gemm, grouped_gemm, attention")
-    if kind == "union_tag_invalid":
-        raise ValueError(f"op: {shown(value.get('op'))}; known: gemm, grouped_gemm, attention")
-    if kind == "missing":
-        raise ValueError(f"{field}this field is missing")
-    if kind == "extra_forbidden":
-        raise ValueError(f"{field}{unknown_name('field', place[-1], _fields_beside(place, error['loc'][0]))}")
-    raise ValueError(f"{field}{shown(value)}: {error['msg'].lower()}")
-
-
-def _fields_beside(place: list[str], operation: int | str) -> list[str]:
-    """Names of the fields in the block of a field, as files write them."""
-    points: dict[int | str, type[_Point]] = {
-        "gemm": GemmPoint, "grouped_gemm": GroupedGemmPoint, "attention": AttentionPoint,
-    }  # fmt: skip
-    block: Any = points[operation]
-    for name in place[:-1]:
-        block = block.model_fields[name].annotation
-    return [field.alias or name for name, field in block.model_fields.items()]
+    if error["type"] == "union_tag_not_found":
+        raise ValueError(f"op: this field is required; known: {', '.join(_POINTS)}")
+    if error["type"] == "union_tag_invalid":
+        raise ValueError(f"op: {unknown_name('operation', str(error['input'].get('op')), _POINTS)}")
+    operation, *place = error["loc"] or ("",)
+    error["loc"] = tuple(place)
+    said = explained(error, _POINTS.get(str(operation), GemmPoint))
+    raise ValueError(": ".join(filter(None, [dotted(field_path(error)), said])))

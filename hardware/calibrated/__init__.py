@@ -1,1 +1,1 @@
-"""Profiles of a user's own: the files that calibration writes, checked and laid over the shipped ones."""
+"""Profile files, shipped or a user's own: what may stand in them, their reader, and one laid over another."""

@@ -1,7 +1,7 @@
-"""The fields of a profile file: what may stand in it, in which unit, between which bounds.
+"""The fields of a profile file, shipped or a user's own: what may stand in it, its unit, its bounds.
 
-Knows every field and its physics (no efficiency above 1, every time and rate with its unit). Does
-not know which GPU the profile will be used for; that is in ``overlay``.
+Knows every field and its physics (no efficiency above 1, every time and rate with its unit), and which
+curves of ``hardware/profile.py`` they state. Which GPU the profile will be used for is in ``overlay``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ import math
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ..catalogue import unknown_name
+from ..collective_curve import CollectiveCurve
 from ..fields import MOST_GPUS, NO_BOOL, Flag, number, quantity, whole
+from ..gpus import gpu_names
+from ..profile import AttentionCurve
+from ..provenance import Provenance
 from ..quantities import Dimension, parse_quantity
 
 FORMAT = 1
@@ -89,7 +94,7 @@ Intervals = dict[str, Ends]
 
 
 class _Block(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class ProvenanceBlock(_Block):
@@ -107,10 +112,15 @@ class ProvenanceBlock(_Block):
 
     @model_validator(mode="after")
     def _in_units(self) -> ProvenanceBlock:
-        self.flat_ranges()
+        self._flat_ranges()
         return self
 
-    def flat_ranges(self) -> tuple[tuple[str, float, float], ...]:
+    @property
+    def record(self) -> Provenance:
+        """The same as the curves keep it."""
+        return Provenance(**{**self.model_dump(exclude={"ranges"}), "ranges": self._flat_ranges()})
+
+    def _flat_ranges(self) -> tuple[tuple[str, float, float], ...]:
         """(quantity, lowest, highest) as numbers."""
         found = []
         for name, ends in self.ranges.items():
@@ -127,11 +137,11 @@ class ProvenanceBlock(_Block):
 
 
 class MemoryBlock(_Block):
-    """Traffic at HBM; a field that is left out stays as shipped."""
+    """Traffic at HBM; of a user's own file, a field that is left out stays as shipped."""
 
     stream_efficiency: Share | None = None
     pointwise_efficiency: Share | None = None
-    ramp: Seconds | None = None
+    ramp_s: Seconds | None = Field(default=None, alias="ramp")
     intervals: Intervals = {}
     provenance: ProvenanceBlock
 
@@ -144,14 +154,14 @@ class RateBlock(_Block):
 
 
 class GemmBlock(_Block):
-    """Matrix products; a field that is left out stays as shipped."""
+    """Matrix products; of a user's own file, a field that is left out stays as shipped."""
 
     rates: dict[Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"], RateBlock] = {}
     tiles: tuple[tuple[Count, Count, Share], ...] | None = Field(default=None, min_length=1)
-    tile_overhead: Seconds | None = None
+    tile_overhead_s: Seconds | None = Field(default=None, alias="tile_overhead")
     store_exposed: Part | None = None
     wave_quantisation: Part | None = None
-    epilogue: Seconds | None = None
+    epilogue_s: Seconds | None = Field(default=None, alias="epilogue")
     intervals: Intervals = {}
     provenance: ProvenanceBlock
 
@@ -168,6 +178,14 @@ class AttentionBlock(_Block):
     wave_quantisation: Part
     intervals: Intervals = {}
     provenance: ProvenanceBlock
+
+    def curve(self, implementation: str) -> AttentionCurve:
+        """The same with its name."""
+        stated = self.model_dump(exclude={"intervals"})
+        rates = {way: tuple(sorted(stated[way].items())) for way in ("forward", "backward")}
+        return AttentionCurve(
+            **{**stated, **rates, "implementation": implementation, "provenance": self.provenance.record}
+        )
 
 
 class CollectiveBlock(_Block):
@@ -201,17 +219,59 @@ class CollectiveBlock(_Block):
             raise ValueError("corrections: each size stands once, the smallest first")
         return self
 
+    @property
+    def curve(self) -> CollectiveCurve:
+        """The same in SI units."""
+        return CollectiveCurve(
+            kind=self.kind,
+            ranks=self.ranks,
+            domains=self.domains,
+            alpha_s=self.latency,
+            gamma_s=self.sqrt_term_at_1MB / REFERENCE_BYTES**0.5,
+            bytes_per_s=self.rate,
+            low_bytes=self.sizes[0],
+            high_bytes=self.sizes[1],
+            provenance=self.provenance.record,
+            corrections=self.corrections,
+        )
+
+
+def _known_gpu(name: str) -> str:
+    known = (*gpu_names(), CPU)
+    if name not in known:
+        raise unknown_name("GPU", name, known)
+    return name
+
 
 class ProfileFile(_Block):
-    """A profile of a user's own. Every block but ``gpu`` may be left out: what is, stays as shipped."""
+    """A profile. Shipped ones state everything; of a user's own, what is left out stays as shipped."""
 
     profile: Annotated[Literal[1], NO_BOOL] = Field(description="version of this format")
-    gpu: str = Field(description="catalogue key of the GPU, or cpu", examples=["H100-SXM5-80GB"])
+    gpu: Annotated[str, AfterValidator(_known_gpu)] = Field(
+        description="catalogue key of the GPU, or cpu", examples=["H100-SXM5-80GB"]
+    )
     made: dict[str, str] = Field(default={}, description="command, date, device, versions: for people")
     clock_fraction: Share | None = Field(
         default=None, description="sustained clock under training over the clock of the measured kernels"
     )
-    kernel_latency: Seconds | None = None
+    corun_slowdown: Part | None = Field(
+        default=None, description="by how much kernels slow down beside a running collective"
+    )
+    step_time_fit: str | None = Field(default=None, description="how these two came about")
+    step_time_residual: Residual | None = Field(
+        default=None, description="mean absolute error of steps that their fit did not see"
+    )
+    measured_clock_fraction: Share | None = Field(
+        default=None, description="clock of this GPU's own sweeps, over that of its best measured shape"
+    )
+    measured_boost: Residual | None = Field(
+        default=None,
+        description="how much faster short kernels ran in the sweeps, before the power limit",
+    )
+    measured_call_s: Seconds | None = Field(
+        default=None, alias="measured_call", description="least that a call of the host took in the sweeps"
+    )
+    kernel_latency_s: Seconds | None = Field(default=None, alias="kernel_latency")
     memory: MemoryBlock | None = None
     gemm: GemmBlock | None = None
     attention: dict[Literal[IMPLEMENTATIONS], AttentionBlock] = {}  # type: ignore[valid-type]

@@ -1,4 +1,5 @@
-"""Own measurements laid over the shipped profile of a GPU: what they show counts, the rest stays.
+"""The profile of a GPU: the shipped one, and own measurements laid over it, which count where they show
+something.
 
 Knows the entries of a scenario's ``calibration``: names of shipped profiles and files. A later entry
 overrides an earlier one, curve by curve. A profile of another GPU is refused.
@@ -8,27 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..catalogue import unknown_name
 from ..collective_curve import CollectiveCurve
-from ..gpus import get_gpu
+from ..gpus import GPUS, get_gpu
 from ..profile import (
-    AttentionCurve,
     GemmCurve,
     GpuProfile,
     MemoryCurve,
     Rate,
     Tile,
-    load_profile,
-    profile_names,
 )
-from ..provenance import Provenance
 from .read import SUFFIXES, read_profile_file
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from . import models
+
+T = TypeVar("T")
 
 SHORT_NAMES = {
     "a100-pcie": "A100-PCIe-80GB",
@@ -45,9 +47,28 @@ SHORT_NAMES = {
 """Shipped profiles as people call them, besides the catalogue keys of their GPUs."""
 
 
+_FOLDER = Path(__file__).parents[1] / "profiles"
+
+
 def is_file(entry: str) -> bool:
     """Whether an entry of ``calibration`` is a file and not the name of a shipped profile."""
     return entry.endswith(SUFFIXES)
+
+
+def profile_names() -> tuple[str, ...]:
+    """GPUs that have a profile."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+
+
+@cache
+def load_profile(gpu_name: str) -> GpuProfile:
+    """The shipped profile of a GPU, or of its ``profile_of``. Raises ValueError when there is none."""
+    if gpu_name not in profile_names():
+        gpu = GPUS.records().get(gpu_name)
+        if gpu and gpu.profile_of:
+            return replace(load_profile(gpu.profile_of), gpu=gpu_name)
+        raise unknown_name("profiled GPU", gpu_name, profile_names())
+    return shipped_profile(_FOLDER / f"{gpu_name}.yaml")
 
 
 def calibrated_profile(gpu: str, entries: Iterable[str]) -> GpuProfile:
@@ -64,6 +85,11 @@ def calibrated_profile(gpu: str, entries: Iterable[str]) -> GpuProfile:
     return profile
 
 
+def shipped_profile(path: Path) -> GpuProfile:
+    """The profile of a file that states everything, as shipped ones do."""
+    return _joined(None, read_profile_file(path))
+
+
 def laid_over(profile: GpuProfile, path: Path) -> GpuProfile:
     """``profile`` with what the file at ``path`` states in place of its own."""
     own = read_profile_file(path)
@@ -75,22 +101,42 @@ def laid_over(profile: GpuProfile, path: Path) -> GpuProfile:
             raise ValueError(
                 f"{path}: gemm.rates: {profile.gpu} has no {dtype} math; it has {', '.join(peaks)}"
             )
-    if own.clock_fraction is not None and own.gemm and own.gemm.rates:
-        profile = _at_clock(profile, own.clock_fraction)
-    collectives = {_key(curve): curve for curve in profile.collectives}
+    if own.clock_fraction is not None:
+        profile = replace(profile, step_time_fit=f"stated in {path}")
+        if own.gemm and own.gemm.rates:
+            profile = _at_clock(profile, own.clock_fraction)
+    return _joined(profile, own)
+
+
+def _joined(base: GpuProfile | None, own: models.ProfileFile) -> GpuProfile:
+    """What the file states, and of ``base`` what it does not."""
+    attention = {curve.implementation: curve for curve in base.attention} if base else {}
+    attention |= {name: block.curve(name) for name, block in own.attention.items()}
+    collectives = {_key(curve): curve for curve in base.collectives} if base else {}
     collectives |= {_key(curve): curve for curve in collective_curves(own)}
-    attention = {curve.implementation: curve for curve in profile.attention}
-    attention |= {name: _attention(name, block) for name, block in own.attention.items()}
-    return replace(
-        profile,
-        clock_fraction=profile.clock_fraction if own.clock_fraction is None else own.clock_fraction,
-        step_time_fit=profile.step_time_fit if own.clock_fraction is None else f"stated in {path}",
-        kernel_latency_s=profile.kernel_latency_s if own.kernel_latency is None else own.kernel_latency,
-        memory=_memory(profile.memory, own.memory),
-        gemm=_gemm(profile.gemm, own.gemm),
-        attention=tuple(attention.values()),
-        collectives=tuple(collectives.values()),
-    )
+    given = _stated(own, _NOT_OF_CURVES)
+    if own.memory:
+        record = {"provenance": own.memory.provenance.record}
+        given["memory"] = _over(MemoryCurve, base and base.memory, _stated(own.memory) | record)
+    if own.gemm:
+        given["gemm"] = _gemm(base.gemm if base else None, own.gemm)
+    curves = {"attention": tuple(attention.values()), "collectives": tuple(collectives.values())}
+    return _over(GpuProfile, base, given | curves)
+
+
+_NOT_OF_CURVES = {"profile", "made", "memory", "gemm", "attention", "collectives"}
+
+
+def _stated(block: BaseModel, besides: Iterable[str] = ()) -> dict[str, Any]:
+    """Constants that a block states, under the names of its curve."""
+    left_out = {"intervals", "provenance", "rates", "tiles", *besides}
+    fields = {name: getattr(block, name) for name in type(block).model_fields if name not in left_out}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _over(part: type[T], base: T | None, given: dict[str, Any]) -> T:
+    """``base`` with what is given; where there is none, a whole ``part`` of it."""
+    return part(**given) if base is None else replace(base, **given)  # type: ignore[type-var]
 
 
 def _at_clock(profile: GpuProfile, clock_fraction: float) -> GpuProfile:
@@ -114,23 +160,7 @@ def _at_clock(profile: GpuProfile, clock_fraction: float) -> GpuProfile:
 
 def collective_curves(own: models.ProfileFile) -> tuple[CollectiveCurve, ...]:
     """The measured collectives of a file."""
-    from .models import REFERENCE_BYTES
-
-    return tuple(
-        CollectiveCurve(
-            kind=block.kind,
-            ranks=block.ranks,
-            domains=block.domains,
-            alpha_s=block.latency,
-            gamma_s=block.sqrt_term_at_1MB / REFERENCE_BYTES**0.5,
-            bytes_per_s=block.rate,
-            low_bytes=block.sizes[0],
-            high_bytes=block.sizes[1],
-            provenance=_provenance(block.provenance),
-            corrections=block.corrections,
-        )
-        for block in own.collectives
-    )
+    return tuple(block.curve for block in own.collectives)
 
 
 def _shipped(entry: str, gpu: str) -> str:
@@ -149,50 +179,13 @@ def _key(curve: CollectiveCurve) -> tuple[str, int, int]:
     return curve.kind, curve.ranks, curve.domains
 
 
-def _memory(curve: MemoryCurve, block: models.MemoryBlock | None) -> MemoryCurve:
-    if block is None:
-        return curve
-    stated = {
-        "stream_efficiency": block.stream_efficiency,
-        "pointwise_efficiency": block.pointwise_efficiency,
-        "ramp_s": block.ramp,
-    }
-    given = {name: value for name, value in stated.items() if value is not None}
-    return replace(curve, **given, provenance=_provenance(block.provenance))
-
-
-def _gemm(curve: GemmCurve, block: models.GemmBlock | None) -> GemmCurve:
-    if block is None:
-        return curve
-    record = _provenance(block.provenance)
-    rates = {rate.dtype: rate for rate in curve.rates}
+def _gemm(base: GemmCurve | None, block: models.GemmBlock) -> GemmCurve:
+    record = block.provenance.record
+    rates = {rate.dtype: rate for rate in base.rates} if base else {}
     for dtype, one in block.rates.items():
-        source = record if one.provenance is None else _provenance(one.provenance)
+        source = one.provenance.record if one.provenance else record
         rates[dtype] = Rate(dtype=dtype, fraction=one.fraction, provenance=source)
-    stated = {
-        "tile_overhead_s": block.tile_overhead,
-        "store_exposed": block.store_exposed,
-        "wave_quantisation": block.wave_quantisation,
-        "epilogue_s": block.epilogue,
-    }
-    given = {name: value for name, value in stated.items() if value is not None}
-    tiles = tuple(Tile(m=m, n=n, efficiency=e) for m, n, e in block.tiles) if block.tiles else curve.tiles
-    return replace(curve, **given, rates=tuple(rates.values()), tiles=tiles, provenance=record)
-
-
-def _attention(name: str, block: models.AttentionBlock) -> AttentionCurve:
-    return AttentionCurve(
-        implementation=name,
-        forward=tuple(sorted(block.forward.items())),
-        backward=tuple(sorted(block.backward.items())),
-        forward_blend=block.forward_blend,
-        backward_blend=block.backward_blend,
-        diagonal_keys=block.diagonal_keys,
-        causal_tail=block.causal_tail,
-        wave_quantisation=block.wave_quantisation,
-        provenance=_provenance(block.provenance),
-    )
-
-
-def _provenance(block: models.ProvenanceBlock) -> Provenance:
-    return Provenance(**{**block.model_dump(exclude={"ranges"}), "ranges": block.flat_ranges()})
+    given = _stated(block) | {"rates": tuple(rates.values()), "provenance": record}
+    if block.tiles:
+        given["tiles"] = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in block.tiles)
+    return _over(GemmCurve, base, given)

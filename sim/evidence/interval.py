@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...hardware.profile import load_profile, profile_names
+from ...hardware.calibrated.overlay import load_profile, profile_names
 from ...hardware.residuals import NORMAL_MEAN, NORMAL_MEDIAN, Residual, shipped_residuals
 from ..lowering.communication import nearest_curve
 from ..result.step import Interval, IntervalPart, PathSegment

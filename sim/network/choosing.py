@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ...hardware.catalogue import unknown_name
 from ...schedules import collectives as schedules
 from ...schedules.transfers.collective import CollectiveKind
 from .algorithms import ALGORITHMS, logged, logged_curves, logged_names
@@ -73,9 +73,7 @@ def named(algorithm: str) -> str:
     plain = _ALSO.get(plain, plain)
     known = known_names()
     if plain not in known:
-        nearest = get_close_matches(plain, known, n=1, cutoff=0.5)
-        hint = f" Did you mean {nearest[0]}?" if nearest else ""
-        raise ValueError(f"no algorithm is called {algorithm!r}.{hint} Known: {', '.join(known)}, sharp")
+        raise unknown_name("algorithm", algorithm, (*known, "sharp"))
     return plain
 
 

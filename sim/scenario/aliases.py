@@ -6,7 +6,8 @@ belongs. Does not know what the fields mean.
 
 from __future__ import annotations
 
-from .errors import Problem, dotted
+from ...hardware.explain import dotted
+from .errors import Problem
 from .tree import TreeNode
 
 # block -> other name -> path inside the block. Long names: Megatron-LM's dataclasses.

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...hardware.calibrated.overlay import calibrated_profile, is_file
+from ...hardware.explain import FieldPath, dotted, field_path
 from ...hardware.fabric import default_fabric
 from ...hardware.fields import FROM_DOCUMENT, SecondsAboveZero, Text
 from ...hardware.gpus import get_gpu, gpu_names
@@ -29,8 +30,8 @@ from .blocks import (
 )
 from .checks import findings, names_exist, nvlink_domain
 from .checks_faults import of_bare
-from .errors import FieldPath, Mark, Problem, ScenarioError, dotted
-from .explain import explained, field_path, unknown_key
+from .errors import Mark, Problem, ScenarioError
+from .explain import explained, unknown_key
 from .faults.bare import Bare
 from .faults.detection import Detection
 from .faults.faults import Faults

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
+from ...hardware.explain import dotted
 from .checks_faults import of_bare
-from .errors import Mark, Problem, ScenarioError, dotted
+from .errors import Mark, Problem, ScenarioError
 from .explain import problems_of
 from .faults.bare import Bare
 from .models import Scenario

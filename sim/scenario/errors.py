@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from ...hardware.shown import clipped, window
 
-FieldPath = tuple[str | int, ...]
-
 SHOWN = 20
 """Problems that a message lists: more than a screen of them helps nobody, and 5,000 are a megabyte."""
 
@@ -65,12 +63,6 @@ class ScenarioError(ValueError):
     def __reduce__(self) -> tuple[object, ...]:
         """As of NotSupported: for workers."""
         return ScenarioError, (self.problems,)
-
-
-def dotted(path: FieldPath) -> str:
-    """``("parallelism", "stage_split", 2)`` as ``parallelism.stage_split[2]``."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return text.removeprefix(".")
 
 
 def _position(problem: Problem) -> tuple[str, int, int, str]:

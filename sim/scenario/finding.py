@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .errors import FieldPath, dotted
+from ...hardware.explain import FieldPath, dotted
 
 _MOST_CHOICES = 16
 

@@ -12,7 +12,8 @@ from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Any
 
-from .errors import FieldPath, Mark, Problem, ScenarioError
+from ...hardware.explain import FieldPath
+from .errors import Mark, Problem, ScenarioError
 
 Scalar = str | int | float | bool | None
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ....hardware.calibrated.overlay import load_profile
 from ....hardware.gpus import get_gpu
-from ....hardware.profile import AttentionCurve, GpuProfile, load_profile
+from ....hardware.profile import AttentionCurve, GpuProfile
 from ....hardware.provenance import Provenance
 from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...readers.measurements import Measurement

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ....hardware.calibrated.overlay import load_profile
 from ....hardware.gpus import get_gpu
-from ....hardware.profile import GpuProfile, load_profile
+from ....hardware.profile import GpuProfile
 from ....kernels.cost import in_range
 from ....kernels.kernel import Attention, Gemm
 from ...fit.attention import fit_attention

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from typing import Literal
 
+from ....hardware.calibrated.overlay import load_profile
 from ....hardware.gpus import get_gpu
-from ....hardware.profile import GpuProfile, load_profile
+from ....hardware.profile import GpuProfile
 from ....hardware.provenance import Beyond
 from ....hardware.residuals import Residual
 from ....kernels.cost import beyond_range, curve_provenance, range_quantities

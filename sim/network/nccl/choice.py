@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
+from ....hardware.catalogue import unknown_name
 from ....schedules.transfers.collective import CollectiveKind
 from .constants import BYTES_PER_THREAD, NVLS_CHANNELS, THREADS, NcclAlgorithm, NcclProtocol
 from .model import TUNED, lines, seconds_on
@@ -126,10 +126,6 @@ def _named(variable: str, names: Iterable[str], known: Iterable[str]) -> set[str
     for name in names:
         lower = name.strip().lower()
         if lower not in by_lower:
-            nearest = get_close_matches(lower, by_lower, n=1, cutoff=0.4)
-            hint = f" Did you mean {by_lower[nearest[0]]}?" if nearest else ""
-            raise ValueError(
-                f"{variable} names {name.strip()!r}.{hint} Known: {', '.join(by_lower.values())}"
-            )
+            raise ValueError(f"{variable}: {unknown_name('choice', name.strip(), by_lower.values())}")
         found.add(by_lower[lower])
     return found

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from ....hardware.explain import lines
 from ....hardware.files import FileError, read_text
 from ....hardware.quantities import parse_quantity
 from ...scenario.faults.faults import Event
@@ -45,10 +46,7 @@ def read_trace(path: str | Path, step_s: float) -> tuple[Event, ...]:
         try:
             event = Event.model_validate(fields)
         except ValidationError as failure:
-            first = failure.errors(include_url=False)[0]
-            key = ".".join(map(str, first["loc"]))
-            said = str(first.get("ctx", {}).get("error", first["msg"]))
-            raise ValueError(f"{where}: {key + ': ' if key else ''}{said}") from None
+            raise ValueError(lines(where, failure, Event)[0]) from None
         at = event.at or 0.0
         if at < last:
             raise ValueError(f"{where}: {at:g} s comes after {last:g} s; a trace is in the order of time")

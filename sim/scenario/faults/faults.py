@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from ....hardware.explain import lines
 from ....hardware.fields import (
     Chance,
     Count,
@@ -313,7 +314,4 @@ def parse_fault(text: str) -> Event:
     try:
         return Event.model_validate(fields, context={"document": True})
     except ValidationError as failure:
-        first = failure.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        said = str(first.get("ctx", {}).get("error", first["msg"]))
-        raise ValueError(f"{text!r}: {key + ': ' if key else ''}{said}") from None
+        raise ValueError(lines(repr(text), failure, Event)[0]) from None

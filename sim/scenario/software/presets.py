@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 from ....hardware.catalogue import Table
 from .software import Software
 
@@ -17,9 +15,4 @@ def software_names() -> tuple[str, ...]:
 
 def get_software(name: str) -> Software:
     """The preset ``name``. Raises ValueError naming the known ones, the nearest first."""
-    presets = PRESETS.records()
-    if name not in presets:
-        near = difflib.get_close_matches(name, presets, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown software {name!r}{hint} Known: {', '.join(presets)}")
-    return presets[name]
+    return PRESETS.get(name)
