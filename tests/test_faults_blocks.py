@@ -57,6 +57,14 @@ def process(**fields: Any) -> dict[str, Any]:
         ),
         ({"recovery": "restartt"}, "Did you mean restart"),
         ({"recovery": {"policy": "elastic_dp"}}, "elastic_dp needs two replicas"),
+        (
+            {"recovery": {"elastic": {"replicas": 7}}},
+            "recovery.elastic.replicas: 7 replicas do not share out",
+        ),
+        (
+            {"recovery": {"elastic": {"replicas": 1024}}},
+            "recovery.elastic.replicas: 1024 replicas do not share out",
+        ),
         ({"recovery": {"policy": "peer_memory"}}, "the policy peer_memory needs it"),
         ({"recovery": {"restart_cost": {"fixed": "1 min", "kill": "3 s"}}}, "leave kill or fixed out"),
         ({"recovery": {"restart_cost": {"init": {"curve": [[64, "5 s"], [8, "1 s"]]}}}}, "must ascend"),
@@ -168,6 +176,14 @@ def plan_from(scenario: Any) -> Any:
     from stepsim.sim.reliability.planning.build_plan import build_plan
 
     return build_plan(blocks_of(scenario))
+
+
+def test_replicas_of_a_model_are_those_of_its_layout() -> None:
+    run = load_scenario("llama3.1-405b-16k", {"recovery.elastic.replicas": 7})
+    with pytest.raises(ValueError, match=r"recovery\.elastic\.replicas: 7, .*parallelism\.dp"):
+        plan_from(run)
+    right = load_scenario("llama3.1-405b-16k", {"recovery.elastic.replicas": run.parallelism.dp})
+    assert plan_from(right).machine.replicas == run.parallelism.dp
 
 
 def test_a_blocked_scenario_still_is_a_scenario_to_run() -> None:

@@ -121,9 +121,9 @@ def _with(run: Scenario, **fields: Any) -> Scenario:
     return scenario_from_document(document, run.name)
 
 
-def test_ep64_on_racks_of_72_and_on_64_gpus_of_each() -> None:
-    """Four groups of 64: on whole racks three straddle two of them, and all wait for the slowest."""
-    run = with_experts(
+def ep64_on_racks() -> Scenario:
+    """Four groups of 64 on GB200 NVL72."""
+    return with_experts(
         gpu="GB200-NVL72",
         gpus_per_node=4,
         gpus=256,
@@ -135,6 +135,11 @@ def test_ep64_on_racks_of_72_and_on_64_gpus_of_each() -> None:
         micro_batch=8,
         seq_length=16384,
     )
+
+
+def test_ep64_on_racks_of_72_and_on_64_gpus_of_each() -> None:
+    """Four groups of 64: on whole racks three straddle two of them, and all wait for the slowest."""
+    run = ep64_on_racks()
     whole, most = simulate(_with(run, gpus_per_domain=72)), simulate(_with(run, gpus_per_domain=64))
     assert whole.step_time_s == simulate(run).step_time_s
     assert whole.step_time_s == simulate(_with(run, placement={"kind": "contiguous"})).step_time_s
@@ -151,6 +156,13 @@ def test_ep64_on_racks_of_72_and_on_64_gpus_of_each() -> None:
     (of_experts,) = [text for text in told[72] if text.startswith("ep: ")]
     assert "3 of 4 groups" in of_experts
     assert "1 as 56 + 8, 1 as 48 + 16, 1 as 40 + 24" in of_experts
+
+
+@pytest.mark.parametrize(("used", "placed"), [(32, "2 × 32"), (16, "4 × 16")])
+def test_groups_that_all_straddle_alike_are_named(used: int, placed: str) -> None:
+    """They would fit into a rack; what part of it the job uses is why they do not."""
+    notes = [one.text for one in simulate(_with(ep64_on_racks(), gpus_per_domain=used)).assumptions]
+    assert any(note.startswith(f"ep: all 4 groups straddle NVLink domains: {placed};") for note in notes)
 
 
 def test_deepseek_v3_with_ep64_takes_twice_as_long_on_whole_racks() -> None:

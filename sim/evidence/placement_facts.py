@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..figures import TIMES, seconds
 from ..lowering.layers.moe import TOKENS
-from ..result.step import Assumption
+from ..result.step import IN_LAYER, Assumption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,11 +35,23 @@ def placement_facts(plan: StepPlan) -> Iterator[Assumption]:
             f"NVLink domains: {cluster.nvlink_domain} of {cluster.gpus_of_whole_domain} GPUs of each in use"
         )
         yield Assumption(text=text, source="cluster.gpus_per_domain", note=True)
+        yield from _spread(plan)
     groups = plan.placements.groups
     for name, placements in groups.items():
         if name not in ("world", "model") and placements != groups.get(_PART_OF.get(name, "")):
             text = _straddling(name, placements) + _exchange(name, plan)
             yield Assumption(text=text, source=SOURCE, note=True)
+
+
+def _spread(plan: StepPlan) -> Iterator[Assumption]:
+    """A line for each axis whose groups would fit into a whole domain, and lie over several alike."""
+    for name in (*IN_LAYER, "etp"):
+        placement = plan.groups[name]
+        fits = placement.ranks <= plan.cluster.gpus_of_whole_domain
+        if placement.domains > 1 and fits and name not in plan.placements.groups:
+            count = plan.scenario.world_size // placement.ranks
+            text = f"{name}: all {count:,} groups straddle NVLink domains: {in_words(placement)}"
+            yield Assumption(text=text + _exchange(name, plan), source=SOURCE, note=True)
 
 
 def in_words(placement: GroupPlacement) -> str:

@@ -14,7 +14,7 @@ from ...hardware.interconnect import get_interconnect
 from ...hardware.node import node_for
 from .faults.machine import Machine
 from .faults.presets import preset_names
-from .finding import Finding
+from .finding import Finding, choices, divisors
 from .machine import cluster_of
 
 if TYPE_CHECKING:
@@ -104,6 +104,21 @@ def bare_machine(cluster: BareCluster, domains: Domains, replicas: int | None) -
 
 def of_bare(read: Bare) -> Iterator[Finding]:
     """What contradicts itself in a campaign without a model."""
-    machine = bare_machine(read.cluster, read.faults.domains, read.recovery.elastic.replicas)
+    replicas = read.recovery.elastic.replicas
+    machine = bare_machine(read.cluster, read.faults.domains, replicas)
+    if replicas and replicas not in (possible := _replicas_possible(machine)):
+        message = (
+            f"{replicas} replicas do not share out {machine.gpus:,} GPUs on hosts of "
+            f"{machine.gpus_per_node}: each has whole hosts, or an even part of one; "
+            f"it can be {choices(possible)}"
+        )
+        yield Finding(path=("recovery", "elastic", "replicas"), message=message)
     yield from presets_exist(read.faults)
     yield from targets_exist(read.faults, machine.counts)
+
+
+def _replicas_possible(machine: Machine) -> list[int]:
+    """How many replicas the GPUs make, each of whole hosts or of an even part of one."""
+    sizes = ((replicas, machine.gpus // replicas) for replicas in divisors(machine.gpus))
+    host = machine.gpus_per_node
+    return [replicas for replicas, size in sizes if size % host == 0 or host % size == 0]

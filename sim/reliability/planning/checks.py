@@ -15,6 +15,12 @@ from .step_time import GivenStep, SimulatedStep
 def check(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
     """What no single block can see."""
     rules, storage = plan.recovering, plan.storage
+    replicas = blocks.recovery.elastic.replicas
+    if replicas not in (None, plan.machine.replicas):  # of a campaign without a model they make the machine
+        raise ValueError(
+            f"recovery.elastic.replicas: {replicas}, but the layout of the model has {plan.machine.replicas} "
+            "(parallelism.dp); leave it out"
+        )
     if rules.policy == "per_step_ft" and plan.machine.replicas < 2:
         raise ValueError("recovery.elastic.replicas: per_step_ft needs two replicas or more")
     if rules.policy == "elastic_dp" and plan.machine.replicas < 2:
