@@ -90,7 +90,7 @@ def test_a_value_error_inside_a_line_of_ours_is_ours() -> None:
     with pytest.raises(ValueError, match="format code") as failed:
         svg.number("x")  # type: ignore[arg-type]
     assert not defects.is_of_the_user(failed.value)
-    assert "sim/report/timeline/svg.py:" in defects.defect_text(failed.value)
+    assert "sim/report/drawing/svg.py:" in defects.defect_text(failed.value)
     assert "in number" in defects.defect_text(failed.value)
     with pytest.raises(ValueError, match="H9000") as refused:
         raise unknown_name("GPU", "H9000", ["H100"])

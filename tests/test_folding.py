@@ -167,6 +167,17 @@ def test_a_partition_that_is_too_coarse_would_show() -> None:
     assert replace(whole, communicators={}) != whole
 
 
+def test_copies_of_stages_fold_where_they_are_all_of_their_group() -> None:
+    """With dp 1 each stage and its copy are a group of two, and a slow rank sets every one apart."""
+    fabric = {"kind": "rail-optimized", "oversubscription": 2.0, "nodes_per_leaf": 1}
+    fields = {"pp": 4, "schedule": "dualpipe", "microbatches": 8, "gpus_per_node": 1, "fabric": fabric}
+    run = scenario(**fields, software="megatron-2021")
+    slow = ["gpu_throttle gpu/1 slow_factor=1.3"]
+    one, all_ = simulate(run, faults=slow), simulate(run, faults=slow, fold=False)
+    assert len(one.ranks) == 4
+    assert one.step_time_s == pytest.approx(all_.step_time_s, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     "fields",
     [

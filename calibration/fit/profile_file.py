@@ -41,7 +41,7 @@ _UNITS = {"flops": " FLOP", "bytes": " B"}
 """Of ranges; the others are counts."""
 
 
-class FittedKernels(Protocol):
+class WrittenKernels(Protocol):
     """What a fit of kernels found (``own/kernels.py``)."""
 
     @property
@@ -57,7 +57,7 @@ class FittedKernels(Protocol):
     def intervals(self) -> Mapping[str, Mapping[str, Interval]]: ...
 
 
-class OwnCurve(Protocol):
+class WrittenCurve(Protocol):
     """A fitted collective (``own/collectives.py``)."""
 
     @property
@@ -83,7 +83,7 @@ def write_profile(profile: GpuProfile, folder: Path) -> None:
 
 
 def profile_text(
-    gpu: str, made: Mapping[str, str], kernels: FittedKernels | None, collectives: Sequence[OwnCurve]
+    gpu: str, made: Mapping[str, str], kernels: WrittenKernels | None, collectives: Sequence[WrittenCurve]
 ) -> str:
     """An own profile. ``made``: command, date, device and whatever else tells where it comes from."""
     document: dict[str, Any] = {"profile": FORMAT, "gpu": gpu, "made": dict(made)}
@@ -114,7 +114,7 @@ def _whole(profile: GpuProfile) -> dict[str, Any]:
     }
 
 
-def _fitted(kernels: FittedKernels) -> dict[str, Any]:
+def _fitted(kernels: WrittenKernels) -> dict[str, Any]:
     """The blocks of what was fitted, each with the intervals of its constants."""
     profile, blocks = kernels.profile, dict[str, Any]()
     names: dict[str, list[str]] = {}
@@ -192,7 +192,7 @@ def _attention(curve: AttentionCurve, intervals: Mapping[str, Any] | None = None
     }
 
 
-def _collective(one: OwnCurve) -> dict[str, Any]:
+def _collective(one: WrittenCurve) -> dict[str, Any]:
     curve, fitted = one.curve, one.fitted
     root = math.sqrt(REFERENCE_BYTES)
     ends = {

@@ -77,7 +77,7 @@ def ranks_of(lowered: Lowered) -> Ranks:
     for name, members in lowered.programs.communicators.items():
         if name in called and name != "world":  # the ends of a tied table, both copies of a stage
             group = "pp" if name == "embedding" else name.split(" ")[0]
-            instance[name] = np.where(np.isin(stage, members), groups.number(group), -1)
+            instance[name] = _numbered_where(np.isin(stage, members), groups.number(group))
     joining = {name: one for name, one in instance.items() if np.bincount(one[one >= 0]).max(initial=0) > 1}
     peer = {
         q: np.where(np.isin(signature, sorted(talking)), groups.stages[q][place], -1)
@@ -85,6 +85,13 @@ def ranks_of(lowered: Lowered) -> Ranks:
         if q < len(groups.stages)
     }
     return Ranks(signature=signature, stage=stage, instance=joining, peer=peer)
+
+
+def _numbered_where(here: NDArray[np.bool_], number: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Groups numbered anew, from 0 without gaps, of the ranks that are ``here``; -1 for all others."""
+    found = np.full(len(number), -1, dtype=np.int64)
+    found[here] = np.unique(number[here], return_inverse=True)[1].ravel()
+    return found
 
 
 def _partners(programs: Programs) -> dict[int, set[int]]:
