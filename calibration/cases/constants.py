@@ -66,7 +66,7 @@ class Constants:
     presets: Mapping[str, PresetConstants]
 
     def trial(self, row: Ran) -> Trial:
-        """What ``row`` is simulated with."""
+        """The constants of the GPU and the preset of ``row``, as its simulation takes them."""
         gpu, preset = self.gpus[row.gpu], self.presets[row.preset]
         return Trial(
             clock_fraction=gpu.clock_fraction,
@@ -99,12 +99,12 @@ def unfitted(rows: Iterable[Ran], wanted: Wanted) -> Constants:
 
 
 def shipped_constants(rows: Iterable[Ran]) -> Constants:
-    """As profiles and presets state them today."""
+    """The constants that profiles and presets of the package state."""
     return unfitted(rows, Wanted(gpus=(), presets=()))
 
 
 def shipped_gpu(name: str) -> GpuConstants:
-    """As the GPU's profile states them."""
+    """The constants that the GPU's profile states."""
     profile = load_profile(name)
     return GpuConstants(clock_fraction=profile.clock_fraction, corun_slowdown=profile.corun_slowdown)
 

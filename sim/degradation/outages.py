@@ -1,4 +1,4 @@
-"""Faults of the network inside a step, as Trouble: half-rate links and rails, lost NICs, lost switches.
+"""Faults of the network inside a step, as Degradation: half-rate links and rails, lost NICs, lost switches.
 
 A lost NIC's traffic goes through the other NICs of its host: each GPU of it has (R - 1)/R of its rate left,
 of R NICs. A lost leaf switch does so to every host on it, where hosts have other leaves; a lost spine or

@@ -1,4 +1,4 @@
-"""How a block or a segment runs: times of its ops, rates while they make progress, and where its time went.
+"""How a block or repeated blocks run: times of ops, rates while they make progress, and where time went.
 
 Times count from a zero that all members of a group share, since blocks may meet those of other classes.
 """
@@ -77,9 +77,9 @@ def _done(rates: Rates, at: float) -> float:
 
 @dataclass(frozen=True)
 class SegmentRun:
-    """A segment from its block ``number`` on, as one class runs it, from ``first`` to ``last``.
+    """Repeated blocks from block ``number`` on, as one class runs them, from ``first`` to ``last``.
 
-    ``runs`` of its blocks, each of which counts from its own ``bases``.
+    ``runs`` are those of the blocks, each of which counts from its own ``bases``.
     """
 
     number: int

@@ -242,7 +242,7 @@ class Flows:
         flow.done.happen(flow.value)
 
     def _leave(self, number: int, flow: Flow) -> None:
-        """Its links are for others now."""
+        """Free the links of a flow that has ended or stopped, so that others on them get its share."""
         if self._demands.pop(number, None) is None:
             for link in flow.demand.links:
                 del self._alone[link]

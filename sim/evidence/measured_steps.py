@@ -89,7 +89,7 @@ class MeasuredSteps:
 
 @cache
 def measured_steps() -> MeasuredSteps:
-    """As the shipped file has them."""
+    """What measured steps say of intervals, from the file of the package (FILE)."""
     text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
     document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return steps_from_document(document)

@@ -55,8 +55,8 @@ class Crossing:
 @dataclass(frozen=True, kw_only=True)
 class CrossedFabric:
     """Links that can bind: ``ids`` in ``table``, ``capacity`` in bytes per second, and ``later`` ones as the
-    trouble has them; crossings number them from 0. ``collectives`` by (communicator, pattern), ``messages``
-    by (sending, receiving) pipeline rank.
+    degradation has them; crossings number them from 0. ``collectives`` by (communicator, pattern),
+    ``messages`` by (sending, receiving) pipeline rank.
     """
 
     table: LinkTable

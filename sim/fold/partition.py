@@ -39,7 +39,7 @@ class Partition:
 
 def partition_of(ranks: Ranks, degradation: Degradation, fabric: CrossedFabric | None = None) -> Partition:
     """The classes of ranks, communicators and links."""
-    # Healthy ranks of one stage are alike by construction, unless their experts' loads or seats differ.
+    # Healthy ranks of one stage are alike by construction, unless their experts' loads or placements differ.
     alike = bool((ranks.signature == ranks.stage).all())
     start = start_colours(ranks, degradation)
     return partition(ranks, start, fabric, healthy=ranks.stage if alike else None)

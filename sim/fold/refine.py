@@ -1,7 +1,7 @@
 """Colour refinement: the coarsest equitable partition of a graph that is finer than a given one.
 
 Vertices of one colour have, for every label and colour, equally many edges of that label to vertices of
-that colour. Ranks, communicators and links are vertices (fold.py); knows only numbers.
+that colour. Ranks, communicators and links are vertices (partition.py); knows only numbers.
 
 Each round hashes the multiset of a vertex's neighbours (a sum of 64-bit random numbers, one per label
 and colour, so that order does not matter) and splits colours by it. Hashes can only merge by accident;

@@ -3,7 +3,7 @@
 Everything that counts parameters reads these lists: the model's size and FLOPs (with a local shape that
 nothing cuts), gradient buckets, the optimizer's work, and the memory bill. Shapes are local, outputs first,
 as torch has them. Knows tensor and expert parallelism, which cut tensors; data parallelism copies them, and
-how copies are sharded is zero/rule.py.
+how copies are sharded is sharding/rows.py's.
 
 References:
     Megatron-LM core/transformer: attention.py, multi_latent_attention.py, mlp.py, moe/router.py,

@@ -1,6 +1,6 @@
 """What a fit is worth: its constants, the error they leave, and the error on families they never saw.
 
-Knows how rows are selected and split, and asks step_fit.py for fits; writes nothing.
+Knows how rows are selected and split, and asks choice.py for fits; writes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Errors on families that the fit of the constants did not see, by grouped cross-validation.
 
-The families are split in two halves by a hash of their names (fit/halves.py). ``stepsim calibrate steps
+The families are split in two halves by a hash of their names (cases/halves.py). ``stepsim calibrate steps
 --save`` fits the constants on either half and leaves them in a file; validation then predicts every row of
 high trust with the constants of the half that its family is not in, beside the shipped ones.
 """

@@ -1,6 +1,6 @@
 """Which kinds of layer a model has, and which kind is where.
 
-Layers of one kind have equal shards, and so equal blocks, parameters and activations: all of these are
+Layers of one kind have equal local shapes, and so equal blocks, parameters and activations: all of these are
 built once for a kind. Knows the pattern of layers of a model; not which stage holds them (stages.py).
 """
 
