@@ -75,11 +75,11 @@ class Constants:
         )
 
     def with_gpu(self, gpu: str, **values: float) -> Constants:
-        """These, but with ``values`` for one GPU."""
+        """The constants with ``values`` for one GPU in place of its own."""
         return replace(self, gpus={**self.gpus, gpu: replace(self.gpus[gpu], **values)})
 
     def with_preset(self, preset: str, **values: float) -> Constants:
-        """These, but with ``values`` for one preset."""
+        """The constants with ``values`` for one preset in place of its own."""
         return replace(self, presets={**self.presets, preset: replace(self.presets[preset], **values)})
 
 
@@ -110,7 +110,7 @@ def shipped_gpu(name: str) -> GpuConstants:
 
 
 def shipped_preset(name: str) -> PresetConstants:
-    """As the catalogue of presets states them."""
+    """The constants that the catalogue of presets states for ``name``."""
     return _of_software(get_software(name))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...sim.program.program import Op
 
 _MICROBATCH = re.compile(r"\d+[A-Z](\d+)")
-"""Of an op's action, as ``2F0``."""
+"""Finds the microbatch in the name of an op's action, such as 0 in ``2F0``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

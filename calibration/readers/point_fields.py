@@ -63,7 +63,7 @@ class ProductShape(_Product):
 
 
 class GroupedShape(_Product):
-    """``m`` is that of one of ``groups``."""
+    """A grouped product; ``m`` counts the rows of one of its ``groups``."""
 
     groups: Size
 

@@ -41,7 +41,7 @@ class BlockRun:
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
+        """Seconds from the start of the first op to the end of the last."""
         return self.last - self.first
 
     @cached_property
@@ -104,7 +104,7 @@ class SegmentRun:
         return first < len(intervals) and intervals[first][0] < until
 
     def ended(self, since: float) -> int:
-        """How many of the runs have ended."""
+        """How many of the runs have ended ``since`` seconds after zero."""
         count = 0
         for base, run in zip(self.bases, self.runs, strict=True):
             if base + run.last > since + SLACK_S:
@@ -162,7 +162,7 @@ def _joined(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Sums by name."""
+    """Seconds by name, added up over ``parts``."""
     found: dict[str, float] = {}
     for one in parts:
         for name, seconds in one.items():

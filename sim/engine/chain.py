@@ -81,7 +81,7 @@ class Chain:
         return True
 
     def start(self, _: object) -> None:
-        """``go`` as an event calls it."""
+        """Call ``go`` from an event, whose value is not wanted."""
         self.go()
 
     def _start(self, i: int) -> None:

@@ -69,7 +69,7 @@ class NotBefore:
     time: float
 
     def happen(self, value: Any = None) -> None:
-        """Now, or when it is time."""
+        """Tell ``done`` at ``time``, or now where that has passed."""
         wait_s = self.time - self.env.time
         if wait_s > 0:
             self.env.call(wait_s, self.done.happen, value)

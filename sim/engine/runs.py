@@ -35,7 +35,7 @@ NEVER: Arrival = (math.inf, math.inf, (0, 0))
 Arrivals = tuple[Arrival, ...]
 
 Times = tuple[list[float], list[float], list[float], list[Rates]]
-"""Start, begin, end and rates by op."""
+"""Start, begin and end in seconds, and rates of progress, each by op."""
 
 Together = Callable[[Programs, Arrivals], list[Times]]
 """Replays classes that reach their programs at given times."""

@@ -144,7 +144,7 @@ def network_users(programs: Programs) -> tuple[set[tuple[str, str]], set[tuple[i
 
 
 def _ops(ops: Iterable[Op], seen: set[int]) -> Iterator[Op]:
-    """All ops, each block's once."""
+    """All ops of a program, those of each distinct block once."""
     for op in ops:
         if isinstance(op.work, RepeatedBlocks):
             if id(op.work) not in seen:

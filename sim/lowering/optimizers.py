@@ -130,7 +130,7 @@ def matrices_of_layers(held: Iterable[StageParameters]) -> tuple[Parameter, ...]
 
 
 def elements_of(matrices: Iterable[Parameter]) -> int:
-    """Elements of all of them."""
+    """Elements of all ``matrices`` together."""
     return sum(each.elements for each in matrices)
 
 

@@ -56,7 +56,7 @@ class Update:
     stages: tuple[int, ...]
 
     def write(self, writer: ProgramBuilder) -> None:
-        """All of it."""
+        """Append the whole update to the program."""
         for part in parts_of(self.plan, self.stages):
             if part.optimizer.orthogonalizes:
                 self._momentum_and_matrices(writer, part)

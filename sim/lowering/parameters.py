@@ -120,7 +120,7 @@ def experts_parameters(shape: LocalShape, experts: Experts) -> Iterator[Paramete
 
 
 def router_parameters(shape: LocalShape, experts: Experts) -> Parameter:
-    """Whole on every rank."""
+    """The matrix of the router, which every rank holds whole."""
     return Parameter(name="router", shape=(experts.total, shape.hidden))
 
 
@@ -190,7 +190,7 @@ def position_parameters(shape: LocalShape, positions: int) -> Iterator[Parameter
 
 
 def count_of(parameters: Iterable[Parameter]) -> int:
-    """Elements of all of them."""
+    """Elements of all ``parameters`` together."""
     return sum(parameter.elements for parameter in parameters)
 
 

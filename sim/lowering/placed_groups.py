@@ -40,7 +40,7 @@ class RankGroups:
     distances: tuple[Distance, ...]
 
     def __getitem__(self, name: str) -> GroupPlacement:
-        """How the group of that name sits."""
+        """The placement of the group of that name."""
         return self.named[name]
 
 

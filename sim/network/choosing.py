@@ -40,7 +40,7 @@ NAMES = {
     NcclAlgorithm.NVLS: "nvls",
     NcclAlgorithm.NVLS_TREE: "nvls_tree",
 } | {algorithm: name for name, algorithm in OF_NCCL.items()}
-"""Of NCCL's algorithms, the names that curves have."""
+"""Names of curves by NCCL's algorithms."""
 
 _OF_NCCL = {name: algorithm for algorithm, name in NAMES.items()}
 

@@ -95,7 +95,7 @@ class _Untimed:
 
     @cached_property
     def ends(self) -> dict[Message, OpEnds]:
-        """Only a deadlock asks."""
+        """The two ends of every message; computed when a deadlock asks for them."""
         return messages(self.programs)
 
 

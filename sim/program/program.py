@@ -132,7 +132,7 @@ class RepeatedBlocks:
 
     @cached_property
     def host_s(self) -> float:
-        """What issuing all its ops costs the host."""
+        """Seconds of the host for issuing all ops of the row."""
         return sum(count * block.host_s for block, count in self.blocks)
 
     @cached_property

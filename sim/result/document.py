@@ -52,7 +52,7 @@ def loss_scaling_document(found: LossScaling | None) -> dict[str, Any] | None:
 
 
 def known(figure: float) -> float | None:
-    """JSON has no nan."""
+    """``figure`` as JSON has it: None in place of nan, which JSON lacks."""
     return None if math.isnan(figure) else float(figure)
 
 

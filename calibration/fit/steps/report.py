@@ -130,7 +130,7 @@ class StepFit:
 
     @property
     def saved(self) -> Halves:
-        """What validation predicts unseen families with."""
+        """The constants of both halves and of the whole fit; validation predicts unseen families by them."""
         errors = self.fitted.errors
         return Halves(
             constants=tuple(half.constants for half in self.halves),

@@ -19,7 +19,7 @@ LARGEST_BYTES = 2**60
 """Of one message or kernel's traffic: an exbibyte is a million times the memory of a GPU."""
 
 LARGEST_SECONDS = 1e6
-"""Of one kernel or collective: eleven days."""
+"""Most seconds that one kernel or collective may take: eleven days."""
 
 
 def number(where: str, value: Any, *, low: float = 0.0, high: float = math.inf) -> float:

@@ -34,7 +34,7 @@ _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 24, 8
 
 
 def moe_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
-    """All of it, one part after the other."""
+    """Append the forward pass of a layer's experts, one part after the other."""
     route(builder, local, software, shared=not software.moe_shared_expert_overlap)
     sent = exchange(builder, local, "dispatch")
     if software.moe_shared_expert_overlap:

@@ -44,7 +44,7 @@ class Held:
         return self.activations + self.logits + self.gradients + self.gathered
 
     def terms(self) -> dict[str, float]:
-        """By name."""
+        """Bytes held, by the name of the term."""
         return {name: getattr(self, name) for name in MOVING}
 
 

@@ -77,7 +77,7 @@ def collective_buffers(
 
 
 def message_buffers(name: str, ranks: int, comm: Communicator | None) -> CommunicatorBuffers:
-    """Of a group that only sends and receives."""
+    """Buffers of a group that only sends and receives."""
     if comm is None or comm.nodes == 1:
         return _connected(name, ranks, comm.channels if comm else UNKNOWN_CHANNELS, connections=1)
     shared = 2 * P2P_CHANNELS * SHARED_BYTES
