@@ -33,10 +33,10 @@ CENTURY_S = 100 * YEAR_S
 """A hundred years in seconds, the upper end of ranges: nothing that a job waits for takes longer."""
 
 MOST_GPUS = 10_000_000
-"""Of one job; the largest clusters that are built have some hundred thousand."""
+"""Most GPUs of one job; the largest clusters that are built have some hundred thousand."""
 
 MOST_LAYERS = 10_000
-"""Of one model: published ones have up to some hundred, and 2,500 were tried (DeepNet, arXiv:2203.00555)."""
+"""Most layers of a model: published ones have some hundred; 2,500 were tried (DeepNet, arXiv:2203.00555)."""
 
 LEAST_CHANCE = 1e-12
 """A chance below it is none: no job has as many trials, and a law of so rare events has no finite mean."""

@@ -51,7 +51,7 @@ def shipped_residuals() -> dict[str, Residual]:
 
 @cache
 def measured_collectives() -> MeasuredCollectives:
-    """What collectives measured say of intervals, from residuals.yaml."""
+    """What measured collectives say of intervals, from residuals.yaml."""
     found = residuals_document()["collectives"]
     return MeasuredCollectives(
         domains={kind: int(count) for kind, count in found["domains"].items()},

@@ -90,7 +90,7 @@ def _quantity_of_some_kind(text: str) -> None:
 
 Ends = Annotated[tuple[End, End], BeforeValidator(_ends)]
 Intervals = dict[str, Ends]
-"""Of a constant of the same block, by its name: what holds nine in ten of its bootstrap replicas."""
+"""By name of a constant of the same block, the range that holds nine in ten of its bootstrap replicas."""
 
 
 class _Block(BaseModel):

@@ -86,7 +86,7 @@ def standing(faults: Faults | None) -> tuple[Event, ...]:
 
 
 def beginning(faults: Faults | None) -> tuple[Event, ...]:
-    """Those with a time that strike a step if they come so early: a step that is simulated is the first."""
+    """Faults with a time, which strike a step if they come so early: a simulated step is the first."""
     events = faults.events if faults else ()
     return tuple(e for e in events if e.at is not None and e.kind in KNOWN)
 

@@ -58,7 +58,7 @@ def weak_rail(cluster: Cluster, gpu: Ids, rail: int, share: float) -> Degradatio
 
 
 def lost_nic(cluster: Cluster, gpu: Ids, node: int, nic: int) -> Degradation:
-    """Its traffic goes through the other NICs of the host. ValueError for a host that has only one."""
+    """A host without one NIC, whose traffic goes through the others. ValueError where it has only one."""
     _check_nic(cluster, gpu, node, nic)
     return _fewer_nics(cluster, gpu, node, 1)
 

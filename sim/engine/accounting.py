@@ -256,7 +256,7 @@ def action_spans(record: Record, shown: Mapping[int, int] | None = None) -> tupl
 
 
 class Actions(Sequence[ActionSpan]):
-    """Those of all classes, which nobody may ask for: read when somebody does."""
+    """Spans of the pipeline actions of all classes, read off the record when somebody asks for them."""
 
     def __init__(self, record: Record) -> None:
         self._record = record

@@ -71,7 +71,7 @@ class Rank:
         self.tell_kernels()
 
     def tell_kernels(self) -> None:
-        """Those in progress look at their speed again."""
+        """Kernels in progress look at their speed again."""
         if self.running:
             for kernel in tuple(self.running):
                 kernel.look()

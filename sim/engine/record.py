@@ -72,7 +72,7 @@ class Record:
         return cls(programs, start, begin, end, source, [{} for _ in columns])
 
     def of_class(self, r: int) -> Times:
-        """Its start, begin, end and source, to be filled."""
+        """Start, begin, end and source of the ops of class ``r``, to be filled."""
         return self.start[r], self.begin[r], self.end[r], self.source[r]
 
     def add_piece(self, r: int, i: int, piece: Piece) -> None:

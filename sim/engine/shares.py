@@ -46,7 +46,7 @@ class Shares:
         return known[1]
 
     def shared(self, demands: Sequence[Demand], crowds: Iterable[Crowd]) -> list[Share]:
-        """Of flows that share the links of ``crowds``, on which they put these weights."""
+        """Shares of flows that share the links of ``crowds``, on which they put these weights."""
         solo = [self.solo(demand) for demand in demands]
         if len(demands) == 1:
             return solo

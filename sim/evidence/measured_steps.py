@@ -167,7 +167,7 @@ def nearest(
 
 
 def spanning(families: Iterable[Regime]) -> Iterator[Regime]:
-    """Those that no other one covers: same software, GPU and precision, as long a sequence, as many GPUs."""
+    """Regimes that no other covers: same software, GPU and precision, as long a sequence, as many GPUs."""
     every = sorted(set(families), key=repr)
     for one in every:
         if not any(two != one and not any(differences(one, two)) for two in every):

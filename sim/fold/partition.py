@@ -174,7 +174,7 @@ class _Graph:
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """To eleven digits: sums in different order are the same number."""
+    """The values to eleven digits: sums in different order are the same number."""
     with np.errstate(divide="ignore"):
         scale = 10.0 ** (10 - np.floor(np.log10(np.abs(values))))
     scale[~np.isfinite(scale)] = 1.0

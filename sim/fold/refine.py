@@ -120,7 +120,7 @@ def _paired(colours: NDArray[np.int64], values: NDArray[np.uint64]) -> NDArray[n
 
 
 def numbered(colours: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same partition, numbered in the order of first vertices."""
+    """The partition with colours numbered in the order of first vertices."""
     _, first, inverse = np.unique(colours, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first, kind="stable")] = np.arange(len(first))

@@ -64,7 +64,7 @@ class ParameterGather:
         return gathers
 
     def _gather(self, sizes_bytes: Elements, *, after: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """Those of experts in their own group; none where no rank has another's share."""
+        """Append gathers, of experts in their own group; none where no rank has another's share."""
         gathers = ((self.shared, sizes_bytes.shared), (self.experts, sizes_bytes.experts))
         return tuple(
             group.gather_parameters(self.writer, size, after=after)

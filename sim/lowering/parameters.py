@@ -195,5 +195,5 @@ def count_of(parameters: Iterable[Parameter]) -> int:
 
 
 def matrices_of(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
-    """Those with rows and columns: what products run on."""
+    """The parameters with rows and columns: what matrix products run on."""
     return tuple(parameter for parameter in parameters if parameter.is_matrix)

@@ -24,7 +24,7 @@ class HeldOutErrors:
 
 
 def held_out_error(report: Report, row: ValidatedCase) -> float | None:
-    """Of a row by the constants that never saw its family; None where there is none."""
+    """Predicted over measured, minus one, by constants that never saw the row's family; None without one."""
     seconds, measured = report.held_out.get(row.case.id), row.case.measured.step_time_s
     return None if seconds is None or measured is None else seconds / measured - 1
 
