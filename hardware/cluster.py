@@ -100,7 +100,7 @@ class Cluster:
 
     @property
     def node(self) -> Node:
-        """What a host is built of."""
+        """GPUs, NICs and links of one host."""
         return node_for(self.gpu)
 
     @property
@@ -209,7 +209,7 @@ class Cluster:
         return Route("network", hops, switches, float(weights @ links.latency_s(ids)))
 
     def latency_s(self, a: int, b: int) -> float:
-        """One way, for an empty message."""
+        """Seconds from GPU ``a`` to GPU ``b``, one way, for an empty message."""
         return self.route(a, b).latency_s
 
     def _switches_between(self, a: int, b: int) -> int:

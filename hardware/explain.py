@@ -65,7 +65,7 @@ def mistakes(failure: ValidationError, part: type) -> list[tuple[FieldPath, str]
 
 
 def lines(where: str, failure: ValidationError, part: type) -> list[str]:
-    """The same as text, a line each: ``where``, the field, what is wrong there."""
+    """Each mistake that pydantic found in a ``part`` as a line: ``where``, the field, what is wrong."""
     found = mistakes(failure, part)
     return [": ".join(filter(None, [where, clipped(dotted(field)), said])) for field, said in found]
 

@@ -30,13 +30,13 @@ LARGEST = 10**12
 
 YEAR_S = 365.25 * 86400.0
 CENTURY_S = 100 * YEAR_S
-"""Nothing that a job waits for takes longer."""
+"""A hundred years in seconds, the upper end of ranges: nothing that a job waits for takes longer."""
 
 MOST_GPUS = 10_000_000
-"""Of one job; the largest clusters that are built have some hundred thousand."""
+"""Most GPUs of one job; the largest clusters that are built have some hundred thousand."""
 
 MOST_LAYERS = 10_000
-"""Of one model: published ones have up to some hundred, and 2,500 were tried (DeepNet, arXiv:2203.00555)."""
+"""Most layers of a model: published ones have some hundred; 2,500 were tried (DeepNet, arXiv:2203.00555)."""
 
 LEAST_CHANCE = 1e-12
 """A chance below it is none: no job has as many trials, and a law of so rare events has no finite mean."""
@@ -84,7 +84,7 @@ class Quantity:
 
     @property
     def range(self) -> str:
-        """From where to where, with units."""
+        """The range as text, both ends with their units."""
         return f"{_shown(self.low, self.dimension)} to {_shown(self.high, self.dimension)}"
 
 
@@ -178,13 +178,13 @@ Seconds = Annotated[float, *quantity("seconds", 0.0, CENTURY_S), Field(examples=
 SecondsAboveZero = Annotated[float, *quantity("seconds", 1e-6, CENTURY_S), Field(examples=["10 s"])]
 """From a microsecond on: less than any step, interval or time between failures takes."""
 Latency = Annotated[float, *quantity("seconds", 0.0, 60.0), Field(examples=["2 us"])]
-"""Of one message or one kernel."""
+"""Seconds of latency of one message or one kernel."""
 Rate = Annotated[float, *quantity("bytes_per_s", 1e3, 1e18), Field(examples=["2 TB/s"])]
 """From a kilobyte a second on: slower is broken."""
 Size = Annotated[float, *quantity("bytes", 1.0, 1e21), Field(examples=["5.7 TB"])]
 
 Share = Annotated[float, number(ge=0, le=1)]
-"""A fraction of one."""
+"""A fraction between 0 and 1."""
 PositiveShare = Annotated[float, number(ge=1e-6, le=1)]
 """What is left of something: of less than a millionth nothing is left."""
 
@@ -199,9 +199,9 @@ def _chance(value: Any) -> Any:
 Chance = Annotated[float, BeforeValidator(_chance, json_schema_input_type=float), number(ge=0, le=1)]
 """A probability: 0, or large enough that it happens."""
 Ratio = Annotated[float, number(ge=1, le=1000)]
-"""How many times as long, or as much."""
+"""A factor of at least 1: how many times as long, or as much."""
 Spread = Annotated[float, number(gt=0, le=10)]
 """A standard deviation over its mean, or of a logarithm: at 10 a few extremes are everything."""
 Shape = Annotated[float, number(ge=0.1, le=100)]
-"""Of a Weibull law: below a tenth its mean is of events that nobody sees, above 100 it is a constant."""
+"""Shape of a Weibull law: below a tenth its mean is of events that nobody sees, above 100 it is constant."""
 Price = Annotated[float, number(gt=0, le=1e6)]

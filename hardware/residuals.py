@@ -36,13 +36,13 @@ class MeasuredCollectives:
 
 
 def residuals_document() -> dict[str, Any]:
-    """residuals.yaml as it is."""
+    """The content of residuals.yaml, unchecked."""
     return read(Path(__file__).with_name("residuals.yaml"))
 
 
 @cache
 def shipped_residuals() -> dict[str, Residual]:
-    """By name, as residuals.yaml has them. Names that end in ``_beyond...`` are of one doubling."""
+    """Residuals by name, from residuals.yaml. Names that end in ``_beyond...`` are of one doubling."""
     return {
         name: Residual(sigma=float(entry["sigma"]), source=str(entry["source"]))
         for name, entry in residuals_document()["sigmas"].items()
@@ -51,7 +51,7 @@ def shipped_residuals() -> dict[str, Residual]:
 
 @cache
 def measured_collectives() -> MeasuredCollectives:
-    """As residuals.yaml has them."""
+    """What measured collectives say of intervals, from residuals.yaml."""
     found = residuals_document()["collectives"]
     return MeasuredCollectives(
         domains={kind: int(count) for kind, count in found["domains"].items()},

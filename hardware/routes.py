@@ -82,7 +82,7 @@ def joined(count: int, parts: Sequence[RoutePart], *, merge: bool) -> Routes:
 
 
 def check_gpus(gpus: Ids, count: int) -> None:
-    """ValueError for a number that no GPU has."""
+    """Raise ValueError for a number that none of ``count`` GPUs has."""
     wrong = gpus[(gpus < 0) | (gpus >= count)]
     if len(wrong):
         raise ValueError(f"there is no GPU {wrong[0]}: the topology has GPUs 0 to {count - 1}")

@@ -56,7 +56,7 @@ class RegularTopology:
     network: Network | None
 
     def as_trunks(self) -> RegularTopology:
-        """The same with one link for each trunk of equal-cost cables: for ideal spreads over many."""
+        """The topology with one link for each trunk of equal-cost cables: for ideal spreads over many."""
         if isinstance(self.network, Tiers | Torus):
             return replace(self, network=self.network.as_trunks())
         return self

@@ -27,7 +27,7 @@ SECONDS_PER_EVENT = 110e-6
 BYTES_PER_EVENT = 2.6e3
 EVENTS_PER_OP = 1.2
 OPS_PER_ACTION = 2.0
-"""A segment, and a message on most sides: 405B has 3.1 with 16 microbatches, 3.0 with 512."""
+"""Repeated blocks, and a message on most sides: 405B has 3.1 with 16 microbatches, 3.0 with 512."""
 OPS_PER_RANK = 14.0
 """The start and the end of a step: norm, optimizer, parameters, buckets."""
 OPS_PER_LAYER = 0.5

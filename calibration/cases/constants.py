@@ -66,7 +66,7 @@ class Constants:
     presets: Mapping[str, PresetConstants]
 
     def trial(self, row: Ran) -> Trial:
-        """What ``row`` is simulated with."""
+        """The constants of the GPU and the preset of ``row``, as its simulation takes them."""
         gpu, preset = self.gpus[row.gpu], self.presets[row.preset]
         return Trial(
             clock_fraction=gpu.clock_fraction,
@@ -75,11 +75,11 @@ class Constants:
         )
 
     def with_gpu(self, gpu: str, **values: float) -> Constants:
-        """These, but with ``values`` for one GPU."""
+        """The constants with ``values`` for one GPU in place of its own."""
         return replace(self, gpus={**self.gpus, gpu: replace(self.gpus[gpu], **values)})
 
     def with_preset(self, preset: str, **values: float) -> Constants:
-        """These, but with ``values`` for one preset."""
+        """The constants with ``values`` for one preset in place of its own."""
         return replace(self, presets={**self.presets, preset: replace(self.presets[preset], **values)})
 
 
@@ -99,18 +99,18 @@ def unfitted(rows: Iterable[Ran], wanted: Wanted) -> Constants:
 
 
 def shipped_constants(rows: Iterable[Ran]) -> Constants:
-    """As profiles and presets state them today."""
+    """The constants that profiles and presets of the package state."""
     return unfitted(rows, Wanted(gpus=(), presets=()))
 
 
 def shipped_gpu(name: str) -> GpuConstants:
-    """As the GPU's profile states them."""
+    """The constants that the GPU's profile states."""
     profile = load_profile(name)
     return GpuConstants(clock_fraction=profile.clock_fraction, corun_slowdown=profile.corun_slowdown)
 
 
 def shipped_preset(name: str) -> PresetConstants:
-    """As the catalogue of presets states them."""
+    """The constants that the catalogue of presets states for ``name``."""
     return _of_software(get_software(name))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...sim.program.program import Op
 
 _MICROBATCH = re.compile(r"\d+[A-Z](\d+)")
-"""Of an op's action, as ``2F0``."""
+"""Finds the microbatch in the name of an op's action, such as 0 in ``2F0``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def period_of(record: Record, microbatches: int, group: int, within: float) -> P
 
 
 def _ops_of(ops: tuple[Op, ...], microbatches: int, group: int) -> list[int]:
-    """Those of a group, in host order."""
+    """Indices of the ops of one group of microbatches, in the order in which the host issues them."""
     return [i for i, microbatch in _microbatches(ops) if microbatch // microbatches == group]
 
 
@@ -86,8 +86,8 @@ def _microbatches(ops: tuple[Op, ...]) -> Iterator[tuple[int, int]]:
 
 
 def _inside_alike(record: Record, r: int, i: int, j: int, seconds: float, limit_s: float) -> bool:
-    """Whether all ops of segment ``j`` end so much later than those of ``i``: streams beside its kernels may
-    fall back without holding it up yet. True for other ops.
+    """Whether all ops of the repeated blocks ``j`` end so much later than those of ``i``: streams beside
+    their kernels may fall back without holding them up yet. True for other ops.
     """
     pieces = record.pieces(r, i), record.pieces(r, j)
     if len(pieces[0]) != len(pieces[1]):
@@ -106,7 +106,7 @@ def _inside_alike(record: Record, r: int, i: int, j: int, seconds: float, limit_
 
 
 def _ends(piece: Piece) -> Iterator[float]:
-    """When each op of a part of a segment ends."""
+    """Seconds at which each op of a part of repeated blocks ends."""
     if isinstance(piece, Stretch):
         for run, base in zip(piece.run.runs[: piece.count], piece.run.bases, strict=False):
             yield from (piece.at + base + end for end in run.end)
@@ -137,7 +137,9 @@ def _waits_for_host(record: Record, r: int, since: int, issued: list[float], sla
 
 
 def _piece_waits(piece: Piece, segment: RepeatedBlocks, issued_s: float, slack_s: float) -> bool:
-    """The same of a part of a segment, the first op of which is issued at a time."""
+    """Whether an op in this part of repeated blocks begins when its host issues it and not before; the first
+    op of the blocks is issued at ``issued_s``.
+    """
     if isinstance(piece, Stretch):
         lead_s = piece.at + piece.run.first - issued_s - segment.issued_s[piece.run.number]
         return piece.run.lead_s(segment) >= lead_s - slack_s

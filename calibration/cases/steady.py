@@ -73,7 +73,7 @@ def steady_groups(scenario: Scenario) -> int:
 
 
 def of_length(scenario: Scenario, microbatches: int) -> Scenario:
-    """The same step with fewer microbatches."""
+    """The scenario with another number of microbatches a step, and else unchanged."""
     training, dp = scenario.training, scenario.parallelism.dp
     batch = microbatches * training.micro_batch * dp
     return scenario.model_copy(update={"training": training.model_copy(update={"global_batch": batch})})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...sim.scenario.models import Scenario
 
 LAUNCHERS = ("Megatron-Bridge", "NeMo")
-"""Frameworks whose jobs are started so."""
+"""Frameworks whose launchers ask SLURM for segments of hosts (``--segment``)."""
 
 NAME = "case"
 """Name of every scenario made here."""

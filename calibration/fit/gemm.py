@@ -49,7 +49,7 @@ def fit_shape(
     """``profile`` with its GEMM shape constants fitted, and the fraction of peak that the sweep sustains.
 
     ``two_states``: the sweep's short kernels ran now before, now under the power limit, shapes alike. Shape
-    and mean boost are then found together, a point weighing by how sure its state is: else short points,
+    and mean boost are then found together, each point weighted by how sure its state is: else short ones,
     1.4 times apart in time, would hide the steps of wave counts that long ones show. The boost that is kept
     lies between both states.
 

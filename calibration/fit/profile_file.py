@@ -38,7 +38,7 @@ _OWN = """\
 _RESIDUALS = ("median_residual", "p90_residual", "held_out_median", "held_out_p90")
 _MEASURED = ("measured_clock_fraction", "measured_boost", "measured_call_s")
 _UNITS = {"flops": " FLOP", "bytes": " B"}
-"""Of ranges; the others are counts."""
+"""Units in which measured ranges are written; the ranges without one are counts."""
 
 
 class WrittenKernels(Protocol):

@@ -29,7 +29,9 @@ others of their shape is longer than 0.85 ms.
 """
 
 ATTENTION_BOOST_S = 70e-3 / 30
-"""The same of its attention: 10 calls and 20 traced ones, each waited for (test_fa_efficiency.py)."""
+"""Duration of a call of attention at which half of that sweep's calls still run before the power limit acts:
+10 calls and 20 traced ones, each waited for (test_fa_efficiency.py).
+"""
 
 ATTENTION_BOOST = 0.5
 """How far the power limit slows attention, by how far it slows products.

@@ -52,7 +52,7 @@ class Nvml:
         return text.value.decode()
 
     def read(self) -> Reading:
-        """The readings now."""
+        """What the GPU's sensors read now."""
         clock_mhz = self._number("nvmlDeviceGetClockInfo", _CLOCK_SM)
         power_mw = self._number("nvmlDeviceGetPowerUsage")
         return Reading(

@@ -189,7 +189,7 @@ def _collective(one: GpuEvent, groups: TraceGroups, passed: Counter[str]) -> Mea
 
 
 def _quickest(found: Iterable[MeasuredCollective]) -> tuple[MeasuredCollective, ...]:
-    """Of each group and size the quickest: the kernels of others waited for late peers before they began."""
+    """The quickest collective of each group and size: kernels of others waited for late peers first."""
     best: dict[tuple[str, int, int, float], MeasuredCollective] = {}
     for one in found:
         key = one.kind, one.ranks, one.domains, one.bytes
@@ -207,7 +207,7 @@ def _predicted_step(path: Path, header: Any) -> list[float]:
 
 
 def _facts(events: Events, steps_s: list[float]) -> dict[str, str]:
-    """Of the kernels that the steps launched, where the trace has steps; of each device by itself."""
+    """Facts on the kernels that the steps launched, where the trace has steps; each device by itself."""
     devices: dict[object, tuple[list[Span], list[Span]]] = {}
     for one in events.launched_in_steps() if events.steps else events.kernels:
         devices.setdefault(one.device, ([], []))[is_collective(one.name)].append(one.span)

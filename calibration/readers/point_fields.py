@@ -15,7 +15,7 @@ from ...hardware.explain import dotted, explained, field_path
 from .foreign.values import LARGEST_SECONDS, LARGEST_SIZE
 
 LARGEST_HEAD = 4096
-"""Of one attention head. Fused kernels take 256 at most; unfused ones have been measured with more."""
+"""Largest dimension of an attention head. Fused kernels take 256 at most; unfused ones ran with more."""
 _FASTEST_TFLOPS = 1e9  # ten thousand times a GPU of 2026
 
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
@@ -63,7 +63,7 @@ class ProductShape(_Product):
 
 
 class GroupedShape(_Product):
-    """``m`` is that of one of ``groups``."""
+    """A grouped product; ``m`` counts the rows of one of its ``groups``."""
 
     groups: Size
 

@@ -36,7 +36,7 @@ below the tables.
 
 
 TARGETS = {"large": ("of 1 MiB and more", 0.15), "small": ("below 1 MiB", 0.30)}
-"""Of the median over all sizes of all logs, by the names of ``errors_by_size``."""
+"""What the median error over all sizes of all logs should be below, by the names of ``errors_by_size``."""
 
 
 def log_grid(rows: Sequence[CollectiveRow], title: str) -> Grid:

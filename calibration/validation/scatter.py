@@ -20,7 +20,7 @@ COLUMNS = 4
 PANEL, HEAD, GAP = 290.0, 90.0, 16.0
 BAND = 0.2
 COLOURS = {"high": chart.BLUE, "medium": chart.AMBER, "low": palette.FAINT_INK}
-"""Of a dot, by the trust of its case."""
+"""Colour of a dot, by the trust of its case."""
 
 
 def scatter_svg(report: Report) -> str:

@@ -90,7 +90,7 @@ def _quantity_of_some_kind(text: str) -> None:
 
 Ends = Annotated[tuple[End, End], BeforeValidator(_ends)]
 Intervals = dict[str, Ends]
-"""Of a constant of the same block, by its name: what holds nine in ten of its bootstrap replicas."""
+"""By name of a constant of the same block, the range that holds nine in ten of its bootstrap replicas."""
 
 
 class _Block(BaseModel):
@@ -117,7 +117,7 @@ class ProvenanceBlock(_Block):
 
     @property
     def record(self) -> Provenance:
-        """The same as the curves keep it."""
+        """The provenance as the curves keep it: ranges flat, by their keys."""
         return Provenance(**{**self.model_dump(exclude={"ranges"}), "ranges": self._flat_ranges()})
 
     def _flat_ranges(self) -> tuple[tuple[str, float, float], ...]:
@@ -180,7 +180,7 @@ class AttentionBlock(_Block):
     provenance: ProvenanceBlock
 
     def curve(self, implementation: str) -> AttentionCurve:
-        """The same with its name."""
+        """The curve of the block, named by the implementation of attention that it is of."""
         stated = self.model_dump(exclude={"intervals"})
         rates = {way: tuple(sorted(stated[way].items())) for way in ("forward", "backward")}
         return AttentionCurve(
@@ -221,7 +221,7 @@ class CollectiveBlock(_Block):
 
     @property
     def curve(self) -> CollectiveCurve:
-        """The same in SI units."""
+        """The curve of the block, in seconds, bytes and bytes per second."""
         return CollectiveCurve(
             kind=self.kind,
             ranks=self.ranks,

@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Options(Protocol):
-    """Of ``hardware.fabric.Fabric``, which documents them."""
+    """Options of ``hardware.fabric.Fabric``, which documents them."""
 
     @property
     def oversubscription(self) -> float: ...
@@ -28,7 +28,7 @@ class Options(Protocol):
 
 
 class Ports(Protocol):
-    """Of ``hardware.interconnect.Interconnect``, which documents them."""
+    """Ports of ``hardware.interconnect.Interconnect``, which documents them."""
 
     @property
     def name(self) -> str: ...

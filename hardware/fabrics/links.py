@@ -43,7 +43,7 @@ class LinkFamily:
 
     @property
     def used(self) -> int:
-        """Ids that a link has."""
+        """How many ids of the family belong to a link; the others are gaps."""
         return self.count - self.gaps
 
 

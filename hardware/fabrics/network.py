@@ -40,7 +40,7 @@ class RouteFlows:
     hashed: bool
 
     def take(self, chosen: NDArray[np.bool_] | Ids) -> RouteFlows:
-        """Those flows alone, in that order."""
+        """The ``chosen`` flows alone, in the order of ``chosen``."""
         return replace(
             self,
             route=self.route[chosen],

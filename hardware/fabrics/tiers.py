@@ -240,7 +240,7 @@ class Tiers:
 
 
 def reversed_family(family: LinkFamily) -> LinkFamily:
-    """The same cables in the other direction."""
+    """The links of the family's cables in the other direction."""
 
     def ends(local: int) -> tuple[Vertex, Vertex] | None:
         found = family.ends(local)

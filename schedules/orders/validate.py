@@ -3,7 +3,7 @@
 Every microbatch passes every stage forward and backward once, on the rank that holds the stage for it; no
 rank waits for something that cannot happen before; no rank holds more activations than agreed. Positions
 count steps from 0: an overlapped pair is one, and both its actions are checked. Assumes that sends do not
-block; messages/deadlock.py knows the rule by which messages move. Knows no seconds and no bytes.
+block; p2p/deadlock.py knows the rule by which messages move. Knows no seconds and no bytes.
 """
 
 from __future__ import annotations

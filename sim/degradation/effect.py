@@ -44,7 +44,7 @@ class Replayed:
 
     @cached_property
     def seconds(self) -> Table:
-        """Of each class: work, then WAITING."""
+        """By class, the seconds of a step that it works, then those that it waits, ordered as WAITING."""
         rows, stages = [], [one.pp for one in self.folded.ranks]
         for r in range(len(self.record.programs.classes)):
             time = rank_time(self.record, r, stages)
@@ -54,11 +54,11 @@ class Replayed:
         return np.array(rows)
 
     def of_ranks(self, stage: Ids) -> Ids:
-        """The class of every rank."""
+        """The class of every rank, by the pipeline rank of each."""
         return stage if self.folded.of_rank is None else self.folded.of_rank
 
     def side(self, classes: Ids) -> Side:
-        """The mean over ranks of these classes."""
+        """Seconds of work and of waiting, as the mean over ranks; ``classes`` is the class of each."""
         counts = np.bincount(classes, minlength=len(self.seconds))
         work, *waits = (counts @ self.seconds / counts.sum()).tolist()
         return Side(work_s=work, waiting_s=dict(zip(WAITING, waits, strict=True)))

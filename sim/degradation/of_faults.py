@@ -4,7 +4,7 @@ Knows targets, hosts and switches; when in the step is windows.py's to say.
 
 A slow GPU stretches its kernels; its host's launches and its links stay. A lost NIC without
 ``bandwidth_factor`` fails over to the other NICs of its host, a lost leaf to the other leaves of its hosts, a
-lost spine to those beside it (fold/outages.py).
+lost spine to those beside it (outages.py).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def standing(faults: Faults | None) -> tuple[Event, ...]:
 
 
 def beginning(faults: Faults | None) -> tuple[Event, ...]:
-    """Those with a time that strike a step if they come so early: a step that is simulated is the first."""
+    """Faults with a time, which strike a step if they come so early: a simulated step is the first."""
     events = faults.events if faults else ()
     return tuple(e for e in events if e.at is not None and e.kind in KNOWN)
 

@@ -1,4 +1,4 @@
-"""Faults of the network inside a step, as Trouble: half-rate links and rails, lost NICs, lost switches.
+"""Faults of the network inside a step, as Degradation: half-rate links and rails, lost NICs, lost switches.
 
 A lost NIC's traffic goes through the other NICs of its host: each GPU of it has (R - 1)/R of its rate left,
 of R NICs. A lost leaf switch does so to every host on it, where hosts have other leaves; a lost spine or
@@ -58,7 +58,7 @@ def weak_rail(cluster: Cluster, gpu: Ids, rail: int, share: float) -> Degradatio
 
 
 def lost_nic(cluster: Cluster, gpu: Ids, node: int, nic: int) -> Degradation:
-    """Its traffic goes through the other NICs of the host. ValueError for a host that has only one."""
+    """A host without one NIC, whose traffic goes through the others. ValueError where it has only one."""
     _check_nic(cluster, gpu, node, nic)
     return _fewer_nics(cluster, gpu, node, 1)
 

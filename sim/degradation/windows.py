@@ -54,7 +54,7 @@ def degradation_over_time(events: Sequence[Event], job: Job) -> Degradation:
 
 
 def begins_after(events: Sequence[Event], step_s: float) -> tuple[Event, ...]:
-    """Those that begin when the step is over; what ends at the time of a fault has ended before it."""
+    """Events that begin when the step is over; what ends at the time of a fault has ended before it."""
     return tuple(event for event in events if window(event)[0] + SLACK_S >= step_s)
 
 

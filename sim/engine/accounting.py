@@ -56,7 +56,7 @@ def rank_time(record: Record, r: int, stages: Sequence[int] | None = None) -> Ra
     time, free = RankTime(), 0.0
     stages = stages or range(len(record.programs.classes))
     ops, starts, ends = record.programs.classes[r].ops, record.start[r], record.end[r]
-    alike: dict[tuple[int, bool], list[int]] = {}  # segments that ran alike, as a whole
+    alike: dict[tuple[int, bool], list[int]] = {}  # repeated blocks that ran alike, as a whole
     for i, op in enumerate(ops):
         if op.stream != "compute":
             continue
@@ -103,7 +103,7 @@ def _work(record: Record, r: int, i: int, seconds: float, time: RankTime, stages
 
 
 def _parts(parts: Mapping[str, float], busy: bool, times: int, time: RankTime) -> None:
-    """The parts of a segment, so many times; ``busy`` where it is of an action."""
+    """Add the parts of repeated blocks to ``time``, so many times; ``busy`` where they are of an action."""
     for name, part in parts.items():
         if name in PEERS or name == STAGES:
             time.wait(name if name in PEERS else None, times * part)
@@ -118,8 +118,8 @@ STAGES = "other stages"
 
 
 def _staged(record: Record, r: int, i: int, stages: Sequence[int]) -> Mapping[str, float]:
-    """Parts of a segment; where its groups join several pipeline stages (copies of a stage), late peers are
-    these.
+    """Seconds of repeated blocks by part; where their groups join several pipeline stages (copies of a
+    stage), late peers are those stages.
     """
     parts, programs = segment_parts(record, r, i), record.programs
     if parts.keys().isdisjoint(PEERS):
@@ -133,8 +133,8 @@ def _staged(record: Record, r: int, i: int, stages: Sequence[int]) -> Mapping[st
 
 
 def segment_parts(record: Record, r: int, i: int) -> dict[str, float]:
-    """Seconds of op ``i``, a segment, by kernel kind, exposed axis, late peers (PEERS) and, between its
-    blocks, host.
+    """Seconds of op ``i``, repeated blocks, by kernel kind, exposed axis, late peers (PEERS) and, between
+    the blocks, host.
     """
     whole = record.whole(r, i)
     if whole is not None:
@@ -256,7 +256,7 @@ def action_spans(record: Record, shown: Mapping[int, int] | None = None) -> tupl
 
 
 class Actions(Sequence[ActionSpan]):
-    """Those of all classes, which nobody may ask for: read when somebody does."""
+    """Spans of the pipeline actions of all classes, read off the record when somebody asks for them."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -291,7 +291,7 @@ def _actions(name: str) -> tuple[tuple[str, int, int], ...]:
 
 
 def iter_spans(record: Record) -> Iterator[Span]:
-    """Every op of every class; segments op by op."""
+    """Every op of every class as a span; repeated blocks op by op."""
     for r, program in enumerate(record.programs.classes):
         for i, op in enumerate(program.ops):
             start, begin, end = record.times(r, i)

@@ -1,4 +1,4 @@
-"""How a block or a segment runs: times of its ops, rates while they make progress, and where its time went.
+"""How a block or repeated blocks run: times of ops, rates while they make progress, and where time went.
 
 Times count from a zero that all members of a group share, since blocks may meet those of other classes.
 """
@@ -41,7 +41,7 @@ class BlockRun:
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
+        """Seconds from the start of the first op to the end of the last."""
         return self.last - self.first
 
     @cached_property
@@ -77,9 +77,9 @@ def _done(rates: Rates, at: float) -> float:
 
 @dataclass(frozen=True)
 class SegmentRun:
-    """A segment from its block ``number`` on, as one class runs it, from ``first`` to ``last``.
+    """Repeated blocks from block ``number`` on, as one class runs them, from ``first`` to ``last``.
 
-    ``runs`` of its blocks, each of which counts from its own ``bases``.
+    ``runs`` are those of the blocks, each of which counts from its own ``bases``.
     """
 
     number: int
@@ -104,7 +104,7 @@ class SegmentRun:
         return first < len(intervals) and intervals[first][0] < until
 
     def ended(self, since: float) -> int:
-        """How many of the runs have ended."""
+        """How many of the runs have ended ``since`` seconds after zero."""
         count = 0
         for base, run in zip(self.bases, self.runs, strict=True):
             if base + run.last > since + SLACK_S:
@@ -162,7 +162,7 @@ def _joined(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Sums by name."""
+    """Seconds by name, added up over ``parts``."""
     found: dict[str, float] = {}
     for one in parts:
         for name, seconds in one.items():

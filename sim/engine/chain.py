@@ -18,7 +18,7 @@ from .scope import WAITS, Scope
 from .signal import Signal
 
 Behind = Callable[[Scope, int, str], Signal | None]
-"""What to wait for behind a segment on one of its streams: ``Segments.behind``."""
+"""What to wait for behind repeated blocks on one of their streams: ``Segments.behind``."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Chain:
         return True
 
     def start(self, _: object) -> None:
-        """``go`` as an event calls it."""
+        """Call ``go`` from an event, whose value is not wanted."""
         self.go()
 
     def _start(self, i: int) -> None:

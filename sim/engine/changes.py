@@ -1,7 +1,7 @@
 """Moments in a step at which ranks change speed, links change capacity, or ranks stop.
 
 Whatever is in progress then goes on from where it is: kernels at their new speed, communications at shares
-that are solved anew, segments in detail. Knows nothing of why.
+that are solved anew, repeated blocks in detail. Knows nothing of why.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _changed(before: Programs, change: Change) -> Programs:
 
 
 class _Edge:
-    """One moment. Segments open on ranks that change, as they were until then; after all else of the instant
-    the change comes into force.
+    """One moment. Repeated blocks open on ranks that change, as they were until then; after all else of the
+    instant the change comes into force.
     """
 
     def __init__(

@@ -197,7 +197,7 @@ class Flows:
             self._has(number, share)
 
     def _repair(self, reached: list[int]) -> None:
-        """Of many that hang together, those that the change reaches."""
+        """Solve anew the rates of those flows, of many that hang together, that the change reaches."""
         found = RateRepair(self._flows, self._at, self._shares, self._capacity).found(reached)
         if found is not None:
             for number, share in found.items():
@@ -242,7 +242,7 @@ class Flows:
         flow.done.happen(flow.value)
 
     def _leave(self, number: int, flow: Flow) -> None:
-        """Its links are for others now."""
+        """Free the links of a flow that has ended or stopped, so that others on them get its share."""
         if self._demands.pop(number, None) is None:
             for link in flow.demand.links:
                 del self._alone[link]

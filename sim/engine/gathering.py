@@ -1,4 +1,4 @@
-"""Members of a group as they gather for one segment each: waiting for the last, and running it as a whole.
+"""Members of a group as they gather for repeated blocks: waiting for the last, then run as a whole.
 
 Until the last has come, the others count as running: nothing that they do before could end on any of them
 (groups.py). When something interferes with one, all go on in detail, each from its own state.
@@ -20,7 +20,7 @@ from .runs import NEVER, Beside, Runs
 
 
 class Host(NamedTuple):
-    """When the host issued a segment's first op (None: nothing waits for it), and how far it is ahead."""
+    """When the host issued the first op of repeated blocks (None: nothing waits for it), and its lead."""
 
     issued_at: float | None
     lead_s: float
@@ -52,10 +52,10 @@ class Here:
 
 @dataclass(slots=True)
 class Gathering:
-    """One segment of each member of ``group``, the ``number``-th of each program; ``ways`` by block,
+    """Repeated blocks of each member of ``group``, the ``number``-th of each program; ``ways`` by block,
     or None where a class by itself runs every block as a whole.
 
-    ``expected`` members have not reached their segments; ``detail`` is the last block that one of them has
+    ``expected`` members have not reached theirs; ``detail`` is the last block that one of them has
     gone into in detail; ``here`` are members in a run, by class.
     """
 
@@ -79,7 +79,7 @@ class Gathering:
         return self.ways is None or (number > self.detail and self.ways[number] == "together")
 
     def arrive(self, r: int, here: Here, env: Clock, runs: Runs) -> None:
-        """A member comes to run its segment as a whole; the last one sets all in motion."""
+        """A member comes to run its repeated blocks as a whole; the last one sets all in motion."""
         self.here[r] = here
         here.end = simpy.Event(env)
         if len(self.here) < len(self.group.members):
@@ -90,7 +90,7 @@ class Gathering:
             env.at(max(0.0, one.zero + one.run.last - env.time), one.end)
 
     def leave(self, r: int) -> None:
-        """A member has ended its segment."""
+        """A member has ended its repeated blocks."""
         del self.here[r]
 
     def open(self, runs: Runs) -> None:

@@ -1,7 +1,7 @@
 """Groups of classes whose blocks meet one another in collectives; most classes are one by themselves.
 
-Says who they are and whether the rest of a segment ends on none of them before all have begun it, so that
-it can be replayed for all of them together. Knows no time.
+Says who they are and whether the rest of repeated blocks ends on none of them before all have begun it, so
+that it can be replayed for all of them together. Knows no time.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from typing import Literal
 from ..program.program import Binding, Block, Collective, Programs, RepeatedBlocks
 
 How = Literal["alone", "together", "detail"]
-"""How a segment can run from one of its blocks on: none meets others, all members meet, or neither."""
+"""How repeated blocks can run from one of them on: none meets others, all members meet, or neither."""
 
 IN_DETAIL: How = "detail"
 
 
 @dataclass(eq=False)
 class JointGroup:
-    """``kind`` is the same for groups whose blocks run alike: as slow, over the same links, meeting alike.
+    """``kind`` is the same for groups whose blocks run alike: as slow, over the same links, with equal
+    collectives between members.
 
     ``communicators`` are those that join members, by their numbers in the group; ``bindings`` and ``links``
-    are by member, and so are ``segments``: all of each one's program, which correspond in their order. When a
-    member or a link changes speed, so do ``kind``, ``bindings`` and ``links`` (``JointGroups.renew``).
+    are by member, and so are ``segments``: all repeated blocks of each one's program, which correspond in
+    their order. When a member or a link changes speed, so do ``kind``, ``bindings`` and ``links``
+    (``JointGroups.renew``).
     """
 
     members: tuple[int, ...]
@@ -37,7 +39,7 @@ class JointGroup:
     segments: tuple[tuple[RepeatedBlocks, ...], ...]
 
     def rendezvous(self, number: int) -> tuple[RepeatedBlocks, ...] | None:
-        """The ``number``-th segments of all members, if any of their blocks meet others."""
+        """The ``number``-th repeated blocks of all members, if any of their blocks meet others; else None."""
         found = tuple(mine[number] for mine in self.segments if number < len(mine))
         names = (binding.communicators for binding in self.bindings)
         if all(s.communicators.isdisjoint(mine) for s, mine in zip(found, names, strict=False)):
@@ -75,7 +77,7 @@ class JointGroups:
         return self._joint[r]
 
     def ways(self, group: JointGroup, segments: tuple[RepeatedBlocks, ...]) -> tuple[How, ...]:
-        """By number of a block, how the segments of all members can run from there on."""
+        """By number of a block, how the repeated blocks of all members can run from there on."""
         if any(self.crosses(r, s) for r, s in zip(group.members, segments, strict=True)):
             return (IN_DETAIL,) * len(segments[0].row)
         key = group.kind, tuple(map(id, segments))
@@ -92,7 +94,7 @@ class JointGroups:
         return self._ways[key]
 
     def crosses(self, r: int, segment: RepeatedBlocks) -> bool:
-        """Whether collectives of a segment of class ``r`` cross links of the fabric, which others use too."""
+        """Whether collectives of these blocks of class ``r`` cross the fabric, whose links others use too."""
         if not self.programs.paths.collectives:
             return False
         if r not in self._routed:
@@ -120,7 +122,7 @@ class JointGroups:
         return tuple(sorted(found))
 
     def _calls(self, r: int) -> tuple[tuple[RepeatedBlocks, ...], frozenset[str]]:
-        """The segments of a class's program, and the communicators that they call."""
+        """The repeated blocks of a class's program, and the communicators that they call."""
         program = self.programs.classes[r]
         if id(program) not in self._called:
             segments = tuple(op.work for op in program.ops if isinstance(op.work, RepeatedBlocks))

@@ -1,7 +1,8 @@
 """How far a host was ahead of its GPU: what it had issued of its blocks that had not run yet.
 
 A host issues one op after the other, and waits where an op makes it wait. Its work and the GPU's are laid
-side by side on one axis, the host's time for issuing blocks; inside a segment both are taken to go evenly.
+side by side on one axis, the host's time for issuing blocks; inside repeated blocks both are taken to go
+evenly.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def host_lead_s(record: Record, r: int) -> float:
     """The most that the host of class ``r`` was ahead of its compute stream, in seconds of its work.
 
-    Looked at whenever a segment has been issued: until then a lead grows.
+    Looked at whenever repeated blocks have been issued: until then a lead grows.
     """
     import numpy as np
 

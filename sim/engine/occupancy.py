@@ -67,7 +67,7 @@ class Occupancy:
         return self._weights[link].items()
 
     def crowd(self, demand: Demand) -> Crowd:
-        """Of a flow that is here."""
+        """The links that can be full among those of a flow that is here, with its weights there."""
         return tuple(pair for pair in demand.weights if self.crowded(pair[0]))
 
     def component(

@@ -46,7 +46,7 @@ class P2PQueue:
                 self._post(i)
 
     def lose(self, indices: Iterable[int]) -> None:
-        """What these exchanges waited for has ended, one thing of each."""
+        """One of the ops that each of these exchanges waited for has ended."""
         if self.rank.stopped:
             return
         for i in indices:
@@ -137,7 +137,7 @@ class P2PQueue:
 
 
 class Message:
-    """A message between two exchanges that are nothing else: they end with it."""
+    """A message that is the only one of both its exchanges, which end with it."""
 
     __slots__ = ("_i", "_j", "_receiver", "_sender")
 

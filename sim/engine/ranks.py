@@ -25,15 +25,15 @@ class Running(Protocol):
 
 @dataclass(slots=True)
 class Rank:
-    """``running`` are its kernels. ``closed`` is the process of a segment that runs as a whole,
+    """``running`` are its kernels. ``closed`` is the process of repeated blocks that run as a whole,
     which uses ``closed_links``; ``closed_uses`` says whether it uses one between two times.
 
     ``slow`` and ``peers`` are its binding: how slow its kernels are, and what its program's names of classes
-    stand for. While it is ``changing``, or one of its links is down, no segment begins as a whole;
+    stand for. While it is ``changing``, or one of its links is down, no repeated blocks begin as a whole;
     ``stopped`` it makes no progress.
 
-    ``awaited`` holds, by segment and stream, who waits for the last op of that segment on that stream;
-    ``passed`` the streams on which the segment in progress, number ``segment``, is known to be done.
+    ``awaited`` holds, by op and stream, who waits for the last op of those repeated blocks on that stream;
+    ``passed`` the streams on which the repeated blocks in progress, op ``segment``, are known to be done.
     """
 
     sms: int
@@ -62,7 +62,7 @@ class Rank:
         return speed
 
     def hold(self, sms: int, moving: int) -> None:
-        """Change the SMs held and the communications moving; kernels change speed, a segment opens."""
+        """Change the SMs held and the communications moving; kernels change speed, repeated blocks open."""
         if not sms and not (moving and self.corun_slowdown):
             return
         self.held_sms += sms
@@ -71,30 +71,30 @@ class Rank:
         self.tell_kernels()
 
     def tell_kernels(self) -> None:
-        """Those in progress look at their speed again."""
+        """Kernels in progress look at their speed again."""
         if self.running:
             for kernel in tuple(self.running):
                 kernel.look()
 
     def uses(self, link: str, since: float, until: float) -> bool:
-        """Whether the segment that runs as a whole uses ``link`` between two times, as far as is known."""
+        """Whether the blocks that run as a whole use ``link`` between two times, as far as is known."""
         if self.closed is None:
             return False
         return self.closed_uses is None or self.closed_uses(link, since, until)
 
     def open(self) -> None:
-        """Interrupt the segment that runs as a whole, if one does."""
+        """Interrupt the repeated blocks that run as a whole, if any do."""
         if self.closed is not None:
             process, self.closed = self.closed, None
             process.interrupt()
 
     def open_if(self, process: simpy.Process) -> None:
-        """Interrupt the segment that runs as a whole, if it is that of ``process``."""
+        """Interrupt the repeated blocks that run as a whole, if they are those of ``process``."""
         if self.closed is process:
             self.open()
 
     def ended_on(self, segment: int, stream: str) -> None:
-        """The last op of a segment on a stream has ended."""
+        """The last op of repeated blocks on a stream has ended."""
         if segment == self.segment:
             self.passed.add(stream)
         signal = self.awaited.pop((segment, stream), None)

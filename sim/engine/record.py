@@ -39,7 +39,7 @@ class SlowedBy:
 
 
 Piece = Stretch | Scope
-"""Part of a segment: some blocks as a whole, or one in detail."""
+"""Part of repeated blocks: some of them as a whole, or one in detail."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Record:
 
     ``start`` is when the op was reached; ``begin`` when it made progress (a communication begins
     when its last member arrives); ``source`` says whose arrival began it (``released``).
-    ``at_once`` says by class how segments ran that did so as a whole, ``in_pieces`` how others did.
+    ``at_once`` says by class how repeated blocks ran that did so as a whole, ``in_pieces`` how others did.
     """
 
     programs: Programs
@@ -72,34 +72,34 @@ class Record:
         return cls(programs, start, begin, end, source, [{} for _ in columns])
 
     def of_class(self, r: int) -> Times:
-        """Its start, begin, end and source, to be filled."""
+        """Start, begin, end and source of the ops of class ``r``, to be filled."""
         return self.start[r], self.begin[r], self.end[r], self.source[r]
 
     def add_piece(self, r: int, i: int, piece: Piece) -> None:
-        """How op ``i``, a segment, went on."""
+        """Add a part of how op ``i``, repeated blocks, ran."""
         self.in_pieces.setdefault((r, i), []).append(piece)
 
     def add_whole(self, r: int, i: int, run: SegmentRun, zero: float) -> None:
-        """Op ``i``, a segment, ran to its end as a whole, counting from ``zero``."""
+        """Op ``i``, repeated blocks, ran to its end as a whole; times of ``run`` count from ``zero``."""
         if run.number:
             self.add_piece(r, i, Stretch(run, zero, len(run.runs)))
         else:
             self.at_once[r][i] = run
 
     def pieces(self, r: int, i: int) -> Sequence[Piece]:
-        """How op ``i``, a segment, ran."""
+        """How op ``i``, repeated blocks, ran: its parts in their order."""
         run = self.at_once[r].get(i)
         if run is None:
             return self.in_pieces.get((r, i), ())
         return (Stretch(run, self.start[r][i] - run.first, len(run.runs)),)
 
     def segments(self) -> Iterator[tuple[int, int]]:
-        """Class and op of every segment that has run."""
+        """Class and op of all repeated blocks that have run."""
         yield from ((r, i) for r, runs in enumerate(self.at_once) for i in runs)
         yield from self.in_pieces
 
     def whole(self, r: int, i: int) -> SegmentRun | None:
-        """How op ``i``, a segment, ran, if all of it did as a whole at once."""
+        """How op ``i``, repeated blocks, ran, if all of it did as a whole at once; else None."""
         return self.at_once[r].get(i)
 
     def close(self, events: int, *, stopped: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Communications: members gather, a latency passes, and the payload moves over shared links.
 
 A communication's SMs are held on each member from its arrival on. One that begins to move opens the
-segments whose links it shares.
+repeated blocks whose links it shares.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Source = tuple[int, int]
 
 
 class Receiver(Protocol):
-    """The messages of a class that no stream orders (posts.py), as the other ends of them see it."""
+    """The messages of a class that no stream orders (p2p_queue.py), as the other ends of them see it."""
 
     def receives(self, sender: int, tag: str) -> tuple[float, int] | None:
         """When a receive that waits for the host alone is posted, and its index; None without one."""
@@ -69,7 +69,7 @@ class NotBefore:
     time: float
 
     def happen(self, value: Any = None) -> None:
-        """Now, or when it is time."""
+        """Tell ``done`` at ``time``, or now where that has passed."""
         wait_s = self.time - self.env.time
         if wait_s > 0:
             self.env.call(wait_s, self.done.happen, value)
@@ -184,7 +184,7 @@ class RendezvousPoints:
             self.env.call(latency_s, lambda _: self.move(payload, demand, done, value))
 
     def move(self, payload: float, demand: Demand, done: Done, value: Any) -> None:
-        """The payload begins to move; segments open that use a link of it before it ends."""
+        """The payload begins to move; repeated blocks open that use a link of it before it ends."""
         now, end = self.env.time, self.flows.end_of(payload, demand)
         for rank, link in self._closed(demand):
             if rank.uses(link, now, end):
@@ -192,15 +192,15 @@ class RendezvousPoints:
         self.flows.start(payload, demand, done, value)
 
     def delayed(self, demand: Demand) -> None:
-        """A communication in progress ends later than it was to: segments open that use a link of it."""
+        """A communication in progress ends later than it was to: blocks open that use a link of it."""
         for rank, link in self._closed(demand):
             if rank.uses(link, self.env.time, math.inf):
                 rank.open()
 
     def _closed(self, demand: Demand) -> list[tuple[Rank, str]]:
-        """Ranks with a segment that runs as a whole and uses a link of ``demand``, at some time."""
+        """Ranks whose blocks run as a whole and use a link of ``demand`` at some time, with that link."""
         places = self._places.get(id(demand))
-        if places is None:  # a rank's own links; segments that cross the fabric never run as a whole
+        if places is None:  # a rank's own links; blocks that cross the fabric never run as a whole
             own = [link for link, _ in demand.weights if isinstance(link, tuple)]
             places = self._places[id(demand)] = [(self.ranks[r], name) for r, name in own]
         found = []
@@ -216,7 +216,7 @@ class RendezvousPoints:
         return self._open[key]
 
     def _demand(self, transfer: Transfer, ends: Ends, between: Between) -> Demand:
-        """Its demand: the same for all transfers that differ in what they carry alone."""
+        """What the transfer asks of links: one object for all that differ in their payload alone."""
         kind = self._kinds.get(id(transfer))
         if kind is None:
             value = transfer.ceiling_bytes_per_s, transfer.weights, transfer.pattern, transfer.binding
@@ -240,7 +240,7 @@ class RendezvousPoints:
         return known[1]
 
     def slowed(self) -> list[SlowedBy]:
-        """What shared links did to whom."""
+        """Seconds and bytes by which shared links slowed communications, by communication and link."""
         known = {
             id(demand): (between, ends, transfer.ceiling_bytes_per_s, transfer.binding)
             for (_, ends, between), (transfer, demand) in self._demands.items()
@@ -251,7 +251,7 @@ class RendezvousPoints:
         ]
 
     def _fabric(self, transfer: Transfer, ends: Ends, between: Between) -> dict[Link, float]:
-        """Its weights on links of the fabric."""
+        """Bytes that the transfer puts on each link of the fabric for a byte of its payload."""
         paths = self.programs.paths
         if between is None:
             path = paths.messages.get(ends[0], ())

@@ -1,8 +1,8 @@
-"""Runs segments: as a whole while nothing else begins or ends on their ranks, else block by block in detail.
+"""Runs repeated blocks: as a whole while nothing else begins or ends on their ranks, else block by block.
 
-Classes whose blocks meet one another run a segment as a whole together: the last of them to reach it sets
-the run in motion, and whatever interferes with one opens it for all. A segment that is interrupted goes on
-in detail from exactly the state of that moment, and as a whole again from the next block on, beside
+Classes whose blocks meet one another run them as a whole together: the last of them to arrive sets the
+run in motion, and whatever interferes with one opens it for all. A run that is interrupted goes on in
+detail from exactly the state of that moment, and as a whole again from the next block on, beside
 whatever others then hold and move. As long as a flow of others is on its links, or somebody waits for one
 of its streams, it stays in detail.
 """
@@ -83,9 +83,9 @@ class Segments:
                 rank.ended_on(i, stream)
 
     def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
-        """What to wait for behind segment ``i`` on one of its streams, if anything.
+        """What to wait for behind op ``i``, repeated blocks, on one of its streams, if anything.
 
-        The segment runs in detail meanwhile, to know when that is.
+        The blocks run in detail meanwhile, to know when that is.
         """
         rank = self.ranks[scope.r]
         if scope.end[i] >= 0 or (rank.segment == i and stream in rank.passed):
@@ -96,7 +96,7 @@ class Segments:
         return signal
 
     def _gathering(self, r: int) -> Gathering | None:
-        """Where class ``r`` runs its next segment with the others of its group; None if it is alone."""
+        """Where class ``r`` runs its next repeated blocks with the others of its group; None if alone."""
         group = self.groups.of(r)
         if len(group.members) == 1:
             return None
@@ -207,7 +207,7 @@ class Segments:
         host: Host,
         gathering: Gathering,
     ) -> Generator[simpy.Event, Any, int]:
-        """Go on in detail from the state in which the run of a segment is; the next block to run."""
+        """Go on in detail from the state in which the run of the blocks is; returns the next block."""
         run = here.run
         assert run is not None
         since = self.env.time - here.zero

@@ -2,7 +2,7 @@
 
 An op starts when its stream is free, what it waits for is done, and the host has issued it.
 Kernels slow down while communication holds SMs of their rank; communications share links.
-A segment runs as a whole while nothing else begins or ends on its rank, and in detail otherwise.
+Repeated blocks run as a whole while nothing else begins or ends on their rank, and in detail otherwise.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def replay(programs: Programs, *, host: bool = True, tick: Callable[[int], objec
     one.env.tick = tick
     one.start([0.0 if host else None] * len(programs.classes))
     events, stopped = one.events(), any(rank.stopped for rank in one.ranks)
-    if stopped:  # segments wait for a class that never comes: as far as each of them gets
+    if stopped:  # blocks wait for a class that never comes: each goes as far as it gets
         for rank in one.ranks:
             rank.changing = True
             rank.open()

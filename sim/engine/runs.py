@@ -1,4 +1,4 @@
-"""Runs of blocks and segments while nothing begins or ends beside them: each replayed once, and remembered.
+"""Runs of blocks and repeated blocks while nothing begins or ends beside them, each replayed once.
 
 What a run depends on besides the blocks of the group's members: their links, slowness and whom they meet
 (``JointGroup.kind``), how far apart they reach it, the SMs that others hold all the while and the
@@ -24,8 +24,8 @@ TICK_S = 2.0**-45
 
 
 Arrival = tuple[float, float, Beside]
-"""How a member reaches a segment or block: so long after the first of them (infinite: never), its host so
-far ahead (infinite: far enough), with so much beside it all the while.
+"""How a member reaches a block or repeated blocks: so long after the first member (infinite: never), its
+host so far ahead (infinite: far enough), with so much beside it all the while.
 
 A plain tuple because it is part of every key.
 """
@@ -35,7 +35,7 @@ NEVER: Arrival = (math.inf, math.inf, (0, 0))
 Arrivals = tuple[Arrival, ...]
 
 Times = tuple[list[float], list[float], list[float], list[Rates]]
-"""Start, begin, end and rates by op."""
+"""Start, begin and end in seconds, and rates of progress, each by op."""
 
 Together = Callable[[Programs, Arrivals], list[Times]]
 """Replays classes that reach their programs at given times."""
@@ -43,7 +43,7 @@ Together = Callable[[Programs, Arrivals], list[Times]]
 
 @dataclass
 class Runs:
-    """Runs of the blocks and segments of one set of programs; ``together`` replays blocks."""
+    """Runs of the blocks and repeated blocks of one set of programs; ``together`` replays blocks."""
 
     programs: Programs
     together: Together
@@ -54,7 +54,7 @@ class Runs:
     def segments(
         self, group: JointGroup, segments: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
     ) -> tuple[SegmentRun, ...]:
-        """``segments`` of the members from block ``number`` on."""
+        """How ``segments``, the repeated blocks of each member, run from block ``number`` on; by member."""
         names = tuple(map(id, segments))
         free = tuple([(_ticks(at), math.inf, beside) for at, _, beside in arrivals])
         known = group.kind, names, number, free

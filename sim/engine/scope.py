@@ -1,6 +1,6 @@
 """Ops of one class that run together: a whole program, or one block that runs in detail.
 
-Knows what each op waits for besides its stream: other ops, the host, segments that use its stream.
+Knows what each op waits for besides its stream: other ops, the host, repeated blocks that use its stream.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Progra
 from .signal import Signal
 
 UNKNOWN = -1.0
-"""What a time is before it is known."""
+"""The value of a time that is not known yet."""
 
 Times = tuple["array[float]", "array[float]", "array[float]", "array[int]"]
 """Start, begin, end and source of the ops of a scope (see Record)."""
@@ -38,9 +38,10 @@ class Scope:
 
     ``issue`` gives for each op the last op before it that the host waits for (-1: none) and the host time
     from there, or from ``issued_at``, until it is issued; where ``issued_at`` is None, nothing waits for the
-    host. ``behind`` names for ops that follow blocks on their stream the segment of these, ``before`` for
-    segments the ops that come before them on the streams of their blocks. ``left`` holds ops that go on.
-    ``tag`` says which block of its class it is, the same on all classes that this meets; None for a program.
+    host. ``behind`` names for ops that follow blocks on their stream the op that runs these, ``before`` for
+    repeated blocks the ops that come before them on the streams of their blocks. ``left`` holds ops that go
+    on. ``tag`` says which block of its class it is, the same on all classes that this meets; None for a
+    program.
     ``followers`` are messages that wait for an op: ``lose`` tells them that it has ended.
     """
 
@@ -187,8 +188,8 @@ def block_scope(block: Block, r: int, *, issued_at: float | None, tag: tuple[int
 def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, float]]:
     """For each op, the last op before it that the host waits for (-1: none) and the host time since then.
 
-    A segment counts as issued when its first op is, and several calls when the first of them is; or, of both,
-    the ``last``.
+    Repeated blocks count as issued when their first op is, and several calls when the first of them is; or,
+    of both, the ``last``.
     """
     times, sync, offset = [], -1, 0.0
     for i, op in enumerate(ops):
@@ -207,7 +208,7 @@ def _first_s(op: Op) -> float:
 
 
 def _neighbours(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
-    """For ops the last segment, and for segments the last ops, that come before them on a shared stream."""
+    """For ops the last repeated blocks, and for those the last ops, that come before on a shared stream."""
     behind: dict[int, int] = {}
     before: dict[int, tuple[int, ...]] = {}
     last: dict[str, int] = {}

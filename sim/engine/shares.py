@@ -34,11 +34,11 @@ class Shares:
         self._remembered = 0
 
     def forget(self) -> None:
-        """Capacities have changed."""
+        """Drop the shares that were computed, because capacities have changed."""
         self._solo.clear()
 
     def solo(self, demand: Demand) -> Share:
-        """Of a flow that has its links to itself."""
+        """The share of a flow that has its links to itself: bytes per second, and what bounds it."""
         known = self._solo.get(id(demand))
         if known is None:
             rate = alone(demand, self._capacity)
@@ -46,7 +46,7 @@ class Shares:
         return known[1]
 
     def shared(self, demands: Sequence[Demand], crowds: Iterable[Crowd]) -> list[Share]:
-        """Of flows that share the links of ``crowds``, on which they put these weights."""
+        """Shares of flows that share the links of ``crowds``, on which they put these weights."""
         solo = [self.solo(demand) for demand in demands]
         if len(demands) == 1:
             return solo

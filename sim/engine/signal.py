@@ -19,7 +19,7 @@ class Done(Protocol):
     """Told once, when something has ended."""
 
     def happen(self, value: Any) -> None:
-        """It has, with ``value``."""
+        """Called when it has ended; ``value`` is what it ended with."""
 
 
 class Signal:

@@ -80,7 +80,7 @@ def _framework(plan: StepPlan) -> list[Assumption]:
 
 
 def _router(plan: StepPlan) -> list[Assumption]:
-    """How even it is, and what a capacity drops."""
+    """How evenly the router spreads tokens, and what a capacity drops."""
     scenario = plan.scenario
     if scenario.model.moe is None:
         return []

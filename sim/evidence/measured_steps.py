@@ -59,7 +59,7 @@ class RoutedExperts:
 
     @property
     def amounts(self) -> tuple[float, float]:
-        """How much of each of EXPERTS applies."""
+        """The share of each of the differences EXPERTS that applies to this step, from 0 to 1."""
         return self.share, self.share * self.across_domains
 
 
@@ -89,14 +89,14 @@ class MeasuredSteps:
 
 @cache
 def measured_steps() -> MeasuredSteps:
-    """As the shipped file has them."""
+    """What measured steps say of intervals, from the file of the package (FILE)."""
     text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
     document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return steps_from_document(document)
 
 
 def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:
-    """The inverse of what the command writes."""
+    """Measured steps read from a document as ``stepsim calibrate residuals`` writes it."""
     return MeasuredSteps(
         quantile=float(document["quantile"]),
         weights={kind: float(document["weights"][kind]) for kind in KINDS},
@@ -123,7 +123,7 @@ def regime_of(scenario: Scenario) -> Regime:
 
 
 def precision_class(precision: str) -> str:
-    """Both 16-bit types run at one rate."""
+    """The precision whose rate applies; FP16 runs at that of BF16."""
     return "bf16" if precision == "fp16" else precision
 
 
@@ -167,7 +167,7 @@ def nearest(
 
 
 def spanning(families: Iterable[Regime]) -> Iterator[Regime]:
-    """Those that no other one covers: same software, GPU and precision, as long a sequence, as many GPUs."""
+    """Regimes that no other covers: same software, GPU and precision, as long a sequence, as many GPUs."""
     every = sorted(set(families), key=repr)
     for one in every:
         if not any(two != one and not any(differences(one, two)) for two in every):

@@ -53,7 +53,7 @@ def _oversubscription(plan: StepPlan, bounds: Iterable[Bound]) -> Iterator[Assum
 
 
 def _unnoticed(plan: StepPlan, ratio: float, bounds: Iterable[Bound]) -> str:
-    """Why; empty where something may notice."""
+    """Why nothing notices the oversubscription; empty where something may."""
     cluster = plan.cluster
     if cluster.gpus <= cluster.nvlink_domain or not cluster.interconnect.connects_hosts:
         return "no communication leaves the NVLink domain"

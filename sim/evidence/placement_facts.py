@@ -55,7 +55,7 @@ def _spread(plan: StepPlan) -> Iterator[Assumption]:
 
 
 def in_words(placement: GroupPlacement) -> str:
-    """Its ranks by domain, such as ``56 + 8`` or ``3 × 72 + 40``."""
+    """The group's ranks by domain, such as ``56 + 8`` or ``3 × 72 + 40``."""
     parts = placement.parts or (placement.fewest,) * placement.domains
     runs = ((size, len(list(run))) for size, run in groupby(parts))
     return " + ".join(f"{count} {TIMES} {size}" if count > 1 else str(size) for size, count in runs)

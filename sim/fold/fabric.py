@@ -55,8 +55,8 @@ class Crossing:
 @dataclass(frozen=True, kw_only=True)
 class CrossedFabric:
     """Links that can bind: ``ids`` in ``table``, ``capacity`` in bytes per second, and ``later`` ones as the
-    trouble has them; crossings number them from 0. ``collectives`` by (communicator, pattern), ``messages``
-    by (sending, receiving) pipeline rank.
+    degradation has them; crossings number them from 0. ``collectives`` by (communicator, pattern),
+    ``messages`` by (sending, receiving) pipeline rank.
     """
 
     table: LinkTable
@@ -144,7 +144,7 @@ def network_users(programs: Programs) -> tuple[set[tuple[str, str]], set[tuple[i
 
 
 def _ops(ops: Iterable[Op], seen: set[int]) -> Iterator[Op]:
-    """All ops, each block's once."""
+    """All ops of a program, those of each distinct block once."""
     for op in ops:
         if isinstance(op.work, RepeatedBlocks):
             if id(op.work) not in seen:

@@ -39,7 +39,7 @@ class Partition:
 
 def partition_of(ranks: Ranks, degradation: Degradation, fabric: CrossedFabric | None = None) -> Partition:
     """The classes of ranks, communicators and links."""
-    # Healthy ranks of one stage are alike by construction, unless their experts' loads or seats differ.
+    # Healthy ranks of one stage are alike by construction, unless their experts' loads or placements differ.
     alike = bool((ranks.signature == ranks.stage).all())
     start = start_colours(ranks, degradation)
     return partition(ranks, start, fabric, healthy=ranks.stage if alike else None)
@@ -174,7 +174,7 @@ class _Graph:
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """To eleven digits: sums in different order are the same number."""
+    """The values to eleven digits: sums in different order are the same number."""
     with np.errstate(divide="ignore"):
         scale = 10.0 ** (10 - np.floor(np.log10(np.abs(values))))
     scale[~np.isfinite(scale)] = 1.0

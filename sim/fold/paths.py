@@ -53,7 +53,7 @@ def paths_of_classes(
 
 
 def capacities(fabric: CrossedFabric, found: Partition) -> list[dict[str, float]]:
-    """Of the link that stands for each class of links, by its name: from the start, and later ones."""
+    """Bytes per second of the link that stands for each class, by its name: at the start, and later ones."""
     _, representative = np.unique(found.link, return_index=True)
     name = [fabric.table.name(link) for link in fabric.ids[representative].tolist()]
     return [

@@ -1,5 +1,5 @@
-"""Programs of classes of ranks: each class runs its pipeline rank's program, meeting classes where that
-met groups.
+"""Programs of classes of ranks: each class runs its pipeline rank's program, which names classes where
+that of the pipeline rank named groups.
 
 Programs are shared, not copied: what a class's program means there, whom it meets and how slow it is, is
 its Binding. A communicator whose members are all of one class stays that class's own: its members are

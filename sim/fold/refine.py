@@ -1,7 +1,7 @@
 """Colour refinement: the coarsest equitable partition of a graph that is finer than a given one.
 
 Vertices of one colour have, for every label and colour, equally many edges of that label to vertices of
-that colour. Ranks, communicators and links are vertices (fold.py); knows only numbers.
+that colour. Ranks, communicators and links are vertices (partition.py); knows only numbers.
 
 Each round hashes the multiset of a vertex's neighbours (a sum of 64-bit random numbers, one per label
 and colour, so that order does not matter) and splits colours by it. Hashes can only merge by accident;
@@ -93,7 +93,7 @@ class _Rows:
             colours = refined
 
     def _sums(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Of each vertex's edges, modulo 2**64."""
+        """By vertex, the sum of the ``values`` of its edges, modulo 2**64."""
         total = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(values, dtype=np.uint64)])
         sums: NDArray[np.uint64] = total[self.start + self.degree] - total[self.start]
         return sums
@@ -120,7 +120,7 @@ def _paired(colours: NDArray[np.int64], values: NDArray[np.uint64]) -> NDArray[n
 
 
 def numbered(colours: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same partition, numbered in the order of first vertices."""
+    """The partition with colours numbered in the order of first vertices."""
     _, first, inverse = np.unique(colours, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first, kind="stable")] = np.arange(len(first))

@@ -1,9 +1,9 @@
-"""What damage between switches does to capacities and routes: weak links, lost links, ways around them.
+"""What degradation between switches does to capacities and routes: weak and lost links, ways around them.
 
 An even spread puts equal shares on the cables of a trunk, so that its weakest one decides for all, and of
 lost ones the others carry the traffic. A hashed flow over a lost link hashes anew. Links that have none
 beside them (dragonfly, torus between neighbours, a graph of one's own under an even spread) cannot be lost:
-detours are not modelled. Knows links by number; makes no damage.
+detours are not modelled. Knows links by number; degrades none itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def topology_for(cluster: Cluster) -> Topology:
 
 
 def capacity_left(cluster: Cluster, shares: Mapping[int, float]) -> dict[int, float]:
-    """What damage leaves of the links of ``topology_for``.
+    """What degradation leaves of the links of ``topology_for``.
 
     An even spread loads the cables of a trunk alike, so that its weakest decides; of lost ones (share 0) the
     others carry the traffic.

@@ -1,6 +1,6 @@
 """The programs that are replayed for a lowered step, and the ranks that each of them stands for.
 
-Without trouble, and where no link of the fabric can bind, ranks that differ only in their tensor- or
+Without degradation, and where no link of the fabric can bind, ranks that differ only in their tensor- or
 data-parallel coordinate are equal by construction: one class per pipeline rank, which is what lowering wrote
 (structural folding; a test holds colour refinement to the same classes). Else refinement finds the classes.
 """

@@ -34,7 +34,7 @@ BuildLayer = Callable[["LocalShape", "Software", "KernelPricing", Recompute], Bl
 class Blocks:
     """The distinct blocks of a model on this machine, each built when it is first asked for.
 
-    ``local`` is that of all layers; a kind of layer has its own (Shard.of).
+    ``local`` is that of all layers; a kind of layer has its own (LocalShape.of).
     """
 
     local: LocalShape

@@ -53,7 +53,7 @@ class ActivationCopies:
         return tuple(found)
 
     def beside(self, row: OverlappedBlocks) -> OverlappedBlocks:
-        """The same for a forward and a backward that run as one."""
+        """``row`` of a forward and a backward that run as one, with copies beside the layers of both."""
         single = [(block, mine, other) for block, mine, other, count in row for _ in range(count)]
         ahead = [i for i, (_, mine, _) in enumerate(single) if isinstance(mine, LayerRun)]
         back = [i for i, (_, _, other) in enumerate(single) if isinstance(other, LayerRun)]

@@ -60,7 +60,8 @@ def _modules_again(model: Model, layer: int, modules: Collection[str]) -> int:
 
 
 def _operators_again(model: Model, layer: int, joint: int, keep: Collection[str]) -> int:
-    """The same of matrix products whose outputs are not kept; the last of an MLP is never needed again.
+    """Parameters that a token meets again in matrix products whose outputs are not kept; the last product of
+    an MLP is never needed again.
 
     The order is that in which they run; a router and routed experts are no plain products.
     """

@@ -130,7 +130,7 @@ def matrices_of_layers(held: Iterable[StageParameters]) -> tuple[Parameter, ...]
 
 
 def elements_of(matrices: Iterable[Parameter]) -> int:
-    """Elements of all of them."""
+    """Elements of all ``matrices`` together."""
     return sum(each.elements for each in matrices)
 
 
@@ -145,7 +145,7 @@ def by_group(
 
 
 def orthogonalized(plan: StepPlan, matrices: tuple[Parameter, ...], ranks: int) -> Counter[Parameter]:
-    """Those of ``matrices``, which ``ranks`` share, that the busiest of them orthogonalises."""
+    """The matrices that the busiest of the ``ranks`` which share ``matrices`` orthogonalises."""
     if ranks == 1:
         return Counter(matrices)
     if sharding_rule(plan.scenario) is not None:  # a batch of one matrix a rank, of each shape
@@ -174,7 +174,7 @@ def packed(matrices: tuple[Parameter, ...], ranks: int) -> tuple[tuple[Parameter
 
 @lru_cache(maxsize=256)
 def touched(matrices: tuple[Parameter, ...], ranks: int) -> tuple[tuple[Parameter, ...], ...]:
-    """Of each rank, the matrices of which its even part of all of them in a row has a piece."""
+    """By rank, the matrices of which its even part of all of them in a row has a piece."""
     share = elements_of(matrices) / ranks
     own: list[list[Parameter]] = [[] for _ in range(ranks)]
     start = 0

@@ -44,7 +44,7 @@ GATHERED_BYTES, EXCHANGED_BYTES, FP32_BYTES = 2, 2, 4
 """For each element of a momentum that travels: gathered over DP, exchanged by Dion, and sent by others."""
 
 FIRST_HALF = 14 / 24
-"""Of the bytes of Muon's update what precedes the products: gradient, momentum, copy in BF16."""
+"""The part of the bytes of Muon's update that precedes the products: gradient, momentum, copy in BF16."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Update:
     stages: tuple[int, ...]
 
     def write(self, writer: ProgramBuilder) -> None:
-        """All of it."""
+        """Append the whole update to the program."""
         for part in parts_of(self.plan, self.stages):
             if part.optimizer.orthogonalizes:
                 self._momentum_and_matrices(writer, part)

@@ -28,7 +28,7 @@ class ParameterGather:
     experts: Gradients
 
     def ahead(self) -> dict[int, list[tuple[int, ...]]]:
-        """Posts all of them in the order of forwards; by virtual stage, what each of its units awaits."""
+        """Append all gathers in the order of forwards; by virtual stage, the ops that each unit awaits."""
         plan = self.plan
         held = plan.held_stages(self.index)
         found = {}
@@ -44,7 +44,7 @@ class ParameterGather:
         return found
 
     def at_once(self) -> tuple[int, ...]:
-        """Posts all; the ops to wait for. Those of layers may be quantised."""
+        """Append all gathers at once; the ops to wait for. Parameters of layers may be quantised."""
         plan = self.plan
         held, stages = plan.held_elements(self.index), plan.held_stages(self.index)
         ends = sum(plan.parameters[s].head + plan.parameters[s].embedding for s in stages)
@@ -64,7 +64,7 @@ class ParameterGather:
         return gathers
 
     def _gather(self, sizes_bytes: Elements, *, after: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """Those of experts in their own group; none where no rank has another's share."""
+        """Append gathers, of experts in their own group; none where no rank has another's share."""
         gathers = ((self.shared, sizes_bytes.shared), (self.experts, sizes_bytes.experts))
         return tuple(
             group.gather_parameters(self.writer, size, after=after)

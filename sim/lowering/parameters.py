@@ -3,7 +3,7 @@
 Everything that counts parameters reads these lists: the model's size and FLOPs (with a local shape that
 nothing cuts), gradient buckets, the optimizer's work, and the memory bill. Shapes are local, outputs first,
 as torch has them. Knows tensor and expert parallelism, which cut tensors; data parallelism copies them, and
-how copies are sharded is zero/rule.py.
+how copies are sharded is sharding/rows.py's.
 
 References:
     Megatron-LM core/transformer: attention.py, multi_latent_attention.py, mlp.py, moe/router.py,
@@ -120,7 +120,7 @@ def experts_parameters(shape: LocalShape, experts: Experts) -> Iterator[Paramete
 
 
 def router_parameters(shape: LocalShape, experts: Experts) -> Parameter:
-    """Whole on every rank."""
+    """The matrix of the router, which every rank holds whole."""
     return Parameter(name="router", shape=(experts.total, shape.hidden))
 
 
@@ -190,10 +190,10 @@ def position_parameters(shape: LocalShape, positions: int) -> Iterator[Parameter
 
 
 def count_of(parameters: Iterable[Parameter]) -> int:
-    """Elements of all of them."""
+    """Elements of all ``parameters`` together."""
     return sum(parameter.elements for parameter in parameters)
 
 
 def matrices_of(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
-    """Those with rows and columns: what products run on."""
+    """The parameters with rows and columns: what matrix products run on."""
     return tuple(parameter for parameter in parameters if parameter.is_matrix)

@@ -163,7 +163,9 @@ class _StepWriter:
     # Actions -----------------------------------------------------------------------------------
 
     def _action(self, action: Action) -> None:
-        """One segment, or several where parameters are awaited or gradients leave between its blocks."""
+        """Append the blocks of an action as one op, or as several where parameters are awaited or gradients
+        leave between them.
+        """
         plan, writer = self.plan, self.writer
         stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
         # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
@@ -207,7 +209,7 @@ class _StepWriter:
         return self.shared.copies.around(action.kind, row) if self.shared.copies else row
 
     def _pair(self, step: Step) -> bool:
-        """Run a forward and a backward as one segment; False where they are to run one after the other.
+        """Run a forward and a backward as one op; False where they are to run one after the other.
 
         They do where parameters are still awaited, or gradients leave in between.
         """

@@ -40,7 +40,7 @@ class RankGroups:
     distances: tuple[Distance, ...]
 
     def __getitem__(self, name: str) -> GroupPlacement:
-        """How the group of that name sits."""
+        """The placement of the group of that name."""
         return self.named[name]
 
 
@@ -54,7 +54,7 @@ class PlacedGroups:
     _known: dict[tuple[str, int], GroupPlacement] = field(default_factory=dict, repr=False)
 
     def of_rank(self, rank: int) -> RankGroups:
-        """Those of one rank."""
+        """The groups of one rank, each with its placement."""
         replica = self.process_groups.containing("pp", rank)
         pp = len(replica)
         named = {name: self._of(name, self.process_groups.containing(name, rank)) for name in GROUPS}

@@ -91,7 +91,7 @@ def _placements(where: Ids) -> tuple[list[GroupPlacement], Ids]:
 
 
 def _placement(new: NDArray[np.bool_]) -> GroupPlacement:
-    """Of a row whose next rank is in a new domain or not."""
+    """The placement of a row of ranks; ``new`` says of each next one whether its domain is another."""
     starts = np.flatnonzero(np.concatenate([[True], new, [True]]))
     return placement_of_parts(np.diff(starts).tolist())
 

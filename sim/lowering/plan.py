@@ -113,7 +113,7 @@ class StepPlan:
         return self.held_elements(index).total
 
     def held_elements(self, index: int) -> Elements:
-        """The same by who reduces their gradients."""
+        """Parameters that a rank of that pipeline rank holds, by who reduces their gradients."""
         held = (self.parameters[s].elements for s in self.held_stages(index))
         return sum(held, start=NO_ELEMENTS)
 
@@ -161,7 +161,7 @@ class StepPlan:
         return f"dp {self._pair(index)}" if self.two_way else "dp"
 
     def edp_communicator(self, index: int) -> str:
-        """The same for the gradients of experts."""
+        """Name of the group that a rank reduces the gradients of experts in; two copies share it."""
         return f"edp {self._pair(index)}" if self.two_way else "edp"
 
     def _pair(self, index: int) -> int:

@@ -1,6 +1,6 @@
 """What a schedule is told of a step: the costs and memory of its actions.
 
-Schedules that search (zb, zb-v-greedy) weigh times and memory. They get those of the median stage from
+Schedules that search (zb, zb-v-greedy) ask for times and memory. They get those of the median stage from
 the kernel model, in whole microseconds and bytes, as the zero-bubble runtime gives them what it has
 measured (Qi et al. 2024, arXiv:2401.10241, section 5: profiled, one cost for all stages).
 """

@@ -52,7 +52,7 @@ class Sharding:
         return self.known[key]
 
     def pair_row(self, step: Overlap, blocks: OverlappedBlocks, *, first: bool) -> CountedBlocks:
-        """The same of a forward and a backward that run as one."""
+        """``blocks`` of a forward and a backward that run as one, with what moves around both."""
         ahead, back = (
             self._moves(ActionKind.FORWARD, first=first),
             self._moves(ActionKind.BACKWARD, first=False),

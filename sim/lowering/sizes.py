@@ -64,13 +64,13 @@ class Parameters:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Parameters of the whole model."""
         trunk = self.embedding + self.position + self.layers + self.norm + self.output
         return trunk + self.experts + self.prediction
 
     @property
     def active(self) -> int:
-        """Those that one token meets; multi-token prediction, which serves training alone, is left out."""
+        """Parameters that one token meets, without multi-token prediction, which serves training alone."""
         return self.total - self.experts + self.active_experts - self.prediction
 
 

@@ -50,7 +50,7 @@ def logged(kind: str, place: Place) -> tuple[Curve, ...]:
 
 
 def logged_names(kind: str, place: Place) -> tuple[str, ...]:
-    """Those of ALGORITHMS that do ``kind`` here. ValueError for a kind that is no collective."""
+    """Names of ALGORITHMS that do ``kind`` here. ValueError for a kind that is no collective."""
     if kind not in (*RINGS, *ROUNDS):
         known = ", ".join(dict.fromkeys((*RINGS, *ROUNDS)))
         raise ValueError(f"no collective {kind!r}; known: {known}")

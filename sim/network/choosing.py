@@ -40,7 +40,7 @@ NAMES = {
     NcclAlgorithm.NVLS: "nvls",
     NcclAlgorithm.NVLS_TREE: "nvls_tree",
 } | {algorithm: name for name, algorithm in OF_NCCL.items()}
-"""Of NCCL's algorithms, the names that curves have."""
+"""Names of curves by NCCL's algorithms."""
 
 _OF_NCCL = {name: algorithm for algorithm, name in NAMES.items()}
 
@@ -56,7 +56,7 @@ _ALSO = {
 
 
 def planned_names() -> tuple[str, ...]:
-    """Those of ``schedules/collectives`` that no log shows, NCCL's own first."""
+    """Names of algorithms of ``schedules/collectives`` that no log shows, NCCL's own first."""
     others = [schedules.get(name) for name in schedules.names() if _ALSO.get(name, name) not in ALGORITHMS]
     others = sorted(others, key=lambda one: (one.place, one.name))
     return tuple(dict.fromkeys((*OF_NCCL, *(one.name for one in others))))
@@ -165,7 +165,7 @@ def run(kind: str, size: float, place: Place, ways: Sequence[Curve], tuning: Tun
 def quickest(
     ways: Iterable[Curve], payload_bytes: float, algorithm: str | None = None, protocol: str | None = None
 ) -> Curve:
-    """Of those with an algorithm and protocol. ValueError when the collective has none of these here."""
+    """The quickest of ``ways`` with that algorithm and protocol. ValueError where there is none."""
     ways = tuple(ways)
     allowed = _allowed(ways, algorithm, protocol)
     if not allowed:

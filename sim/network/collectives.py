@@ -81,7 +81,7 @@ def pattern_of(algorithm: str) -> str:
 def _surveyed(
     kind: str, placement: GroupPlacement, cluster: Cluster, ratio: float
 ) -> tuple[Place, tuple[Curve, ...]]:
-    """A step asks for many sizes of few groups."""
+    """The group's place and the logged curves there; kept, as a step asks for many sizes of few groups."""
     place = place_of(placement, cluster, collective_constants(), ratio)
     return place, logged(kind, place)
 

@@ -33,7 +33,7 @@ class Curve:
     paced_s: float = 0.0
 
     def transfer_s(self, payload_bytes: float) -> float:
-        """Time after the latency."""
+        """Seconds that a payload takes after the latency."""
         moving_s = payload_bytes * self.seconds_per_byte
         pipelined_s = moving_s + 2 * self.pipelining * math.sqrt(self.latency_s * moving_s)
         return max(pipelined_s, self.paced_s - self.latency_s + moving_s)

@@ -6,7 +6,7 @@ from ...hardware.catalogue import unknown_name
 from .group_placement import KINDS
 
 _OTHER = {"bcast": "broadcast", "sendreceive": "sendrecv", "p2p": "sendrecv", "alltoallv": "alltoall"}
-"""Names that are no other spelling of ours."""
+"""Names of logs that differ from ours by more than their spelling, with ours."""
 
 
 def kind_called(name: str) -> str:

@@ -64,7 +64,7 @@ def max_min_rates(demands: Sequence[Demand], capacity: Mapping[Link, float]) -> 
 
 
 def _filled(demands: Sequence[Demand], capacity: Mapping[Link, float]) -> list[float]:
-    """The same over arrays."""
+    """Payload rates of the demands in bytes per second, in their order; solved over arrays."""
     numbers = {
         link: i for i, link in enumerate(dict.fromkeys(link for d in demands for link, _ in d.weights))
     }

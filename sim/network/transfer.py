@@ -65,7 +65,7 @@ def in_turn(transfers: Sequence[Transfer]) -> Transfer:
 
 
 def several(transfer: Transfer, calls: int) -> Transfer:
-    """So many equal transfers in a row."""
+    """``calls`` equal transfers in a row as one: latency and bytes add up."""
     if calls == 1:
         return transfer
     return replace(transfer, latency_s=calls * transfer.latency_s, bytes=calls * transfer.bytes)

@@ -12,7 +12,7 @@ from .program import Binding, Block, Collective, Compute, Exchange, Program, Pro
 
 
 def bound(programs: Programs) -> Programs:
-    """The same programs without bindings."""
+    """The programs with each binding written into its class's ops: communicators, peers, slow kernels."""
     if not programs.bindings:
         return programs
     classes = [
@@ -29,7 +29,7 @@ def bound(programs: Programs) -> Programs:
 
 @dataclass
 class _Writer:
-    """Writes one class; each distinct block and segment once."""
+    """Writes one class; each distinct block, and each distinct row of repeated blocks, once."""
 
     binding: Binding
     blocks: dict[Block, Block] = field(default_factory=dict)

@@ -34,7 +34,7 @@ class BrokenProgram(ValueError):
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As of NotSupported: for workers."""
+        """How to unpickle the error, which comes from child processes, from its own arguments."""
         return BrokenProgram, (self.source, self.problems)
 
 

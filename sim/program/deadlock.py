@@ -95,7 +95,7 @@ class _Untimed:
 
     @cached_property
     def ends(self) -> dict[Message, OpEnds]:
-        """Only a deadlock asks."""
+        """The two ends of every message; computed when a deadlock asks for them."""
         return messages(self.programs)
 
 
@@ -122,7 +122,7 @@ def deadlock_problems(programs: Programs) -> Iterator[str]:
 def _predecessors(ops: tuple[Op, ...]) -> list[tuple[int, ...]]:
     """For each op, the ops of its class that end before it can start.
 
-    A segment is on the streams of its blocks too; nothing in it waits for what starts after it.
+    Repeated blocks are on the streams of each block too; nothing in them waits for what starts after them.
     """
     last: dict[str, int] = {}
     sync: tuple[int, ...] = ()

@@ -56,7 +56,7 @@ class Entry:
         return value
 
     def flag(self, name: str) -> bool:
-        """False where it is absent."""
+        """The field ``name``, true or false; False where it is absent."""
         value = self._get(name, False, "true or false")
         if not isinstance(value, bool):
             raise self.wrong(name, "true or false", value)
@@ -69,14 +69,14 @@ class Entry:
         return value
 
     def table(self, name: str) -> dict[str, Any]:
-        """Empty where it is absent."""
+        """The field ``name``, an object; empty where it is absent."""
         value = self._get(name, {}, "an object")
         if not isinstance(value, dict):
             raise self.wrong(name, "an object", value)
         return value
 
     def numbers(self, name: str, default: list[int] = _REQUIRED) -> tuple[int, ...]:
-        """Whole numbers of either sign."""
+        """The field ``name``, a list of whole numbers of either sign."""
         value = self.items(name, default)
         if any(type(number) is not int for number in value):
             raise self.wrong(name, "a list of whole numbers", value)

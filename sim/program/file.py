@@ -26,7 +26,7 @@ it. It does one thing: ``kernel``; ``collective`` with ``communicator``, ``trans
 ``blocks``, a list of [block, times]. Seconds, bytes and FLOPs are plain numbers; what is 0, empty or
 false may be left out.
 
-Knows bytes and files; program_writer.py and program_reader.py know the fields.
+Knows bytes and files; writer.py and reader.py know the fields.
 """
 
 from __future__ import annotations

@@ -63,9 +63,9 @@ def messages(programs: Programs) -> dict[Message, OpEnds]:
 
 
 def block_meeting_problems(programs: Programs) -> Iterator[str]:
-    """Where classes meet in blocks, but not in the same block and op of their segments that meet others.
+    """Where classes meet in blocks, but not at the same place of their repeated blocks.
 
-    The engine runs such segments of all classes together, so they must be laid out alike.
+    The engine runs such blocks of all classes together, so they must be laid out alike.
     """
     layouts = [_meeting_layouts(programs, program) for program in programs.classes]
     for name in sorted(set().union(*layouts)):
@@ -79,7 +79,7 @@ def block_meeting_problems(programs: Programs) -> Iterator[str]:
 
 
 def _meeting_layouts(programs: Programs, program: Program) -> dict[str, list[tuple[object, ...]]]:
-    """By communicator, for each segment and block that calls it, which they are, their sizes, and the ops."""
+    """By communicator, for each of the repeated blocks that calls it: its place, its size, and the ops."""
     found: dict[str, list[tuple[object, ...]]] = {}
     known: dict[Block, tuple[int, dict[str, list[tuple[object, ...]]]]] = {}
     segments = [op.work for op in program.ops if isinstance(op.work, RepeatedBlocks)]

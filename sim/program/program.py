@@ -95,12 +95,12 @@ class Block:
 
     @cached_property
     def first_s(self) -> float:
-        """What issuing the first op costs the host."""
+        """Seconds of the host for issuing the first op; 0 without any."""
         return self.ops[0].host_s if self.ops else 0.0
 
     @cached_property
     def host_s(self) -> float:
-        """What issuing all ops costs the host."""
+        """Seconds of the host for issuing all ops."""
         return sum(op.host_s for op in self.ops)
 
     @cached_property
@@ -119,8 +119,8 @@ class Block:
 class RepeatedBlocks:
     """Blocks in a row, each so many times: what one pipeline action runs.
 
-    The same as its ops in their place (spell_out.py): replayed once, and taken as a whole wherever
-    nothing else begins or ends on the rank meanwhile.
+    They mean their ops in their place (spell_out.py): each block is replayed once, and taken as a whole
+    wherever nothing else begins or ends on the rank meanwhile.
     """
 
     blocks: tuple[tuple[Block, int], ...]
@@ -132,7 +132,7 @@ class RepeatedBlocks:
 
     @cached_property
     def host_s(self) -> float:
-        """What issuing all its ops costs the host."""
+        """Seconds of the host for issuing all ops of the row."""
         return sum(count * block.host_s for block, count in self.blocks)
 
     @cached_property

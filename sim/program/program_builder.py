@@ -1,4 +1,4 @@
-"""Writes a rank's program: appends ops and segments, and keeps track of what the next kernel awaits."""
+"""Writes a rank's program: appends ops and repeated blocks, and knows what the next kernel awaits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ProgramBuilder:
         self.awaited.update(indices)
 
     def segment(self, name: str, segment: RepeatedBlocks, *, action: str) -> int:
-        """Append blocks as one op."""
+        """Append repeated blocks as one op of the compute stream; its index."""
         return self.compute(name, segment, action=action, host_s=segment.host_s)
 
     def _append(self, op: Op) -> int:

@@ -1,7 +1,6 @@
 """A JSON document as programs: every field typed, every reference found, every mistake with its place.
 
-Knows the format that program_file.py describes. Whether the programs can run is for
-check_program.py to say.
+Knows the format that file.py describes. Whether the programs can run is for check.py to say.
 """
 
 from __future__ import annotations
@@ -268,7 +267,7 @@ def _fabric(top: Entry, classes: int) -> Paths:
 
 
 def _named(table: Mapping[str, T], entry: Entry, name: str) -> T:
-    """What the field ``name`` refers to."""
+    """The entry of ``table`` that the field ``name`` names."""
     key = entry.text(name)
     if key not in table:
         raise Malformed(f"{entry.where}: {name}: {unknown_name(name, key, table)}")

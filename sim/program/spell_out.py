@@ -1,7 +1,7 @@
-"""Programs without segments: every block's ops in their place, as a run with no memo would have them.
+"""Expanded programs, without repeated blocks: every block's ops in their place, as without a memo.
 
-What a segment means is said here: its blocks follow one another, each beginning and ending with all
-its streams joined. The engine's short cut must give the same times (tests/test_segments.py).
+What repeated blocks mean is said here: they follow one another, each beginning and ending with all its
+streams joined. The engine's short cut must give the same times (tests/test_segments.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .program import UNORDERED, Block, Op, Program, Programs, RepeatedBlocks
 
 
 def meetings_spelled_out(programs: Programs) -> Programs:
-    """Without bindings, and op by op where blocks meet other classes: what all that joins them is an op."""
+    """The programs without bindings, and op by op where blocks call collectives that join other classes."""
     programs = bound(programs)
 
     def meets(segment: RepeatedBlocks) -> bool:
@@ -24,7 +24,7 @@ def meetings_spelled_out(programs: Programs) -> Programs:
 
 
 def spell_out(program: Program, chosen: Callable[[RepeatedBlocks], bool]) -> Program:
-    """The same program with the ``chosen`` segments op by op."""
+    """The program with the ``chosen`` repeated blocks expanded into their ops."""
     writer = _Writer(chosen)
     for op in program.ops:
         writer.write(op)

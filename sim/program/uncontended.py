@@ -18,7 +18,7 @@ from .program import Block, Collective, Exchange, Program, Programs, RepeatedBlo
 
 
 def uncontended(programs: Programs) -> Programs:
-    """The same programs, each communication at the rate that its own class's links leave it alone."""
+    """The programs with each communication at the rate that its own class's links leave it alone."""
     writers: dict[tuple[tuple[str, float], ...], _Writer] = {}
     classes = []
     for program, links in zip(programs.classes, programs.links, strict=True):

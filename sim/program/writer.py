@@ -1,4 +1,4 @@
-"""Programs as the lines of a JSON document, in the format that program_file.py describes.
+"""Programs as the lines of a JSON document, in the format that file.py describes.
 
 The same programs give the same lines: tables are in order of first use. Knows no files.
 """
@@ -148,7 +148,7 @@ def _class(ranks: RankClass, links: int) -> dict[str, Any]:
 
 
 def _fabric(paths: Paths) -> dict[str, Any]:
-    """The table ``fabric`` of program_file.py."""
+    """The table ``fabric`` of the format (file.py)."""
     collectives = [
         {"class": r, "communicator": name, "pattern": pattern, "links": dict(path)}
         for (r, name, pattern), path in paths.collectives.items()

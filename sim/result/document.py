@@ -52,7 +52,7 @@ def loss_scaling_document(found: LossScaling | None) -> dict[str, Any] | None:
 
 
 def known(figure: float) -> float | None:
-    """JSON has no nan."""
+    """``figure`` as JSON has it: None in place of nan, which JSON lacks."""
     return None if math.isnan(figure) else float(figure)
 
 
@@ -86,7 +86,7 @@ def memory_document(stage: StageMemory) -> dict[str, Any]:
 
 
 def training_document(ahead: Outlook | None) -> dict[str, Any] | None:
-    """What the whole token budget takes."""
+    """What training on the whole token budget takes, as the document has it; None without a budget."""
     if ahead is None:
         return None
     return {

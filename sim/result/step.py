@@ -16,7 +16,7 @@ AXES = ("tp", "cp", "ep", "pp", "dp")
 """Axes of parallelism, in the order in which tables show them."""
 
 IN_LAYER = ("tp", "cp", "ep")
-"""Those whose communication is part of a pipeline action, and so of its duration."""
+"""Axes whose communication is part of a pipeline action, and so of its duration."""
 
 PEERS = ("tp peers", "cp peers", "ep peers", "dp peers", "step end")
 """What a rank waits for that is no other pipeline stage: members of its groups that are late, and, when it

@@ -30,7 +30,7 @@ class Side:
 
     @property
     def total_waiting_s(self) -> float:
-        """Of all axes, the bubble, and late peers."""
+        """Seconds of waiting for all axes, in the bubble, and for late peers."""
         return sum(self.waiting_s.values())
 
 
@@ -107,7 +107,7 @@ def step_faults_document(found: StepFaults) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float | None:
-    """None for a step that never ends."""
+    """``value`` as JSON has it: None for a step that never ends."""
     return float(value) if math.isfinite(value) else None
 
 

@@ -1,7 +1,7 @@
 """Everything that is wrong with a table of actions whose messages move by a rule, in one call.
 
 First the table by itself (orders/validate.py); then, if its ranks could run it with messages that block
-nobody, its messages under the rule (messages/deadlock.py).
+nobody, its messages under the rule (p2p/deadlock.py).
 """
 
 from __future__ import annotations

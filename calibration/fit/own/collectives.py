@@ -25,7 +25,7 @@ _CPU_BYTES_PER_S = 1e12
 
 
 Points = Sequence[tuple[float, float]]
-"""(bytes, seconds)."""
+"""Measured points as (bytes, seconds)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What a fit is worth: its constants, the error they leave, and the error on families they never saw.
 
-Knows how rows are selected and split, and asks step_fit.py for fits; writes nothing.
+Knows how rows are selected and split, and asks choice.py for fits; writes nothing.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class StepFit:
 
     @property
     def saved(self) -> Halves:
-        """What validation predicts unseen families with."""
+        """The constants of both halves and of the whole fit; validation predicts unseen families by them."""
         errors = self.fitted.errors
         return Halves(
             constants=tuple(half.constants for half in self.halves),

@@ -79,5 +79,5 @@ def _crossing(outwards: Points, limit: float) -> float:
 
 
 def _halves(stride: int) -> list[int]:
-    """8 gives 4, 2, 1."""
+    """``stride`` halved again and again down to 1: 8 gives 4, 2, 1."""
     return [stride >> shift for shift in range(1, stride.bit_length())]

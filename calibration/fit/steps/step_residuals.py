@@ -158,7 +158,7 @@ def _table(rows: Sequence[StepRow]) -> _Table:
 
 
 def _variance(doubt: Doubt, kind: str | None) -> float:
-    """Of the causes of one kind; None: of those that no step weighs."""
+    """Sum of the variances of causes of one kind; None: of those whose weight no step tells."""
     return sum(
         (part.share * part.sigma) ** 2
         for part in doubt.causes
@@ -205,7 +205,7 @@ def _quantile(table: _Table, values: NDArray[np.float64], rows: NDArray[np.bool_
 
 
 def _rounded(value: float) -> float:
-    """Three digits."""
+    """The value to three significant digits."""
     return float(f"{value:.3g}")
 
 

@@ -13,13 +13,13 @@ from typing import Any
 from ....hardware.shown import value_text as shown
 
 LARGEST_SIZE = 2**40
-"""Of one dimension of a tensor. The largest that training knows, tokens of a global batch, is below 2**32."""
+"""Largest dimension of a tensor. Tokens of a global batch, the largest that training has, are below 2**32."""
 
 LARGEST_BYTES = 2**60
-"""Of one message or kernel's traffic: an exbibyte is a million times the memory of a GPU."""
+"""Largest traffic of one message or kernel: an exbibyte is a million times the memory of a GPU."""
 
 LARGEST_SECONDS = 1e6
-"""Of one kernel or collective: eleven days."""
+"""Most seconds that one kernel or collective may take: eleven days."""
 
 
 def number(where: str, value: Any, *, low: float = 0.0, high: float = math.inf) -> float:

@@ -80,7 +80,7 @@ def _measured_s(row: ValidatedCase) -> float:
 
 
 def _but_stage(row: ValidatedCase) -> str:
-    """All of a configuration but the ZeRO stage."""
+    """A key that is equal for cases which differ in nothing but the ZeRO stage."""
     case = row.case
     layout = asdict(case.layout) | {"zero": None}
     return repr((row.source, case.hardware, case.model, layout, case.software))

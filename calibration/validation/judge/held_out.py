@@ -1,6 +1,6 @@
 """Errors on families that the fit of the constants did not see, by grouped cross-validation.
 
-The families are split in two halves by a hash of their names (fit/halves.py). ``stepsim calibrate steps
+The families are split in two halves by a hash of their names (cases/halves.py). ``stepsim calibrate steps
 --save`` fits the constants on either half and leaves them in a file; validation then predicts every row of
 high trust with the constants of the half that its family is not in, beside the shipped ones.
 """
@@ -24,7 +24,7 @@ class HeldOutErrors:
 
 
 def held_out_error(report: Report, row: ValidatedCase) -> float | None:
-    """Of a row by the constants that never saw its family; None where there is none."""
+    """Predicted over measured, minus one, by constants that never saw the row's family; None without one."""
     seconds, measured = report.held_out.get(row.case.id), row.case.measured.step_time_s
     return None if seconds is None or measured is None else seconds / measured - 1
 

@@ -37,7 +37,7 @@ def judged(rows: Sequence[ValidatedCase]) -> list[ValidatedCase]:
 
 
 def measured_mfu(row: ValidatedCase) -> float:
-    """Of a row with a measured step time; nan where the GPU's peak is unknown."""
+    """MFU of a row with a measured step time; nan where the GPU's peak is unknown."""
     ideal, measured = ideal_s(row.case), row.case.measured.step_time_s
     return ideal / measured if ideal and measured else math.nan
 

@@ -35,7 +35,7 @@ class Against:
 
     @property
     def better(self) -> bool:
-        """Than both."""
+        """Whether the simulator's error is smaller than that of both baselines."""
         return self.simulator < min(self.by_gpu, self.by_regime)
 
 

@@ -1,1 +1,1 @@
-"""One transformer layer as kernels and collectives, on one rank's shard."""
+"""One transformer layer as kernels and collectives, at one rank's local shape."""

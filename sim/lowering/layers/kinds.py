@@ -1,6 +1,6 @@
 """Which kinds of layer a model has, and which kind is where.
 
-Layers of one kind have equal shards, and so equal blocks, parameters and activations: all of these are
+Layers of one kind have equal local shapes, and so equal blocks, parameters and activations: all of these are
 built once for a kind. Knows the pattern of layers of a model; not which stage holds them (stages.py).
 """
 
@@ -55,6 +55,6 @@ def prediction_kinds(model: Model) -> tuple[LayerKind, ...]:
 
 
 def joined(runs: Iterable[LayerRun]) -> tuple[LayerRun, ...]:
-    """The same layers, in runs as long as can be."""
+    """The layers of ``runs``, with equal neighbours joined to one run."""
     grouped = groupby(runs, key=lambda run: replace(run, count=1))
     return tuple(replace(run, count=sum(one.count for one in same)) for run, same in grouped)

@@ -124,5 +124,5 @@ def latent_elements(local: LocalShape) -> float:
 
 
 def _of_width(local: LocalShape, path: _Path) -> LocalShape:
-    """The shard of a column-parallel matrix whose input is the latent: that is what TP gathers."""
+    """The local shape of a column-parallel matrix whose input is the latent: that is what TP gathers."""
     return replace(local, hidden=path.rank + path.along)

@@ -149,7 +149,9 @@ def attention_part_forward(builder: LayerBuilder, local: LocalShape, software: S
 def attention_part_backward(
     builder: LayerBuilder, local: LocalShape, software: Software, *, recompute: Recompute, split: bool
 ) -> None:
-    """The same backward."""
+    """Append the backward pass of the attention part, last operator first; ``split`` leaves out the matrices'
+    weight gradients.
+    """
     norm_backward(builder, local, software)
     residual_backward(builder, local, software)
     (row_input_grad if split else row_backward)(builder, _proj(local), local, software)
@@ -173,6 +175,6 @@ def attention_part_backward(
 
 
 def end_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
-    """What follows the MLP or the experts."""
+    """Append what follows the MLP or the experts: the residual, and the framework's small kernels."""
     residual(builder, local, software)
     small_kernels(builder, software)

@@ -38,7 +38,7 @@ class KernelPricing:
     blocks: bool = False
 
     def beside_exchanges(self, sms: int) -> KernelPricing:
-        """The same where exchanges have ``sms`` SMs to themselves, at work or not."""
+        """Pricing where exchanges have ``sms`` SMs to themselves, at work or not."""
 
         def transfer(axis: str, kind: str, size: float) -> Transfer:
             found = self.transfer(axis, kind, size)

@@ -82,7 +82,7 @@ class LocalShape:
 
     @property
     def plain(self) -> LocalShape:
-        """The same without quantised products, as the ends of the model have it."""
+        """The local shape without quantised products, as the ends of the model have it."""
         return replace(self, recipe=None) if self.recipe else self
 
     @property

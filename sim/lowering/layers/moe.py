@@ -34,7 +34,7 @@ _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 24, 8
 
 
 def moe_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
-    """All of it, one part after the other."""
+    """Append the forward pass of a layer's experts, one part after the other."""
     route(builder, local, software, shared=not software.moe_shared_expert_overlap)
     sent = exchange(builder, local, "dispatch")
     if software.moe_shared_expert_overlap:
@@ -125,7 +125,7 @@ def shared_forward(builder: LayerBuilder, local: LocalShape, software: Software)
 
 
 def shared_backward(builder: LayerBuilder, local: LocalShape, software: Software, *, split: bool) -> None:
-    """Its gradients."""
+    """Gradients of the shared experts, added to that of the layer's input."""
     if _held(local).shared_ffn:
         mlp_backward(builder, _shared(local), software, split=split)
         builder.memory("input gradient add", 3 * local.norm_bytes)
@@ -231,7 +231,7 @@ def _shared(local: LocalShape) -> LocalShape:
 
 
 def _rows(local: LocalShape) -> LocalShape:
-    """The shard of the rows that this rank's experts work on."""
+    """The local shape of the rows that this rank's experts work on."""
     experts = _held(local)
     rows = experts.rows_each(local.norm_tokens) * experts.held
     return replace(local.here, sequence=rows, ffn=experts.ffn)

@@ -149,7 +149,7 @@ def _run_again(
     *,
     cast: bool | None = None,
 ) -> None:
-    """Those of column-parallel products of one input that are not ``kept``, by name and columns."""
+    """Run column-parallel products of one input again that are not ``kept``; ``widths`` by name."""
     again = tuple(
         Linear(name=f"{name} again", inputs=local.hidden, outputs=width)
         for name, width in widths.items()

@@ -65,7 +65,7 @@ class WeightBytes:
 
 
 def weight_bytes(element_bytes: int, recipe: Recipe | None, *, quantised: bool) -> WeightBytes:
-    """Of a layer's weights; ``quantised`` ones exist only in the recipe's type (and FP32 masters)."""
+    """Bytes per weight of a layer; ``quantised`` ones exist only in the recipe's type (and FP32 masters)."""
     e = float(element_bytes)
     if recipe is None:
         return WeightBytes(held=e, gathered=e, written=e, made=0.0)

@@ -28,7 +28,7 @@ def join_forward(builder: LayerBuilder, local: LocalShape, software: Software) -
 
 
 def join_backward(builder: LayerBuilder, local: LocalShape, software: Software, *, split: bool) -> None:
-    """The same backward, and the rows of the embedding's gradient."""
+    """The backward pass of ``join_forward``, with the rows of the embedding's gradient."""
     if local.tp > 1:
         builder.tp("joined stream reduce_scatter", "reduce_scatter", local.hidden_bytes)
     (column_input_grad if split else column_backward)(builder, (_joint(local),), _wide(local), software)

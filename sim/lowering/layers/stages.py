@@ -51,7 +51,7 @@ class Stage:
 
     @property
     def losses(self) -> int:
-        """How often it passes the loss."""
+        """How often a microbatch passes the loss on this stage."""
         return self.loss * (1 + sum(kind.prediction for kind in self.kinds))
 
     @property

@@ -72,7 +72,7 @@ class Composer:
 
 
 def _append(builder: LayerBuilder, block: Block) -> None:
-    """The ops of a block, behind all that the tape awaits and all that it has on its streams."""
+    """The ops of a block, behind all that the builder awaits and all that it has on its streams."""
     base, joined = len(builder.ops), _ends(builder)
     for op in block.ops:
         after = tuple(base + earlier for earlier in op.after) or joined

@@ -1,4 +1,4 @@
-"""A forward and a backward that run as one (paired.py), with the gathers and reductions of both around them.
+"""A forward and a backward that run as one (layers/pairs.py), with the gathers and reductions of both.
 
 A pair of layers waits for the parameters of both; while it runs, those of the next pair are gathered and the
 gradients of the one before are reduced. Knows rules that gather one unit ahead, as torch and Megatron-FSDP

@@ -20,7 +20,7 @@ SHARDS, REPLICAS = "fsdp", "hsdp"
 """Communicators of the shard group and of equal shards, and their streams, where they are two."""
 
 EXPERT_SHARDS, EXPERT_REPLICAS = "efsdp", "ehsdp"
-"""The same of experts."""
+"""Communicators of the shard group of experts and of equal shards of experts, and their streams."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 Counted per layer from what backward needs, which reproduces ``s b h (34 + 5 a s / h)`` bytes and its
 forms under tensor and sequence parallelism (Korthikanti 2022, arXiv:2205.05198, section 4). They live
 from the start of a forward action to the end of its backward, on the simulated timeline. Where the
-weight gradient is put off, the input gradient lets all go but both operands of those matrix products:
+weight gradient is put off, the input gradient frees all but both operands of those matrix products:
 ``32 s b h`` bytes of the plain transformer (Qi et al. 2024, arXiv:2401.10241, section 2.3).
 """
 

@@ -44,7 +44,7 @@ class Held:
         return self.activations + self.logits + self.gradients + self.gathered
 
     def terms(self) -> dict[str, float]:
-        """By name."""
+        """Bytes held, by the name of the term."""
         return {name: getattr(self, name) for name in MOVING}
 
 
@@ -137,7 +137,7 @@ def _keep(held: Held, span: ActionSpan, one: _Sizes, *, first: bool) -> None:
 
 
 def _release(held: Held, span: ActionSpan, one: _Sizes) -> None:
-    """What an action lets go as it ends."""
+    """Take off ``held`` the bytes that an action frees as it ends."""
     if span.kind == "F":
         held.gathered -= one.own.forward
         return

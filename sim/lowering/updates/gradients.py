@@ -111,7 +111,7 @@ class Gradients:
         self.ready -= calls * elements
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
-        """So many reductions of ``elements`` each; the same object for the same question."""
+        """So many reductions of ``elements`` each as one collective; equal calls return one object."""
         parts = tuple(self.parts) if not self.sharded and sum(self.parts) == elements else ()
         self.parts.clear()
         key = elements, calls, parts

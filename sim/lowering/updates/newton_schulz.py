@@ -34,7 +34,7 @@ def iteration(rows: int, columns: int) -> tuple[Gemm, Gemm, Gemm]:
 
 
 def parted_iteration(whole: int, part: int) -> tuple[Gemm, Gemm, Gemm]:
-    """The same where a rank holds a ``part`` of one side, and the products run along the ``whole`` one."""
+    """Products of one iteration where a rank holds a ``part`` of one side; they run along the ``whole``."""
     return (
         Gemm(m=whole, n=whole, k=part),
         Gemm(m=whole, n=whole, k=whole, accumulate=True),

@@ -30,7 +30,7 @@ TILES = 4
 """Pieces in which updated parameters are copied (cpu_adam alternates two buffers; more change little)."""
 
 CPU_EFFICIENCY = 0.5
-"""Of the host memory's rate that a streaming update reaches (unverified; STREAM reaches 0.7 to 0.85)."""
+"""Fraction of the host memory's rate that an update reaches (unverified; STREAM reaches 0.7 to 0.85)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from .offload import Offload, write_offloaded
 @dataclass(frozen=True, kw_only=True)
 class OptimizerShare:
     """Parameters that this rank updates, those of them that it casts to 16 bit afterwards, and those whose
-    gradients it sets to zero (none where they are let go). ``body`` is the part of the ``held`` that is in
+    gradients it sets to zero (none where they are freed). ``body`` is the part of the ``held`` that is in
     layers, not at the ends of the model."""
 
     held: float

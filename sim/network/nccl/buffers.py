@@ -29,7 +29,7 @@ BUFFER_BYTES: Mapping[NcclProtocol, float] = {
 }
 
 SHARED_BYTES = 16 * MIB / 8
-"""Of a channel and direction: 16 pieces of 128 KiB (NCCL_P2P_NET_CHUNKSIZE)."""
+"""Bytes of buffers of a channel and direction: 16 pieces of 128 KiB (NCCL_P2P_NET_CHUNKSIZE)."""
 
 P2P_CHANNELS = 16
 """Channels of sends and receives between hosts of eight GPUs, by NCCL's own log lines."""
@@ -38,7 +38,7 @@ NVLS_CHANNELS, NVLS_BYTES = 16, 8 * 128 * 1024.0
 """Channels, and bytes of each, head and direction: eight steps of 128 KiB."""
 
 UNKNOWN_CHANNELS = 24
-"""Of a GPU whose machine NCCL's tables lack: as behind the NVSwitches of A100 and H100."""
+"""Channels of a GPU whose machine NCCL's tables lack: as behind the NVSwitches of A100 and H100."""
 
 RUNTIME_CONNECT = (2, 22)
 
@@ -64,7 +64,7 @@ class CommunicatorBuffers:
 def collective_buffers(
     name: str, ranks: int, comm: Communicator | None, *, trees: bool
 ) -> CommunicatorBuffers:
-    """Of a group that runs collectives; ``comm`` is None for a machine that NCCL's tables lack."""
+    """Buffers of a group that runs collectives; ``comm`` is None for a machine that NCCL's tables lack."""
     channels = comm.channels if comm else UNKNOWN_CHANNELS
     both_ends = comm is not None and comm.local == 1
     return _connected(
@@ -77,7 +77,7 @@ def collective_buffers(
 
 
 def message_buffers(name: str, ranks: int, comm: Communicator | None) -> CommunicatorBuffers:
-    """Of a group that only sends and receives."""
+    """Buffers of a group that only sends and receives."""
     if comm is None or comm.nodes == 1:
         return _connected(name, ranks, comm.channels if comm else UNKNOWN_CHANNELS, connections=1)
     shared = 2 * P2P_CHANNELS * SHARED_BYTES

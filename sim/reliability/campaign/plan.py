@@ -79,7 +79,7 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """How faults are noticed (spec/detection.py), in SI units. ``fixed`` stands for all."""
+    """How faults are noticed (scenario/faults/detection.py), in SI units. ``fixed`` stands for all."""
 
     fixed: Law | None
     order: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 With a given step time, slow parts slow the whole step by the worst of their factors (steps are synchronous),
 and a weak link needs its ``slow_factor`` stated. With a model, what is slow, weak or lost is replayed by
-the step engine, by the same words as ``stepsim run --fault`` (inside/trouble.py).
+the step engine, by the same words as ``stepsim run --fault`` (degradation/of_faults.py).
 
 Replicas are alike, so which of them has what makes no difference, and two with the same wrong are as slow as
 one. What is wrong in one replica is replayed where it is: a lone effect slows as in ``stepsim run``. Replicas
@@ -147,7 +147,7 @@ class SimulatedStep:
         return found or ({between} if between else set())
 
     def _moved(self, degradation: Trouble) -> Trouble:
-        """A replica's trouble, each stage's in the nearest of those that stand for all, unless they meet."""
+        """A replica's degradation, each stage's at the nearest that stands for all, unless they meet."""
         size = self._stage_size
         stages = {place // size for place, port, _ in degradation if port != FABRIC}
         to = {stage: self._nearest(stage) for stage in stages}

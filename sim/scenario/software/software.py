@@ -66,7 +66,7 @@ class Software(BaseModel):
     torch_compile: bool = False
     cuda_graphs: bool = False
     fused_wgrad_accumulation: bool = True  # weight-gradient GEMMs add into the main gradient
-    fp8_scaling: Fp8Scaling = "delayed"  # of precision fp8 (step/layers/precision.py)
+    fp8_scaling: Fp8Scaling = "delayed"  # of precision fp8 (sim/lowering/layers/precision.py)
     fp8_parameters: bool = False  # weights are kept and gathered in the products' type, not in 16 bit
     fp8_activations: bool = False  # under FP8, inputs of activations wait in 8 bits, attention's output in 12
     fp8_dispatch: bool = False  # tokens go to experts in the products' type, and come back in 16 bit
@@ -82,11 +82,11 @@ class Software(BaseModel):
         4  # bytes per element of the gradient that is accumulated and reduced
     )
     bf16_main_grad_bytes: Annotated[Literal[0, 2, 4], NO_BOOL] = (
-        0  # the same under bf16, where that is another
+        0  # main_grad_bytes under precision bf16; 0: no other than elsewhere
     )
     # 16-bit buffers for reductions and gathers, beside parameters and gradients, at most all of these
     flat_buffer_elements: Elements = 0.0
-    bf16_flat_buffer_elements: Elements = 0.0  # the same under bf16, where that is another
+    bf16_flat_buffer_elements: Elements = 0.0  # under precision bf16; 0: as many as elsewhere
     fp32_update_gradients: bool = False  # 16-bit gradients are copied to FP32 for the update
     casts_fresh_gradients: bool = (
         False  # to the type of the main gradient, by a kernel of their own, before they are added to it
@@ -103,7 +103,7 @@ class Software(BaseModel):
     )
     overlap_grad_reduce: bool = True
     zero1_reduce_scatters: bool = True  # ZeRO-1 reduces by reduce-scatter; false: a plain all-reduce
-    bf16_zero1_reduce_scatters: bool = True  # the same under bf16, where both must hold
+    bf16_zero1_reduce_scatters: bool = True  # under precision bf16, where ZeRO-1 scatters if both are true
     overlap_param_gather: bool = False
     align_grad_reduce: bool = (
         False  # pipeline ranks start a chunk's reduction in the same slot (Megatron core)
