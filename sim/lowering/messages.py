@@ -1,7 +1,7 @@
 """Writes the point-to-point messages of a pipeline rank into its program, by the software's rule.
 
 Knows when a message may start and who waits for it; what it costs is given. Used by real steps
-(pipeline.py) and by bare schedules (bare.py) alike.
+(pipeline.py).
 """
 
 from __future__ import annotations

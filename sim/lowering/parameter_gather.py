@@ -1,5 +1,8 @@
 """How updated parameters come back to ranks that hold them whole: at once, or in buckets ahead of the layers.
 
+This is ZeRO-1 and the distributed optimizer, once a step; what ZeRO-3 and FSDP gather around each block is
+written in sharding/.
+
 References:
     Megatron-LM distributed/param_and_grad_buffer.py, start_param_sync (--overlap-param-gather).
 """

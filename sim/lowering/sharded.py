@@ -1,4 +1,8 @@
-"""Sharded data parallelism of one pipeline rank: the rows that its actions run, and what it reduces when."""
+"""ZeRO-2, ZeRO-3 and FSDP of one pipeline rank: its actions with gathers around them, and what it reduces.
+
+Which of them gathers or reduces when is scenario/sharding.py's rule; the collectives are written in
+sharding/ (rows.py places them, compose.py orders them, traffic.py makes the ops).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ GIVES_GRADIENT = (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
 
 @dataclass
 class Sharding:
-    """Rows of the actions of a plan, each distinct one once; one for all ranks of a step."""
+    """The blocks of every action of a plan with gathers and reductions, each distinct action made once."""
 
     plan: StepPlan
     rule: ShardingRule

@@ -34,8 +34,8 @@ class ShardGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardTraffic:
-    """``gather_bytes`` and ``reduce_bytes`` per element on the wire; ``parameter_bytes`` and
-    ``gradient_bytes`` per element in memory; ``host_s`` per collective call."""
+    """``gather_bytes`` and ``reduce_bytes`` per element on the wire, ``parameter_bytes`` per element in
+    memory, ``host_s`` per collective call."""
 
     rule: ShardingRule
     shards: ShardGroup

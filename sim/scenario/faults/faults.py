@@ -1,7 +1,7 @@
 """The block ``faults``: what strikes, where, how often; and one fault as a line of text.
 
-Keys are those of the reference's section 5. Knows the kinds; which targets exist is checked where the cluster
-is known (checks.py).
+Knows the kinds of faults and their keys; which targets exist is checked where the cluster is known
+(sim/scenario/checks_faults.py).
 """
 
 from __future__ import annotations
