@@ -72,7 +72,12 @@ def lines(where: str, failure: ValidationError, part: type) -> list[str]:
 
 def field_path(error: ErrorDetails) -> FieldPath:
     """Where in the block: pydantic's location without branches of unions (ours start with ``~``) and keys."""
-    return tuple(part for part in error["loc"] if part != "[key]" and not str(part).startswith("~"))
+    place, own = (
+        error["loc"],
+        len(error["loc"]) - (error["type"] in UNKNOWN),
+    )  # an unknown key may look so too
+    ours = tuple(part for part in place[:own] if part != "[key]" and not str(part).startswith("~"))
+    return (*ours, *place[own:])
 
 
 def dotted(path: FieldPath) -> str:
