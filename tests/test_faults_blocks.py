@@ -65,6 +65,10 @@ def process(**fields: Any) -> dict[str, Any]:
             {"recovery": {"elastic": {"replicas": 1024}}},
             "recovery.elastic.replicas: 1024 replicas do not share out",
         ),
+        (  # 12 GPUs are a host and a half
+            {"cluster": {"gpus": 24, "gpus_per_node": 8}, "recovery": {"elastic": {"replicas": 2}}},
+            "it can be 1, 3, 6, 12 or 24",
+        ),
         ({"recovery": {"policy": "peer_memory"}}, "the policy peer_memory needs it"),
         ({"recovery": {"restart_cost": {"fixed": "1 min", "kill": "3 s"}}}, "leave kill or fixed out"),
         ({"recovery": {"restart_cost": {"init": {"curve": [[64, "5 s"], [8, "1 s"]]}}}}, "must ascend"),
