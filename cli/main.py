@@ -17,6 +17,7 @@ from .cluster import cluster
 from .collective import collective
 from .compare import compare
 from .faults import faults
+from .import_files import import_run
 from .list import list_names
 from .memory import memory
 from .mistakes import BAD_INPUT, reported, reported_error
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.command("run")(reported(run))
 app.command("replay")(reported(replay))
 app.command("compare")(reported(compare))
+app.command("import")(reported(import_run))
 app.command("memory")(reported(memory))
 app.command("cluster")(reported(cluster))
 app.command("faults")(reported(faults))

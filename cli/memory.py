@@ -9,15 +9,14 @@ import typer
 
 from .output import console, echo_json, output_file, save_text, wrote
 from .progress import progress
+from .sources import SOURCE_HELP, Beside, FrameworkOption, GivenOption, VersionOption, WithOption, load_any
 from .views import JsonOption, MaxEventsOption
 
 DOES_NOT_FIT = 1
 
 
 def memory(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
-    ],
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -27,6 +26,10 @@ def memory(
     stage: Annotated[
         int | None, typer.Option("--stage", metavar="PP", help="A pipeline rank; default: the fullest.")
     ] = None,
+    given: GivenOption = None,
+    files: WithOption = None,
+    framework: FrameworkOption = None,
+    version: VersionOption = None,
     max_events: MaxEventsOption = None,
     as_json: JsonOption = False,
     picture: Annotated[
@@ -42,10 +45,10 @@ def memory(
     from ..sim.report.memory.document import memory_document
     from ..sim.report.memory.picture import memory_svg
     from ..sim.report.memory.table import print_memory
-    from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
 
-    loaded = load_scenario(scenario, overrides or ())
+    beside = Beside(given=given or (), files=files or (), framework=framework, version=version)
+    loaded = load_any(scenario, overrides or (), beside)
     with progress() as say:
         result = simulate(loaded, max_events=max_events, progress=say)
     if stage is not None and not 0 <= stage < len(result.memory):

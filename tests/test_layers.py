@@ -34,6 +34,7 @@ sim.estimate
 sim.program
 sim.result
 sim.children  sim.figures
+sim.scenario.importers
 sim.scenario
 sim.network
 kernels  schedules

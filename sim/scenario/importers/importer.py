@@ -1,0 +1,49 @@
+"""What an importer and an exporter are, and what they get: files, given facts, a version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .draft import Imported
+from .settings import Given
+from .sources import SourceFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What one import starts from: the files of a run, what is given beside them, the framework's version."""
+
+    files: tuple[SourceFile, ...]
+    given: Given
+    version: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The first file, for messages."""
+        return self.files[0].name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Importer:
+    """One framework. ``recognises`` says whether a file is this framework's by what stands in it.
+
+    ``order`` settles who is asked first where several could take a file: what is more special is lower.
+    """
+
+    name: str
+    title: str
+    source: str
+    recognises: Callable[[SourceFile], bool]
+    read: Callable[[Job], Imported]
+    order: int = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exporter:
+    """One framework's file out of a scenario. ``write`` refuses, by field, what the framework cannot say."""
+
+    name: str
+    title: str
+    write: Callable[[Mapping[str, Any], str | None], str]
