@@ -37,7 +37,12 @@ NETWORKS = {
     "GB200-NVL72": "ib-ndr400-x4", "GB300-NVL72": "ib-xdr800-x4", "MI300X": "roce-400-x8",
     "H100-SXM-HBM2e-96GB-500W": "roce-400-x8",
 }  # fmt: skip
-ASSUMED = {"gpus": "64", "gpu": "H100-SXM5-80GB", "vocab_size": "128256", "nnodes": "8"}
+ASSUMED = {
+    "gpus": "8", "gpu": "H100-SXM5-80GB", "vocab_size": "128256", "nnodes": "8", "model": "llama3-8b", "seq_length": "2048",
+    "train_micro_batch_size_per_gpu": "1", "micro_batch_size": "1", "bf16": "true", "global_batch_size": "2048",
+    "pp_partition_method": "type:transformer|embedding", "per_device_train_batch_size": "1", "activation_checkpointing": "true",
+    "device_train_microbatch_size": "1", "train_batch_size": "2048",
+}  # fmt: skip
 """What stands in for facts that neither file nor index has, to see whether the file itself can be read."""
 
 

@@ -9,12 +9,13 @@ Sources: docs.pytorch.org elastic/run.html; deepspeed launcher/runner.py; slurm.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .leftovers import is_harmless
 from .settings import UNKNOWN, Setting, plain_name
 from .shell import Script, read_script
-from .shell_expand import Variables
+from .shell_expand import Variables, unknown
 from .shell_words import ShellError
 from .sources import SourceFile
 
@@ -134,12 +135,21 @@ def options_of(words: Sequence[str], file: SourceFile) -> tuple[dict[str, Settin
         if name in ("-N", "-np", "-n"):
             name = {"-N": "--nodes"}.get(name, name)
             held = values[0] if values else True
+        if isinstance(held, str) and held.strip("\"'") == "$":
+            held = unknown(plain_name(name))  # an expression that whoever made the list could not read
         setting = Setting(value=held, file=file.name, name=name, line=file.line_of(name))
         before = found.get(plain_name(name))
-        if before is not None and before.value != held:
+        if before is not None and True in (before.value, held) and before.value != held:
+            setting = before if held is True else setting
+        elif before is not None and before.value != held:
             repeated.append(setting)
         found[plain_name(name)] = setting
     return found, tuple(repeated)
+
+
+def doubtful(launch: Launch) -> Iterator[Setting]:
+    """Options that stand twice with other values, and matter: a list of one run has none."""
+    return (one for one in launch.repeated if not is_harmless(plain_name(one.name)))
 
 
 def _first(options: Mapping[str, Setting], names: Sequence[str]) -> Setting | None:

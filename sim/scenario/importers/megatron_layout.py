@@ -266,12 +266,12 @@ def _batches(settings: Settings, dp: int | None) -> None:
     ramp = settings.setting("rampup_batch_size") or settings.setting("step_batch_size_schedule")
     settings.setting("step_batch_size_schedule")
     told = settings.given.get("global_batch_size") is not None
+    whole = settings.integer("global_batch_size")
     if ramp is not None and ramp.value not in (True, False, "") and not told:
         draft.ask(
             "global_batch_size", f"the batch grows over the run ({ramp.origin}): say of which step", "1024"
         )
         return
-    whole = settings.integer("global_batch_size")
     if whole is not None:
         draft.put("training.global_batch", whole, settings.origin("global_batch_size"))
     elif not settings.has("global_batch_size") and micro and dp:

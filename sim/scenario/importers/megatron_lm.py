@@ -6,7 +6,7 @@ Source: NVIDIA/Megatron-LM v2.0 to d98e8a64 (megatron_version.py); its tests/fun
 from __future__ import annotations
 
 from ....hardware.shown import clipped
-from .arguments import Launch, launch_of
+from .arguments import Launch, doubtful, launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, Job
@@ -26,6 +26,10 @@ SIGNS = (
     "model-parallel-size",
 )
 """Options that only Megatron's kin have, in the form that their scripts write."""
+
+SEVERAL = (
+    "it stands several times, with other values: a list of arguments has one (or is of several branches of a script)"
+)
 
 _FORKS = {
     "enable_zero_bubble": "the fork's schedules are those of preset megatron-zero-bubble-2023: write them in a scenario, as in schedule: zb-v",
@@ -67,10 +71,9 @@ def arguments_of(job: Job, draft: Draft) -> tuple[Settings, Launch | None, dict[
             name for name in job.given.values if f"{{{name}" in first.text or f"${name}" in first.text
         )
         settings = Settings(found=launch.options, given=job.given, draft=draft)
-        for one in launch.repeated:
+        for one in doubtful(launch):
             if first.kind == "arguments":
-                why = "it stands several times, with other values: a list of arguments has one (or is of several branches of a script)"
-                draft.refuse(one.name, why, line=one.line, value=one.value)
+                draft.refuse(one.name, SEVERAL, line=one.line, value=one.value)
             else:
                 draft.note(f"{one.name} stands several times; the last one holds")
         for file in launch.sourced:
