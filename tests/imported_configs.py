@@ -42,6 +42,7 @@ ASSUMED = {
     "train_micro_batch_size_per_gpu": "1", "micro_batch_size": "1", "bf16": "true", "global_batch_size": "2048",
     "pp_partition_method": "type:transformer|embedding", "per_device_train_batch_size": "1", "activation_checkpointing": "true",
     "device_train_microbatch_size": "1", "train_batch_size": "2048",
+    "compute_dtype": "bf16", "tensor_model_parallel_size": "8", "pipeline_model_parallel_size": "1", "num_gpus": "64",
 }  # fmt: skip
 """What stands in for facts that neither file nor index has, to see whether the file itself can be read."""
 
@@ -118,10 +119,14 @@ def facts(one: Published) -> dict[str, str]:
     given = {}
     if re.fullmatch(r"\d+", one.row.get("gpus", "")):
         given["gpus"] = one.row["gpus"]
+    elif found := re.search(r"(\d+)gpus", one.file):
+        given["gpus"] = found[1]
     kind = one.row.get("gpu_type", "").strip()
     if kind:
         given["gpu"] = GPUS.get(kind, kind.replace(" ", "-"))
         given["interconnect"] = NETWORKS.get(given["gpu"], "ib-ndr400-x8")
+    if one.framework == "megatron-bridge" and one.record is None:
+        given["compute_dtype"] = "fp8_cs" if "FP8" in one.row.get("note", "") else "bf16"
     sizes = dict(re.findall(r"(\w+)=(-?\d+)", one.row.get("parallelism", "")))
     if "Megatron-MoE-ModelZoo" in one.file and one.record is None:
         layers = {"Qwen3-235B-A22B": 94, "DeepSeek-V3": 61}.get(one.row["model"], 0)

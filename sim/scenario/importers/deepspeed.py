@@ -11,12 +11,11 @@ from pathlib import Path
 
 from .arguments import Launch, doubtful, launch_of
 from .cluster_facts import put_machine, world_size
-from .deepspeed_json import IGNORED, Batches, batches_of, is_auto, precision_of, put_batches, put_zero
+from .deepspeed_json import Batches, batches_of, is_auto, precision_of, put_batches, put_zero
 from .draft import Draft, Imported
 from .importer import Importer, Job
 from .leftovers import settle
 from .megatron_layout import put_layout
-from .megatron_lm import IGNORED as MEGATRON_IGNORED
 from .megatron_lm import SEVERAL
 from .megatron_model import DEFAULT, put_model
 from .megatron_software import put_environment, put_software
@@ -43,8 +42,13 @@ _REFUSED = {
 
 def _is_megatron(file: SourceFile) -> bool:
     text = file.text if file.kind == "shell" else " ".join(file.words)
-    return file.kind in ("shell", "arguments") and "--num-layers" in text and (
-        re.search(r"--(deepspeed\b|zero-stage|deepspeed_config|ds-sequence-parallel-size)", text) is not None
+    return (
+        file.kind in ("shell", "arguments")
+        and "--num-layers" in text
+        and (
+            re.search(r"--(deepspeed\b|zero-stage|deepspeed_config|ds-sequence-parallel-size)", text)
+            is not None
+        )
     )
 
 
@@ -62,13 +66,19 @@ def read_deepspeed(job: Job) -> Imported:
     """
     draft = Draft(framework="deepspeed", file=job.name, version=job.version or "")
     script = next((one for one in job.files if one.kind in ("shell", "arguments")), None)
-    launch = launch_of(script, job.given.values, {one.name: one.text for one in job.files}) if script else None
+    launch = (
+        launch_of(script, job.given.values, {one.name: one.text for one in job.files}) if script else None
+    )
     if launch and script:
-        job.given.used.update(name for name in job.given.values if re.search(rf"\$\{{?{re.escape(name)}\b", script.text))
+        job.given.used.update(
+            name for name in job.given.values if re.search(rf"\$\{{?{re.escape(name)}\b", script.text)
+        )
     config = next((one for one in job.files if one.kind == "json" and one.keys & set(_SIGNS)), None)
     if config is None and launch:
         config = _written(launch)
-    settings = Settings(found=dict(launch.options) if launch else {}, given=job.given, draft=draft, dotted=True)
+    settings = Settings(
+        found=dict(launch.options) if launch else {}, given=job.given, draft=draft, dotted=True
+    )
     settings.found |= config.settings() if config else {}
     if launch and ("num_layers" in launch.options or (script and _is_megatron(script))):
         if script and script.kind == "arguments":
@@ -113,10 +123,7 @@ def _megatron(settings: Settings, launch: Launch, config: SourceFile | None) -> 
     _zero_of_megatron(settings, config)
     _stages(settings)
     put_machine(settings)
-    settle(settings, ignored=(*MEGATRON_IGNORED, *IGNORED, "deepspeed.*", "zero_(allgather|reduce)_bucket_size", "zero_contigious_gradients", "zero_reduce_scatter",
-           "contigious_checkpointing", "synchronize_each_layer", "profile_backward", "no_pipeline_parallel", "cpu_torch_adam", "moe_(eval_capacity_factor|min_capacity|loss_coeff)",
-           "use_pin_memory", "disable_moe_token_dropping", "expert_interval", "random_ltd.*", "no_async_.*", "split_transformers", "ds_inference", "query_gpu", "format", "login",
-           "clip_grad", "bank_.*", "inference", "attention_dropout", "hidden_size_teacher", "num_(layers|attention_heads|experts)_teacher", "load_teacher", "kd.*"))  # fmt: skip
+    settle(settings, "megatron-deepspeed", "megatron-lm", "deepspeed-json")
     return draft.finished()
 
 
@@ -129,27 +136,44 @@ def _one_expert_count(settings: Settings) -> None:
     counts = found.value if isinstance(found.value, list) else [found.value]
     if len(set(counts)) > 1:
         settings.refuse("num_experts", "layers with different numbers of experts (PR-MoE) are not modelled")
-    settings.found["num_experts"] = Setting(value=counts[0], file=found.file, name=found.name, line=found.line)
+    settings.found["num_experts"] = Setting(
+        value=counts[0], file=found.file, name=found.name, line=found.line
+    )
     if str(counts[0]) == "1":
         settings.found.pop("num_experts")
         settings.found.pop("moe_expert_parallel_size", None)
         return
     factor = settings.number("moe_train_capacity_factor", default=1.0)
-    settings.found["moe_expert_capacity_factor"] = Setting(value=factor, file=found.file, name="--moe-train-capacity-factor")
-    settings.found["moe_pad_expert_input_to_capacity"] = Setting(value=True, file=found.file, name="as DeepSpeed's gate does")
-    settings.found["moe_router_topk"] = settings.setting("topk") or Setting(value=1, file=found.file, name="--topk 1")
-    settings.found["moe_token_dispatcher_type"] = Setting(value="alltoall", file=found.file, name="DeepSpeed's all-to-all")
+    settings.found["moe_expert_capacity_factor"] = Setting(
+        value=factor, file=found.file, name="--moe-train-capacity-factor"
+    )
+    settings.found["moe_pad_expert_input_to_capacity"] = Setting(
+        value=True, file=found.file, name="as DeepSpeed's gate does"
+    )
+    settings.found["moe_router_topk"] = settings.setting("topk") or Setting(
+        value=1, file=found.file, name="--topk 1"
+    )
+    settings.found["moe_token_dispatcher_type"] = Setting(
+        value="alltoall", file=found.file, name="DeepSpeed's all-to-all"
+    )
     every, layers = settings.integer("expert_interval", default=2) or 2, settings.integer("num_layers") or 0
     if every > 1 and 0 < layers < 10_000:
         pattern = [int((layer + 1) % every == 0) for layer in range(layers)]
-        settings.found["moe_layer_freq"] = Setting(value=pattern, file=found.file, name=f"--expert-interval {every}")
-    settings.draft.refuse("--num-experts", "DeepSpeed runs its experts one after the other, which is not modelled")
+        settings.found["moe_layer_freq"] = Setting(
+            value=pattern, file=found.file, name=f"--expert-interval {every}"
+        )
+    settings.draft.refuse(
+        "--num-experts", "DeepSpeed runs its experts one after the other, which is not modelled"
+    )
 
 
 def _ulysses(settings: Settings, gpus: int | None) -> None:
     """``--ds-sequence-parallel-size``: ranks that exchange heads for tokens."""
     size = settings.integer("ds_sequence_parallel_size", default=1) or 1
-    settings.integer("ds_sequence_parallel_fpdt_chunk_size"), settings.flag("ds_sequence_parallel_fpdt_offloading")
+    (
+        settings.integer("ds_sequence_parallel_fpdt_chunk_size"),
+        settings.flag("ds_sequence_parallel_fpdt_offloading"),
+    )
     if size > 1:
         draft = settings.draft
         draft.put("parallelism.cp", size, settings.origin("ds_sequence_parallel_size"))
@@ -157,32 +181,51 @@ def _ulysses(settings: Settings, gpus: int | None) -> None:
         micro = draft.get("training.micro_batch")
         replica = draft.get("parallelism.tp", 1) * draft.get("parallelism.pp", 1) * size
         if gpus and micro and not settings.has("global_batch_size"):
-            draft.put("training.global_batch", micro * (gpus // replica), f"{DEFAULT}: one microbatch on each replica")
+            draft.put(
+                "training.global_batch",
+                micro * (gpus // replica),
+                f"{DEFAULT}: one microbatch on each replica",
+            )
 
 
 def _zero_of_megatron(settings: Settings, config: SourceFile | None) -> None:
     """The stage: the JSON's, which has to be that of ``--zero-stage``, and what BF16_Optimizer makes of it."""
     draft, pp = settings.draft, settings.draft.get("parallelism.pp", 1)
     pipeline = not settings.flag("no_pipeline_parallel")
-    told = settings.integer("zero_stage") if settings.has("zero_stage") and settings.found["zero_stage"].value is not True else None
+    told = (
+        settings.integer("zero_stage")
+        if settings.has("zero_stage") and settings.found["zero_stage"].value is not True
+        else None
+    )
     if config is None:
         if told is not None:
             settings.found["zero_optimization.stage"] = settings.found["zero_stage"]
         elif settings.has("deepspeed"):
-            settings.found["zero_optimization.stage"] = Setting(value=1, file="Megatron-DeepSpeed", name="default of --zero-stage")
-        draft.note("the DeepSpeed JSON is not among the files; its defaults are taken (give it as another file)")
+            settings.found["zero_optimization.stage"] = Setting(
+                value=1, file="Megatron-DeepSpeed", name="default of --zero-stage"
+            )
+        draft.note(
+            "the DeepSpeed JSON is not among the files; its defaults are taken (give it as another file)"
+        )
     elif told is not None and settings.integer("zero_optimization.stage", default=0) != told:
         settings.refuse("zero_stage", "it has to be the stage of the JSON, and is another")
     stage = put_zero(settings, pipeline=pipeline and pp > 1)
     batches = batches_of(settings)
     for one, name in ((batches.micro, "micro_batch"), (batches.whole, "global_batch")):
         if one is not None and draft.get(f"training.{name}") not in (None, one):
-            draft.refuse("train_batch_size", f"the JSON has {name} {one}, the arguments {draft.get(f'training.{name}')}")
+            draft.refuse(
+                "train_batch_size",
+                f"the JSON has {name} {one}, the arguments {draft.get(f'training.{name}')}",
+            )
     kind = precision_of(settings) if config is not None else None
     if kind and kind[0] != "fp32" and kind[0] != draft.get("training.precision"):
-        draft.refuse("bf16.enabled", f"the JSON says {kind[0]}, the arguments {draft.get('training.precision')}")
+        draft.refuse(
+            "bf16.enabled", f"the JSON says {kind[0]}, the arguments {draft.get('training.precision')}"
+        )
     if draft.get("training.precision") == "bf16" and pipeline and stage == 0:
-        draft.put("parallelism.zero", 1, "BF16_Optimizer shards the optimizer's state, whatever stage is named")
+        draft.put(
+            "parallelism.zero", 1, "BF16_Optimizer shards the optimizer's state, whatever stage is named"
+        )
     if settings.flag("cpu_optimizer"):
         draft.put("training.cpu_offload", True, settings.origin("cpu_optimizer"))
     if stage == 3:
@@ -197,20 +240,40 @@ def _stages(settings: Settings) -> None:
         settings.refuse("no_pipeline_parallel", "there are several pipeline stages")
     layers, pp = draft.get("model.num_layers"), draft.get("parallelism.pp", 1)
     if method and "embedding" in method and pp > 1:
-        draft.put("parallelism.stage_split", "embedding_and_loss_as_layers", settings.origin("pp_partition_method"))
-    elif method and method.lower() not in ("type:transformer", "uniform", "parameters") and not isinstance(method, bool) and method != "True":
+        draft.put(
+            "parallelism.stage_split", "embedding_and_loss_as_layers", settings.origin("pp_partition_method")
+        )
+    elif (
+        method
+        and method.lower() not in ("type:transformer", "uniform", "parameters")
+        and not isinstance(method, bool)
+        and method != "True"
+    ):
         settings.refuse("pp_partition_method", "type:transformer and type:transformer|embedding are modelled")
     if draft.get("parallelism.stage_split") == "embedding_and_loss_as_layers":
-        draft.problems = [one for one in draft.problems if one.path != "num_layers" or "evenly" not in one.message]
+        draft.problems = [
+            one for one in draft.problems if one.path != "num_layers" or "evenly" not in one.message
+        ]
     if layers and pp > 1 and method in (None, "True") and layers % pp and (layers + 2) % pp == 0:
-        draft.problems = [one for one in draft.problems if one.path != "num_layers" or "evenly" not in one.message]
-        draft.ask("pp_partition_method", f"{layers} layers do not fill {pp} stages, with embedding and head they do", "'type:transformer|embedding'")
+        draft.problems = [
+            one for one in draft.problems if one.path != "num_layers" or "evenly" not in one.message
+        ]
+        draft.ask(
+            "pp_partition_method",
+            f"{layers} layers do not fill {pp} stages, with embedding and head they do",
+            "'type:transformer|embedding'",
+        )
 
 
 def _huggingface(settings: Settings, launch: Launch | None, job: Job) -> Imported:
     """A JSON whose model and batches are the Hugging Face Trainer's."""
     draft = settings.draft
-    gpus = world_size(settings, launch.nodes if launch else None, launch.per_node if launch else None, launch.world if launch else None)
+    gpus = world_size(
+        settings,
+        launch.nodes if launch else None,
+        launch.per_node if launch else None,
+        launch.world if launch else None,
+    )
     draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
     draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
     stage = put_zero(settings, pipeline=False)
@@ -220,7 +283,11 @@ def _huggingface(settings: Settings, launch: Launch | None, job: Job) -> Importe
     micro = batches.micro
     if micro is None and batches.whole is None or is_auto(settings, "train_micro_batch_size_per_gpu"):
         micro = settings.integer("per_device_train_batch_size", "micro_batch_size", "batch_size")
-    if micro is None and batches.whole is None and settings.has("per_device_train_batch_size", "micro_batch_size", "batch_size"):
+    if (
+        micro is None
+        and batches.whole is None
+        and settings.has("per_device_train_batch_size", "micro_batch_size", "batch_size")
+    ):
         micro = 1
     put_batches(settings, Batches(whole=batches.whole, micro=micro, accumulation=steps), gpus)
     put_trainer(settings, job.files, precision_of(settings))
@@ -229,7 +296,7 @@ def _huggingface(settings: Settings, launch: Launch | None, job: Job) -> Importe
     if launch:
         put_environment(settings, launch.environment)
     put_machine(settings)
-    settle(settings, ignored=IGNORED)
+    settle(settings, "deepspeed-json", "trainer")
     return draft.finished()
 
 

@@ -35,16 +35,6 @@ _REFUSED = {
     "autotuning.enabled": "autotuning tries many runs; give the one that it finds",
 }  # fmt: skip
 
-IGNORED = (
-    r"(fp16|bf16|fp32|bfloat16)\..*", r"optimizer\..*", r"scheduler\..*", r"zero_allow_untested_optimizer", r"zero_force_ds_cpu_optimizer", r"prescale_gradients",
-    r"activation_checkpointing\..*", r"zero_optimization\.(sub_group_size|contiguous_gradients|round_robin_gradients|ignore_unused_parameters|load_from_fp32_weights|elastic_checkpoint|stage3_gather_.*|"
-    r"stage3_max_reuse_distance|memory_efficient_linear|reduce_scatter|allgather_partitions|gather_16bit_weights_on_model_save|legacy_stage1|stage3_module_granularity_threshold|use_all_reduce_for_fetch_params)",
-    r"zero_optimization\.offload_(optimizer|param)\.(pin_memory|buffer_count|fast_init|pipeline_read|pipeline_write|buffer_size|max_in_cpu|nvme_path)", r"aio\..*", r"flops_profiler\..*",
-    r"checkpoint\..*", r"data_efficiency\..*", r"curriculum_learning\..*", r"tensorboard\..*", r"wandb\..*", r"csv_monitor\..*", r"comms_logger\..*", r"elasticity\..*", r"compile\..*", r"dataloader_drop_last",
-    r"communication_data_type", r"zero_optimization", r"optimizer", r"autotuning\..*", r"autotuning", r"gradient_clipping", r"data_types\..*", r"graph_harvesting", r"timers\..*", r"seq_parallel_communication_data_type",
-    r"zero_optimization\.offload_optimizer", r"zero_optimization\.offload_param", r"synchronize_dp_processes", r"disable_allgather", r"fp16", r"bf16", r"steps_per_print", r"use_data_before_expert_parallelism", r"amp\..*",
-)  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
@@ -64,11 +54,15 @@ def is_auto(settings: Settings, name: str) -> bool:
 def batches_of(settings: Settings) -> Batches:
     """The batch sizes that the JSON states."""
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    whole, micro, accumulation = (None if is_auto(settings, name) else settings.integer(name) for name in names)
+    whole, micro, accumulation = (
+        None if is_auto(settings, name) else settings.integer(name) for name in names
+    )
     return Batches(whole=whole, micro=micro, accumulation=accumulation)
 
 
-def put_batches(settings: Settings, batches: Batches, dp: int | None) -> None:
+def put_batches(
+    settings: Settings, batches: Batches, dp: int | None, name: str = "train_micro_batch_size_per_gpu"
+) -> None:
     """Put microbatch and batch: two of three give the third; one gives accumulation 1.
 
     Source: runtime/config.py, _configure_train_batch_size.
@@ -76,7 +70,7 @@ def put_batches(settings: Settings, batches: Batches, dp: int | None) -> None:
     draft = settings.draft
     whole, micro, steps = batches.whole, batches.micro, batches.accumulation
     if whole is None and micro is None:
-        draft.ask("train_micro_batch_size_per_gpu", "the files say no batch size", "1")
+        draft.ask(name, "the files say no batch size", "1")
         return
     if dp is None:
         return
@@ -85,10 +79,17 @@ def put_batches(settings: Settings, batches: Batches, dp: int | None) -> None:
     if whole is None and micro is not None:
         whole = micro * (steps or 1) * dp
     if not micro or not whole or whole % (micro * dp) or (steps and whole != micro * steps * dp):
-        draft.refuse("train_batch_size", f"{whole} is not micro {micro} times accumulation {steps or 1} times {dp} ranks")
+        draft.refuse(
+            "train_batch_size",
+            f"{whole} is not micro {micro} times accumulation {steps or 1} times {dp} ranks",
+        )
         return
-    draft.put("training.micro_batch", micro, settings.origin("train_micro_batch_size_per_gpu", default="train_batch_size over the ranks"))
-    draft.put("training.global_batch", whole, settings.origin("train_batch_size", default=f"microbatch times accumulation times {dp} ranks"))
+    draft.put("training.micro_batch", micro, settings.origin(name, default="train_batch_size over the ranks"))
+    draft.put(
+        "training.global_batch",
+        whole,
+        settings.origin("train_batch_size", default=f"microbatch times accumulation times {dp} ranks"),
+    )
 
 
 def put_zero(settings: Settings, *, pipeline: bool) -> int:
@@ -108,11 +109,22 @@ def put_zero(settings: Settings, *, pipeline: bool) -> int:
     if stage not in (0, 1, 2, 3):
         settings.refuse("zero_optimization.stage", "stages are 0 to 3")
     if pipeline and stage > 1:
-        settings.refuse("zero_optimization.stage", "DeepSpeed's pipeline asserts a stage below 2; --no-pipeline-parallel goes with 2 and 3")
+        settings.refuse(
+            "zero_optimization.stage",
+            "DeepSpeed's pipeline asserts a stage below 2; --no-pipeline-parallel goes with 2 and 3",
+        )
     draft.put("parallelism.zero", stage, settings.origin("zero_optimization.stage", default=DEFAULT))
-    overlap = settings.flag("zero_optimization.overlap_comm", default=stage == 3) if not is_auto(settings, "zero_optimization.overlap_comm") else stage == 3
+    overlap = (
+        settings.flag("zero_optimization.overlap_comm", default=stage == 3)
+        if not is_auto(settings, "zero_optimization.overlap_comm")
+        else stage == 3
+    )
     if stage:
-        draft.put("software.overlap_grad_reduce", overlap, settings.origin("zero_optimization.overlap_comm", default=f"{DEFAULT}: on for stage 3 alone"))
+        draft.put(
+            "software.overlap_grad_reduce",
+            overlap,
+            settings.origin("zero_optimization.overlap_comm", default=f"{DEFAULT}: on for stage 3 alone"),
+        )
     for name, field, default in (("reduce_bucket_size", "bucket_elements", None), ("stage3_prefetch_bucket_size", "prefetch_elements", 5e7),
                                  ("stage3_max_live_parameters", "max_live_elements", 1e9), ("stage3_param_persistence_threshold", "persistent_elements", 1e5)):  # fmt: skip
         full = f"zero_optimization.{name}"
@@ -120,7 +132,9 @@ def put_zero(settings: Settings, *, pipeline: bool) -> int:
             settings.setting(full)
             continue
         if is_auto(settings, full):
-            draft.note(f"{full} auto is filled in at run time from the hidden size; DeepSpeed's own default is taken")
+            draft.note(
+                f"{full} auto is filled in at run time from the hidden size; DeepSpeed's own default is taken"
+            )
             continue
         value = settings.number(full, default=default)
         draft.put(f"software.{field}", value, settings.origin(full, default=DEFAULT))
@@ -135,10 +149,16 @@ def put_zero(settings: Settings, *, pipeline: bool) -> int:
                 settings.refuse(name, "a second copy of the weights in each host (ZeRO++) is not modelled")
     device = settings.text("zero_optimization.offload_optimizer.device")
     if settings.flag("zero_optimization.cpu_offload") or device == "cpu":
-        draft.put("training.cpu_offload", True, settings.origin("zero_optimization.offload_optimizer.device", "zero_optimization.cpu_offload"))
+        draft.put(
+            "training.cpu_offload",
+            True,
+            settings.origin("zero_optimization.offload_optimizer.device", "zero_optimization.cpu_offload"),
+        )
     elif device == "nvme":
         draft.put("training.cpu_offload", True, settings.origin("zero_optimization.offload_optimizer.device"))
-        draft.put("training.nvme_offload", True, settings.origin("zero_optimization.offload_optimizer.device"))
+        draft.put(
+            "training.nvme_offload", True, settings.origin("zero_optimization.offload_optimizer.device")
+        )
     return stage
 
 

@@ -7,7 +7,6 @@ megatron/model/transformer.py (ParallelMLP) at ea7aefd8.
 from __future__ import annotations
 
 from .cluster_facts import put_machine, world_size
-from .deepspeed_json import IGNORED as JSON_IGNORED
 from .deepspeed_json import batches_of, precision_of, put_batches, put_zero
 from .draft import Draft, Imported
 from .importer import Importer, Job
@@ -18,21 +17,37 @@ from .vocabulary import vocabulary_of
 
 DEFAULT = "default of gpt-neox"
 
-_SIGNS = ("pipe_parallel_size", "pipe-parallel-size", "model_parallel_size", "model-parallel-size", "train_micro_batch_size_per_gpu", "gpt_j_residual", "vocab_file", "checkpoint_factor")
-IGNORED = (
-    r"checkpoint_factor|checkpoint_scale|extra_save_iters|keep_last_.*", r"(train|valid|test)_data_.*|.*_data_weights|label_.*|pack_.*|allow_chopped", r"rotary_.*|pos_emb", r"include|text_gen_type|sample_.*|num_samples|maximum_tokens|temperature|top_[pk]",
-    r"output_layer_parallelism|output_layer_init_method|init_method.*|use_bias_in_norms|rms_norm_epsilon|layernorm_epsilon", r"warmup.*|decay_lr_to|optimizer.*", r"fp32_allreduce|precision|data_types.*|bf16.*|fp16.*", r"synchronize_each_layer|contiguous_checkpointing|profile_backward",
-    r"partition_activations|checkpoint_in_cpu", r"attention_config|sparsity_config.*|num_unique_layers|param_sharing_style", r"dynamic_loss_scale|loss_scale.*|gradient_.*", r"layernorm_fusion|rmsnorm_fusion|rope_fusion|scaled_masked_softmax_fusion|scaled_upper_triang_masked_softmax_fusion|bias_gelu_fusion|bias_dropout_fusion",
-    r"deepspeed.*|user_script|iteration|do_(train|valid|test)|global_num_gpus|dynamic_.*|is_pipe_parallel|hostfile|launcher|force_multi|master_.*|no_ssh_check|comment|account|include|exclude|num_workers|s3_.*|git_hash", r"mlp_multiple_of|use_flashattn_swiglu", r"log_.*|peak_theoretical_tflops|memory_profiling.*|wandb.*",
-    r"attention_softmax_in_fp32|apply_query_key_layer_scaling|scalenorm_epsilon|weight_(server|by).*|hidden_size|eos.*|use_checkpoint_.*|make_vocab_size_divisible_by|padded_vocab_size|dim_att|char_level_ppl", r"mamba_.*",
-)  # fmt: skip
+_SIGNS = (
+    "pipe_parallel_size",
+    "pipe-parallel-size",
+    "model_parallel_size",
+    "model-parallel-size",
+    "train_micro_batch_size_per_gpu",
+    "gpt_j_residual",
+    "vocab_file",
+    "checkpoint_factor",
+)
 
 
 def _recognises(file: SourceFile) -> bool:
-    return file.kind in ("yaml", "json") and ("model" not in file.keys) and (
-        bool(file.keys & {"pipe_parallel_size", "pipe-parallel-size", "gpt_j_residual", "gpt-j-residual", "no_weight_tying", "output_layer_parallelism"})
-        or {"vocab_file", "data_path", "tensorboard_dir"} <= {one.replace("-", "_") for one in file.keys}
-        or {"train_data_paths", "vocab_file"} <= {one.replace("-", "_") for one in file.keys}
+    return (
+        file.kind in ("yaml", "json")
+        and ("model" not in file.keys)
+        and (
+            bool(
+                file.keys
+                & {
+                    "pipe_parallel_size",
+                    "pipe-parallel-size",
+                    "gpt_j_residual",
+                    "gpt-j-residual",
+                    "no_weight_tying",
+                    "output_layer_parallelism",
+                }
+            )
+            or {"vocab_file", "data_path", "tensorboard_dir"} <= {one.replace("-", "_") for one in file.keys}
+            or {"train_data_paths", "vocab_file"} <= {one.replace("-", "_") for one in file.keys}
+        )
     )
 
 
@@ -47,53 +62,105 @@ def read_neox(job: Job) -> Imported:
     for file in job.files:
         for name, one in file.settings().items():
             if name in settings.found:
-                draft.refuse(name, f"it stands in {settings.found[name].file} and in {file.name}; gpt-neox takes it once")
+                draft.refuse(
+                    name,
+                    f"it stands in {settings.found[name].file} and in {file.name}; gpt-neox takes it once",
+                )
             settings.found[name] = one
-    draft.put("software.preset", "megatron-deepspeed-2022", "gpt-neox: DeepSpeed's engine around Megatron's layers")
+    draft.put(
+        "software.preset", "megatron-deepspeed-2022", "gpt-neox: DeepSpeed's engine around Megatron's layers"
+    )
     draft.put("software.name", "gpt-neox", "it is neither Megatron-DeepSpeed's nor BigScience's fork")
     gpus = world_size(settings, settings.setting("num_nodes"), settings.setting("num_gpus"))
     _model(settings)
     _layout(settings, gpus)
     put_machine(settings)
-    settle(settings, ignored=(*IGNORED, *JSON_IGNORED))
+    settle(settings, "gpt-neox", "deepspeed-json")
     return draft.finished()
 
 
 def _model(settings: Settings) -> None:
     draft = settings.draft
-    for name, example in (("num_layers", "32"), ("hidden_size", "4096"), ("num_attention_heads", "32"), ("seq_length", "2048")):
+    for name, example in (
+        ("num_layers", "32"),
+        ("hidden_size", "4096"),
+        ("num_attention_heads", "32"),
+        ("seq_length", "2048"),
+    ):
         value = settings.integer(name)
         if value is None and not settings.has(name):
             draft.ask(name, "the files do not say it", example)
         block = "training" if name == "seq_length" else "model"
         draft.put(f"{block}.{name}", max(1, value or 1), settings.origin(name))
     kinds = settings.setting("attention_config")
-    if kinds is not None and any(one in str(kinds.value) for one in ("mamba", "rwkv", "sparse", "local", "bigbird", "gmlp")):
+    if kinds is not None and any(
+        one in str(kinds.value) for one in ("mamba", "rwkv", "sparse", "local", "bigbird", "gmlp")
+    ):
         settings.refuse("attention_config", "attention of other kinds than global and flash is not modelled")
     flash = kinds is not None and "flash" in str(kinds.value)
-    draft.put("software.attention", "fa2" if flash else "unfused", settings.origin("attention_config", default=f"{DEFAULT}: global"))
+    draft.put(
+        "software.attention",
+        "fa2" if flash else "unfused",
+        settings.origin("attention_config", default=f"{DEFAULT}: global"),
+    )
     settings.refuse_if("moe_num_experts", "experts of gpt-neox are not read", harmless=(None, 0, 1))
     hidden = draft.get("model.hidden_size")
     kind = settings.choice("activation", among={"gelu": "gelu", "geglu": "swiglu", "reglu": "swiglu", "swiglu": "swiglu", "bilinear": "swiglu", "glu": "swiglu",
                                                 "relu2": "relu2", "silu": "gelu", "relu": "gelu", "mish": "gelu", "selu": "gelu", "softsign": "gelu"}, default="gelu")  # fmt: skip
     factor = settings.number("expansion_factor")
     wide = settings.integer("intermediate_size") or (int(factor * hidden) if factor else 4 * hidden)
-    origin = settings.origin("intermediate_size", "expansion_factor", default=f"{DEFAULT}: 4 times the hidden size")
+    origin = settings.origin(
+        "intermediate_size", "expansion_factor", default=f"{DEFAULT}: 4 times the hidden size"
+    )
     multiple = max(1, settings.integer("mlp_multiple_of", default=1) or 1)
-    if kind == "swiglu":  # two thirds, halved: ParallelMLP scales so that gated activations have equal parameters
-        wide, origin = -(-(int(wide * 2 / 3) // 2) // multiple) * multiple, f"{origin}, of which a third in each branch"
+    if (
+        kind == "swiglu"
+    ):  # two thirds, halved: ParallelMLP scales so that gated activations have equal parameters
+        wide, origin = (
+            -(-(int(wide * 2 / 3) // 2) // multiple) * multiple,
+            f"{origin}, of which a third in each branch",
+        )
     draft.put("model.mlp", kind, settings.origin("activation", default=DEFAULT))
     draft.put("model.ffn_hidden_size", wide, origin)
     draft.put("model.num_query_groups", settings.integer("num_kv_heads"), settings.origin("num_kv_heads"))
     tied = not settings.flag("no_weight_tying")
     draft.put("model.tied_embeddings", tied, settings.origin("no_weight_tying", default=DEFAULT))
-    norm = settings.choice("norm", among={"layernorm": "layernorm", "rmsnorm": "rmsnorm", "scalenorm": "rmsnorm", "te_rmsnorm": "rmsnorm", "te_layernorm": "layernorm"}, default="layernorm")
+    norm = settings.choice(
+        "norm",
+        among={
+            "layernorm": "layernorm",
+            "rmsnorm": "rmsnorm",
+            "scalenorm": "rmsnorm",
+            "te_rmsnorm": "rmsnorm",
+            "te_layernorm": "layernorm",
+        },
+        default="layernorm",
+    )
     draft.put("model.norm", norm, settings.origin("norm", default=DEFAULT))
-    position = settings.choice("pos_emb", among={"rotary": "rope", "learned": "learned", "sinusoidal": "none", "rpe": "none", "alibi": "none", "none": "none"}, default="learned")
+    position = settings.choice(
+        "pos_emb",
+        among={
+            "rotary": "rope",
+            "learned": "learned",
+            "sinusoidal": "none",
+            "rpe": "none",
+            "alibi": "none",
+            "none": "none",
+        },
+        default="learned",
+    )
     draft.put("model.position", position, settings.origin("pos_emb", default=DEFAULT))
-    biases = settings.flag("use_bias_in_attn_linear", default=True) and settings.flag("use_bias_in_mlp", default=True)
-    draft.put("model.biases", biases, settings.origin("use_bias_in_attn_linear", "use_bias_in_mlp", default=DEFAULT))
-    draft.put("model.dropout", settings.number("hidden_dropout", default=0.0), settings.origin("hidden_dropout", default=DEFAULT))
+    biases = settings.flag("use_bias_in_attn_linear", default=True) and settings.flag(
+        "use_bias_in_mlp", default=True
+    )
+    draft.put(
+        "model.biases", biases, settings.origin("use_bias_in_attn_linear", "use_bias_in_mlp", default=DEFAULT)
+    )
+    draft.put(
+        "model.dropout",
+        settings.number("hidden_dropout", default=0.0),
+        settings.origin("hidden_dropout", default=DEFAULT),
+    )
     settings.number("attention_dropout")
     _vocabulary(settings)
 
@@ -112,7 +179,11 @@ def _vocabulary(settings: Settings) -> None:
         return
     draft.put("model.vocab_size", size, origin)
     multiple = settings.integer("make_vocab_size_divisible_by", default=128)
-    draft.put("model.make_vocab_size_divisible_by", multiple, settings.origin("make_vocab_size_divisible_by", default=DEFAULT))
+    draft.put(
+        "model.make_vocab_size_divisible_by",
+        multiple,
+        settings.origin("make_vocab_size_divisible_by", default=DEFAULT),
+    )
 
 
 def _layout(settings: Settings, gpus: int | None) -> None:
@@ -136,18 +207,36 @@ def _layout(settings: Settings, gpus: int | None) -> None:
         draft.put("parallelism.sequence_parallel", True, settings.origin("sequence_parallel"))
     if settings.flag("gpt_j_residual"):
         if tp > 1:
-            settings.refuse("gpt_j_residual", "attention and MLP beside each other share one all-reduce under tensor parallelism, which is not modelled")
-        draft.note("gpt_j_residual: attention and MLP run one after the other here; without tensor parallelism the work is the same")
-    settings.refuse_if("context_parallel_size", "context parallelism of gpt-neox is not read", harmless=(None, 0, 1))
+            settings.refuse(
+                "gpt_j_residual",
+                "attention and MLP beside each other share one all-reduce under tensor parallelism, which is not modelled",
+            )
+        draft.note(
+            "gpt_j_residual: attention and MLP run one after the other here; without tensor parallelism the work is the same"
+        )
+    settings.refuse_if(
+        "context_parallel_size", "context parallelism of gpt-neox is not read", harmless=(None, 0, 1)
+    )
     settings.refuse_if("expert_parallel_size", "experts of gpt-neox are not read", harmless=(None, 0, 1))
     again = settings.flag("checkpoint_activations")
     every = settings.integer("checkpoint_num_layers", default=1) or 1
     if again and every > 1:
-        draft.put("training.recompute", {"kind": "full", "method": "uniform", "layers": every}, settings.origin("checkpoint_num_layers"))
+        draft.put(
+            "training.recompute",
+            {"kind": "full", "method": "uniform", "layers": every},
+            settings.origin("checkpoint_num_layers"),
+        )
     else:
-        draft.put("training.recompute", "full" if again else "none", settings.origin("checkpoint_activations", default=f"{DEFAULT}: off"))
+        draft.put(
+            "training.recompute",
+            "full" if again else "none",
+            settings.origin("checkpoint_activations", default=f"{DEFAULT}: off"),
+        )
     if again and settings.flag("partition_activations") and tp > 1:
-        settings.refuse("partition_activations", "activations that are partitioned over tensor-parallel ranks are not modelled")
+        settings.refuse(
+            "partition_activations",
+            "activations that are partitioned over tensor-parallel ranks are not modelled",
+        )
     if settings.flag("checkpoint_in_cpu"):
         settings.refuse("checkpoint_in_cpu", "checkpoints on the host are not modelled")
     stage = put_zero(settings, pipeline=stages >= 1)
@@ -155,11 +244,26 @@ def _layout(settings: Settings, gpus: int | None) -> None:
     told = settings.choice("precision", among={"fp16": "fp16", "bfloat16": "bf16", "fp32": "fp32"})
     draft.put("training.precision", told or kind[0], settings.origin("precision", default=kind[1]))
     if draft.get("training.precision") == "bf16" and stages >= 1 and stage == 0:
-        draft.put("parallelism.zero", 1, "BF16_Optimizer shards the optimizer's state, whatever stage is named")
+        draft.put(
+            "parallelism.zero", 1, "BF16_Optimizer shards the optimizer's state, whatever stage is named"
+        )
     put_batches(settings, batches_of(settings), gpus // (tp * pp) if gpus and gpus % (tp * pp) == 0 else None)
     if gpus and gpus % (tp * pp):
         draft.refuse("gpus", f"{gpus} GPUs are no multiple of model and pipe parallel {tp * pp}")
-    name = settings.choice("optimizer.type", among={"adam": None, "onebitadam": "none", "cpu_adam": None, "cpu_torch_adam": None, "sgd": "sgd", "lion": "lion", "sm3": "none", "madgrad_wd": "none"}, default=None)
+    name = settings.choice(
+        "optimizer.type",
+        among={
+            "adam": None,
+            "onebitadam": "none",
+            "cpu_adam": None,
+            "cpu_torch_adam": None,
+            "sgd": "sgd",
+            "lion": "lion",
+            "sm3": "none",
+            "madgrad_wd": "none",
+        },
+        default=None,
+    )
     if name == "none":
         settings.refuse("optimizer.type", "adam, sgd and lion are modelled")
     else:

@@ -1,13 +1,12 @@
 """Settings that an importer has not read: harmless ones are listed, all that may matter are refused.
 
 Which names are harmless is data (harmless.yaml), one list for all frameworks: they name data, logs, checkpoint
-files and learning rates much alike. A framework's own file may refuse more names, with reasons.
+files and learning rates much alike. What only some frameworks have stands in ignored.yaml.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 
@@ -33,22 +32,17 @@ def is_harmless(name: str) -> bool:
     return _patterns()[0].match(name.rpartition(".")[2]) is not None
 
 
-def settle(
-    settings: Settings, *, ignored: Iterable[str] = (), refused: Mapping[str, str] | None = None
-) -> None:
-    """List or refuse every setting that nobody has read.
+@cache
+def _ignored(lists: tuple[str, ...]) -> re.Pattern[str]:
+    name = "ignored.yaml"
+    table = load_yaml((files(__package__) / name).read_text(encoding="utf-8"), name)
+    return re.compile("|".join(re.sub(r"\s", "", table[one]).strip("|") for one in lists), re.IGNORECASE)
 
-    ``ignored`` are patterns of whole names that change nothing in this framework; ``refused`` reasons by name.
-    """
-    own = re.compile("|".join(f"(?:{one})" for one in ignored) or r"(?!)")
-    draft = settings.draft
-    for one in settings.unread():
-        name = one.name.lstrip("-").replace("-", "_").lower()
-        last = name.rpartition(".")[2]
-        if refused and (why := refused.get(name) or refused.get(last)):
-            if not _off(one):
-                draft.refuse(one.name, why, line=_line(one), value=one.value)
-            continue
+
+def settle(settings: Settings, *lists: str) -> None:
+    """List or refuse every setting that nobody has read; ``lists`` are those of ignored.yaml that hold."""
+    own, draft = _ignored(lists), settings.draft
+    for name, one in settings.unread():
         if own.fullmatch(name) or is_harmless(name) or _off(one):
             draft.ignored.append(one.name)
         elif _patterns()[1].search(name):

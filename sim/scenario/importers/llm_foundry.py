@@ -19,22 +19,15 @@ from .sources import SourceFile
 
 DEFAULT = "default of llm-foundry"
 
-IGNORED = (
-    r"variables.*", r"tokenizer\..*", r"(train|eval)_loader.*", r"scheduler.*", r"optimizer\..*", r"algorithms.*", r"callbacks.*", r"loggers.*", r"run_name", r"integrations.*", r"command",
-    r"image", r"name", r"compute.*", r"fsdp_config\.(verbose|state_dict_type|use_orig_params|limit_all_gathers|activation_checkpointing_reentrant|forward_prefetch|backward_prefetch|sync_module_states|load_.*|sharded_.*|te_.*)",
-    r"model\.(name|init_device|max_seq_len|pretrained.*|use_auth_token|config_overrides.*|init_config.*|loss_fn|verbose|peft_.*|ffn_config|attn_config\.(alibi.*|clip_qkv|qk_ln|rope.*|attn_uses_sequence_id|attn_pdrop|prefix_lm|softmax_scale|attn_type)|.*_pdrop|allow_.*|tokenizer_name|trust_.*)",
-    r"device_eval_batch_size", r"icl_.*", r"eval_.*", r"max_split_size_mb", r"dist_timeout", r"expandable_segments", r"max_seq_len", r"precision", r"autoresume", r"device_train_grad_accum", r"run.*", r"load_.*",
-    r"python_log_level", r"dataset_.*|data_.*|global_seed|seed|console_.*", r"experimental.*", r"system_callbacks.*", r"gpu_num", r"max_duration|tokenizer_name|algorithm.*", r"model\.expansion_ratio", r"model\.no_bias|model\.norm_type",
-    r"model\.attn_config", r"fsdp_config", r"gpu_type|cluster", r"parameters", r"git_.*", r"dist_.*", r"only_.*", r"code_paths|icl_.*|save_.*|activation_cpu_offload",
-)  # fmt: skip
-
 
 def _recognises(file: SourceFile) -> bool:
     top = "parameters." if file.at("parameters.model") is not None else ""
     if file.kind != "yaml":
         return False
     signs = ("device_train_microbatch_size", "device_train_grad_accum", "global_train_batch_size")
-    return any(file.at(f"{top}{one}") is not None for one in signs) and file.at(f"{top}model.name") is not None
+    return (
+        any(file.at(f"{top}{one}") is not None for one in signs) and file.at(f"{top}model.name") is not None
+    )
 
 
 def _resolved(settings: dict[str, Setting]) -> dict[str, Setting]:
@@ -65,7 +58,12 @@ def read_foundry(job: Job) -> Imported:
     draft = Draft(framework="llm-foundry", file=job.name, version=job.version or "")
     found = first.settings(top)
     if top and first.at("compute.gpus") is not None:
-        gpus = Setting(value=first.at("compute.gpus"), file=first.name, name="compute.gpus", line=first.lines.get("compute.gpus", 0))
+        gpus = Setting(
+            value=first.at("compute.gpus"),
+            file=first.name,
+            name="compute.gpus",
+            line=first.lines.get("compute.gpus", 0),
+        )
     else:
         gpus = None
     settings = Settings(found=_resolved(found), given=job.given, draft=draft, dotted=True)
@@ -75,7 +73,7 @@ def read_foundry(job: Job) -> Imported:
     _batches(settings, world)
     _sharding(settings, world)
     put_machine(settings)
-    settle(settings, ignored=IGNORED)
+    settle(settings, "llm-foundry")
     return draft.finished()
 
 
@@ -102,19 +100,45 @@ def _model(settings: Settings, job: Job) -> None:
     kind = settings.text("model.ffn_config.ffn_type", default="mptmlp")
     if kind not in ("mptmlp", "mptglu", "mptgeglu"):
         settings.refuse("model.ffn_config.ffn_type", "mptmlp and mptglu are modelled")
-    draft.put("model.mlp", "gelu" if kind == "mptmlp" else "swiglu", settings.origin("model.ffn_config.ffn_type", default=DEFAULT))
-    draft.put("model.ffn_hidden_size", wide or int(ratio * hidden), settings.origin("model.ffn_config.ffn_hidden_size", "model.expansion_ratio", default=f"{DEFAULT}: 4"))
+    draft.put(
+        "model.mlp",
+        "gelu" if kind == "mptmlp" else "swiglu",
+        settings.origin("model.ffn_config.ffn_type", default=DEFAULT),
+    )
+    draft.put(
+        "model.ffn_hidden_size",
+        wide or int(ratio * hidden),
+        settings.origin("model.ffn_config.ffn_hidden_size", "model.expansion_ratio", default=f"{DEFAULT}: 4"),
+    )
     groups = settings.integer("model.attn_config.kv_n_heads")
     if settings.text("model.attn_config.attn_type") == "multiquery_attention":
         groups = 1
-    draft.put("model.num_query_groups", groups, settings.origin("model.attn_config.kv_n_heads", "model.attn_config.attn_type"))
+    draft.put(
+        "model.num_query_groups",
+        groups,
+        settings.origin("model.attn_config.kv_n_heads", "model.attn_config.attn_type"),
+    )
     tied = settings.flag("model.tie_word_embeddings", default=True)
     draft.put("model.tied_embeddings", tied, settings.origin("model.tie_word_embeddings", default=DEFAULT))
-    draft.put("model.dropout", settings.number("model.resid_pdrop", default=0.0), settings.origin("model.resid_pdrop", default=DEFAULT))
-    draft.put("model.biases", not settings.flag("model.no_bias"), settings.origin("model.no_bias", default=DEFAULT))
+    draft.put(
+        "model.dropout",
+        settings.number("model.resid_pdrop", default=0.0),
+        settings.origin("model.resid_pdrop", default=DEFAULT),
+    )
+    draft.put(
+        "model.biases", not settings.flag("model.no_bias"), settings.origin("model.no_bias", default=DEFAULT)
+    )
     rope, alibi = settings.flag("model.attn_config.rope"), settings.flag("model.attn_config.alibi")
-    draft.put("model.position", "rope" if rope else "none" if alibi else "learned", settings.origin("model.attn_config.rope", "model.attn_config.alibi", default=DEFAULT))
-    kernel = settings.choice("model.attn_config.attn_impl", among={"flash": "fa2", "triton": "fa1", "torch": "unfused", "flex": None}, default="fa2")
+    draft.put(
+        "model.position",
+        "rope" if rope else "none" if alibi else "learned",
+        settings.origin("model.attn_config.rope", "model.attn_config.alibi", default=DEFAULT),
+    )
+    kernel = settings.choice(
+        "model.attn_config.attn_impl",
+        among={"flash": "fa2", "triton": "fa1", "torch": "unfused", "flex": None},
+        default="fa2",
+    )
     if kernel is None:
         settings.refuse("model.attn_config.attn_impl", "flex attention is not modelled")
     draft.put("software.attention", kernel, settings.origin("model.attn_config.attn_impl", default=DEFAULT))
@@ -144,41 +168,83 @@ def _batches(settings: Settings, world: int | None) -> None:
             draft.ask("device_train_microbatch_size", "the file does not say it", "4")
         return
     if whole % world:
-        settings.refuse("global_train_batch_size", f"{whole} sequences are no whole number on each of {world} GPUs")
+        settings.refuse(
+            "global_train_batch_size", f"{whole} sequences are no whole number on each of {world} GPUs"
+        )
         return
     device = whole // world
     micro = min(micro, device)
     if device % micro:
-        settings.refuse("device_train_microbatch_size", f"{device} sequences of a GPU in parts of {micro} leave a smaller one, which is not modelled")
+        settings.refuse(
+            "device_train_microbatch_size",
+            f"{device} sequences of a GPU in parts of {micro} leave a smaller one, which is not modelled",
+        )
         return
-    draft.put("training.micro_batch", micro, settings.origin("device_train_microbatch_size", "device_train_grad_accum"))
+    draft.put(
+        "training.micro_batch",
+        micro,
+        settings.origin("device_train_microbatch_size", "device_train_grad_accum"),
+    )
     draft.put("training.global_batch", whole, settings.origin("global_train_batch_size"))
 
 
 def _sharding(settings: Settings, world: int | None) -> None:
     draft = settings.draft
     settings.refuse_if("tp_config", "tensor parallelism of llm-foundry is not read", harmless=(None, {}))
-    strategy = settings.choice("fsdp_config.sharding_strategy", among={"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3, "_hybrid_shard_zero2": 2}, default=None)
+    strategy = settings.choice(
+        "fsdp_config.sharding_strategy",
+        among={
+            "full_shard": 3,
+            "shard_grad_op": 2,
+            "no_shard": 0,
+            "hybrid_shard": 3,
+            "_hybrid_shard_zero2": 2,
+        },
+        default=None,
+    )
     inside = any(name.startswith("fsdp_config") for name in settings.found)
-    origin = settings.origin("fsdp_config.sharding_strategy", default=f"{DEFAULT}: FULL_SHARD" if inside else "there is no fsdp_config")
+    origin = settings.origin(
+        "fsdp_config.sharding_strategy",
+        default=f"{DEFAULT}: FULL_SHARD" if inside else "there is no fsdp_config",
+    )
     zero = strategy if strategy is not None else 3 if inside else 0
     draft.put("parallelism.zero", zero if (world or 2) > 1 else 0, origin)
     told = settings.text("fsdp_config.sharding_strategy") or ""
     if "HYBRID" in told.upper() and world and world > 8:
         draft.put("parallelism.fsdp_shard_size", 8, f"{origin}: the GPUs of a host")
-    mixed = settings.choice("fsdp_config.mixed_precision", among={"pure": 2, "default": 4, "full": None}, default=4)
+    mixed = settings.choice(
+        "fsdp_config.mixed_precision", among={"pure": 2, "default": 4, "full": None}, default=4
+    )
     if mixed is None:
-        settings.refuse("fsdp_config.mixed_precision", "FULL (all in 32 bit) is not modelled beside 16-bit products")
+        settings.refuse(
+            "fsdp_config.mixed_precision", "FULL (all in 32 bit) is not modelled beside 16-bit products"
+        )
     if mixed == 4 and zero:
         # DEFAULT: parameters in 16 bit, gradients are reduced in 32 (mosaic_fsdp_utils.py, get_mixed_precision).
-        draft.put("software.reduce_grad_bytes", 4, settings.origin("fsdp_config.mixed_precision", default=f"{DEFAULT}: DEFAULT"))
+        draft.put(
+            "software.reduce_grad_bytes",
+            4,
+            settings.origin("fsdp_config.mixed_precision", default=f"{DEFAULT}: DEFAULT"),
+        )
     again = settings.flag("fsdp_config.activation_checkpointing")
-    draft.put("training.recompute", "full" if again else "none", settings.origin("fsdp_config.activation_checkpointing", default=f"{DEFAULT}: off"))
+    draft.put(
+        "training.recompute",
+        "full" if again else "none",
+        settings.origin("fsdp_config.activation_checkpointing", default=f"{DEFAULT}: off"),
+    )
     if settings.flag("fsdp_config.activation_cpu_offload"):
         draft.put("training.activation_offload", True, settings.origin("fsdp_config.activation_cpu_offload"))
-    kind = settings.choice("precision", among={"amp_bf16": "bf16", "bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32", "amp_fp8": "fp8"}, default="bf16")
+    kind = settings.choice(
+        "precision",
+        among={"amp_bf16": "bf16", "bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32", "amp_fp8": "fp8"},
+        default="bf16",
+    )
     draft.put("training.precision", kind, settings.origin("precision", default=DEFAULT))
-    name = settings.choice("optimizer.name", among={"decoupled_adamw": None, "adamw": None, "decoupled_lionw": "lion", "adam": None}, default=None)
+    name = settings.choice(
+        "optimizer.name",
+        among={"decoupled_adamw": None, "adamw": None, "decoupled_lionw": "lion", "adam": None},
+        default=None,
+    )
     draft.put("training.optimizer.name", name, settings.origin("optimizer.name"))
     settings.refuse_if("compile_config", "compilation of llm-foundry is not read", harmless=(None, {}))
 

@@ -117,7 +117,7 @@ def _stages(settings: Settings, pp: int) -> None:
                      " --pipeline-model-parallel-layout, --num-layers-per-virtual-pipeline-stage and this")  # fmt: skip
         return
     if layout is not None:
-        _layout(settings, layout, layers, pp)
+        put_stage_layout(settings, layout, layers, pp)
         return
     counted = layers + embedding + loss
     if per_chunk is not None and per_chunk > 0:
@@ -198,8 +198,8 @@ def _uneven(
     settings.draft.put("parallelism.stage_split", split, settings.origin(name))
 
 
-def _layout(settings: Settings, text: str, layers: int, pp: int) -> None:
-    """``Et*2|(tt|)*5t|tmL``: a letter for each layer, a bar between chunks."""
+def put_stage_layout(settings: Settings, text: str, layers: int, pp: int) -> None:
+    """Put the stages that ``Et*2|(tt|)*5t|tmL`` says: a letter for each layer, a bar between chunks."""
     draft, name = settings.draft, "pipeline_model_parallel_layout"
     stages = layout_stages(text)
     if stages is None:

@@ -27,9 +27,7 @@ SIGNS = (
 )
 """Options that only Megatron's kin have, in the form that their scripts write."""
 
-SEVERAL = (
-    "it stands several times, with other values: a list of arguments has one (or is of several branches of a script)"
-)
+SEVERAL = "it stands several times, with other values: a list of arguments has one (or is of several branches of a script)"
 
 _FORKS = {
     "enable_zero_bubble": "the fork's schedules are those of preset megatron-zero-bubble-2023: write them in a scenario, as in schedule: zb-v",
@@ -41,17 +39,6 @@ _FORKS = {
     "moe_use_upcycling": "upcycling is a conversion, and no training step",
     "ddp_num_buckets": "a number of buckets is not modelled; their size is (--ddp-bucket-size)",
 }
-IGNORED = (
-    "ddp_pad_buckets_for_high_nccl_busbw", "ddp_average_in_collective", "use_nccl_ub", "use_contiguous_parameters_in_local_ddp",
-    "no_contiguous_buffers_in_local_ddp", "reuse_grad_buf_for_mxfp8_param_ag", "data_parallel_random_init", "sync_tp_duplicated_parameters",
-    "apply_residual_connection_post_layernorm", "spec", "use_tp_pp_dp_mapping", "disable_bf16_reduced_precision_matmul",
-    "rotary_interleaved", "num_layers_teacher", "fused_single_qkv_rope", "use_legacy_models", "enable_gpt_oss", "use_fused_weighted_squared_relu",
-    "param_to_param_group_map_json", "moe_router_padding.*", "moe_apply_probs_on_input", "sequence_parallel", "no_bias_.*", "batch_invariant_mode",
-    "barrier_with_L1_time", "no_barrier_with_level_1_timing", "retro_.*", "untie_.*", "window_attn_skip_freq", "nvtx_ranges", "nnodes", "nproc_per_node",
-    "num_nodes", "num_gpus", "use_cpu_initialization", "distributed_config_file", "moe_upcycling_granularity", "embed_layernorm", "init_.*", "input",
-    "kv_channels", "hidden_dim", "check_optimizer_step_success", "abort_on_unmet_fused_kernel_constraints", "disable_moe_token_dropping_note",
-)  # fmt: skip
-"""Options of Megatron's whose names sound like more than they do, and those of launchers."""
 
 
 def _recognises(file: SourceFile) -> bool:
@@ -132,7 +119,7 @@ def read_megatron(job: Job) -> Imported:
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, environment)
     put_machine(settings)
-    settle(settings, ignored=IGNORED)
+    settle(settings, "megatron-lm")
     return draft.finished()
 
 

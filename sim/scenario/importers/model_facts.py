@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..model.catalogue import model_names
+from ..model.catalogue import get_model, model_names
 from ..model.huggingface import config_fields, family_fields
 from .settings import Settings
 from .sources import SourceFile
@@ -62,6 +62,12 @@ def put_named_model(
     )
     draft.ask("model", f"{what}; a model of stepsim list models, or a config.json, is needed", "llama3-8b")
     return False
+
+
+def put_catalogue_model(settings: Settings, name: str, origin: str) -> None:
+    """Put the fields of a model of the catalogue, where other fields follow from them."""
+    fields = get_model(name).model_dump(mode="json", exclude_none=True, exclude={"name", "padded_vocab_size"})
+    put_fields(settings, fields, f"{origin} ({name})")
 
 
 def put_fields(settings: Settings, fields: Mapping[str, Any], origin: str) -> None:

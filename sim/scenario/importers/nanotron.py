@@ -16,13 +16,6 @@ from .sources import SourceFile
 
 DEFAULT = "default of nanotron"
 
-IGNORED = (
-    r"general\..*", r"checkpoints\..*", r"logging\..*", r"data\..*", r"data_stages.*", r"tokenizer\..*", r"lighteval\..*", r"s3_upload\..*", r"metrics_logging\..*",
-    r"optimizer\.(learning_rate_scheduler|optimizer_factory)\..*", r"optimizer\.(clip_grad|weight_decay.*|zero_stage)", r"model\.init_method.*",
-    r"tokens\.(train_steps|val_check_interval|limit_.*)", r"model\.model_config\..*", r"parallelism\.(pp_engine|tp_recompute_allgather|expert_parallel_size|moe_layer_recompute)",
-    r"profiler.*", r"doremi\..*", r"model\.ddp_bucket_cap_mb", r"slurm.*", r"logging.*", r"experiment_logger.*", r"training\.(learning_rate|total_train_steps|seed|num_samples|max_tokens|num_proc|num_workers)", r"dataset\..*", r"environment\..*", r"checkpoint\..*",
-)  # fmt: skip
-
 
 def _recognises(file: SourceFile) -> bool:
     return file.at("parallelism.pp_engine") is not None or (
@@ -46,7 +39,7 @@ def read_nanotron(job: Job) -> Imported:
     _layout(settings)
     _training(settings)
     put_machine(settings)
-    settle(settings, ignored=IGNORED)
+    settle(settings, "nanotron")
     return draft.finished()
 
 

@@ -176,9 +176,9 @@ class Settings:
         if found is not None and found.value not in tuple(harmless) and not self._asked(found):
             self.refuse(name, why)
 
-    def unread(self) -> list[Setting]:
-        """Settings that nobody asked for."""
-        return [one for name, one in self.found.items() if name not in self.read]
+    def unread(self) -> list[tuple[str, Setting]]:
+        """Settings that nobody asked for, by plain name."""
+        return [(name, one) for name, one in self.found.items() if name not in self.read]
 
     def _asked(self, found: Setting) -> bool:
         """Whether the value is open, and has been asked for."""

@@ -192,10 +192,12 @@ def _record(document: dict[str, Any], text: str, path: Path) -> SourceFile:
     """``{arguments: [[flag, value...], ...], environment: {...}}``."""
     words = [str(word) for one in document["arguments"] for word in (one if isinstance(one, list) else [one])]
     # A comment inside a list, and a default whose end was taken for more of them: ${X:-8}:-8}:-8}.
-    words = [re.sub(r"(\$\{\w+:-[^}]*\})(?::-[^}]*\})+", r"\1", word) for word in words if not word.startswith("#")]
+    words = [
+        re.sub(r"(\$\{\w+:-[^}]*\})(?::-[^}]*\})+", r"\1", word) for word in words if not word.startswith("#")
+    ]
     # What follows the line of an argument is of the script, and no value.
     words = [word.split("\n")[0].rstrip("\"'\\ ") if "\n" in word else word for word in words]
-    words = [word for word in words if word.strip("\"' ")]
+    words = [word.strip("\"'") for word in words if word.strip("\"' ")]
     environment = document.get("environment")
     named = {str(k): str(v) for k, v in environment.items()} if isinstance(environment, dict) else {}
     return SourceFile(path=path, kind="arguments", text=text, words=tuple(words), environment=named)

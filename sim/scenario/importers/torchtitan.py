@@ -32,14 +32,6 @@ _OTHER_MODELS = {
     "flux": "image models are not modelled", "vlm": "vision-language models are not modelled",
     "llama4": "llama4's chunked attention is not modelled", "transformers_modeling_backend": None,
 }  # fmt: skip
-IGNORED = (
-    r"job\..*", r"profiling\..*", r"metrics\..*", r"checkpoint\..*", r"optimizer\.(lr|eps|beta\d|weight_decay|name|initial_.*)", r"lr_scheduler\..*",
-    r"validation\..*", r"comm\.(init|train)_timeout_seconds", r"comm\.trace_buf_size", r"comm\.save_traces.*", r"training\.(dataset.*|max_norm|steps|warmup_steps|seed|gc_.*|deterministic|mixed_precision_reduce|debug.*)",
-    r"model\.(hf_assets_path|tokenizer_path|print_after_conversion|norm_type|name|flavor)", r"experimental\.(custom_.*|tokenizer.*)", r"memory_estimation\..*",
-    r"fault_tolerance\.(enable|process_group.*|replica_id|group_size|semi_sync_method)", r"debug\..*", r"quantize\.(linear|grouped_mm)\..*", r"float8\..*", r"mx\..*",
-    r"encoder\..*", r"preprocess\..*", r"inference\..*", r"eval\..*", r"activation_checkpoint\.(selective_ac_option|per_op_.*|early_stop|preserve_rng_state|determinism_check|debug|visualize.*|memory_budget)", r"compile\.components",
-    r"parallelism\.pipeline_parallel_(schedule|layers_per_stage|microbatch_size|first_stage_less_layers|last_stage_less_layers|split_points|schedule_csv)", r"primus_turbo\..*", r"symm_mem\..*",
-)  # fmt: skip
 
 
 @cache
@@ -101,12 +93,14 @@ def torchtitan_scenario(settings: Settings, version: str | None, gpus: int | Non
     _precision(settings)
     _software(settings, old)
     put_machine(settings)
-    settle(settings, ignored=IGNORED)
+    settle(settings, "torchtitan")
     return draft.finished()
 
 
 def _model(settings: Settings) -> None:
     draft = settings.draft
+    if draft.get("model.preset") is not None:  # Primus names it
+        return
     settings.text("hf_transformers.model")
     if settings.flag("fault_tolerance.enable"):
         settings.refuse_if(
