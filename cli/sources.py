@@ -1,4 +1,5 @@
-"""What commands read in place of a scenario: a shipped name, a scenario's file, or files of another framework.
+"""What commands read in place of a scenario: a shipped name, a scenario's file, or files of another
+framework.
 
 Knows which it is; how a framework's file becomes a scenario is in sim/scenario/importers.
 """
@@ -24,7 +25,8 @@ GivenOption = Annotated[
     typer.Option(
         "--given",
         metavar="NAME=VALUE",
-        help="Of another framework's file: a fact that it does not hold, as in gpus=64, or a setting of it. Repeatable.",
+        help="Of another framework's file: a fact that it does not hold, as in gpus=64, or a setting of "
+        "it. Repeatable.",
     ),
 ]
 WithOption = Annotated[
@@ -66,7 +68,8 @@ def load_any(source: str, overrides: Sequence[str], beside: Beside) -> Scenario:
     if beside.framework is None and is_scenario(source):
         if beside:
             raise ValueError(
-                f"--given, --with and --framework-version are of another framework's file, and {source} is a scenario;"
+                f"--given, --with and --framework-version are of another framework's file, and {source} is "
+                f"a scenario;"
                 " --set changes it"
             )
         return load_scenario(source, overrides)

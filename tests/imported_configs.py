@@ -1,6 +1,8 @@
-"""Published configurations of other frameworks, from the shared data: which there are, and what a user would give.
+"""Published configurations of other frameworks, from the shared data: which there are, and what a user
+would give.
 
-Facts that a file does not hold come from its row of index.csv: GPUs, their type, sizes that a launcher overrides.
+Facts that a file does not hold come from its row of index.csv: GPUs, their type, sizes that a launcher
+overrides.
 The network of a GPU type is that of the machine that its makers sell or the cloud names (``NETWORKS``). What
 neither holds is assumed, and said to be so (``ASSUMED``).
 """
@@ -27,7 +29,8 @@ SHARED = Path(os.environ.get("STEPSIM_SHARED", Path(__file__).parents[2] / "shar
 CONFIGS = SHARED / "data" / "configs"
 
 GPUS = {
-    "H100": "H100-SXM5-80GB", "H200": "H200-SXM-141GB", "A100": "A100-SXM4-80GB", "A100 80GB": "A100-SXM4-80GB",
+    "H100": "H100-SXM5-80GB", "H200": "H200-SXM-141GB", "A100": "A100-SXM4-80GB",
+    "A100 80GB": "A100-SXM4-80GB",
     "A100 40GB": "A100-SXM4-40GB", "B200": "B200-SXM-180GB", "B300": "B300-SXM", "GB200": "GB200-NVL72",
     "GB300": "GB300-NVL72", "MI300X": "MI300X", "H100 80GB": "H100-SXM5-80GB",
 }  # fmt: skip
@@ -38,11 +41,15 @@ NETWORKS = {
     "H100-SXM-HBM2e-96GB-500W": "roce-400-x8",
 }  # fmt: skip
 ASSUMED = {
-    "gpus": "8", "gpu": "H100-SXM5-80GB", "vocab_size": "128256", "nnodes": "8", "model": "llama3-8b", "seq_length": "2048",
-    "train_micro_batch_size_per_gpu": "1", "micro_batch_size": "1", "bf16": "true", "global_batch_size": "2048",
-    "pp_partition_method": "type:transformer|embedding", "per_device_train_batch_size": "1", "activation_checkpointing": "true",
+    "gpus": "8", "gpu": "H100-SXM5-80GB", "vocab_size": "128256", "nnodes": "8", "model": "llama3-8b",
+    "seq_length": "2048",
+    "train_micro_batch_size_per_gpu": "1", "micro_batch_size": "1", "bf16": "true",
+    "global_batch_size": "2048",
+    "pp_partition_method": "type:transformer|embedding", "per_device_train_batch_size": "1",
+    "activation_checkpointing": "true",
     "device_train_microbatch_size": "1", "train_batch_size": "2048",
-    "compute_dtype": "bf16", "tensor_model_parallel_size": "8", "pipeline_model_parallel_size": "1", "num_gpus": "64",
+    "compute_dtype": "bf16", "tensor_model_parallel_size": "8", "pipeline_model_parallel_size": "1",
+    "num_gpus": "64",
 }  # fmt: skip
 """What stands in for facts that neither file nor index has, to see whether the file itself can be read."""
 

@@ -112,7 +112,8 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
         ):
             settings.refuse(
                 f"{prefix}auto_wrap_policy",
-                "NO_WRAP, which is the default, makes the model one unit that gathers at once, which is not modelled",
+                "NO_WRAP, which is the default, makes the model one unit that gathers at once, which is "
+                "not modelled",
             )
         hybrid = told in ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
     else:

@@ -1,9 +1,11 @@
 """Arguments of a command as settings by name, and what its launcher says of hosts and GPUs.
 
-Knows how argparse cuts a list and the options of torchrun, deepspeed, srun, mpirun and accelerate launch; does
+Knows how argparse cuts a list and the options of torchrun, deepspeed, srun, mpirun and accelerate launch;
+does
 not know what a training script's options mean.
 
-Sources: docs.pytorch.org elastic/run.html; deepspeed launcher/runner.py; slurm.schedmd.com srun.html, sbatch.html.
+Sources: docs.pytorch.org elastic/run.html; deepspeed launcher/runner.py; slurm.schedmd.com srun.html,
+sbatch.html.
 """
 
 from __future__ import annotations
@@ -176,7 +178,8 @@ def _sbatch(sbatch: Mapping[str, str], names: Sequence[str], file: SourceFile) -
 
 
 def _of_slurm(sbatch: Mapping[str, str], file: SourceFile) -> Setting | None:
-    """GPUs of a host by Slurm: ``--gres=gpu:8``, ``--gpus-per-node=8``, or its tasks where there are several."""
+    """GPUs of a host by Slurm: ``--gres=gpu:8``, ``--gpus-per-node=8``, or its tasks where there are
+    several."""
     for name in ("gres", "gpus-per-node"):
         if found := re.search(r"(\d+)\Z", sbatch.get(name, "")):
             line = file.line_of(f"--{name}")

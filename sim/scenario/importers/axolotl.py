@@ -93,11 +93,11 @@ def read_axolotl(job: Job) -> Imported:
         draft.note(
             "without sample_packing sequences are as long as the data's; all are sequence_len long here"
         )
-    name = settings.text("optimizer", default="adamw_torch")
-    if name not in ("adamw_torch", "adamw_torch_fused", "adamw_hf"):
+    optimizer = settings.text("optimizer", default="adamw_torch")
+    if optimizer not in ("adamw_torch", "adamw_torch_fused", "adamw_hf"):
         settings.refuse(
             "optimizer",
-            f"{name}: adamw_torch and adamw_torch_fused are modelled; 8-bit and paged ones are not",
+            f"{optimizer}: adamw_torch and adamw_torch_fused are modelled; 8-bit and paged ones are not",
         )
     put_machine(settings)
     settle(settings, "axolotl", "trainer", "deepspeed-json")

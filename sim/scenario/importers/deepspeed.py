@@ -1,6 +1,8 @@
-"""DeepSpeed: its JSON with the launch script of Megatron-DeepSpeed, or with a Hugging Face Trainer's arguments.
+"""DeepSpeed: its JSON with the launch script of Megatron-DeepSpeed, or with a Hugging Face Trainer's
+arguments.
 
-Sources: deepspeedai/Megatron-DeepSpeed megatron/arguments.py (4efb479); bigscience-workshop/Megatron-DeepSpeed and
+Sources: deepspeedai/Megatron-DeepSpeed megatron/arguments.py (4efb479);
+bigscience-workshop/Megatron-DeepSpeed and
 bigscience train/tr11-176B-ml; deepspeed_json.py for the JSON.
 """
 
@@ -114,8 +116,11 @@ def _megatron(settings: Settings, launch: Launch, config: SourceFile | None) -> 
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, launch.environment)
     jean_zay = launch.environment.get("CUDA_LAUNCH_BLOCKING") == "1"
-    draft.put("software.preset", "bigscience-2022" if jean_zay else "megatron-deepspeed-2022",
-              "CUDA_LAUNCH_BLOCKING=1, as BigScience ran it" if jean_zay else "Megatron-DeepSpeed")  # fmt: skip
+    draft.put(
+        "software.preset",
+        "bigscience-2022" if jean_zay else "megatron-deepspeed-2022",
+        "CUDA_LAUNCH_BLOCKING=1, as BigScience ran it" if jean_zay else "Megatron-DeepSpeed",
+    )
     for field in ("launch_blocking", "overlap_grad_reduce", "main_grad_bytes"):
         draft.document["software"].pop(field, None)  # DeepSpeed's engine, not Megatron's, says these
         draft.origins.pop(f"software.{field}", None)
@@ -189,7 +194,8 @@ def _ulysses(settings: Settings, gpus: int | None) -> None:
 
 
 def _zero_of_megatron(settings: Settings, config: SourceFile | None) -> None:
-    """The stage: the JSON's, which has to be that of ``--zero-stage``, and what BF16_Optimizer makes of it."""
+    """The stage: the JSON's, which has to be that of ``--zero-stage``, and what BF16_Optimizer makes of
+    it."""
     draft, pp = settings.draft, settings.draft.get("parallelism.pp", 1)
     pipeline = not settings.flag("no_pipeline_parallel")
     told = (
@@ -243,12 +249,7 @@ def _stages(settings: Settings) -> None:
         draft.put(
             "parallelism.stage_split", "embedding_and_loss_as_layers", settings.origin("pp_partition_method")
         )
-    elif (
-        method
-        and method.lower() not in ("type:transformer", "uniform", "parameters")
-        and not isinstance(method, bool)
-        and method != "True"
-    ):
+    elif method and method.lower() not in ("type:transformer", "uniform", "parameters") and method != "True":
         settings.refuse("pp_partition_method", "type:transformer and type:transformer|embedding are modelled")
     if draft.get("parallelism.stage_split") == "embedding_and_loss_as_layers":
         draft.problems = [
@@ -281,7 +282,7 @@ def _huggingface(settings: Settings, launch: Launch | None, job: Job) -> Importe
     draft.put("cluster.gpus", gpus, draft.origins.get("cluster.gpus", ""))
     steps = batches.accumulation or settings.integer("gradient_accumulation_steps_of_trainer")
     micro = batches.micro
-    if micro is None and batches.whole is None or is_auto(settings, "train_micro_batch_size_per_gpu"):
+    if (micro is None and batches.whole is None) or is_auto(settings, "train_micro_batch_size_per_gpu"):
         micro = settings.integer("per_device_train_batch_size", "micro_batch_size", "batch_size")
     if (
         micro is None
@@ -303,7 +304,8 @@ def _huggingface(settings: Settings, launch: Launch | None, job: Job) -> Importe
 IMPORTER = Importer(
     name="deepspeed",
     title="DeepSpeed, with Megatron-DeepSpeed or Hugging Face",
-    source="deepspeedai/DeepSpeed runtime/config.py, runtime/zero/config.py; deepspeedai/Megatron-DeepSpeed megatron/arguments.py (4efb479)",
+    source="deepspeedai/DeepSpeed runtime/config.py, runtime/zero/config.py; "
+    "deepspeedai/Megatron-DeepSpeed megatron/arguments.py (4efb479)",
     recognises=_recognises,
     read=read_deepspeed,
     order=20,

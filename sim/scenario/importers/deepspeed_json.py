@@ -1,4 +1,5 @@
-"""DeepSpeed's JSON: batches, ZeRO, precision, offload, as fields of a scenario, by the defaults of its versions.
+"""DeepSpeed's JSON: batches, ZeRO, precision, offload, as fields of a scenario, by the defaults of its
+versions.
 
 Sources: deepspeedai/DeepSpeed deepspeed/runtime/config.py, runtime/zero/config.py (v0.9.5, v0.19.5),
 zero/constants.py (v0.3.16), runtime/engine.py, runtime/bf16_optimizer.py.
@@ -16,11 +17,14 @@ AUTO = "the value auto is filled in at run time, from the training script's argu
 
 _REFUSED = {
     "zero_optimization.zero_quantized_weights": "gathers of quantised weights (ZeRO++) are not modelled",
-    "zero_optimization.zero_quantized_gradients": "reductions of quantised gradients (ZeRO++) are not modelled",
+    "zero_optimization.zero_quantized_gradients": "reductions of quantised gradients (ZeRO++) are not "
+                                                  "modelled",
     "zero_optimization.zero_quantized_nontrainable_weights": "quantised weights (ZeRO++) are not modelled",
-    "zero_optimization.offload_param.device": "parameters on the host are not modelled; optimizer state there is",
+    "zero_optimization.offload_param.device": "parameters on the host are not modelled; optimizer state "
+                                              "there is",
     "zero_optimization.zenflow": "ZenFlow's partial updates are not modelled",
-    "zero_optimization.offload_optimizer.ratio": "a part of the optimizer's state on the host is not modelled",
+    "zero_optimization.offload_optimizer.ratio": "a part of the optimizer's state on the host is not "
+                                                 "modelled",
     "zero_optimization.super_offload": "SuperOffload is not modelled; ZeRO-Offload is",
     "zero_optimization.offload_optimizer.super_offload": "SuperOffload is not modelled; ZeRO-Offload is",
     "amp.enabled": "apex amp is not modelled; fp16 and bf16 are",
@@ -29,7 +33,8 @@ _REFUSED = {
     "sparse_attention": "sparse attention is not modelled",
     "tensor_parallel.autotp_size": "AutoTP is not modelled",
     "moe.enabled": "experts of the JSON are not read",
-    "activation_checkpointing.partition_activations": "activations that are partitioned over tensor-parallel ranks are not modelled",
+    "activation_checkpointing.partition_activations": "activations that are partitioned over "
+                                                      "tensor-parallel ranks are not modelled",
     "activation_checkpointing.cpu_checkpointing": "checkpoints on the host are not modelled",
     "hybrid_engine.enabled": "the hybrid engine (RLHF) is not modelled",
     "autotuning.enabled": "autotuning tries many runs; give the one that it finds",
@@ -125,8 +130,12 @@ def put_zero(settings: Settings, *, pipeline: bool) -> int:
             overlap,
             settings.origin("zero_optimization.overlap_comm", default=f"{DEFAULT}: on for stage 3 alone"),
         )
-    for name, field, default in (("reduce_bucket_size", "bucket_elements", None), ("stage3_prefetch_bucket_size", "prefetch_elements", 5e7),
-                                 ("stage3_max_live_parameters", "max_live_elements", 1e9), ("stage3_param_persistence_threshold", "persistent_elements", 1e5)):  # fmt: skip
+    for name, field, default in (
+        ("reduce_bucket_size", "bucket_elements", None),
+        ("stage3_prefetch_bucket_size", "prefetch_elements", 5e7),
+        ("stage3_max_live_parameters", "max_live_elements", 1e9),
+        ("stage3_param_persistence_threshold", "persistent_elements", 1e5),
+    ):
         full = f"zero_optimization.{name}"
         if name.startswith("stage3") and stage != 3:
             settings.setting(full)

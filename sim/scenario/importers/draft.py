@@ -1,6 +1,7 @@
 """A scenario in the making: fields with where each came from, and everything that keeps it from being one.
 
-An importer puts fields, asks for what its files do not hold, refuses what the simulator cannot express and lists
+An importer puts fields, asks for what its files do not hold, refuses what the simulator cannot express and
+lists
 what cannot matter. ``finished`` reports all questions and refusals together.
 """
 

@@ -28,7 +28,7 @@ def is_scenario(source: str | Path) -> bool:
     if is_foreign(path):
         return False
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
-        return not path.suffix in ("", ".slurm")
+        return path.suffix not in ("", ".slurm")
     try:
         file = read_source(path)
     except ValueError:

@@ -1,6 +1,7 @@
 """gpt-neox: its YAML files, merged (model, cluster, local setup); a key stands in one of them.
 
-Source: EleutherAI/gpt-neox megatron/neox_arguments/neox_args.py, arguments.py, megatron/tokenizer/tokenizer.py,
+Source: EleutherAI/gpt-neox megatron/neox_arguments/neox_args.py, arguments.py,
+megatron/tokenizer/tokenizer.py,
 megatron/model/transformer.py (ParallelMLP) at ea7aefd8.
 """
 
@@ -105,8 +106,24 @@ def _model(settings: Settings) -> None:
     )
     settings.refuse_if("moe_num_experts", "experts of gpt-neox are not read", harmless=(None, 0, 1))
     hidden = draft.get("model.hidden_size")
-    kind = settings.choice("activation", among={"gelu": "gelu", "geglu": "swiglu", "reglu": "swiglu", "swiglu": "swiglu", "bilinear": "swiglu", "glu": "swiglu",
-                                                "relu2": "relu2", "silu": "gelu", "relu": "gelu", "mish": "gelu", "selu": "gelu", "softsign": "gelu"}, default="gelu")  # fmt: skip
+    kind = settings.choice(
+        "activation",
+        among={
+            "gelu": "gelu",
+            "geglu": "swiglu",
+            "reglu": "swiglu",
+            "swiglu": "swiglu",
+            "bilinear": "swiglu",
+            "glu": "swiglu",
+            "relu2": "relu2",
+            "silu": "gelu",
+            "relu": "gelu",
+            "mish": "gelu",
+            "selu": "gelu",
+            "softsign": "gelu",
+        },
+        default="gelu",
+    )
     factor = settings.number("expansion_factor")
     wide = settings.integer("intermediate_size") or (int(factor * hidden) if factor else 4 * hidden)
     origin = settings.origin(
@@ -209,10 +226,12 @@ def _layout(settings: Settings, gpus: int | None) -> None:
         if tp > 1:
             settings.refuse(
                 "gpt_j_residual",
-                "attention and MLP beside each other share one all-reduce under tensor parallelism, which is not modelled",
+                "attention and MLP beside each other share one all-reduce under tensor parallelism, which "
+                "is not modelled",
             )
         draft.note(
-            "gpt_j_residual: attention and MLP run one after the other here; without tensor parallelism the work is the same"
+            "gpt_j_residual: attention and MLP run one after the other here; without tensor parallelism "
+            "the work is the same"
         )
     settings.refuse_if(
         "context_parallel_size", "context parallelism of gpt-neox is not read", harmless=(None, 0, 1)

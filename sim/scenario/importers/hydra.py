@@ -85,7 +85,8 @@ def _number(text: str) -> float | None:
 
 
 def _referred(name: str, root: Any, path: tuple[str, ...]) -> Any:
-    """The value of ``.sibling``, ``..uncle.x``, ``a.b.c``; NeMo's launcher hangs the file below ``training``."""
+    """The value of ``.sibling``, ``..uncle.x``, ``a.b.c``; NeMo's launcher hangs the file below
+    ``training``."""
     ups = len(name) - len(name.lstrip("."))
     keys = [key for key in name.lstrip(".").split(".") if key]
     starts = [path[: len(path) - ups]] if ups else [()]

@@ -1,6 +1,7 @@
 """Settings that an importer has not read: harmless ones are listed, all that may matter are refused.
 
-Which names are harmless is data (harmless.yaml), one list for all frameworks: they name data, logs, checkpoint
+Which names are harmless is data (harmless.yaml), one list for all frameworks: they name data, logs,
+checkpoint
 files and learning rates much alike. What only some frameworks have stands in ignored.yaml.
 """
 

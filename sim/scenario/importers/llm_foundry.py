@@ -88,8 +88,12 @@ def _model(settings: Settings, job: Job) -> None:
             return
         put_named_model(settings, told, settings.origin("model.pretrained_model_name_or_path"), job.files)
         return
-    for field, option in (("num_layers", "model.n_layers"), ("hidden_size", "model.d_model"), ("num_attention_heads", "model.n_heads"),
-                          ("vocab_size", "model.vocab_size")):  # fmt: skip
+    for field, option in (
+        ("num_layers", "model.n_layers"),
+        ("hidden_size", "model.d_model"),
+        ("num_attention_heads", "model.n_heads"),
+        ("vocab_size", "model.vocab_size"),
+    ):
         value = settings.integer(option)
         if value is None and not settings.has(option):
             draft.ask(option, "the file does not say it", "32")
@@ -142,7 +146,7 @@ def _model(settings: Settings, job: Job) -> None:
     if kernel is None:
         settings.refuse("model.attn_config.attn_impl", "flex attention is not modelled")
     draft.put("software.attention", kernel, settings.origin("model.attn_config.attn_impl", default=DEFAULT))
-    window = settings.integer("model.attn_config.sliding_window_size", default=-1)
+    window = settings.integer("model.attn_config.sliding_window_size", default=-1, least=-1)
     if window and window > 0:
         draft.put("model.sliding_window", window, settings.origin("model.attn_config.sliding_window_size"))
 
@@ -220,7 +224,8 @@ def _sharding(settings: Settings, world: int | None) -> None:
             "fsdp_config.mixed_precision", "FULL (all in 32 bit) is not modelled beside 16-bit products"
         )
     if mixed == 4 and zero:
-        # DEFAULT: parameters in 16 bit, gradients are reduced in 32 (mosaic_fsdp_utils.py, get_mixed_precision).
+        # DEFAULT: parameters in 16 bit, gradients are reduced in 32 (mosaic_fsdp_utils.py,
+        # get_mixed_precision).
         draft.put(
             "software.reduce_grad_bytes",
             4,
@@ -252,7 +257,8 @@ def _sharding(settings: Settings, world: int | None) -> None:
 IMPORTER = Importer(
     name="llm-foundry",
     title="llm-foundry (Composer)",
-    source="mosaicml/llm-foundry llmfoundry/utils/config_utils.py, models/mpt/configuration_mpt.py (v0.1.0 to 8c8dd48)",
+    source="mosaicml/llm-foundry llmfoundry/utils/config_utils.py, models/mpt/configuration_mpt.py (v0.1.0 "
+    "to 8c8dd48)",
     recognises=_recognises,
     read=read_foundry,
     order=32,

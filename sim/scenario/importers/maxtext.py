@@ -1,6 +1,7 @@
 """MaxText on GPUs: its YAML over base.yml, with the model by name or by its own file.
 
-Source: AI-Hypercomputer/maxtext src/maxtext/configs/base.yml, configs/types.py (calculate_global_batch_sizes),
+Source: AI-Hypercomputer/maxtext src/maxtext/configs/base.yml, configs/types.py
+(calculate_global_batch_sizes),
 configs/models/*.yml (e591f30c).
 """
 
@@ -33,9 +34,12 @@ _AXES = (
     "autoregressive",
 )
 _MODELS = {
-    "llama2-7b": "llama2-7b", "llama2-13b": "llama2-13b", "llama2-70b": "llama2-70b", "llama3-8b": "llama3-8b", "llama3-70b": "llama3-70b", "llama3.1-8b": "llama3-8b",
-    "llama3.1-70b": "llama3-70b", "llama3.1-405b": "llama3.1-405b", "llama3.3-70b": "llama3-70b", "mixtral-8x7b": "mixtral-8x7b", "mixtral-8x22b": "mixtral-8x22b",
-    "mistral-7b": "mistral-7b", "deepseek3-671b": "deepseek-v3", "deepseek2-16b": "deepseek-v2-lite", "qwen3-30b-a3b": "qwen3-30b-a3b", "qwen3-235b-a22b": "qwen3-235b-a22b",
+    "llama2-7b": "llama2-7b", "llama2-13b": "llama2-13b", "llama2-70b": "llama2-70b",
+    "llama3-8b": "llama3-8b", "llama3-70b": "llama3-70b", "llama3.1-8b": "llama3-8b",
+    "llama3.1-70b": "llama3-70b", "llama3.1-405b": "llama3.1-405b", "llama3.3-70b": "llama3-70b",
+    "mixtral-8x7b": "mixtral-8x7b", "mixtral-8x22b": "mixtral-8x22b",
+    "mistral-7b": "mistral-7b", "deepseek3-671b": "deepseek-v3", "deepseek2-16b": "deepseek-v2-lite",
+    "qwen3-30b-a3b": "qwen3-30b-a3b", "qwen3-235b-a22b": "qwen3-235b-a22b",
     "gpt-oss-20b": "gpt-oss-20b", "gpt-oss-120b": "gpt-oss-120b", "kimi-k2-1t": "kimi-k2",
 }  # fmt: skip
 _REMAT: dict[str, Any] = {
@@ -132,8 +136,15 @@ def _sizes(settings: Settings) -> None:
     scale = settings.integer("global_parameter_scale", default=1) or 1
     if scale != 1:
         settings.refuse("global_parameter_scale", "scaled models are not read; give the sizes")
-    names = {"num_layers": "base_num_decoder_layers", "hidden_size": "base_emb_dim", "num_attention_heads": "base_num_query_heads", "num_query_groups": "base_num_kv_heads",
-             "ffn_hidden_size": "base_mlp_dim", "vocab_size": "vocab_size", "kv_channels": "head_dim"}  # fmt: skip
+    names = {
+        "num_layers": "base_num_decoder_layers",
+        "hidden_size": "base_emb_dim",
+        "num_attention_heads": "base_num_query_heads",
+        "num_query_groups": "base_num_kv_heads",
+        "ffn_hidden_size": "base_mlp_dim",
+        "vocab_size": "vocab_size",
+        "kv_channels": "head_dim",
+    }
     for field, name in names.items():
         value = settings.integer(name)
         if value is None and field not in ("num_query_groups", "kv_channels"):
@@ -196,6 +207,7 @@ def _mesh(settings: Settings, gpus: int | None) -> None:
             axis: settings.integer(
                 f"{level}_{axis}_parallelism",
                 default=-1 if axis == {"dcn": "data", "ici": "fsdp"}[level] else 1,
+                least=-1,
             )
             or 1
             for axis in _AXES
@@ -257,9 +269,9 @@ def _mesh(settings: Settings, gpus: int | None) -> None:
         )
     per = settings.number("per_device_batch_size", default=12.0) or 12.0
     steps = settings.integer("gradient_accumulation_steps", default=1) or 1
-    whole = per * gpus
+    sequences = per * gpus
     ranks = gpus // (tp * pp * cp)
-    if whole != int(whole) or int(whole) % ranks:
+    if sequences != int(sequences) or int(sequences) % ranks:
         settings.refuse(
             "per_device_batch_size",
             f"{per} on {gpus} devices are no whole sequences on each of {ranks} data-parallel ranks",
@@ -267,12 +279,12 @@ def _mesh(settings: Settings, gpus: int | None) -> None:
         return
     draft.put(
         "training.micro_batch",
-        int(whole) // ranks,
+        int(sequences) // ranks,
         settings.origin("per_device_batch_size", default=DEFAULT) + ", counted over all devices",
     )
     draft.put(
         "training.global_batch",
-        int(whole) * steps,
+        int(sequences) * steps,
         settings.origin("per_device_batch_size", "gradient_accumulation_steps", default=DEFAULT),
     )
 
@@ -288,7 +300,8 @@ def _training(settings: Settings) -> None:
     if policy not in _REMAT:
         settings.refuse(
             "remat_policy",
-            f"{policy}: of those policies that save single projections none is modelled; {', '.join(_REMAT)} are",
+            f"{policy}: of those policies that save single projections none is modelled; "
+            f"{', '.join(_REMAT)} are",
         )
     else:
         draft.put(

@@ -1,6 +1,7 @@
 """Megatron-Bridge: launchers of its performance recipes, and the YAML of v0.1 with a table of workloads.
 
-Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs (v0.1.0rc4 YAML), argument_parser.py; recipes.py.
+Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs (v0.1.0rc4 YAML), argument_parser.py;
+recipes.py.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from .settings import Settings
 from .sources import SourceFile
 
 _LONG = {
-    "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size", "vp": "virtual_pipeline_model_parallel_size",
-    "ep": "expert_model_parallel_size", "etp": "expert_tensor_parallel_size", "mbs": "micro_batch_size", "gbs": "global_batch_size",
+    "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size", "vp": "virtual_pipeline_model_parallel_size",
+    "ep": "expert_model_parallel_size", "etp": "expert_tensor_parallel_size", "mbs": "micro_batch_size",
+    "gbs": "global_batch_size",
     "num_gpus_per_node": "gpus_per_node", "fsdp": "use_megatron_fsdp",
 }  # fmt: skip
 
@@ -54,7 +57,8 @@ def read_bridge(job: Job) -> Imported:
 
 
 def _workload(settings: Settings, file: SourceFile) -> bool:
-    """Whether there is a row of ``perf_matrix`` for the GPU, their number and the precision that are given."""
+    """Whether there is a row of ``perf_matrix`` for the GPU, their number and the precision that are
+    given."""
     draft, matrix = settings.draft, file.at("perf_matrix")
     if not isinstance(matrix, dict):
         draft.refuse("perf_matrix", "the file has no table of workloads, which holds the layout")
@@ -125,7 +129,8 @@ def _container(settings: Settings, container: dict[str, Any]) -> None:
 IMPORTER = Importer(
     name="megatron-bridge",
     title="Megatron-Bridge",
-    source="NVIDIA-NeMo/Megatron-Bridge scripts/performance (v0.1.0rc4 to v0.4.2), src/megatron/bridge/training",
+    source="NVIDIA-NeMo/Megatron-Bridge scripts/performance (v0.1.0rc4 to v0.4.2), "
+    "src/megatron/bridge/training",
     recognises=_recognises,
     read=read_bridge,
     order=21,

@@ -1,4 +1,5 @@
-"""How a Megatron-LM run is laid out: axes, batches, stages and recomputation, with the defaults of its arguments.
+"""How a Megatron-LM run is laid out: axes, batches, stages and recomputation, with the defaults of its
+arguments.
 
 Sources: Megatron-LM megatron/training/arguments.py (validate_args); core/num_microbatches_calculator.py;
 core/model_parallel_config.py; core/transformer/pipeline_parallel_layer_layout.py; transformer_block.py.
@@ -113,8 +114,13 @@ def _stages(settings: Settings, pp: int) -> None:
     embedding = settings.flag("account_for_embedding_in_pipeline_split")
     loss = settings.flag("account_for_loss_in_pipeline_split")
     if sum(one is not None for one in (layout, per_chunk, chunks)) > 1:
-        draft.refuse("num_virtual_stages_per_pipeline_rank", "chunks are said in several ways; Megatron-LM takes one of"
-                     " --pipeline-model-parallel-layout, --num-layers-per-virtual-pipeline-stage and this")  # fmt: skip
+        draft.refuse(
+            "num_virtual_stages_per_pipeline_rank",
+            "chunks are said in several ways; Megatron-LM "
+            "takes one of"
+            " --pipeline-model-parallel-layout, --num-layers-per-virtual-pipeline-stage and "
+            "this",
+        )
         return
     if layout is not None:
         put_stage_layout(settings, layout, layers, pp)
@@ -122,8 +128,10 @@ def _stages(settings: Settings, pp: int) -> None:
     counted = layers + embedding + loss
     if per_chunk is not None and per_chunk > 0:
         if counted % (pp * per_chunk):
-            settings.refuse("num_layers_per_virtual_pipeline_stage",
-                            f"{counted} layers on {pp} stages are no whole chunks of {per_chunk}")  # fmt: skip
+            settings.refuse(
+                "num_layers_per_virtual_pipeline_stage",
+                f"{counted} layers on {pp} stages are no whole chunks of {per_chunk}",
+            )
             return
         chunks = counted // pp // per_chunk
     names = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
@@ -166,7 +174,8 @@ def _uneven(
     loss: bool,
     ends: tuple[int | None, int | None],
 ) -> None:
-    """Layers of each chunk where the ends have fewer: embedding or loss count as a layer, or they are told."""
+    """Layers of each chunk where the ends have fewer: embedding or loss count as a layer, or they are
+    told."""
     first, last = ends
     total = pp * chunks
     if embedding or loss:

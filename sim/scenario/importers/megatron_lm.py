@@ -27,14 +27,20 @@ SIGNS = (
 )
 """Options that only Megatron's kin have, in the form that their scripts write."""
 
-SEVERAL = "it stands several times, with other values: a list of arguments has one (or is of several branches of a script)"
+SEVERAL = (
+    "it stands several times, with other values: a list of arguments has one (or is of several "
+    "branches of a script)"
+)
 
 _FORKS = {
-    "enable_zero_bubble": "the fork's schedules are those of preset megatron-zero-bubble-2023: write them in a scenario, as in schedule: zb-v",
-    "zero_bubble_v_schedule": "the fork's schedules are those of preset megatron-zero-bubble-2023: write them in a scenario",
+    "enable_zero_bubble": "the fork's schedules are those of preset megatron-zero-bubble-2023: write them "
+    "in a scenario, as in schedule: zb-v",
+    "zero_bubble_v_schedule": "the fork's schedules are those of preset megatron-zero-bubble-2023: write "
+    "them in a scenario",
     "enable_zbh1_pipeline": "this schedule of a fork is not read; write schedule: zb-h1 in a scenario",
     "patch_primus_pipeline": "this schedule of a fork is not read; write it in a scenario",
-    "overlapped_distributed_optimizer": "the distributed optimizer of this fork is not modelled; Megatron's own is",
+    "overlapped_distributed_optimizer": "the distributed optimizer of this fork is not modelled; "
+    "Megatron's own is",
     "cpu_optimizer": "it belongs to Megatron-DeepSpeed",
     "moe_use_upcycling": "upcycling is a conversion, and no training step",
     "ddp_num_buckets": "a number of buckets is not modelled; their size is (--ddp-bucket-size)",
@@ -65,7 +71,8 @@ def arguments_of(job: Job, draft: Draft) -> tuple[Settings, Launch | None, dict[
                 draft.note(f"{one.name} stands several times; the last one holds")
         for file in launch.sourced:
             draft.note(
-                f"{clipped(file, 100)} is sourced and was not given; give it as another file if it sets options"
+                f"{clipped(file, 100)} is sourced and was not given; give it as another file if it sets "
+                f"options"
             )
         return settings, launch, launch.environment
     environment = (

@@ -48,7 +48,8 @@ def put_model(settings: Settings, megatron: Megatron) -> None:
     draft.put("model.dropout", dropout, settings.origin("hidden_dropout", default=DEFAULT))
     if settings.number("attention_dropout", default=0.1) != dropout:
         draft.note(
-            "attention_dropout differs from hidden_dropout; one dropout is modelled, that of the hidden states"
+            "attention_dropout differs from hidden_dropout; one dropout is modelled, that of the hidden "
+            "states"
         )
     _experts(settings)
     if (predicted := settings.integer("mtp_num_layers")) is not None:
@@ -129,7 +130,8 @@ def _attention(settings: Settings) -> None:
     )
     if groups is not None and not grouped:
         draft.note(
-            "num_query_groups counts only with group_query_attention, which is not set: every head has its own"
+            "num_query_groups counts only with group_query_attention, which is not set: every head has its "
+            "own"
         )
         groups = None
     if grouped and groups is None:
@@ -156,7 +158,8 @@ def _latent(settings: Settings) -> None:
     draft = settings.draft
     draft.put("model.attention", "mla", settings.origin("multi_latent_attention"))
     defaults = {
-        "q_lora_rank": ("q_lora_rank", None), "kv_lora_rank": ("kv_lora_rank", 32), "qk_head_dim": ("qk_nope_head_dim", 128),
+        "q_lora_rank": ("q_lora_rank", None), "kv_lora_rank": ("kv_lora_rank", 32),
+        "qk_head_dim": ("qk_nope_head_dim", 128),
         "qk_pos_emb_head_dim": ("qk_rope_head_dim", 64), "v_head_dim": ("v_head_dim", 128),
     }  # fmt: skip
     for name, (field, default) in defaults.items():
@@ -202,7 +205,8 @@ def _position(settings: Settings, megatron: Megatron) -> None:
         "use_rotary_position_embeddings",
         "use_llama2_rotary_position_embeddings",
     )
-    kinds = {"learned_absolute": "learned", "rope": "rope", "none": "none", "mrope": "rope", "yarn": "rope", "rotary": "rope",
+    kinds = {"learned_absolute": "learned", "rope": "rope", "none": "none", "mrope": "rope",
+    "yarn": "rope", "rotary": "rope",
              "alibi": "none", "absolute": "learned"}  # fmt: skip
     kind = settings.choice("position_embedding_type", among=kinds)
     if settings.flag(names[1]) or settings.flag(names[2]):
@@ -271,7 +275,7 @@ def _of_tokenizer(settings: Settings) -> tuple[int | None, str]:
 def _experts(settings: Settings) -> None:
     draft = settings.draft
     count = settings.integer("num_experts")
-    if not count or count == 1 and not settings.has("moe_router_topk"):
+    if not count or (count == 1 and not settings.has("moe_router_topk")):
         return
     draft.put("model.moe.num_experts", count, settings.origin("num_experts"))
     draft.put(
@@ -280,8 +284,11 @@ def _experts(settings: Settings) -> None:
         settings.origin("moe_router_topk", default=DEFAULT),
     )
     width = settings.integer("moe_ffn_hidden_size")
-    draft.put("model.moe.expert_ffn_hidden_size", width or draft.get("model.ffn_hidden_size"),
-              settings.origin("moe_ffn_hidden_size", default="as ffn_hidden_size"))  # fmt: skip
+    draft.put(
+        "model.moe.expert_ffn_hidden_size",
+        width or draft.get("model.ffn_hidden_size"),
+        settings.origin("moe_ffn_hidden_size", default="as ffn_hidden_size"),
+    )
     shared = settings.integer("moe_shared_expert_intermediate_size")
     if shared:
         each = draft.get("model.moe.expert_ffn_hidden_size")
@@ -326,7 +333,7 @@ def _moe_layers(settings: Settings) -> None:
     elif isinstance(pattern, int) and not isinstance(pattern, bool) and 1 <= pattern <= layers:
         if pattern > 1:
             settings.draft.put("model.moe.layer_freq", pattern, found.origin)
-    elif not settings._asked(found):
+    elif not settings.asks(found):
         settings.refuse(
             "moe_layer_freq",
             f"{value!s:.60}: a number, or a list of 0 and 1 such as ([0]*3+[1]*58), is needed",

@@ -1,6 +1,7 @@
 """What a Megatron-LM run's options switch on: precision, optimizer, overlaps, kernels, graphs.
 
-A field is put where an option, or the version's own default, says something; what the preset of the version has
+A field is put where an option, or the version's own default, says something; what the preset of the version
+has
 anyway and no option names is left to it.
 
 Sources: Megatron-LM megatron/training/arguments.py; core/distributed/distributed_data_parallel_config.py;
@@ -102,7 +103,8 @@ def _optimizer(settings: Settings) -> None:
     if len(moments) > 1 or not moments <= widths.keys():
         settings.refuse(
             "exp_avg_dtype",
-            f"moments in {' and '.join(sorted(map(str, moments)))} are not modelled: both in fp32, or both in 16 bit",
+            f"moments in {' and '.join(sorted(map(str, moments)))} are not modelled: both in fp32, or both "
+            f"in 16 bit",
         )
         return
     draft.put(
@@ -181,8 +183,11 @@ def _gradients(settings: Settings, megatron: Megatron) -> None:
 
 def _kernels(settings: Settings, megatron: Megatron) -> None:
     draft = settings.draft
-    impl = settings.choice("transformer_impl", among={"local": "local", "transformer_engine": "te", "inference_optimized": None},
-                           default="te" if megatron.is_core else "local")  # fmt: skip
+    impl = settings.choice(
+        "transformer_impl",
+        among={"local": "local", "transformer_engine": "te", "inference_optimized": None},
+        default="te" if megatron.is_core else "local",
+    )
     flash = (
         settings.flag("use_flash_attn")
         or settings.flag("use_flash_attn_v2")
@@ -244,8 +249,15 @@ def _messages(settings: Settings, megatron: Megatron) -> None:
     for name in ("tp_comm_overlap_cfg", "tp_comm_bootstrap_backend"):
         if settings.text(name):
             draft.note(f"{name}: the sizes of user buffers are not told apart")
-    for name in ("disable_tp_comm_overlap_ag", "disable_tp_comm_overlap_rs", "disable_tp_comm_bulk_dgrad", "disable_tp_comm_bulk_wgrad",
-                 "tp_comm_overlap_rs_dgrad", "disable_tp_comm_split_ag", "disable_tp_comm_split_rs"):  # fmt: skip
+    for name in (
+        "disable_tp_comm_overlap_ag",
+        "disable_tp_comm_overlap_rs",
+        "disable_tp_comm_bulk_dgrad",
+        "disable_tp_comm_bulk_wgrad",
+        "tp_comm_overlap_rs_dgrad",
+        "disable_tp_comm_split_ag",
+        "disable_tp_comm_split_rs",
+    ):
         settings.refuse_if(name, "the parts of tensor-parallel overlap are on or off together here")
     if settings.flag("no_async_tensor_model_parallel_allreduce"):
         draft.put(
@@ -317,7 +329,8 @@ def _exchanges(settings: Settings) -> None:
     if dispatcher == "allgather" and ranks > 1:
         settings.refuse(
             "moe_token_dispatcher_type",
-            "allgather, which is the default, is not modelled where experts are on several ranks; alltoall and flex are",
+            "allgather, which is the default, is not modelled where experts are on several ranks; alltoall "
+            "and flex are",
         )
     if dispatcher == "flex" and backend is None:
         settings.refuse("moe_flex_dispatcher_backend", "ncclep is not modelled; deepep and hybridep are")
@@ -335,8 +348,11 @@ def _exchanges(settings: Settings) -> None:
         "one-kernel" if legacy else None,
         settings.origin("moe_use_legacy_grouped_gemm"),
     )
-    draft.put("software.moe_shared_expert_overlap", shared and draft.get("model.moe.shared_expert_ffn_hidden_size") is not None,
-              settings.origin("moe_shared_expert_overlap", default=f"{DEFAULT}: off"))  # fmt: skip
+    draft.put(
+        "software.moe_shared_expert_overlap",
+        shared and draft.get("model.moe.shared_expert_ffn_hidden_size") is not None,
+        settings.origin("moe_shared_expert_overlap", default=f"{DEFAULT}: off"),
+    )
     draft.put(
         "software.moe_a2a_overlap",
         together,

@@ -3,7 +3,8 @@
 Versions are pairs that compare: (2, 5) is v2.5, (3, 0) what is called v3.0 and 2022, (3, 1) 23.04, and
 (4, n) Megatron core 0.n.
 
-Source: NVIDIA/Megatron-LM megatron/arguments.py at v2.0, v2.5, 23.04, core_v0.4.0; megatron/training/arguments.py
+Source: NVIDIA/Megatron-LM megatron/arguments.py at v2.0, v2.5, 23.04, core_v0.4.0;
+megatron/training/arguments.py
 at core_v0.8.0, core_v0.12.0 and d98e8a64.
 """
 
@@ -19,18 +20,23 @@ Version = tuple[int, int]
 NEWEST: Version = (4, 18)
 
 SINCE: dict[str, Version] = {
-    "num_layers_per_virtual_pipeline_stage": (2, 5), "use_distributed_optimizer": (3, 0), "sequence_parallel": (3, 0),
-    "recompute_granularity": (3, 0), "recompute_activations": (3, 0), "use_flash_attn": (3, 1), "swiglu": (3, 1),
+    "num_layers_per_virtual_pipeline_stage": (2, 5), "use_distributed_optimizer": (3, 0),
+    "sequence_parallel": (3, 0),
+    "recompute_granularity": (3, 0), "recompute_activations": (3, 0), "use_flash_attn": (3, 1),
+    "swiglu": (3, 1),
     "transformer_impl": (3, 1), "overlap_grad_reduce": (4, 4), "overlap_param_gather": (4, 4),
     "context_parallel_size": (4, 4), "tp_comm_overlap": (4, 4), "use_mcore_models": (4, 4),
     "expert_model_parallel_size": (4, 4), "fp8_format": (4, 4), "group_query_attention": (4, 2),
     "decoder_first_pipeline_num_layers": (4, 9), "decoder_last_pipeline_num_layers": (4, 9),
     "moe_shared_expert_overlap": (4, 10), "cp_comm_type": (4, 10), "expert_tensor_parallel_size": (4, 10),
-    "use_torch_fsdp2": (4, 10), "num_virtual_stages_per_pipeline_rank": (4, 11), "use_precision_aware_optimizer": (4, 11),
+    "use_torch_fsdp2": (4, 10), "num_virtual_stages_per_pipeline_rank": (4, 11),
+    "use_precision_aware_optimizer": (4, 11),
     "account_for_embedding_in_pipeline_split": (4, 11), "recompute_modules": (4, 12), "fp8_recipe": (4, 12),
-    "moe_enable_deepep": (4, 12), "grad_reduce_in_bf16": (4, 12), "mtp_num_layers": (4, 12), "use_custom_fsdp": (4, 12),
+    "moe_enable_deepep": (4, 12), "grad_reduce_in_bf16": (4, 12), "mtp_num_layers": (4, 12),
+    "use_custom_fsdp": (4, 12),
     "pipeline_model_parallel_layout": (4, 13), "delay_wgrad_compute": (4, 13), "use_megatron_fsdp": (4, 14),
-    "overlap_moe_expert_parallel_comm": (4, 14), "cuda_graph_impl": (4, 15), "fine_grained_activation_offloading": (4, 16),
+    "overlap_moe_expert_parallel_comm": (4, 14), "cuda_graph_impl": (4, 15),
+    "fine_grained_activation_offloading": (4, 16),
     "moe_flex_dispatcher_backend": (4, 16),
 }  # fmt: skip
 """Options that tell a version: it has them from then on."""
@@ -80,7 +86,8 @@ class Megatron:
 def parse_version(text: str) -> Version:
     """The version that a release, a branch or a year is.
 
-    >>> parse_version("v2.5"), parse_version("23.04"), parse_version("core_v0.12.1"), parse_version("core_r0.9")
+    >>> parse_version("v2.5"), parse_version("23.04"), parse_version("core_v0.12.1"),
+    parse_version("core_r0.9")
     ((2, 5), (3, 1), (4, 12), (4, 9))
 
     Raises:
@@ -112,7 +119,8 @@ def version_of(settings: Settings, told: str | None) -> Megatron:
     version = max(least, most)
     shown = "the newest that is known" if version == NEWEST else f"as of {_shown(version)}"
     settings.draft.note(
-        f"the version of Megatron-LM is not told; by the options it is taken as {shown} (--framework-version says it)"
+        f"the version of Megatron-LM is not told; by the options it is taken as {shown} "
+        f"(--framework-version says it)"
     )
     return Megatron(version=version, shown=_shown(version))
 

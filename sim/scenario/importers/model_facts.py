@@ -12,12 +12,18 @@ from .settings import Settings
 from .sources import SourceFile
 
 _CALLED = {
-    "llama-2-7b": "llama2-7b", "llama-2-13b": "llama2-13b", "llama-2-70b": "llama2-70b", "meta-llama-3-8b": "llama3-8b",
-    "meta-llama-3-70b": "llama3-70b", "llama-3.1-8b": "llama3-8b", "meta-llama-3.1-8b": "llama3-8b", "llama-3.1-70b": "llama3-70b",
-    "meta-llama-3.1-70b": "llama3-70b", "llama-3.3-70b": "llama3-70b", "llama-3.1-405b": "llama3.1-405b", "meta-llama-3.1-405b": "llama3.1-405b",
-    "mistral-7b-v0.1": "mistral-7b", "mixtral-8x7b-v0.1": "mixtral-8x7b", "mixtral-8x22b-v0.1": "mixtral-8x22b", "deepseek-v3": "deepseek-v3",
-    "deepseek-v3-base": "deepseek-v3", "deepseek-v2": "deepseek-v2", "deepseek-v2-lite": "deepseek-v2-lite", "qwen3-30b-a3b": "qwen3-30b-a3b",
-    "qwen3-235b-a22b": "qwen3-235b-a22b", "gpt-oss-20b": "gpt-oss-20b", "gpt-oss-120b": "gpt-oss-120b", "gpt2-xl": "gpt2-1.5b",
+    "llama-2-7b": "llama2-7b", "llama-2-13b": "llama2-13b", "llama-2-70b": "llama2-70b",
+    "meta-llama-3-8b": "llama3-8b",
+    "meta-llama-3-70b": "llama3-70b", "llama-3.1-8b": "llama3-8b", "meta-llama-3.1-8b": "llama3-8b",
+    "llama-3.1-70b": "llama3-70b",
+    "meta-llama-3.1-70b": "llama3-70b", "llama-3.3-70b": "llama3-70b", "llama-3.1-405b": "llama3.1-405b",
+    "meta-llama-3.1-405b": "llama3.1-405b",
+    "mistral-7b-v0.1": "mistral-7b", "mixtral-8x7b-v0.1": "mixtral-8x7b",
+    "mixtral-8x22b-v0.1": "mixtral-8x22b", "deepseek-v3": "deepseek-v3",
+    "deepseek-v3-base": "deepseek-v3", "deepseek-v2": "deepseek-v2",
+    "deepseek-v2-lite": "deepseek-v2-lite", "qwen3-30b-a3b": "qwen3-30b-a3b",
+    "qwen3-235b-a22b": "qwen3-235b-a22b", "gpt-oss-20b": "gpt-oss-20b", "gpt-oss-120b": "gpt-oss-120b",
+    "gpt2-xl": "gpt2-1.5b",
     "kimi-k2-base": "kimi-k2", "grok-1": "grok-1", "nemotron-4-340b-base": "nemotron4-340b",
 }  # fmt: skip
 """Last part of a name on huggingface.co, without -instruct and the like: the model of the catalogue."""

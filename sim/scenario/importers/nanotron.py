@@ -1,4 +1,5 @@
-"""nanotron: its YAML, and picotron's JSON. All sizes are derived there: dp, accumulation and microbatch are told.
+"""nanotron: its YAML, and picotron's JSON. All sizes are derived there: dp, accumulation and microbatch are
+told.
 
 Source: huggingface/nanotron src/nanotron/config/config.py, config/parallelism_config.py, parallel/context.py,
 helpers.py at 2411b022; huggingface/picotron template/base_config.json.
@@ -62,7 +63,8 @@ def _model(settings: Settings, file: SourceFile) -> None:
             settings.draft.refuse("model.model_config.moe_config", "experts of nanotron are not read")
     if config.get("_use_doc_masking"):
         settings.draft.note(
-            "attention inside documents alone (_use_doc_masking) is not modelled: every query sees all keys before it"
+            "attention inside documents alone (_use_doc_masking) is not modelled: every query sees all "
+            "keys before it"
         )
     if config.get("sliding_window_size"):
         settings.draft.refuse(
@@ -81,8 +83,11 @@ def _model(settings: Settings, file: SourceFile) -> None:
         {"tie_word_embeddings": False, **plain, "mlp_bias": config.get("attention_bias", False)},
         origin,
     )
-    settings.draft.put("model.make_vocab_size_divisible_by", settings.integer("model.make_vocab_size_divisible_by", default=1),
-                       settings.origin("model.make_vocab_size_divisible_by", default=DEFAULT))  # fmt: skip
+    settings.draft.put(
+        "model.make_vocab_size_divisible_by",
+        settings.integer("model.make_vocab_size_divisible_by", default=1),
+        settings.origin("model.make_vocab_size_divisible_by", default=DEFAULT),
+    )
 
 
 def _layout(settings: Settings) -> None:
@@ -172,7 +177,8 @@ def _batches(settings: Settings, dp: int) -> None:
     stages = settings.setting("data_stages")
     if stages is not None and isinstance(stages.value, list) and len(stages.value) > 1:
         draft.note(
-            f"the run has {len(stages.value)} data stages; a stage that changes the sequence length is another scenario"
+            f"the run has {len(stages.value)} data stages; a stage that changes the sequence length is "
+            f"another scenario"
         )
 
 

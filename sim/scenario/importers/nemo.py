@@ -1,6 +1,7 @@
 """NeMo 1.x: its Hydra YAML with resolvers; and launchers of NeMo 2, whose layout stands in another table.
 
-Sources: NVIDIA/NeMo v1.23.0 examples/nlp/language_modeling/conf/megatron_gpt_config.yaml, nemo/collections/nlp/modules/
+Sources: NVIDIA/NeMo v1.23.0 examples/nlp/language_modeling/conf/megatron_gpt_config.yaml,
+nemo/collections/nlp/modules/
 common/megatron; NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training; NVIDIA/dgxc-benchmarking.
 """
 
@@ -23,18 +24,25 @@ from .settings import Setting, Settings
 from .sources import SourceFile
 
 RENAMED = {
-    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank", "encoder_seq_length": "seq_length",
-    "activations_checkpoint_granularity": "recompute_granularity", "activations_checkpoint_method": "recompute_method",
-    "activations_checkpoint_num_layers": "recompute_num_layers", "num_moe_experts": "num_experts", "ub_tp_comm_overlap": "tp_comm_overlap",
-    "ub_tp_comm_overlap_cfg": "tp_comm_overlap_cfg", "bias_dropout_add_fusion": "bias_dropout_fusion", "tokenizer.model": "tokenizer_model",
-    "tokenizer.type": "tokenizer_type", "tokenizer.vocab_file": "vocab_file", "reduce_amax": "reduce_amax", "use_flash_attention": "use_flash_attn",
-    "fp8_params": "fp8_param_gather", "nccl_communicator_config_path": "nccl_communicator_config_path", "enable_cuda_graph": "enable_cuda_graph",
+    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
+    "encoder_seq_length": "seq_length",
+    "activations_checkpoint_granularity": "recompute_granularity",
+    "activations_checkpoint_method": "recompute_method",
+    "activations_checkpoint_num_layers": "recompute_num_layers", "num_moe_experts": "num_experts",
+    "ub_tp_comm_overlap": "tp_comm_overlap",
+    "ub_tp_comm_overlap_cfg": "tp_comm_overlap_cfg", "bias_dropout_add_fusion": "bias_dropout_fusion",
+    "tokenizer.model": "tokenizer_model",
+    "tokenizer.type": "tokenizer_type", "tokenizer.vocab_file": "vocab_file",
+    "reduce_amax": "reduce_amax", "use_flash_attention": "use_flash_attn",
+    "fp8_params": "fp8_param_gather", "nccl_communicator_config_path": "nccl_communicator_config_path",
+    "enable_cuda_graph": "enable_cuda_graph",
     "optim.overlap_grad_sync": "overlap_grad_reduce", "optim.overlap_param_sync": "overlap_param_gather",
 }  # fmt: skip
 """NeMo's names as Megatron's. Its virtual size counts chunks, where Megatron's option counts layers."""
 
 _ACTIVATIONS = {
-    "gelu": None, "swiglu": "swiglu", "fast-swiglu": "swiglu", "geglu": "swiglu", "fast-geglu": "swiglu", "squared-relu": "squared_relu",
+    "gelu": None, "swiglu": "swiglu", "fast-swiglu": "swiglu", "geglu": "swiglu", "fast-geglu": "swiglu",
+    "squared-relu": "squared_relu",
     "reglu": "swiglu", "fast-reglu": "swiglu",
 }  # fmt: skip
 

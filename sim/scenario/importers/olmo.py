@@ -1,4 +1,5 @@
-"""OLMo: its YAML of official configurations. OLMo-core's configurations are Python; their dump in JSON is read.
+"""OLMo: its YAML of official configurations. OLMo-core's configurations are Python; their dump in JSON is
+read.
 
 Source: allenai/OLMo olmo/config.py, configs/official-*; allenai/OLMo-core src/olmo_core/config.py.
 """
@@ -41,7 +42,8 @@ def read_olmo(job: Job) -> Imported:
     if core:
         draft.refuse(
             "model",
-            "a dump of OLMo-core is known, but its model is nested objects that are not read; give model fields in a scenario",
+            "a dump of OLMo-core is known, but its model is nested objects that are not read; give model "
+            "fields in a scenario",
         )
         settings.read.update(settings.found)
         return draft.finished()
@@ -80,7 +82,8 @@ def _model(settings: Settings) -> None:
     draft.put(
         "model.mlp", "swiglu" if gated else "gelu", settings.origin("model.activation_type", default=DEFAULT)
     )
-    # mlp_hidden_size counts both branches (olmo/model.py: ff_out is hidden_size * output_multiplier, 0.5 for SwiGLU).
+    # mlp_hidden_size counts both branches (olmo/model.py: ff_out is hidden_size * output_multiplier, 0.5
+    # for SwiGLU).
     draft.put(
         "model.ffn_hidden_size",
         wide // 2 if gated else wide,

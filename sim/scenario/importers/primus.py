@@ -1,9 +1,11 @@
 """Primus: its experiment YAML over Megatron-LM, torchtitan or MaxText, with presets by name.
 
-The model and the defaults stand in presets of Primus. Given as other files they are read; without them a model that
+The model and the defaults stand in presets of Primus. Given as other files they are read; without them a
+model that
 the catalogue has is taken from there.
 
-Source: AMD-AGI/Primus docs/02-user-guide/configuration-system.md, primus/configs/modules/megatron/trainer_base.yaml,
+Source: AMD-AGI/Primus docs/02-user-guide/configuration-system.md,
+primus/configs/modules/megatron/trainer_base.yaml,
 primus/configs/models (fd1eeabb).
 """
 
@@ -36,11 +38,16 @@ DEFAULTS = {
 """pre_trainer.yaml over trainer_base.yaml (128 sequences a step and no distributed optimizer there)."""
 
 _NAMES = {
-    "llama3_8b": "llama3-8b", "llama3.1_8b": "llama3-8b", "llama3_70b": "llama3-70b", "llama3.1_70b": "llama3-70b", "llama3.1_405b": "llama3.1-405b",
-    "llama2_7b": "llama2-7b", "llama2_13b": "llama2-13b", "llama2_70b": "llama2-70b", "deepseek_v3": "deepseek-v3", "deepseek_v2": "deepseek-v2",
-    "deepseek_v2_lite": "deepseek-v2-lite", "mixtral_8x7b_v0.1": "mixtral-8x7b", "mixtral_8x22b_v0.1": "mixtral-8x22b", "grok1": "grok-1", "grok2": None,
-    "gpt_oss_20b": "gpt-oss-20b", "gpt_oss_120b": "gpt-oss-120b", "qwen3_30b_a3b": "qwen3-30b-a3b", "qwen3_235b_a22b": "qwen3-235b-a22b",
-    "deepseek_v3_16b": "deepseek-v2-lite", "mixtral_8x7b": "mixtral-8x7b", "llama3.3_70b": "llama3-70b", "deepseek_v3_671b": "deepseek-v3",
+    "llama3_8b": "llama3-8b", "llama3.1_8b": "llama3-8b", "llama3_70b": "llama3-70b",
+    "llama3.1_70b": "llama3-70b", "llama3.1_405b": "llama3.1-405b",
+    "llama2_7b": "llama2-7b", "llama2_13b": "llama2-13b", "llama2_70b": "llama2-70b",
+    "deepseek_v3": "deepseek-v3", "deepseek_v2": "deepseek-v2",
+    "deepseek_v2_lite": "deepseek-v2-lite", "mixtral_8x7b_v0.1": "mixtral-8x7b",
+    "mixtral_8x22b_v0.1": "mixtral-8x22b", "grok1": "grok-1", "grok2": None,
+    "gpt_oss_20b": "gpt-oss-20b", "gpt_oss_120b": "gpt-oss-120b", "qwen3_30b_a3b": "qwen3-30b-a3b",
+    "qwen3_235b_a22b": "qwen3-235b-a22b",
+    "deepseek_v3_16b": "deepseek-v2-lite", "mixtral_8x7b": "mixtral-8x7b", "llama3.3_70b": "llama3-70b",
+    "deepseek_v3_671b": "deepseek-v3",
 }  # fmt: skip
 """Presets of Primus by name: the model of the catalogue."""
 
@@ -54,7 +61,8 @@ _SCHEDULES = (
     "decoder_pipeline_manual_split_list",
 )
 _REFUSED = {
-    "recompute_layer_ids": "layers to recompute by number are not modelled; the first n of a stage, or every n-th, are",
+    "recompute_layer_ids": "layers to recompute by number are not modelled; the first n of a stage, or "
+                           "every n-th, are",
     "use_turbo_mega_moe": "experts in one kernel with their exchange are not modelled",
     "offload_chunk_num": "activations of some chunks on the host are not modelled",
     "optimizer_memory_host_offload": "optimizer state on the host between steps is not modelled",
@@ -201,10 +209,32 @@ def _megatron(settings: Settings, model: Any, job: Job) -> Imported:
 
 
 _MODEL_NAMES = tuple(
-    map(plain_name, ("multi_latent_attention", "mtp_num_layers", "moe_ffn_hidden_size", "num_experts", "group_query_attention", "num_query_groups", "kv_channels",
-                     "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "moe_layer_freq", "moe_router_topk", "ffn_hidden_size", "hidden_size",
-                     "num_attention_heads", "moe_shared_expert_intermediate_size", "moe_router_num_groups", "moe_router_group_topk"))
-)  # fmt: skip
+    map(
+        plain_name,
+        (
+            "multi_latent_attention",
+            "mtp_num_layers",
+            "moe_ffn_hidden_size",
+            "num_experts",
+            "group_query_attention",
+            "num_query_groups",
+            "kv_channels",
+            "q_lora_rank",
+            "kv_lora_rank",
+            "qk_head_dim",
+            "qk_pos_emb_head_dim",
+            "v_head_dim",
+            "moe_layer_freq",
+            "moe_router_topk",
+            "ffn_hidden_size",
+            "hidden_size",
+            "num_attention_heads",
+            "moe_shared_expert_intermediate_size",
+            "moe_router_num_groups",
+            "moe_router_group_topk",
+        ),
+    )
+)
 """Settings of the model that stand beside a preset which the catalogue knows as a whole."""
 
 

@@ -1,6 +1,8 @@
-"""Performance recipes of Megatron-Bridge and NeMo 2: a model by name, and the layout as options of a launcher.
+"""Performance recipes of Megatron-Bridge and NeMo 2: a model by name, and the layout as options of a
+launcher.
 
-Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/argument_parser.py, utils/utils.py (WorkloadBaseConfig),
+Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/argument_parser.py, utils/utils.py
+(WorkloadBaseConfig),
 utils/overrides.py (v0.2.0 to v0.4.2); training/comm_overlap.py, mixed_precision.py; recipes/common.py.
 """
 
@@ -17,16 +19,21 @@ from .settings import Setting, Settings
 RECIPE = "Megatron-Bridge's recipe"
 
 RECIPES = {
-    "llama3_8b": "llama3-8b", "llama3_70b": "llama3-70b", "llama31_405b": "llama3.1-405b", "deepseek_v3": "deepseek-v3",
-    "qwen3_235b_a22b": "qwen3-235b-a22b", "qwen3_30b_a3b": "qwen3-30b-a3b", "gpt_oss_120b": "gpt-oss-120b", "kimi_k2": "kimi-k2",
-    "nemotron4_340b": "nemotron4-340b", "nemotron4_15b": "nemotron4-15b", "gpt_oss_20b": "gpt-oss-20b", "gpt3_175b": "gpt3-175b",
-    "mixtral_8x7b": "mixtral-8x7b", "mixtral_8x22b": "mixtral-8x22b", "llama3.1_405b": "llama3.1-405b", "grok1": "grok-1",
+    "llama3_8b": "llama3-8b", "llama3_70b": "llama3-70b", "llama31_405b": "llama3.1-405b",
+    "deepseek_v3": "deepseek-v3",
+    "qwen3_235b_a22b": "qwen3-235b-a22b", "qwen3_30b_a3b": "qwen3-30b-a3b",
+    "gpt_oss_120b": "gpt-oss-120b", "kimi_k2": "kimi-k2",
+    "nemotron4_340b": "nemotron4-340b", "nemotron4_15b": "nemotron4-15b", "gpt_oss_20b": "gpt-oss-20b",
+    "gpt3_175b": "gpt3-175b",
+    "mixtral_8x7b": "mixtral-8x7b", "mixtral_8x22b": "mixtral-8x22b", "llama3.1_405b": "llama3.1-405b",
+    "grok1": "grok-1",
     "llama31_8b": "llama3-8b", "llama31_70b": "llama3-70b",
 }  # fmt: skip
 """Recipes by name: the model of the catalogue."""
 
 PRECISIONS = {
-    "bf16": ("bf16", None), "fp8_cs": ("fp8", "current"), "fp8_ss": ("fp8", "blockwise"), "fp8_sc": ("fp8", "blockwise"), "fp8_ds": ("fp8", "delayed"), "fp8_mx": ("mxfp8", None),
+    "bf16": ("bf16", None), "fp8_cs": ("fp8", "current"), "fp8_ss": ("fp8", "blockwise"),
+    "fp8_sc": ("fp8", "blockwise"), "fp8_ds": ("fp8", "delayed"), "fp8_mx": ("mxfp8", None),
     "nvfp4": ("nvfp4", None), "fp8": ("fp8", "delayed"), "fp16": ("fp16", None), "fp32": ("fp32", None),
 }  # fmt: skip
 """``--compute_dtype``: precision and scaling (scripts/performance/utils/precision.py)."""
@@ -42,9 +49,12 @@ GPUS = {
 }
 
 _SHORT = {
-    "tensor_model_parallel_size": ("tp", "-tp"), "pipeline_model_parallel_size": ("pp",), "context_parallel_size": ("cp",),
-    "virtual_pipeline_model_parallel_size": ("vp",), "expert_model_parallel_size": ("ep",), "expert_tensor_parallel_size": ("et", "etp"),
-    "micro_batch_size": ("mb", "mbs"), "global_batch_size": ("gb", "gbs"), "compute_dtype": ("c", "dtype"), "num_gpus": ("ng",), "gpus_per_node": ("gn", "num_gpus_per_node"),
+    "tensor_model_parallel_size": ("tp", "-tp"), "pipeline_model_parallel_size": ("pp",),
+    "context_parallel_size": ("cp",),
+    "virtual_pipeline_model_parallel_size": ("vp",), "expert_model_parallel_size": ("ep",),
+    "expert_tensor_parallel_size": ("et", "etp"),
+    "micro_batch_size": ("mb", "mbs"), "global_batch_size": ("gb", "gbs"), "compute_dtype": ("c",
+    "dtype"), "num_gpus": ("ng",), "gpus_per_node": ("gn", "num_gpus_per_node"),
 }  # fmt: skip
 
 
@@ -64,13 +74,13 @@ def read_recipe(launch: Launch, job: Job, draft: Draft, *, preset: str) -> Impor
         given=job.given,
         draft=draft,
     )
-    name = settings.text("model_recipe_name", "model_name")
+    recipe = settings.text("model_recipe_name", "model_name")
     size = settings.text("model_size")
-    named = RECIPES.get(str(name).lower()) or (RECIPES.get(f"{name}_{size}".lower()) if size else None)
+    named = RECIPES.get(str(recipe).lower()) or (RECIPES.get(f"{recipe}_{size}".lower()) if size else None)
     if job.given.get("model") is None and named:
         draft.put("model.preset", named, settings.origin("model_recipe_name", "model_name"))
     else:
-        put_named_model(settings, name, settings.origin("model_recipe_name", "model_name"), job.files)
+        put_named_model(settings, recipe, settings.origin("model_recipe_name", "model_name"), job.files)
     return recipe_scenario(settings, preset)
 
 
@@ -231,10 +241,13 @@ def _training(settings: Settings) -> None:
         )
     elif settings.text("recompute_granularity") == "selective":
         draft.put("training.recompute", "selective", settings.origin("recompute_granularity"))
-    offloaded = settings.integer("activation_offload_layers", "cpu_offloading_num_layers", default=0) or 0
+    names = ("activation_offload_layers", "cpu_offloading_num_layers")
+    offloaded = settings.integer(*names, default=0) or 0
     if offloaded:
-        settings.refuse("activation_offload_layers" if settings.has("activation_offload_layers") else "cpu_offloading_num_layers",
-                        "activations of some layers on the host are not modelled; of all layers they are")  # fmt: skip
+        settings.refuse(
+            next(one for one in names if settings.has(one)),
+            "activations of some layers on the host are not modelled; of all layers they are",
+        )
     if settings.flag("use_tokendrop"):
         draft.put("model.moe.capacity_factor", 1.0, settings.origin("use_tokendrop"))
 

@@ -1,6 +1,7 @@
 """Settings of another framework by name, each with its place, and which of them somebody has read.
 
-What a user gives beside the files (``--given NAME=VALUE``) wins over them. Values that a script leaves open hold
+What a user gives beside the files (``--given NAME=VALUE``) wins over them. Values that a script leaves open
+hold
 ``UNKNOWN`` marks: taking one asks for the variable by its name.
 """
 
@@ -23,6 +24,9 @@ UNKNOWN = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 GIVEN = "--given"
 LONGEST_INTEGER = 18
 """Digits; no size of a job has more."""
+
+MOST = 10**12
+"""Of any size; those of a job have limits of their own in a scenario."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,38 +115,38 @@ class Settings:
     def text(self, *names: str, default: str | None = None) -> str | None:
         """The value as text. An open variable is asked for."""
         found = self.setting(*names)
-        if found is None or self._asked(found):
+        if found is None or self.asks(found):
             return default
         return str(found.value).strip()
 
-    def integer(self, *names: str, default: int | None = None) -> int | None:
-        """The value as a whole number; anything else is refused."""
+    def integer(self, *names: str, default: int | None = None, least: int = 0) -> int | None:
+        """The value as a whole number of ``least`` or more; anything else is refused."""
         found = self.setting(*names)
-        if found is None or self._asked(found):
+        if found is None or self.asks(found):
             return default
-        value = found.value
-        if isinstance(value, str):
-            value = _number(value)
+        value: Any = _number(found.value) if isinstance(found.value, str) else found.value
         if isinstance(value, float) and math.isfinite(value) and value == int(value):
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 10**LONGEST_INTEGER:
-            return self._wrong(found, "a whole number is needed", default)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < MOST:
+            self._wrong(found, f"a whole number of {least} or more is needed")
+            return default
         return value
 
     def number(self, *names: str, default: float | None = None) -> float | None:
         """The value as a number; anything else is refused."""
         found = self.setting(*names)
-        if found is None or self._asked(found):
+        if found is None or self.asks(found):
             return default
         value = _number(found.value) if isinstance(found.value, str) else found.value
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return self._wrong(found, "a number is needed", default)
+            self._wrong(found, "a number is needed")
+            return default
         return float(value)
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """Whether a switch is on. A bare flag is; ``true`` and ``1`` are."""
         found = self.setting(*names)
-        if found is None or self._asked(found):
+        if found is None or self.asks(found):
             return default
         value = found.value
         if isinstance(value, str):
@@ -151,16 +155,18 @@ class Settings:
             )
         if value in (0, 1):
             return bool(value)
-        return self._wrong(found, "true or false is needed", default)
+        self._wrong(found, "true or false is needed")
+        return default
 
     def choice(self, *names: str, among: Mapping[str, Any], default: Any = None) -> Any:
         """What the value means by a table; a value that is not in it is refused."""
         found = self.setting(*names)
-        if found is None or self._asked(found):
+        if found is None or self.asks(found):
             return default
         key = str(found.value).strip().lower()
         if key not in among:
-            return self._wrong(found, f"it must be one of {', '.join(among)}", default)
+            self._wrong(found, f"it must be one of {', '.join(among)}")
+            return default
         return among[key]
 
     def refuse(self, name: str, why: str) -> None:
@@ -173,14 +179,14 @@ class Settings:
     def refuse_if(self, name: str, why: str, *, harmless: Iterable[Any] = (None, False, "", 0)) -> None:
         """Refuse a setting unless it has a value that changes nothing."""
         found = self.setting(name)
-        if found is not None and found.value not in tuple(harmless) and not self._asked(found):
+        if found is not None and found.value not in tuple(harmless) and not self.asks(found):
             self.refuse(name, why)
 
     def unread(self) -> list[tuple[str, Setting]]:
         """Settings that nobody asked for, by plain name."""
         return [(name, one) for name, one in self.found.items() if name not in self.read]
 
-    def _asked(self, found: Setting) -> bool:
+    def asks(self, found: Setting) -> bool:
         """Whether the value is open, and has been asked for."""
         names = UNKNOWN.findall(found.value) if isinstance(found.value, str) else []
         for name in dict.fromkeys(names):
@@ -189,11 +195,10 @@ class Settings:
             )
         return bool(names)
 
-    def _wrong(self, found: Setting, needed: str, default: Any) -> Any:
+    def _wrong(self, found: Setting, needed: str) -> None:
         line = found.line if found.file != GIVEN else 0
         shown = clipped(repr(found.value), 80)
         self.draft.refuse(found.name, f"{shown}: {needed}", line=line, value=found.value)
-        return default
 
 
 def _number(text: str) -> int | float | None:

@@ -1,6 +1,7 @@
 """A launch script, read and never executed: what it sets, and the command that it would start.
 
-Assignments, arrays, here-documents, if, case, for and functions are followed as bash would (bash manual, chapter
+Assignments, arrays, here-documents, if, case, for and functions are followed as bash would (bash manual,
+chapter
 3). Where a condition depends on what nobody knows, both ways are walked, and a variable that they leave
 different stays open under its own name, to be asked for where it matters.
 """
@@ -21,9 +22,12 @@ MOST_NESTED = 24
 
 _ENDS = {"fi", "done", "esac", "}", "else", "elif", "then", "do", ";;"}
 _NOTHING = {
-    "cd", "mkdir", "set", "unset", "ulimit", "module", "conda", "pip", "wait", "sleep", "date", "ls", "cp", "rm",
-    "mv", "touch", "chmod", "nvidia-smi", "git", "printf", "trap", "shopt", "exit", "return", "break", "continue",
-    "true", "false", ":", "read", "wget", "tar", "kill", "pkill", "hostname", "which", "command", "type", "local",
+    "cd", "mkdir", "set", "unset", "ulimit", "module", "conda", "pip", "wait", "sleep", "date", "ls",
+    "cp", "rm",
+    "mv", "touch", "chmod", "nvidia-smi", "git", "printf", "trap", "shopt", "exit", "return", "break",
+    "continue",
+    "true", "false", ":", "read", "wget", "tar", "kill", "pkill", "hostname", "which", "command", "type",
+    "local",
 }  # fmt: skip
 
 
@@ -37,7 +41,8 @@ class Command:
 
 @dataclass(kw_only=True)
 class Script:
-    """What a script says: its variables, the commands that it starts, files that it writes, its #SBATCH lines."""
+    """What a script says: its variables, the commands that it starts, files that it writes, its #SBATCH
+    lines."""
 
     variables: Variables
     commands: list[Command] = field(default_factory=list)
@@ -151,9 +156,15 @@ class _Walk:
 
     _OPENS: Mapping[str, str] = field(
         default_factory=lambda: {
-            "if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done", "select": "done", "{": "}"
+            "if": "fi",
+            "case": "esac",
+            "for": "done",
+            "while": "done",
+            "until": "done",
+            "select": "done",
+            "{": "}",
         }
-    )  # fmt: skip
+    )
 
     def _if(self, cut: list[Token], at: int, nested: int) -> int:
         taken: bool | None = False
@@ -325,7 +336,8 @@ class _Walk:
             held = self.variables.get(name)
             if isinstance(held, list):
                 held = [*held[:-1], held[-1] + value] if held else [value]
-                return self.variables.set(name, held)
+                self.variables.set(name, held)
+                return
             value = (held or "") + value
         self.variables.set(name, value)
 
@@ -372,19 +384,20 @@ class _Walk:
             return False
         if not raw or raw[0] not in ("[", "[[", "test"):
             return None
-        inner = [one for one in raw[1:] if one not in ("]", "]]")]
+        words = [one for one in raw[1:] if one not in ("]", "]]")]
         for joint in ("||", "-o", "&&", "-a"):
-            if joint in inner:
-                place = inner.index(joint)
+            if joint in words:
+                place = words.index(joint)
                 return _joined(
                     "||" if joint in ("||", "-o") else "&&",
-                    self._test([raw[0], *inner[:place]]),
-                    self._test([raw[0], *inner[place + 1 :]]),
+                    self._test([raw[0], *words[:place]]),
+                    self._test([raw[0], *words[place + 1 :]]),
                 )
-        return self._primary([self._tested(one) for one in inner], inner)
+        return self._primary([self._tested(one) for one in words], words)
 
     def _tested(self, raw: str) -> str:
-        """A word of a test: a variable that nobody sets is empty there, as in bash, but for arguments ($1)."""
+        """A word of a test: a variable that nobody sets is empty there, as in bash, but for arguments
+        ($1)."""
         text = self.variables.one(raw)
         plain = re.fullmatch(r'"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?"?', raw)
         return "" if plain and self.variables.get(plain[1]) is None else text
@@ -419,7 +432,8 @@ class _Walk:
 
 
 _COMPARED = {
-    "-eq": int.__eq__, "-ne": int.__ne__, "-lt": int.__lt__, "-le": int.__le__, "-gt": int.__gt__, "-ge": int.__ge__,
+    "-eq": int.__eq__, "-ne": int.__ne__, "-lt": int.__lt__, "-le": int.__le__, "-gt": int.__gt__,
+    "-ge": int.__ge__,
 }  # fmt: skip
 
 

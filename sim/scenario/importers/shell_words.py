@@ -1,6 +1,8 @@
-"""Words of a shell script: quotes, comments, here-documents, arrays, as bash cuts them (bash manual, 3.1 and 3.5).
+"""Words of a shell script: quotes, comments, here-documents, arrays, as bash cuts them (bash manual, 3.1
+and 3.5).
 
-Knows how a text is cut, not what its commands do. Words keep their quotes; whoever runs over them expands them.
+Knows how a text is cut, not what its commands do. Words keep their quotes; whoever runs over them expands
+them.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class ShellError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """``kind``: word, op, newline, array (``text`` is ``NAME=`` and ``items`` its words), here (a document)."""
+    """``kind``: word, op, newline, array (``text`` is ``NAME=`` and ``items`` its words), here (a
+    document)."""
 
     kind: str
     text: str
@@ -135,7 +138,8 @@ class _Cutter:
         while self.at < len(self.text):
             letter = self.text[self.at]
             if letter == "(" and _ARRAY.match(self.text[begin : self.at]):
-                return self._array(self.text[begin : self.at], line)
+                self._array(self.text[begin : self.at], line)
+                return
             if letter == "(" and self.at > begin and self.text[self.at - 1] in "<>=@?*+!":
                 self._skip(len(self._balanced(self.at, "(", ")")))
             elif letter.isspace() or letter in ";|&<>()":

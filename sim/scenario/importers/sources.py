@@ -37,7 +37,8 @@ class SourceFile:
     """A file that was read.
 
     ``document`` is what YAML, JSON and TOML hold, as dicts, lists and scalars; ``lines`` has the line of each
-    dotted name. For a list of arguments, ``words`` are the arguments; ``environment`` what is set beside them.
+    dotted name. For a list of arguments, ``words`` are the arguments; ``environment`` what is set beside
+    them.
     """
 
     path: Path
@@ -162,7 +163,8 @@ def _toml(text: str, path: Path) -> SourceFile:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise FileError(path, f"this is not valid TOML: {error}") from None
-    lines, table = {}, ""
+    lines: dict[str, int] = {}
+    table = ""
     for number, line in enumerate(text.splitlines(), 1):
         if head := re.match(r"\s*\[([\w.\"-]+)\]", line):
             table = head[1] + "."

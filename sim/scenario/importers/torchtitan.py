@@ -1,7 +1,8 @@
 """torchtitan: TOML of all versions, and the configuration that its Python registry dumps.
 
 Sources: pytorch/torchtitan torchtitan/config_manager.py at 9dec370 and v0.1.0; config/job_config.py,
-distributed/parallel_dims.py, distributed/pipeline_parallel.py, train.py at v0.2.2; config/configs.py at b5bcd76.
+distributed/parallel_dims.py, distributed/pipeline_parallel.py, train.py at v0.2.2; config/configs.py at
+b5bcd76.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from .sources import SourceFile
 DEFAULT = "default of torchtitan"
 
 SCHEDULES = {
-    "1f1b": ("1f1b", 1), "gpipe": ("gpipe", 1), "interleaved1f1b": ("interleaved", 2), "loopedbfs": ("looped-bfs", 2),
-    "interleavedzerobubble": ("interleaved-zb", 2), "zbvzerobubble": ("zb-v", 2), "dualpipev": ("dualpipev", 2),
+    "1f1b": ("1f1b", 1), "gpipe": ("gpipe", 1), "interleaved1f1b": ("interleaved", 2),
+    "loopedbfs": ("looped-bfs", 2),
+    "interleavedzerobubble": ("interleaved-zb", 2), "zbvzerobubble": ("zb-v", 2),
+    "dualpipev": ("dualpipev", 2),
 }  # fmt: skip
 """torch's names: the schedule here, and the stages that a rank has by default."""
 
@@ -112,19 +115,22 @@ def _model(settings: Settings) -> None:
         "fault_tolerance.fragment_sync_delay",
     ):
         settings.setting(name)
-    name, flavor = settings.text("model.name"), settings.text("model.flavor")
+    named = settings.text("model.name")
+    flavor = settings.text("model.flavor")
     given = settings.given.get("model")
     if given is not None:
         draft.put("model.preset", given, f"--given model={given}")
         return
-    if name in _OTHER_MODELS:
-        why = _OTHER_MODELS[name]
+    if named in _OTHER_MODELS:
+        why = _OTHER_MODELS[named]
         if why:
-            settings.refuse("model.name", f"{name}: {why}")
+            settings.refuse("model.name", f"{named}: {why}")
             return
-    found = _flavors().get(str(name), {}).get(str(flavor))
+    found = _flavors().get(str(named), {}).get(str(flavor))
     if found is None:
-        why = f"the shape of {name} {flavor} is in torchtitan's Python, not in the file, and not in our table"
+        why = (
+            f"the shape of {named} {flavor} is in torchtitan's Python, not in the file, and not in our table"
+        )
         draft.ask("model", f"{why} (a model of stepsim list models, or a config.json)", "llama3-8b")
         return
     for field, value in found.items():
@@ -137,7 +143,7 @@ def _model(settings: Settings) -> None:
 def _degree(settings: Settings, name: str, default: int = 1) -> int:
     """A degree, which stood in other tables in other versions."""
     names = (f"parallelism.{name}", f"training.{name}", f"experimental.{name}")
-    value = settings.integer(*names, default=default)
+    value = settings.integer(*names, default=default, least=-1)
     return default if value is None else value
 
 
@@ -145,8 +151,13 @@ def _axes(settings: Settings, gpus: int | None) -> int | None:
     """Put the axes; the data-parallel degree, where it is known."""
     draft = settings.draft
     sizes = {}
-    for axis, name in (("tp", "tensor_parallel_degree"), ("pp", "pipeline_parallel_degree"), ("cp", "context_parallel_degree"),
-                       ("ep", "expert_parallel_degree"), ("etp", "expert_tensor_parallel_degree")):  # fmt: skip
+    for axis, name in (
+        ("tp", "tensor_parallel_degree"),
+        ("pp", "pipeline_parallel_degree"),
+        ("cp", "context_parallel_degree"),
+        ("ep", "expert_parallel_degree"),
+        ("etp", "expert_tensor_parallel_degree"),
+    ):
         sizes[axis] = max(1, _degree(settings, name))
         origin = settings.origin(
             f"parallelism.{name}", f"training.{name}", f"experimental.{name}", default=DEFAULT
@@ -208,7 +219,7 @@ def _batches(settings: Settings, ranks: int | None, old: bool) -> None:
         names = ("training.local_batch_size", "training.batch_size")
         local, whole = (
             settings.integer(*names, default=8),
-            settings.integer("training.global_batch_size", default=-1),
+            settings.integer("training.global_batch_size", default=-1, least=-1),
         )
     _pipeline(settings, local or 1, names, old)
     if whole is not None and whole > 0:
@@ -227,7 +238,7 @@ def _of_tokens(settings: Settings, seq: int) -> tuple[int | None, int | None, tu
     names = ("training.num_tokens_per_microbatch_per_dp_rank",)
     tokens, step = (
         settings.integer(*names, default=16384) or 0,
-        settings.integer("training.num_tokens_per_train_step", default=-1) or -1,
+        settings.integer("training.num_tokens_per_train_step", default=-1, least=-1) or -1,
     )
     if tokens % seq or (step > 0 and step % seq):
         settings.refuse(names[0], f"it and the tokens of a step have to be whole sequences of {seq} tokens")
@@ -302,8 +313,16 @@ def _pipeline(settings: Settings, local: int, names: tuple[str, ...], old: bool)
             f"{size} does not divide the local batch of {local}",
         )
         return
-    draft.put("training.micro_batch", size, settings.origin("parallelism.pipeline_parallel_microbatch_size",
-              "experimental.pipeline_parallel_microbatches", "parallelism.num_pp_microbatches", default=f"{DEFAULT}, of a local batch of {local}"))  # fmt: skip
+    draft.put(
+        "training.micro_batch",
+        size,
+        settings.origin(
+            "parallelism.pipeline_parallel_microbatch_size",
+            "experimental.pipeline_parallel_microbatches",
+            "parallelism.num_pp_microbatches",
+            default=f"{DEFAULT}, of a local batch of {local}",
+        ),
+    )
 
 
 def _layers(settings: Settings) -> int | None:
@@ -331,8 +350,11 @@ def _split(layers: int, stages: int, ends: tuple[int, int] | None) -> list[int]:
 
 def _recompute(settings: Settings) -> None:
     draft = settings.draft
-    mode = settings.choice("activation_checkpoint.mode", among={"none": "none", "full": "full", "selective": "selective", "memory_budget": None},
-                           default="selective")  # fmt: skip
+    mode = settings.choice(
+        "activation_checkpoint.mode",
+        among={"none": "none", "full": "full", "selective": "selective", "memory_budget": None},
+        default="selective",
+    )
     option = settings.text("activation_checkpoint.selective_ac_option", default="2")
     if mode is None:
         settings.refuse(
@@ -382,8 +404,8 @@ def _precision(settings: Settings) -> None:
         settings.refuse("model.converters", f"{', '.join(strange)[:80]}: float8 and mx are modelled")
     if any("mx" in str(one) for one in listed):
         kind, origin = "mxfp8", settings.origin("model.converters")
-    elif (
-        listed and any("float8" in str(one) for one in listed) or settings.flag("float8.enable_float8_linear")
+    elif (listed and any("float8" in str(one) for one in listed)) or settings.flag(
+        "float8.enable_float8_linear"
     ):
         kind, origin = "fp8", settings.origin("model.converters", "float8.enable_float8_linear")
         recipe = settings.text("float8.recipe_name", "quantize.linear.float8.recipe_name")
@@ -475,7 +497,8 @@ def _software(settings: Settings, old: bool) -> None:
 IMPORTER = Importer(
     name="torchtitan",
     title="torchtitan",
-    source="pytorch/torchtitan torchtitan/config_manager.py, config/job_config.py (9dec370 to v0.2.2), config/configs.py (b5bcd76)",
+    source="pytorch/torchtitan torchtitan/config_manager.py, config/job_config.py (9dec370 to v0.2.2), "
+    "config/configs.py (b5bcd76)",
     recognises=_recognises,
     read=read_torchtitan,
     order=30,

@@ -16,8 +16,10 @@ from .sources import SourceFile
 DEFAULT = "default of torchtune"
 
 _MODELS = {
-    "llama2_7b": "llama2-7b", "llama2_13b": "llama2-13b", "llama2_70b": "llama2-70b", "llama3_8b": "llama3-8b", "llama3_70b": "llama3-70b", "llama3_1_8b": "llama3-8b",
-    "llama3_1_70b": "llama3-70b", "llama3_3_70b": "llama3-70b", "llama3_1_405b": "llama3.1-405b", "mistral_7b": "mistral-7b",
+    "llama2_7b": "llama2-7b", "llama2_13b": "llama2-13b", "llama2_70b": "llama2-70b",
+    "llama3_8b": "llama3-8b", "llama3_70b": "llama3-70b", "llama3_1_8b": "llama3-8b",
+    "llama3_1_70b": "llama3-70b", "llama3_3_70b": "llama3-70b", "llama3_1_405b": "llama3.1-405b",
+    "mistral_7b": "mistral-7b",
 }  # fmt: skip
 _OPTIMIZERS = {"torch.optim.adamw": "adamw", "torch.optim.adam": "adamw", "torch.optim.sgd": "sgd"}
 
@@ -64,7 +66,7 @@ def _layout(settings: Settings, gpus: int | None) -> None:
     if tp > 1:
         draft.put("parallelism.sequence_parallel", True, "torch's tensor-parallel plan shards the sequence")
     copies = max(1, settings.integer("data_parallel_replicate_dim", default=1) or 1)
-    shard = settings.integer("data_parallel_shard_dim", default=-1) or -1
+    shard = settings.integer("data_parallel_shard_dim", default=-1, least=-1) or -1
     if gpus is None:
         return
     rest = gpus // (tp * cp)
@@ -107,7 +109,8 @@ def _training(settings: Settings) -> None:
     kind = settings.choice("dtype", among={"bf16": "bf16", "fp32": "fp32"}, default="bf16")
     if kind == "bf16":
         draft.note(
-            "dtype bf16: torchtune keeps weights, gradients and moments in 16 bit, without FP32 masters; memory here counts masters"
+            "dtype bf16: torchtune keeps weights, gradients and moments in 16 bit, without FP32 masters; "
+            "memory here counts masters"
         )
         settings.refuse(
             "dtype", "weights in 16 bit without FP32 masters are not modelled; fp32 with mixed precision is"

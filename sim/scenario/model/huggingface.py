@@ -93,7 +93,8 @@ def config_fields(path: Path) -> Fields:
 
 
 def family_fields(family: str, config: Fields) -> Fields:
-    """The fields of ``Model`` that a configuration of that ``model_type`` gives, which may say no type itself.
+    """The fields of ``Model`` that a configuration of that ``model_type`` gives, which may say no type
+    itself.
 
     Raises:
         ValueError: a missing field, or one that shapes layers in a way that is not modelled.
