@@ -158,7 +158,9 @@ def _digits(text: str, default: str) -> str:
     return text if re.fullmatch(r"\d+", text) else default
 
 
-def attempt(one: Published, folder: Path, extra: dict[str, str] | None = None) -> Outcome:
+def attempt(
+    one: Published, folder: Path, extra: dict[str, str] | None = None, *, assume: bool = True
+) -> Outcome:
     """Import it with the facts of its row, then with assumed ones where some are still asked for."""
     outcome = Outcome(published=one)
     path = CONFIGS / one.file
@@ -180,6 +182,8 @@ def attempt(one: Published, folder: Path, extra: dict[str, str] | None = None) -
             spare = [f"{p.path}" for p in error.problems if p.path.startswith("--given ")]
             for name in spare:
                 given.pop(name.removeprefix("--given "), None)
+            if not assume and not spare and "interconnect" not in asked:
+                return outcome
             new = {n: ASSUMED[n] for n in asked if n in ASSUMED and n not in given}
             if "interconnect" in asked and "interconnect" not in given:
                 new["interconnect"] = NETWORKS.get(given.get("gpu", ""), "ib-ndr400-x8")
