@@ -1,4 +1,5 @@
-"""How the importers do on published configurations: what is read, and how far predictions from it are from print.
+"""How the importers do on published configurations: what is read, and how far predictions from it are from
+print.
 
     python benchmarks/imports.py [FRAMEWORK...] [--write]
 
@@ -30,10 +31,16 @@ def imports_table(outcomes: list[Outcome]) -> list[str]:
     groups: dict[str, list[Outcome]] = defaultdict(list)
     for one in outcomes:
         groups[one.published.framework].append(one)
-    lines = ["| framework | configurations | imported | of these with a fact assumed | refused or asked |", "| --- | ---: | ---: | ---: | ---: |"]
+    lines = [
+        "| framework | configurations | imported | of these with a fact assumed | refused or asked |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
     for name, group in [*sorted(groups.items()), ("all", outcomes)]:
         read = [one for one in group if one.scenario]
-        lines.append(f"| {name} | {len(group)} | {len(read)} | {sum(bool(one.assumed) for one in read)} | {len(group) - len(read)} |")
+        lines.append(
+            f"| {name} | {len(group)} | {len(read)} | {sum(bool(one.assumed) for one in read)} | "
+            f"{len(group) - len(read)} |"
+        )
     return lines
 
 
@@ -59,7 +66,10 @@ def predictions(wanted: list[str], folder: Path) -> tuple[list[Row], Counter[str
         outcome = attempt(one, folder, given_of(one), assume=False)
         if outcome.scenario is None or figure is None:
             why["refused by the import"] += 1
-            told.append(f"{one.framework} {one.row['model']} {one.row['gpus']} {one.row['gpu_type']}: {'; '.join(outcome.reasons[:3])[:300]}")
+            told.append(
+                f"{one.framework} {one.row['model']} {one.row['gpus']} {one.row['gpu_type']}: "
+                f"{'; '.join(outcome.reasons[:3])[:300]}"
+            )
             continue
         try:
             result = simulate(outcome.scenario)
@@ -68,7 +78,9 @@ def predictions(wanted: list[str], folder: Path) -> tuple[list[Row], Counter[str
             told.append(f"{one.framework} {one.row['model']}: {error!s:.200}")
             continue
         gpus = outcome.scenario.cluster.gpus
-        published = figure.step_s(tokens_per_gpu=result.tokens_per_step / gpus, flops_per_gpu=result.model_flops / gpus)
+        published = figure.step_s(
+            tokens_per_gpu=result.tokens_per_step / gpus, flops_per_gpu=result.model_flops / gpus
+        )
         rows.append((one, published, result.step_time_s))
     return rows, why, told
 
@@ -78,12 +90,21 @@ def errors_table(rows: list[Row]) -> list[str]:
     groups: dict[str, list[float]] = defaultdict(list)
     for one, published, predicted in rows:
         groups[one.framework].append(abs(predicted / published - 1))
-    lines = ["| framework | figures | median error | 90th percentile | worst |", "| --- | ---: | ---: | ---: | ---: |"]
-    for name, errors in [*sorted(groups.items()), ("all", [error for group in groups.values() for error in group])]:
+    lines = [
+        "| framework | figures | median error | 90th percentile | worst |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for name, errors in [
+        *sorted(groups.items()),
+        ("all", [error for group in groups.values() for error in group]),
+    ]:
         ranked = sorted(errors)
         if ranked:
             high = ranked[min(len(ranked) - 1, int(0.9 * len(ranked)))]
-            lines.append(f"| {name} | {len(ranked)} | {statistics.median(ranked):.1%} | {high:.1%} | {ranked[-1]:.1%} |")
+            lines.append(
+                f"| {name} | {len(ranked)} | {statistics.median(ranked):.1%} | {high:.1%} | "
+                f"{ranked[-1]:.1%} |"
+            )
     return lines
 
 
@@ -94,19 +115,43 @@ def main(arguments: list[str]) -> None:
         folder = Path(held)
         outcomes = [one for name in wanted or [None] for one in tally(name, folder)]
         rows, why, told = predictions(wanted, folder)
-    text = ["### What is read", "", *imports_table(outcomes), "", "### Predicted from the file, beside the published step time", ""]
+    text = [
+        "### What is read",
+        "",
+        *imports_table(outcomes),
+        "",
+        "### Predicted from the file, beside the published step time",
+        "",
+    ]
     text += [*errors_table(rows), "", "Figures that were not predicted:", ""]
-    text += ["| why | figures |", "| --- | ---: |", *(f"| {reason} | {count} |" for reason, count in why.most_common())]
+    text += [
+        "| why | figures |",
+        "| --- | ---: |",
+        *(f"| {reason} | {count} |" for reason, count in why.most_common()),
+    ]
     worst = sorted(rows, key=lambda row: -abs(row[2] / row[1] - 1))
-    text += ["", "The furthest off:", "", "| framework | model | GPUs | published s | predicted s | error |", "| --- | --- | --- | ---: | ---: | ---: |"]
+    text += [
+        "",
+        "The furthest off:",
+        "",
+        "| framework | model | GPUs | published s | predicted s | error |",
+        "| --- | --- | --- | ---: | ---: | ---: |",
+    ]
     for one, published, predicted in worst[:15]:
-        text.append(f"| {one.framework} | {one.row['model']} | {one.row['gpus']} {one.row['gpu_type']} | {published:.3g} | {predicted:.3g} | {predicted / published - 1:+.1%} |")
+        text.append(
+            f"| {one.framework} | {one.row['model']} | {one.row['gpus']} {one.row['gpu_type']} | "
+            f"{published:.3g} | {predicted:.3g} | {predicted / published - 1:+.1%} |"
+        )
     print("\n".join(text))
     if "--told" in arguments:
         print("\n".join(told))
     if "--all" in arguments:
         for one, published, predicted in worst:
-            print(f"{predicted / published - 1:+.1%} {one.framework} {one.row['model']} {one.row['gpus']} {one.row['parallelism']} s{one.row['seq_length']} {one.row['published_figure'][:50]} {one.row['note'][:90]}")
+            print(
+                f"{predicted / published - 1:+.1%} {one.framework} {one.row['model']} {one.row['gpus']} "
+                f"{one.row['parallelism']} s{one.row['seq_length']} {one.row['published_figure'][:50]} "
+                f"{one.row['note'][:90]}"
+            )
     if "--write" in arguments:
         page = ROOT / "docs" / "importers.md"
         before = page.read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from .calibrate import calibrate
 from .cluster import cluster
 from .collective import collective
 from .compare import compare
+from .export import export_scenario
 from .faults import faults
 from .import_files import import_run
 from .list import list_names
@@ -42,6 +43,7 @@ app.command("run")(reported(run))
 app.command("replay")(reported(replay))
 app.command("compare")(reported(compare))
 app.command("import")(reported(import_run))
+app.command("export")(reported(export_scenario))
 app.command("memory")(reported(memory))
 app.command("cluster")(reported(cluster))
 app.command("faults")(reported(faults))

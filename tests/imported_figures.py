@@ -1,8 +1,11 @@
 """Published step times of configurations in the shared data: what their rows change, and what was measured.
 
-A row describes the run that was measured; where its file says otherwise, the row is given beside the file, as the
-one who ran it had it on the command line. Rows are left out that contradict themselves (SUSPECT), that are small
-models on few GPUs, that leave out a size, or whose figure is neither a step time nor tokens per second nor FLOPs.
+A row describes the run that was measured; where its file says otherwise, the row is given beside the file,
+as the
+one who ran it had it on the command line. Rows are left out that contradict themselves (SUSPECT), that are
+small
+models on few GPUs, that leave out a size, or whose figure is neither a step time nor tokens per second nor
+FLOPs.
 """
 
 from __future__ import annotations
@@ -76,8 +79,14 @@ def given_of(one: Published) -> Given:
 def _torchtitan(one: Published) -> Given:
     sizes, row = sizes_of(one), one.row
     note, figure = row["note"], row["published_figure"]
-    given = {"training.seq_len": row["seq_length"], "interconnect": "roce-400-x8", "data_parallel_shard_degree": sizes["fsdp"]}
-    given["training.batch_size" if "9dec370" in one.file else "training.local_batch_size"] = row["micro_batch"]
+    given = {
+        "training.seq_len": row["seq_length"],
+        "interconnect": "roce-400-x8",
+        "data_parallel_shard_degree": sizes["fsdp"],
+    }
+    given["training.batch_size" if "9dec370" in one.file else "training.local_batch_size"] = row[
+        "micro_batch"
+    ]
     for axis, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
         given[f"{name}_parallel_degree"] = sizes.get(axis, "1")
     old = "9dec370" in one.file
@@ -85,7 +94,10 @@ def _torchtitan(one: Published) -> Given:
     if "full AC" in note:
         given["activation_checkpoint.mode"] = "full"
     elif "SAC" in note or "(op)" in note:
-        given |= {"activation_checkpoint.mode": "selective", "activation_checkpoint.selective_ac_option": "op"}
+        given |= {
+            "activation_checkpoint.mode": "selective",
+            "activation_checkpoint.selective_ac_option": "op",
+        }
     if old:
         given["float8.enable_float8_linear"] = str("float8" in note).lower()
     elif "float8" in note or "float8" in figure:
@@ -107,11 +119,16 @@ def _foundry(one: Published) -> Given:
     precision = re.search(r"precision (\w+)", note)
     again = re.search(r"activation_checkpointing=(\w+)", note)
     given = {
-        "max_seq_len": row["seq_length"], "global_train_batch_size": row["global_batch"], "device_train_microbatch_size": row["micro_batch"],
+        "max_seq_len": row["seq_length"], "global_train_batch_size": row["global_batch"],
+        "device_train_microbatch_size": row["micro_batch"],
         "attn_impl": "triton", "interconnect": "roce-200-x8" if "A100" in row["gpu_type"] else "ib-ndr400-x8",
     }  # fmt: skip
     if mixed and precision and again:
-        given |= {"mixed_precision": mixed[1], "precision": precision[1], "activation_checkpointing": again[1].lower()}
+        given |= {
+            "mixed_precision": mixed[1],
+            "precision": precision[1],
+            "activation_checkpointing": again[1].lower(),
+        }
     if found := re.search(r"(FULL_SHARD|SHARD_GRAD_OP|HYBRID_SHARD)", row["parallelism"]):
         given["sharding_strategy"] = found[1]
     return given
@@ -126,14 +143,25 @@ def _nemo(one: Published) -> Given:
     batches = {"global_batch_size": row["global_batch"], "micro_batch_size": row["micro_batch"]}
     if one.record is not None:
         model = next(name for words, name in _MODELS.items() if row["model"].startswith(words))
-        given = {"model": model, "compute_dtype": "fp8" if eight else "bf16", "seq_length": row["seq_length"], **batches}
-        for axis, name in (("tp", "tensor_model"), ("pp", "pipeline_model"), ("cp", "context"), ("ep", "expert_model"),
+        given = {
+            "model": model,
+            "compute_dtype": "fp8" if eight else "bf16",
+            "seq_length": row["seq_length"],
+            **batches,
+        }
+        for axis, name in (("tp", "tensor_model"), ("pp", "pipeline_model"), ("cp", "context"), ("ep",
+        "expert_model"),
                            ("vp", "virtual_pipeline_model"), ("etp", "expert_tensor")):  # fmt: skip
             if axis in sizes:
                 given[f"{name}_parallel_size"] = sizes[axis]
         return given | {"gpus_per_node": "4" if "GB" in row["gpu_type"] else "8"}
     given = {"encoder_seq_length": row["seq_length"], **batches, "fp8": str(eight).lower()}
-    for axis, name in (("tp", "tensor_model"), ("pp", "pipeline_model"), ("cp", "context"), ("ep", "expert_model")):
+    for axis, name in (
+        ("tp", "tensor_model"),
+        ("pp", "pipeline_model"),
+        ("cp", "context"),
+        ("ep", "expert_model"),
+    ):
         given[f"{name}_parallel_size"] = sizes.get(axis, "1")
     given["virtual_pipeline_model_parallel_size"] = sizes.get("vp", "1")
     if found := re.search(r"\((\d+) of \d+ layers\)", row["model"]):
@@ -143,8 +171,18 @@ def _nemo(one: Published) -> Given:
 
 def _bridge(one: Published) -> Given:
     sizes, row = sizes_of(one), one.row
-    given = {"compute_dtype": "fp8_cs", "global_batch_size": row["global_batch"], "micro_batch_size": row["micro_batch"]}
-    for axis, name in (("tp", "tensor_model"), ("pp", "pipeline_model"), ("cp", "context"), ("ep", "expert_model"), ("vp", "virtual_pipeline_model")):
+    given = {
+        "compute_dtype": "fp8_cs",
+        "global_batch_size": row["global_batch"],
+        "micro_batch_size": row["micro_batch"],
+    }
+    for axis, name in (
+        ("tp", "tensor_model"),
+        ("pp", "pipeline_model"),
+        ("cp", "context"),
+        ("ep", "expert_model"),
+        ("vp", "virtual_pipeline_model"),
+    ):
         given[f"{name}_parallel_size"] = sizes.get(axis, "1")
     given["use_megatron_fsdp"] = str(sizes.get("fsdp", "0") != "0").lower()
     given["use_tokendrop"] = str("tokendrop" in row["model"]).lower()

@@ -38,6 +38,7 @@ _REFUSED = {
     "partition_activations": "activations that are partitioned over tensor-parallel ranks are not modelled",
     "create_moe_param_group": None,
     "enable_zbh1_pipeline": "this schedule of the fork is not read; write schedule: zb-h1 in a scenario",
+    "num_layers_per_virtual_pipeline_stage": "DeepSpeed's pipeline has one chunk a stage",
     "random_ltd": "layers that drop tokens are not modelled",
 }
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from ..models import Scenario
 from .draft import Imported
 from .settings import Given
 from .sources import SourceFile
@@ -42,8 +42,14 @@ class Importer:
 
 @dataclass(frozen=True, kw_only=True)
 class Exporter:
-    """One framework's file out of a scenario. ``write`` refuses, by field, what the framework cannot say."""
+    """One framework's file out of a scenario.
+
+    ``write`` gives the text of a file with that ``suffix``, for a version of the framework. It says what it
+    can;
+    what is not in it is found by reading it back (export.py).
+    """
 
     name: str
     title: str
-    write: Callable[[Mapping[str, Any], str | None], str]
+    suffix: str
+    write: Callable[[Scenario, str | None], str]

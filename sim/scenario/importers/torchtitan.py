@@ -18,7 +18,7 @@ from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, Job
 from .leftovers import settle
-from .settings import Settings
+from .settings import Setting, Settings
 from .sources import SourceFile
 
 DEFAULT = "default of torchtitan"
@@ -38,7 +38,8 @@ _OTHER_MODELS = {
 
 
 @cache
-def _flavors() -> dict[str, dict[str, dict[str, Any]]]:
+def flavors() -> dict[str, dict[str, dict[str, Any]]]:
+    """Models by name and flavor: a catalogue's model under ``preset``, changes to it, or the fields."""
     name = "torchtitan_flavors.yaml"
     table: dict[str, dict[str, dict[str, Any]]] = load_yaml(
         (files(__package__) / name).read_text(encoding="utf-8"), name
@@ -73,7 +74,12 @@ def read_torchtitan(job: Job) -> Imported:
     )
     if launch:
         settings.found |= {name: one for name, one in launch.options.items() if "." in name}
-    gpus = world_size(settings, launch.nodes if launch else None, launch.per_node if launch else None)
+    gpus = world_size(
+        settings,
+        launch.nodes if launch else None,
+        launch.per_node if launch else None,
+        None if launch and launch.per_node else _product(settings, first.name),
+    )
     return torchtitan_scenario(settings, job.version, gpus)
 
 
@@ -126,7 +132,7 @@ def _model(settings: Settings) -> None:
         if why:
             settings.refuse("model.name", f"{named}: {why}")
             return
-    found = _flavors().get(str(named), {}).get(str(flavor))
+    found = flavors().get(str(named), {}).get(str(flavor))
     if found is None:
         why = (
             f"the shape of {named} {flavor} is in torchtitan's Python, not in the file, and not in our table"
@@ -145,6 +151,18 @@ def _degree(settings: Settings, name: str, default: int = 1) -> int:
     names = (f"parallelism.{name}", f"training.{name}", f"experimental.{name}")
     value = settings.integer(*names, default=default, least=-1)
     return default if value is None else value
+
+
+def _product(settings: Settings, file: str) -> Setting | None:
+    """The GPUs that the degrees mean where all of them are told: only dp_shard may be -1, the rest."""
+    shard = _degree(settings, "data_parallel_shard_degree", -1)
+    if shard < 1:
+        return None
+    names = ("data_parallel_replicate", "tensor_parallel", "pipeline_parallel", "context_parallel")
+    product = shard
+    for name in names:
+        product *= max(1, _degree(settings, f"{name}_degree"))
+    return Setting(value=product, file=file, name="the product of the parallel degrees:")
 
 
 def _axes(settings: Settings, gpus: int | None) -> int | None:
@@ -428,19 +446,14 @@ def _precision(settings: Settings) -> None:
 def _software(settings: Settings, old: bool) -> None:
     draft = settings.draft
     compiled = settings.flag("compile.enable", "training.compile")
-    draft.put(
-        "software.torch_compile",
-        compiled,
-        settings.origin("compile.enable", "training.compile", default=f"{DEFAULT}: off"),
+    origin = settings.origin("compile.enable", "training.compile", default=f"{DEFAULT}: off")
+    told = settings.setting("compile.components")
+    parts = (
+        ["model", "loss"] if told is None else told.value if isinstance(told.value, list) else [told.value]
     )
-    parts = settings.setting("compile.components")
-    loss = parts is None or "loss" in (parts.value if isinstance(parts.value, list) else [parts.value])
+    draft.put("software.torch_compile", compiled and "model" in parts, origin)
     if not old:
-        draft.put(
-            "software.cross_entropy",
-            "fused" if compiled and loss else "eager",
-            settings.origin("compile.enable", "training.compile", default=DEFAULT),
-        )
+        draft.put("software.cross_entropy", "fused" if compiled and "loss" in parts else "eager", origin)
     names = (
         "parallelism.enable_async_tensor_parallel",
         "experimental.enable_async_tensor_parallel",

@@ -1,0 +1,126 @@
+"""A scenario as another framework's file: written, read back, and refused where it reads back as another run.
+
+So the round trip is the identity for all that is written. Compared are the model, the layout, the work of a
+step
+and the schedule; the software's facts where the file reads back as the same preset. Which GPU and network, a
+title, faults and weeks are in no framework's file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import Mark, Problem, ScenarioError
+from ..load import scenario_from_document
+from ..models import Scenario
+from .importer import Job
+from .registry import EXPORTERS, IMPORTERS
+from .settings import Given
+from .sources import source_of
+
+_BLOCKS = ("model", "parallelism", "training", "schedule", "schedule_options")
+_UNSAID = (
+    "model.name",
+    "training.tokens",
+    "training.routing",
+    "training.loss_scale",
+    "model.make_vocab_size_divisible_by",
+    "model.padded_vocab_size",
+)
+_SPLIT = "parallelism.stage_split"
+_SOFTWARE_NAMES = ("name", "title", "source")
+
+
+def export(scenario: Scenario, framework: str, version: str | None = None) -> str:
+    """The text of the framework's file that means this scenario.
+
+    Args:
+        scenario: what to write.
+        framework: one of ``EXPORTERS.names()``.
+        version: of the framework, as its releases are called; None: the newest that is known.
+
+    Raises:
+        ValueError: no such framework.
+        ScenarioError: by field, what a file of that framework cannot say.
+    """
+    exporter = EXPORTERS.get(framework)
+    text = exporter.write(scenario, version)
+    file = source_of(text, Path(f"exported{exporter.suffix}"))
+    given = {
+        "gpu": scenario.cluster.gpu,
+        "interconnect": scenario.cluster.interconnect,
+        "gpus_per_node": str(scenario.cluster.gpus_per_node),
+    }
+    job = Job(files=(file,), given=Given(values=given), version=version)
+    try:
+        read = scenario_from_document(IMPORTERS.get(exporter.name).read(job).document, "exported")
+    except ScenarioError as error:
+        raise ScenarioError([_refusal(one.path, one.message, framework) for one in error.problems]) from None
+    problems = [
+        _refusal(path, f"{said!s:.80} reads back as {back!s:.80}", framework)
+        for path, said, back in differences(scenario, read)
+    ]
+    if problems:
+        raise ScenarioError(problems)
+    return text
+
+
+def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]]:
+    """Fields in which two scenarios are different runs, with both values."""
+    found: list[tuple[str, Any, Any]] = []
+    for block in _BLOCKS:
+        first, second = _plain(scenario, block), _plain(read, block)
+        if block == "parallelism":
+            first[_SPLIT], second[_SPLIT] = _layers(scenario), _layers(read)
+        found += [
+            (path, first.get(path), second.get(path))
+            for path in sorted(first.keys() | second.keys())
+            if path not in _UNSAID and first.get(path) != second.get(path)
+        ]
+    if scenario.model.embedding_rows != read.model.embedding_rows:
+        found.append(("model.padded_vocab_size", scenario.model.embedding_rows, read.model.embedding_rows))
+    if scenario.cluster.gpus != read.cluster.gpus:
+        found.append(("cluster.gpus", scenario.cluster.gpus, read.cluster.gpus))
+    if scenario.software.name == read.software.name:
+        mine, theirs = scenario.software.model_dump(), read.software.model_dump()
+        found += [
+            (f"software.{name}", mine[name], theirs[name])
+            for name in mine
+            if name not in _SOFTWARE_NAMES and mine[name] != theirs[name]
+        ]
+    return found
+
+
+def _layers(scenario: Scenario) -> Any:
+    """The layers of each chunk where a rule says them, so that a rule and the list that it means are one."""
+    par, layers = scenario.parallelism, scenario.model.num_layers
+    chunks = par.pp * par.vpp
+    if par.stage_split == "uniform" and layers % chunks == 0:
+        return [layers // chunks] * chunks
+    if par.stage_split == "embedding_and_loss_as_layers" and (layers + 2) % chunks == 0 and chunks > 1:
+        split = [(layers + 2) // chunks] * chunks
+        return [split[0] - 1, *split[1:-1], split[-1] - 1]
+    return par.stage_split if isinstance(par.stage_split, str) else list(par.stage_split)
+
+
+def _plain(scenario: Scenario, block: str) -> dict[str, Any]:
+    """A block as dotted fields and values."""
+    value = getattr(scenario, block)
+    if not hasattr(value, "model_dump"):
+        return {block: value}
+    flat: dict[str, Any] = {}
+
+    def walk(inner: Any, path: str) -> None:
+        if isinstance(inner, dict):
+            for key, entry in inner.items():
+                walk(entry, f"{path}.{key}")
+        elif inner is not None:
+            flat[path] = inner
+
+    walk(value.model_dump(mode="json"), block)
+    return flat
+
+
+def _refusal(path: str, message: str, framework: str) -> Problem:
+    return Problem(mark=Mark(file="scenario"), path=path, message=f"{framework} cannot say this: {message}")
