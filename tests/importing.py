@@ -19,7 +19,10 @@ MACHINE = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8"}
 
 
 def imported(
-    files: dict[str, str], given: dict[str, str] | None = None, version: str | None = None, framework: str | None = None
+    files: dict[str, str],
+    given: dict[str, str] | None = None,
+    version: str | None = None,
+    framework: str | None = None,
 ) -> Imported:
     """The import of files by name and text, on the machine above, with more facts."""
     sources = tuple(source_of(text, Path(name)) for name, text in files.items())

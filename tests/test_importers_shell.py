@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from stepsim.sim.scenario.importers.settings import UNKNOWN
 from stepsim.sim.scenario.importers.shell import read_script
 from stepsim.sim.scenario.importers.shell_words import ShellError
@@ -22,7 +23,7 @@ SCRIPTS = {
     "append": 'A="--a 1"\nA+=" --b 2"\nL=(--c)\nL+=(3 --d)\nprog.py $A ${L[@]} --n ${#L[@]}',
     "functions": 'f() { local x=$1; O="--v $x"; }\nf 5\nprog.py $O --k',
     "nested": 'C="prog.py --a 1"\neval "$C --b 2"',
-    "continued": "prog.py --a \\\n  1 \\\n  --b '2 $N' --c \"3\\\"\"",
+    "continued": 'prog.py --a \\\n  1 \\\n  --b \'2 $N\' --c "3\\""',
     "for one": "for N in 4; do prog.py --n $N; done",
     "trimmed": "F=model-7b.yaml; prog.py --f ${F%.yaml} --g ${F##*-} --h ${F/7b/8b} --u ${F^^}",
     "words": "O='--a   1\n --b 2'\nprog.py $O \"$O\"",
@@ -34,7 +35,13 @@ SCRIPTS = {
 def words_of_bash(script: str, folder: Path) -> list[str]:
     """What bash starts: the words of ``prog.py``, which is a function that prints them."""
     head = "prog.py() { printf '%s\\0' \"$@\"; }\n"
-    made = subprocess.run(["bash", "--norc", "-c", head + script], cwd=folder, capture_output=True, check=True, env={"PATH": "/usr/bin:/bin"})
+    made = subprocess.run(
+        ["bash", "--norc", "-c", head + script],
+        cwd=folder,
+        capture_output=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin"},
+    )
     return made.stdout.decode().split("\0")[:-1]
 
 
@@ -69,7 +76,9 @@ def test_ways_that_nobody_can_choose_between_leave_a_variable_open() -> None:
 
 
 def test_what_is_given_wins_over_what_the_script_sets() -> None:
-    command = read_script("TP=8\nexport PP=${PP:-2}\ntrain.py --tp $TP --pp $PP --l $1", {"TP": "4", "PP": "16", "1": "32"}).launch
+    command = read_script(
+        "TP=8\nexport PP=${PP:-2}\ntrain.py --tp $TP --pp $PP --l $1", {"TP": "4", "PP": "16", "1": "32"}
+    ).launch
     assert command is not None
     assert command.words == ("train.py", "--tp", "4", "--pp", "16", "--l", "32")
 
@@ -101,7 +110,17 @@ def test_any_text_ends_in_a_script_or_a_message(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["A=$A$A$A$A$A$A$A$A\n" * 400, "f() { f; }\nf", "(" * 5000, "${" * 5000, "$(" * 5000, "if true; then " * 3000, "eval " * 3000, '"$(' * 2000, "A=(" * 2000],
+    [
+        "A=$A$A$A$A$A$A$A$A\n" * 400,
+        "f() { f; }\nf",
+        "(" * 5000,
+        "${" * 5000,
+        "$(" * 5000,
+        "if true; then " * 3000,
+        "eval " * 3000,
+        '"$(' * 2000,
+        "A=(" * 2000,
+    ],
 )
 def test_hostile_scripts_come_to_an_end(text: str) -> None:
     try:

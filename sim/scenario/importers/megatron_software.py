@@ -302,7 +302,12 @@ def _exchanges(settings: Settings) -> None:
     moe = draft.get("model.moe") is not None
     dispatcher = settings.choice(
         "moe_token_dispatcher_type",
-        among={"allgather": "allgather", "alltoall": "alltoall", "alltoall_seq": "alltoall", "flex": "flex"},
+        among={
+            "allgather": "allgather",
+            "alltoall": "all_to_all",
+            "alltoall_seq": "all_to_all",
+            "flex": "flex",
+        },
         default="allgather",
     )
     backend = settings.choice(

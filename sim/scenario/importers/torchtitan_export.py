@@ -44,7 +44,7 @@ def write_toml(scenario: Scenario, version: str | None) -> str:
     tables["parallelism"]["fsdp_reshard_after_forward"] = software.reshard_after_forward
     if par.cp > 1:
         tables["parallelism"]["context_parallel_rotate_method"] = (
-            "alltoall" if software.cp_comm == "p2p" else "allgather"
+            "all_to_all" if software.cp_comm == "p2p" else "allgather"
         )
     if software.name.startswith("torchtitan"):
         tables["optimizer"] = {"implementation": "fused" if software.fused_optimizer else "foreach"}
