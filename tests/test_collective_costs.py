@@ -280,22 +280,28 @@ def test_trees_over_racks_are_as_slow_as_measured(shared: Path) -> None:
 
 
 def told(**software: str) -> Scenario:
-    return load_scenario("llama3-70b-h100", overrides=[f"software.{k}={v}" for k, v in software.items()])
+    return load_scenario(
+        "llama3-70b-h100", overrides=[f"software.exchange.{k}={v}" for k, v in software.items()]
+    )
 
 
 def test_a_scenario_steers_nccl() -> None:
     free = load_scenario("llama3-70b-h100")
     ring = told(nccl_algo="Ring", nccl_proto="LL")
-    assert ring.software.nccl == Tuning(algo="Ring", proto="LL")
+    assert ring.software.exchange.nccl == Tuning(algo="Ring", proto="LL")
     assert simulate(ring).step_time_s > simulate(free).step_time_s * 1.05
 
 
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
-        ("nccl_algo", "Rinng", r"software\.nccl_algo: .*Did you mean Ring\? Known: Tree, Ring"),
-        ("nccl_proto", "LL64", r"software\.nccl_proto: .*Known: LL, LL128, Simple"),
-        ("nccl_version", "new", r"software\.nccl_version: NCCL version 'new': expected one such as 2\.28\.9"),
+        ("nccl_algo", "Rinng", r"software\.exchange\.nccl_algo: .*Did you mean Ring\? Known: Tree, Ring"),
+        ("nccl_proto", "LL64", r"software\.exchange\.nccl_proto: .*Known: LL, LL128, Simple"),
+        (
+            "nccl_version",
+            "new",
+            r"software\.exchange\.nccl_version: NCCL version 'new': expected one such as 2\.28\.9",
+        ),
     ],
 )
 def test_a_scenario_with_unknown_names_is_refused(field: str, value: str, says: str) -> None:
@@ -305,5 +311,5 @@ def test_a_scenario_with_unknown_names_is_refused(field: str, value: str, says: 
 
 def test_a_scenario_that_leaves_nothing_is_refused_with_what_is_legal() -> None:
     scenario = told(nccl_algo="NVLSTree")
-    with pytest.raises(ValueError, match=r"software\.nccl_algo.* it can run .*Ring/LL"):
+    with pytest.raises(ValueError, match=r"software\.exchange\.nccl_algo.* it can run .*Ring/LL"):
         simulate(scenario)

@@ -29,7 +29,7 @@ SHAPES = [(1, None), (2, None), (4, None), (8, None), (4, 2), (8, 2), (8, 4), (4
 
 def run_of(comm: str, cp: int, a2a: int | None = None, **fields: Any) -> Scenario:
     """Two layers of 8 heads and 4 groups of keys, 1,024 tokens."""
-    software = get_software("megatron-core-2025").model_copy(update={"cp_comm": comm})
+    software = get_software("megatron-core-2025").with_fields(cp_comm=comm)
     sizes = {
         "num_layers": LAYERS,
         "num_attention_heads": 8,
@@ -39,7 +39,7 @@ def run_of(comm: str, cp: int, a2a: int | None = None, **fields: Any) -> Scenari
         "micro_batch": 1,
         "microbatches": MICROBATCHES,
     }
-    software_fields = {"preset": software.name, "cp_comm": comm}
+    software_fields = {"preset": software.name, "exchange": {"cp_comm": comm}}
     return scenario(**{**sizes, "cp": cp, "cp_a2a": a2a, "software": software_fields, **fields})
 
 
@@ -121,7 +121,9 @@ def test_what_cannot_be_cut_is_refused() -> None:
     with pytest.raises(NotSupported, match="cp 16 does not divide the 8 heads"):
         lowered(run_of("a2a", 16))
     with pytest.raises(NotSupported, match="fused attention kernel"):
-        lowered(run_of("p2p", 2, software={"preset": "megatron-core-2025", "attention": "unfused"}))
+        lowered(
+            run_of("p2p", 2, software={"preset": "megatron-core-2025", "kernels": {"attention": "unfused"}})
+        )
 
 
 def test_every_exchange_is_on_the_streams_of_its_axis() -> None:

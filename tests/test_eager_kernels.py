@@ -36,7 +36,7 @@ def written(write: Any, software: Software, **options: Any) -> tuple[float, floa
 
 
 def preset(name: str = "aleph-alpha-2023", **fields: Any) -> Software:
-    return get_software(name).model_copy(update=fields)
+    return get_software(name).with_fields(**fields)
 
 
 def test_eager_rmsnorm_moves_every_intermediate_of_the_chain_and_of_its_gradient() -> None:

@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotSupported, match=r"moe_a2a_overlap: 1f1b has no forward .* interleaved"):
         lowered(with_experts(pp=2, schedule="1f1b", moe_a2a_overlap=True))
     with pytest.raises(NotSupported, match=r"moe_a2a_overlap: DeepSpeed"):
-        lowered(with_experts(zero=3, moe_a2a_overlap=True, sharding="deepspeed"))
+        lowered(with_experts(zero=3, moe_a2a_overlap=True, implementation="deepspeed"))
 
 
 def test_pairs_that_would_wait_for_each_other_are_refused() -> None:

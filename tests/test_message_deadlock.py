@@ -60,11 +60,17 @@ def test_a_step_refuses_a_table_whose_messages_deadlock(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(format_table(GPIPE_ABOVE_1F1B))
     fields = {"pp": 2, "schedule": str(path), "microbatches": 4}
-    assert lowered(scenario(**fields, software={"preset": "megatron-2022-sp", "point_to_point": "async"}))
+    assert lowered(
+        scenario(**fields, software={"preset": "megatron-2022-sp", "pipeline": {"point_to_point": "async"}})
+    )
     with pytest.raises(
         NotSupported, match=r"point_to_point: .*deadlock of ranks 0 and 1 under rule blocking"
     ):
-        lowered(scenario(**fields, software={"preset": "megatron-2022-sp", "point_to_point": "blocking"}))
+        lowered(
+            scenario(
+                **fields, software={"preset": "megatron-2022-sp", "pipeline": {"point_to_point": "blocking"}}
+            )
+        )
 
 
 def test_a_table_may_deadlock_under_blocking_messages_only() -> None:

@@ -160,7 +160,7 @@ def test_newton_schulz_costs_its_closed_form(steps: int | None) -> None:
     spec = {"name": "muon", **({"ns_steps": steps} if steps else {})}
     run = scenario(optimizer=spec, num_query_groups=2, mlp="swiglu", **DDP)
     heads, queries, ffn = 256, 64 * 2, 1024
-    split = run.software.split_gate
+    split = run.software.kernels.split_gate
     branches = [(256, ffn)] * 2 if split else [(256, 2 * ffn)]
     shapes = [(256, heads), (queries, 256), (queries, 256), (256, heads), *branches, (256, ffn)]
     flops = sum(4.0 * s * s * long + 2.0 * s**3 for s, long in shapes)

@@ -76,7 +76,9 @@ def test_a_gpu_goes_by_its_key_in_any_spelling(name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_short_name_is_enough_where_only_one_has_it(short: str, key: str) -> None:
-    scenario = stepsim.load_scenario("llama3-8b-h100", {"cluster.gpu": short, "software.attention": "fa2"})
+    scenario = stepsim.load_scenario(
+        "llama3-8b-h100", {"cluster.gpu": short, "software.kernels.attention": "fa2"}
+    )
     assert scenario.cluster.gpu == key
 
 

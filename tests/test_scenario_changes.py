@@ -33,6 +33,9 @@ SMALL: dict[str, Any] = {
 }
 
 
+ENDLESS = BASE.software.host.model_copy(update={"step_fixed_s": float("inf")})
+
+
 def copied(**parts: dict[str, Any]) -> Scenario:
     """The scenario with fields of its parts changed behind the back of every check."""
     changed = {part: getattr(BASE, part).model_copy(update=fields) for part, fields in parts.items()}
@@ -48,7 +51,7 @@ def copied(**parts: dict[str, Any]) -> Scenario:
         ({"training": {"seq_length": 8191}}, "training.seq_length"),
         ({"model": {"num_layers": True}}, "model.num_layers"),
         ({"model": {"vocab_size": 128257}}, "model.vocab_size"),
-        ({"software": {"step_fixed_s": float("inf")}}, "software.step_fixed_s"),
+        ({"software": {"host": ENDLESS}}, "software.host.step_fixed_s"),
         ({"cluster": {"gpu": "H1000"}}, "cluster.gpu"),
     ],
 )
@@ -100,7 +103,7 @@ CHANGES: list[dict[str, Any]] = [
     {"training.tokens": None},
     {"run.horizon": "30 d", "checkpoint.storage.every": "50 steps"},
     {"schedule": "interleaved-zb"},
-    {"software.attention": "fa2", "model.dropout": 0.1},
+    {"software.kernels.attention": "fa2", "model.dropout": 0.1},
 ]
 
 
@@ -186,7 +189,13 @@ def test_shipped_scenarios_are_checked_as_they_are_loaded(name: str) -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=4))
 def test_any_value_of_any_field_is_taken_or_refused(value: Any) -> None:
-    for field in ("parallelism.tp", "faults", "cluster.fabric", "software.bucket_elements", "model.moe"):
+    for field in (
+        "parallelism.tp",
+        "faults",
+        "cluster.fabric",
+        "software.gradients.bucket_elements",
+        "model.moe",
+    ):
         try:
             BASE.with_({field: value})
         except ScenarioError:

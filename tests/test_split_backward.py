@@ -95,7 +95,7 @@ def test_activations_end_the_step_as_they_began(run: Scenario) -> None:
         if stage.timeline:
             peak = max(held for _, held in stage.timeline)
             left = stage.timeline[-1][1]
-            gradients = 0.0 if run.software.persistent_gradients else stage.terms["gradients"]
+            gradients = 0.0 if run.software.gradients.persistent_gradients else stage.terms["gradients"]
             assert left == pytest.approx(gradients, abs=1e-6 * peak)
 
 
@@ -118,7 +118,7 @@ def a_pipeline(schedule: str, **fields: object) -> Scenario:
 
 def test_post_validation_lets_the_next_step_begin() -> None:
     """Where backwards are split the step is the longest span of a rank; elsewhere ranks meet at its end."""
-    optimistic = {"preset": "megatron-2022-sp", "optimizer_post_validation": True}
+    optimistic = {"preset": "megatron-2022-sp", "gradients": {"optimizer_post_validation": True}}
     for schedule in SPLIT:
         skewed = simulate(a_pipeline(schedule, software=optimistic))
         spans = [

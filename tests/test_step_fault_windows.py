@@ -30,7 +30,7 @@ LINES = (
     "link_degraded rail/3 bandwidth_factor=0.5",
     "nic_down nic/3@node/2",
 )
-ALONE: dict[str, Any] = {"software": {"preset": "megatron-2022-sp", "host_s_per_kernel": 0.0}}
+ALONE: dict[str, Any] = {"software": {"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 0.0}}}
 
 
 def window(line: str, since: float, until: float) -> str:

@@ -153,7 +153,7 @@ def test_only_touched_classes_unfold() -> None:
 
 def test_kernels_of_one_slow_rank_alone_are_the_whole_slowdown() -> None:
     """One GPU: the step is its kernels, and what its host adds stays."""
-    run = scenario(software={"preset": "megatron-2022-sp", "host_s_per_kernel": 0.0})
+    run = scenario(software={"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 0.0}})
     found = cost(run, "gpu_throttle gpu/0 slow_factor=2")
     assert found.after.work_s == pytest.approx(2 * found.before.work_s, rel=1e-9)
 

@@ -15,7 +15,10 @@ from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
-REPLICAS: dict[str, Any] = {"dp": 64, "software": {"preset": "megatron-2022-sp", "host_s_per_kernel": 0.0}}
+REPLICAS: dict[str, Any] = {
+    "dp": 64,
+    "software": {"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 0.0}},
+}
 HOSTS = 8
 
 

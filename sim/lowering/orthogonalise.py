@@ -95,7 +95,7 @@ class Update:
 
     def _exchange(self, writer: ProgramBuilder, matrices: tuple[Parameter, ...], ranks: int) -> None:
         """Shards of matrices to the rank of each, or back."""
-        own_fsdp = self.plan.scenario.software.sharding == "fsdp2"
+        own_fsdp = self.plan.scenario.software.sharding.implementation == "fsdp2"
         each = EXCHANGED_BYTES if own_fsdp else FP32_BYTES
         size = float(each * elements_of(matrices)) / ranks
         self._collective(writer, "momentum all_to_all", "alltoall", size, matrices)

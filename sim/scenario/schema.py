@@ -25,6 +25,7 @@ _BLOCKS = {
     "parallelism": "Parallelism",
     "training": "Training",
     "published": "PublishedFigures",
+    "software": "Software",
 }
 
 

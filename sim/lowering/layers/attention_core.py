@@ -18,7 +18,7 @@ def attention_forward(builder: LayerBuilder, local: LocalShape, software: Softwa
     """Scores, softmax (and dropout), weighted sum."""
     if local.cp > 1:
         context_forward(builder, local, software, _tiled("attention", software, "forward"))
-    elif software.attention == "unfused":
+    elif software.kernels.attention == "unfused":
         _unfused_forward(builder, local, software)
     else:
         builder.kernel("attention", _fused(local, software, "forward", _whole(local)))
@@ -28,7 +28,7 @@ def attention_backward(builder: LayerBuilder, local: LocalShape, software: Softw
     """Gradients of Q, K and V; a fused kernel recomputes the scores itself."""
     if local.cp > 1:
         context_backward(builder, local, software, _tiled("attention backward", software, "backward"))
-    elif software.attention == "unfused":
+    elif software.kernels.attention == "unfused":
         _unfused_backward(builder, local, software)
     else:
         builder.kernel("attention backward", _fused(local, software, "backward", _whole(local)))
@@ -46,7 +46,7 @@ def _tiled(name: str, software: Software, direction: Direction) -> AttentionKern
 
 
 def _fused(local: LocalShape, software: Software, direction: Direction, tile: ContextTile) -> Attention:
-    assert software.attention != "unfused"
+    assert software.kernels.attention != "unfused"
     return Attention(
         batch=local.batch,
         seq_q=tile.queries,
@@ -56,7 +56,7 @@ def _fused(local: LocalShape, software: Software, direction: Direction, tile: Co
         head_dim=local.head_dim,
         causal=tile.causal,
         dtype="bf16" if local.dtype == "fp32" else local.dtype,
-        implementation=software.attention,
+        implementation=software.kernels.attention,
         direction=direction,
         v_head_dim=None if local.value_dim in (0, local.head_dim) else local.value_dim,
         window=local.window if tile.causal else None,
@@ -92,7 +92,7 @@ def _weighted(local: LocalShape, width: int) -> Gemm:
 def _unfused_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     e, scores, values = local.element_bytes, local.score_elements, local.value_dim or local.head_dim
     builder.kernel("QK^T", _scores(local, local.head_dim))
-    if software.fused_softmax and local.window is None:
+    if software.kernels.fused_softmax and local.window is None:
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     else:
         # scale (r, w), masked_fill (r, w), cast to FP32 (r e, w 4), softmax (r 4, w 4), cast back (r 4, w e)
@@ -108,7 +108,7 @@ def _unfused_backward(builder: LayerBuilder, local: LocalShape, software: Softwa
     builder.kernel("dP", _scores(local, values))
     if local.dropout:
         builder.memory("attention dropout backward", (2 * e + 1) * scores)
-    if software.fused_softmax and local.window is None:
+    if software.kernels.fused_softmax and local.window is None:
         builder.memory("softmax backward", 3 * e * scores)  # read probabilities and gradient, write
     else:
         # casts around an FP32 softmax backward (r 4+4, w 4), masked_fill and scale (r, w each)

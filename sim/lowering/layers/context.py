@@ -44,7 +44,7 @@ def context_forward(
     _exchange_heads(builder, local, local.qkv_width, "QKV all_to_all")
     if inside.cp == 1:
         attend(builder, inside, ContextTile(queries=inside.sequence, keys=inside.sequence, causal=True))
-    elif software.cp_comm == "all_gather":
+    elif software.exchange.cp_comm == "all_gather":
         builder.collective(_ring(local), "KV all_gather", "all_gather", inside.cp * inside.kv_bytes)
         attend(builder, inside, _gathered(inside))
     else:
@@ -60,7 +60,7 @@ def context_backward(
     _exchange_heads(builder, local, local.attention_width, "attention output gradient all_to_all")
     if inside.cp == 1:
         attend(builder, inside, ContextTile(queries=inside.sequence, keys=inside.sequence, causal=True))
-    elif software.cp_comm == "all_gather":
+    elif software.exchange.cp_comm == "all_gather":
         whole = inside.cp * inside.kv_bytes
         builder.collective(_ring(local), "KV all_gather", "all_gather", whole)
         attend(builder, inside, _gathered(inside))
@@ -83,7 +83,9 @@ def received_bytes(local: LocalShape, software: Software) -> tuple[float, float]
     twice = float(local.tokens * local.qkv_width * local.element_bytes) if local.cp_a2a > 1 else 0.0
     if inside.cp == 1:
         return twice, twice
-    return twice + whole, twice + (2 * whole if software.cp_comm == "all_gather" else 4 * inside.kv_bytes)
+    return twice + whole, twice + (
+        2 * whole if software.exchange.cp_comm == "all_gather" else 4 * inside.kv_bytes
+    )
 
 
 def _exchanged(local: LocalShape) -> LocalShape:

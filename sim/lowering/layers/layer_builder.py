@@ -76,12 +76,6 @@ class LayerBuilder:
         """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches."""
         return self.kernel(name, MemoryBound(hbm_bytes=hbm_bytes, flops=flops, launches=launches))
 
-    def idle(self, name: str, seconds: float) -> int:
-        """Append time in which the compute stream has nothing to do: the host learns what comes next."""
-        self.ops.append(Op(name, "compute", "compute", Compute(seconds, "fixed"), self.wait))
-        self.wait = ()
-        return len(self.ops) - 1
-
     def tp(
         self, name: str, kind: str, payload_bytes: float, *, after: int | None = None, wait: bool = True
     ) -> int:

@@ -41,7 +41,7 @@ class Linear:
 
     def weight_grad(self, local: LocalShape, software: Software) -> Gemm:
         """dW = X^T dY, added into the main gradient where the software's GEMM can."""
-        fused = software.fused_wgrad_accumulation and local.accumulates
+        fused = software.kernels.fused_wgrad_accumulation and local.accumulates
         return Gemm(
             m=self.outputs,
             n=self.inputs,
@@ -69,12 +69,12 @@ def column_forward(
     ``cast``: the input comes in 16 bit; a norm before it may have quantised it already.
     """
     first, *others = linears
-    kept_whole = not (local.sequence_parallel and software.sp_regathers_input)
+    kept_whole = not (local.sequence_parallel and software.exchange.sp_regathers_input)
     if cast:
         quantise(builder, local.norm_tokens * local.hidden, local)
     if not local.sequence_parallel:
         builder.kernel(first.name, first.forward(local))
-    elif not software.tp_comm_overlap:
+    elif not software.exchange.tp_comm_overlap:
         builder.tp(f"{first.name} all_gather", "all_gather", _wire_bytes(local))
         builder.kernel(first.name, first.forward(local))
     else:
@@ -89,7 +89,11 @@ def row_forward(builder: LayerBuilder, linear: Linear, local: LocalShape, softwa
     """Y = reduce(X W)."""
     quantise(builder, local.tokens * linear.inputs, local)
     transpose(builder, local.tokens * linear.inputs, local)
-    if local.sequence_parallel and software.tp_comm_overlap and software.tp_overlap_style == "userbuffers":
+    if (
+        local.sequence_parallel
+        and software.exchange.tp_comm_overlap
+        and software.exchange.tp_overlap_style == "userbuffers"
+    ):
         for _ in range(PIPELINED_SPLITS):
             builder.kernel(linear.name, linear.forward(local, -(-local.tokens // PIPELINED_SPLITS)))
             last = builder.tp(
@@ -114,9 +118,9 @@ def column_backward(
     Several matrices on one input: without sequence parallelism each reduces its own dX (each is a
     column-parallel layer by itself); with it their sum is reduced once, behind the shared gather.
     """
-    overlaps = software.tp_async_backward
+    overlaps = software.exchange.tp_async_backward
     gathered = None
-    if local.sequence_parallel and software.sp_regathers_input:
+    if local.sequence_parallel and software.exchange.sp_regathers_input:
         name = f"{linears[0].name} all_gather"
         gathered = builder.tp(name, "all_gather", _wire_bytes(local), wait=not overlaps)
     _quantise_output_gradients(builder, linears, local)
@@ -157,7 +161,7 @@ def column_weight_grad(
     builder: LayerBuilder, linears: tuple[Linear, ...], local: LocalShape, software: Software
 ) -> None:
     """dW = gather(X)^T dY alone, from the input and the output gradient that were kept for it."""
-    if local.sequence_parallel and software.sp_regathers_input:
+    if local.sequence_parallel and software.exchange.sp_regathers_input:
         builder.tp(f"{linears[0].name} all_gather", "all_gather", _wire_bytes(local))
         transpose(builder, local.tokens * local.hidden, local)
     for linear in linears:
@@ -175,7 +179,7 @@ def row_input_grad(builder: LayerBuilder, linear: Linear, local: LocalShape, sof
     quantise(builder, local.norm_tokens * linear.outputs, local)
     if not local.sequence_parallel:
         builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
-    elif not software.tp_comm_overlap:
+    elif not software.exchange.tp_comm_overlap:
         builder.tp(f"{linear.name} dY all_gather", "all_gather", _wire_bytes(local, both=True))
         builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
     else:
@@ -234,7 +238,7 @@ def _gathered_gemm(
     local-shard: the own rows are multiplied during the gather, then the rows before and after.
     """
     rows = -(-local.tokens // local.tp)
-    if software.tp_overlap_style == "local-shard":
+    if software.exchange.tp_overlap_style == "local-shard":
         gathered = builder.tp(f"{name} all_gather", "all_gather", _wire_bytes(local, both=both), wait=False)
         builder.kernel(name, gemm(local, rows))
         builder.join(gathered)
@@ -260,7 +264,7 @@ def _gathered_gemm(
 
 
 def _weight_grad(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
-    rate = software.fp8_wgrad_rate if local.recipe else 1.0
+    rate = software.kernels.fp8_wgrad_rate if local.recipe else 1.0
     builder.kernel(f"{linear.name} wgrad", linear.weight_grad(local, software), rate=rate)
     accumulate_gradient(builder, linear.inputs * linear.outputs, local, software)
 
@@ -279,9 +283,9 @@ def accumulate_gradient(
     did, where that is not what the software does for a layer's matrices.
     """
     if fused is None:
-        fused = software.fused_wgrad_accumulation
+        fused = software.kernels.fused_wgrad_accumulation
     if local.accumulates and not fused:
-        casts = software.casts_fresh_gradients and local.grad_bytes != local.element_bytes
+        casts = software.gradients.wrapper == "deepspeed" and local.grad_bytes != local.element_bytes
         passes = 4 if casts else 2
         traffic = parameters * (local.element_bytes + passes * local.grad_bytes)
         builder.memory("accumulate gradient", traffic, launches=2 if casts else 1)

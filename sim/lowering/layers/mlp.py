@@ -26,7 +26,7 @@ from .recompute import NOTHING, Recompute
 def mlp_linears(local: LocalShape, software: Software) -> tuple[tuple[Linear, ...], Linear]:
     """The matrices on the input, both branches of a SwiGLU as one matrix or as two, and the one back."""
     h = local.hidden
-    branches = local.gate if software.split_gate else 1
+    branches = local.gate if software.kernels.split_gate else 1
     first = Linear(name="fc1", inputs=h, outputs=local.ffn * local.gate // branches)
     return (first,) * branches, Linear(name="fc2", inputs=local.ffn, outputs=h)
 

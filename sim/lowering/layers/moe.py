@@ -35,9 +35,9 @@ _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 24, 8
 
 def moe_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Append the forward pass of a layer's experts, one part after the other."""
-    route(builder, local, software, shared=not software.moe_shared_expert_overlap)
+    route(builder, local, software, shared=not software.exchange.moe_shared_expert_overlap)
     sent = exchange(builder, local, "dispatch")
-    if software.moe_shared_expert_overlap:
+    if software.exchange.moe_shared_expert_overlap:
         shared_forward(builder, local, software)
     arrive(builder, sent)
     work(builder, local, software)
@@ -62,12 +62,14 @@ def moe_backward(
     arrive(builder, exchange(builder, local, "combine backward"))
     work_backward(builder, local, software, recompute=recompute, split=split)
     sent = exchange(builder, local, "dispatch backward")
-    if software.moe_shared_expert_overlap:
+    if software.exchange.moe_shared_expert_overlap:
         shared_backward(builder, local, software, split=split)
     arrive(builder, sent)
     if "layernorm" in recompute:
         norm(builder, local, software)
-    route_backward(builder, local, software, split=split, shared=not software.moe_shared_expert_overlap)
+    route_backward(
+        builder, local, software, split=split, shared=not software.exchange.moe_shared_expert_overlap
+    )
 
 
 def moe_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
@@ -81,10 +83,8 @@ def moe_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software
 # Parts ---------------------------------------------------------------------------------------------
 
 
-def route(
-    builder: LayerBuilder, local: LocalShape, software: Software, *, shared: bool = True, counts: bool = True
-) -> None:
-    """Choose experts, run the shared ones, sort copies of the tokens by where they go; await ``counts``."""
+def route(builder: LayerBuilder, local: LocalShape, software: Software, *, shared: bool = True) -> None:
+    """Choose experts, run the shared ones, sort copies of the tokens by where they go."""
     experts = _held(local)
     if shared:
         shared_forward(builder, local, software)
@@ -92,12 +92,10 @@ def route(
     scores = 4.0 * local.norm_tokens * experts.total  # FP32
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
     builder.memory("top-k", 6 * scores, launches=_launches(software))
-    if software.moe_dispatcher == "alltoall":
+    if software.exchange.moe_dispatcher == "alltoall":
         _move(
             builder, "permute", local, local.norm_tokens + experts.sent(local.norm_tokens)
         )  # r tokens, w copies
-        if counts:
-            _wait_for_counts(builder, local, software)
 
 
 def route_backward(
@@ -105,7 +103,7 @@ def route_backward(
 ) -> None:
     """Gradients of the copies summed up per token, then of router and shared experts."""
     experts = _held(local)
-    if software.moe_dispatcher == "alltoall":
+    if software.exchange.moe_dispatcher == "alltoall":
         _move(builder, "permute backward", local, local.norm_tokens + experts.sent(local.norm_tokens))
     builder.memory(
         "top-k backward", 16.0 * local.norm_tokens * experts.total, launches=_launches(software) // 2
@@ -182,7 +180,7 @@ def work_weight_grad(builder: LayerBuilder, local: LocalShape, software: Softwar
 def gather(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Weighted sum of each token's copies; the shared experts' output is added."""
     experts = _held(local)
-    if software.moe_dispatcher == "alltoall":
+    if software.exchange.moe_dispatcher == "alltoall":
         _move(builder, "unpermute", local, local.norm_tokens + experts.sent(local.norm_tokens))
     if experts.shared_ffn:
         builder.memory("shared expert add", 3 * local.norm_bytes)
@@ -190,7 +188,7 @@ def gather(builder: LayerBuilder, local: LocalShape, software: Software) -> None
 
 def gather_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """The gradient of each token goes to all its copies."""
-    if software.moe_dispatcher == "alltoall":
+    if software.exchange.moe_dispatcher == "alltoall":
         rows = local.norm_tokens + _held(local).sent(local.norm_tokens)
         _move(builder, "unpermute backward", local, rows)
 
@@ -252,7 +250,7 @@ def _grouped(builder: LayerBuilder, linear: Linear, local: LocalShape, software:
         "dgrad": lambda: linear.input_grad(one),
         "wgrad": lambda: linear.weight_grad(one, software),
     }[what]()
-    calls = experts.held if software.grouped_gemm == "streams" else 1
+    calls = experts.held if software.kernels.grouped_gemm == "streams" else 1
     name = linear.name if what == "forward" else f"{linear.name} {what}"
     if what != "wgrad":  # rows on the way in, their gradients on the way back: the latter for both products
         width = linear.inputs if what == "forward" else linear.outputs
@@ -260,7 +258,7 @@ def _grouped(builder: LayerBuilder, linear: Linear, local: LocalShape, software:
         transpose(builder, experts.rows(local.norm_tokens) * width, local)
     # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
     launches = calls + (experts.held if what == "wgrad" else 0)
-    rate = software.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
+    rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
     builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":
         accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs, local, software)
@@ -286,10 +284,4 @@ def _move(builder: LayerBuilder, name: str, local: LocalShape, rows: float) -> N
 
 
 def _launches(software: Software) -> int:
-    return _FUSED_ROUTER_LAUNCHES if software.moe_router_fusion else _ROUTER_LAUNCHES
-
-
-def _wait_for_counts(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
-    """Without padding, the host must know how many rows each rank sends before it can post the exchange."""
-    if software.moe_host_sync_s and _held(local).ep > 1 and _held(local).copies == _held(local).topk:
-        builder.idle("token counts to the host", software.moe_host_sync_s)
+    return _FUSED_ROUTER_LAUNCHES if software.kernels.moe_router_fusion else _ROUTER_LAUNCHES

@@ -91,7 +91,7 @@ def operators_again(
     else:
         _run_again(builder, _queries_keys_values(local), local, software, kept)
     rope(builder, local, software)
-    if not keeps_attention(recompute, software.attention):
+    if not keeps_attention(recompute, software.kernels.attention):
         rearrange(builder, local, software)
         attention_forward(builder, local, software)
     if "proj" not in kept:
@@ -121,7 +121,7 @@ def _experts_again(
         shared = replace(local, ffn=local.experts.shared_ffn, experts=None)
         _branches_again(builder, shared, software, kept, cast=True)
     arrived = keeps(recompute, "all_to_all")
-    route(builder, local, software, shared=False, counts=not arrived)
+    route(builder, local, software, shared=False)
     if not arrived:
         arrive(builder, exchange(builder, local, "dispatch"))
     first_half(builder, local, software, product="expert fc1" not in kept)

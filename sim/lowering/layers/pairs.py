@@ -38,7 +38,9 @@ def pair_block(
     forward: LocalShape, backward: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute
 ) -> Block:
     """One layer forward and one backward, of which ``recompute`` is run again first."""
-    builder = LayerBuilder(costs.beside_exchanges(software.exchange_sms) if software.exchange_sms else costs)
+    builder = LayerBuilder(
+        costs.beside_exchanges(software.exchange.exchange_sms) if software.exchange.exchange_sms else costs
+    )
     if recompute == FULL:
         write_forward(builder, backward, software)
     elif by_operators(recompute):
