@@ -28,8 +28,8 @@ SHARD = shard_of(LLAMA)
 
 def written(write: Any, software: Software, **options: Any) -> tuple[float, float]:
     """Bytes and launches of the first op that ``write`` appends."""
-    builder = LayerBuilder(COSTS)
-    write(builder, SHARD, software, **options)
+    builder = LayerBuilder(costs=COSTS, local=SHARD, software=software)
+    write(builder, **options)
     work = builder.ops[0].work
     assert isinstance(work, Compute)
     return work.bytes, builder.ops[0].host_s
@@ -63,9 +63,9 @@ def test_a_fresh_gradient_is_cast_where_its_type_is_another(
     precision: str, per_parameter: int, launches: int
 ) -> None:
     software = get_software("megatron-deepspeed-2022")
-    builder = LayerBuilder(COSTS)
     local = shard_of(scenario(precision=precision, software="megatron-deepspeed-2022"))
-    accumulate_gradient(builder, 100.0, local, software)
+    builder = LayerBuilder(costs=COSTS, local=local, software=software)
+    accumulate_gradient(builder, 100.0)
     (op,) = builder.ops
     assert isinstance(op.work, Compute)
     assert (op.work.bytes, op.host_s) == (100 * per_parameter, launches)

@@ -12,6 +12,7 @@ from small_scenarios import scenario
 from stepsim.calibration.cases.preset import known_site
 from stepsim.kernels.kernel import Gemm
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
+from stepsim.sim.lowering.layers.local_shape import shard_of
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
@@ -33,8 +34,13 @@ def run_with(host_s: float, *, blocks: bool, tp: int = 2) -> Scenario:
     return scenario(tp=tp, pp=2, schedule="1f1b", precision="fp16", software=preset)
 
 
+def blocked_builder() -> LayerBuilder:
+    run = run_with(0.0, blocks=True)
+    return LayerBuilder(costs=replace(COSTS, blocks=True), local=shard_of(run), software=run.software)
+
+
 def test_a_blocked_kernel_ends_what_its_launches_cost_later() -> None:
-    builder = LayerBuilder(replace(COSTS, blocks=True))
+    builder = blocked_builder()
     builder.memory("three", 8.0, launches=3)
     builder.kernel("product", Gemm(m=1, n=1, k=1))
     assert [op.work.seconds for op in builder.ops if isinstance(op.work, Compute)] == [1.75, 1.25]
@@ -42,7 +48,7 @@ def test_a_blocked_kernel_ends_what_its_launches_cost_later() -> None:
 
 
 def test_a_blocked_collective_begins_later_and_nothing_runs_beside_it() -> None:
-    builder = LayerBuilder(replace(COSTS, blocks=True))
+    builder = blocked_builder()
     index = builder.tp("reduce", "all_reduce", 4.0, wait=False)
     work = builder.ops[index].work
     assert isinstance(work, Collective)

@@ -220,5 +220,5 @@ def sharding_of(plan: StepPlan, rule: ShardingRule | None) -> Sharding | None:
         host_s=plan.costs.host_collective_s,
         offload=offload_of(plan),
     )
-    rows = Rows(rule=rule, traffic=traffic, composer=Composer(plan.costs))
+    rows = Rows(rule=rule, traffic=traffic, composer=Composer(plan.blocks.begin))
     return Sharding(plan=plan, rule=rule, rows=rows)

@@ -8,44 +8,46 @@ mask alone, gives way to torch's (Megatron-LM core/fusions/fused_softmax.py, for
 from __future__ import annotations
 
 from ....kernels.kernel import Attention, Direction, Gemm
-from ...scenario.software.software import Software
 from .context import AttentionKernel, ContextTile, context_backward, context_forward
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
 
-def attention_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def attention_forward(builder: LayerBuilder) -> None:
     """Scores, softmax (and dropout), weighted sum."""
+    local, software = builder.local, builder.software
     if local.cp > 1:
-        context_forward(builder, local, software, _tiled("attention", software, "forward"))
+        context_forward(builder, _tiled("attention", "forward"))
     elif software.kernels.attention == "unfused":
-        _unfused_forward(builder, local, software)
+        _unfused_forward(builder)
     else:
-        builder.kernel("attention", _fused(local, software, "forward", _whole(local)))
+        builder.kernel("attention", _fused(builder, "forward", _whole(local)))
 
 
-def attention_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def attention_backward(builder: LayerBuilder) -> None:
     """Gradients of Q, K and V; a fused kernel recomputes the scores itself."""
+    local, software = builder.local, builder.software
     if local.cp > 1:
-        context_backward(builder, local, software, _tiled("attention backward", software, "backward"))
+        context_backward(builder, _tiled("attention backward", "backward"))
     elif software.kernels.attention == "unfused":
-        _unfused_backward(builder, local, software)
+        _unfused_backward(builder)
     else:
-        builder.kernel("attention backward", _fused(local, software, "backward", _whole(local)))
+        builder.kernel("attention backward", _fused(builder, "backward", _whole(local)))
 
 
 def _whole(local: LocalShape) -> ContextTile:
     return ContextTile(queries=local.sequence, keys=local.sequence, causal=True)
 
 
-def _tiled(name: str, software: Software, direction: Direction) -> AttentionKernel:
-    def attend(builder: LayerBuilder, local: LocalShape, tile: ContextTile) -> None:
-        builder.kernel(name, _fused(local, software, direction, tile))
+def _tiled(name: str, direction: Direction) -> AttentionKernel:
+    def attend(builder: LayerBuilder, tile: ContextTile) -> None:
+        builder.kernel(name, _fused(builder, direction, tile))
 
     return attend
 
 
-def _fused(local: LocalShape, software: Software, direction: Direction, tile: ContextTile) -> Attention:
+def _fused(builder: LayerBuilder, direction: Direction, tile: ContextTile) -> Attention:
+    local, software = builder.local, builder.software
     assert software.kernels.attention != "unfused"
     return Attention(
         batch=local.batch,
@@ -89,7 +91,8 @@ def _weighted(local: LocalShape, width: int) -> Gemm:
     )
 
 
-def _unfused_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _unfused_forward(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     e, scores, values = local.element_bytes, local.score_elements, local.value_dim or local.head_dim
     builder.kernel("QK^T", _scores(local, local.head_dim))
     if software.kernels.fused_softmax and local.window is None:
@@ -102,7 +105,8 @@ def _unfused_forward(builder: LayerBuilder, local: LocalShape, software: Softwar
     builder.kernel("PV", _weighted(local, values))
 
 
-def _unfused_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _unfused_backward(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     e, scores, values = local.element_bytes, local.score_elements, local.value_dim or local.head_dim
     builder.kernel("dV", _weighted(local, values))
     builder.kernel("dP", _scores(local, values))

@@ -11,24 +11,24 @@ from __future__ import annotations
 
 from ...program.program import Block
 from ...scenario.software.software import Software
-from .layer_builder import KernelPricing, LayerBuilder
+from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
 
-def loss_forward(local: LocalShape, software: Software, costs: KernelPricing) -> Block:
+def loss_forward(builder: LayerBuilder) -> Block:
     """From the logits to the loss; probabilities are kept for backward."""
-    builder = LayerBuilder(costs)
+    software = builder.software
     {"vocab-parallel": _parallel, "fused": _fused, "gathered": _gathered, "eager": _eager}[
         software.kernels.cross_entropy
-    ](builder, local, software)
+    ](builder)
     if software.host.extra_launches_per_microbatch:
         builder.memory("small kernels", 0.0, launches=software.host.extra_launches_per_microbatch)
     return builder.block("loss forward")
 
 
-def loss_backward(local: LocalShape, software: Software, costs: KernelPricing) -> Block:
+def loss_backward(builder: LayerBuilder) -> Block:
     """Gradient of the logits, from the probabilities that forward kept."""
-    builder = LayerBuilder(costs)
+    local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
     cast = wide + e if software.kernels.logits_fp32 else 0
     if software.kernels.cross_entropy == "fused":
@@ -64,7 +64,8 @@ def _wide(local: LocalShape, software: Software) -> int:
     return 4 if software.kernels.logits_fp32 else local.element_bytes
 
 
-def _parallel(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _parallel(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
     small = local.tokens * 4.0
     cast = e + wide if software.kernels.logits_fp32 else 0
@@ -80,14 +81,16 @@ def _parallel(builder: LayerBuilder, local: LocalShape, software: Software) -> N
     builder.memory("normalise", logits * 2 * wide, launches=4)  # r w
 
 
-def _fused(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _fused(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
     builder.memory("loss", logits * (e + 2 * wide), launches=3)  # logits r, probabilities w and once more r
     if local.tp > 1:
         builder.tp("loss all_reduce", "all_reduce", 3 * 4.0 * local.tokens)
 
 
-def _gathered(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _gathered(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     whole, e, wide = _share(local) * local.tp, local.element_bytes, _wide(local, software)
     if local.tp > 1:
         builder.tp("logits all_gather", "all_gather", whole * e)
@@ -98,7 +101,8 @@ def _gathered(builder: LayerBuilder, local: LocalShape, software: Software) -> N
     )  # r w; argmax r
 
 
-def _eager(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _eager(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
     cast = e + wide if software.kernels.logits_fp32 else 0
     builder.memory("logits cast, log-softmax", logits * (cast + 2 * wide), launches=6)  # r w

@@ -6,13 +6,13 @@ stack fuses; not where in a layer they stand (layer.py).
 
 from __future__ import annotations
 
-from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
 
-def rearrange(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def rearrange(builder: LayerBuilder) -> None:
     """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
+    local, software = builder.local, builder.software
     if software.kernels.qkv_copies:
         size = float(local.tokens * local.qkv_width * local.element_bytes)
         builder.memory(
@@ -27,8 +27,9 @@ def norm_quantises(local: LocalShape) -> bool:
     return local.recipe is not None and local.recipe.fused_norm
 
 
-def norm(builder: LayerBuilder, local: LocalShape, software: Software, *, into_product: bool = False) -> None:
+def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
     """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output."""
+    local, software = builder.local, builder.software
     if software.kernels.fused_norm or software.kernels.torch_compile:
         # read 16 bit; write that, or quantised copies
         elements, written = local.norm_tokens * local.hidden, float(local.element_bytes)
@@ -42,8 +43,9 @@ def norm(builder: LayerBuilder, local: LocalShape, software: Software, *, into_p
         builder.memory("norm", elements * (4 * local.element_bytes + 28), launches=8)
 
 
-def norm_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def norm_backward(builder: LayerBuilder) -> None:
     """Gradient of the norm, and the add that joins it with the residual's gradient."""
+    local, software = builder.local, builder.software
     if software.kernels.fused_norm or software.kernels.torch_compile:
         builder.memory("norm backward", 3 * local.norm_bytes)  # read dY and X, write dX
     else:
@@ -55,12 +57,13 @@ def norm_backward(builder: LayerBuilder, local: LocalShape, software: Software) 
     builder.memory("residual gradient add", 3 * local.norm_bytes)  # read both, write one
 
 
-def rope(builder: LayerBuilder, local: LocalShape, software: Software, *, backward: bool = False) -> None:
+def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     """Rotary embedding of Q and K, or its gradient."""
+    local, software = builder.local, builder.software
     if not local.rope:
         return
     if local.latent:
-        _latent_rope(builder, local, software)
+        _latent_rope(builder)
         return
     name = "rope backward" if backward else "rope"
     size = local.tokens * (local.heads + local.kv_heads) * local.head_dim * local.element_bytes
@@ -78,11 +81,12 @@ def rope(builder: LayerBuilder, local: LocalShape, software: Software, *, backwa
         builder.memory(name, 10.0 * size, launches=10)
 
 
-def _latent_rope(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _latent_rope(builder: LayerBuilder) -> None:
     """Turns the rotary part of Q in place, and puts K together: own part of each head, rotary part of all.
 
     Megatron-LM multi_latent_attention.py; fused_mla_yarn_rope_apply.py where fused.
     """
+    local, software = builder.local, builder.software
     latent = local.latent
     assert latent is not None
     turned = 2 * latent.qk_rope_head_dim  # r w
@@ -94,7 +98,8 @@ def _latent_rope(builder: LayerBuilder, local: LocalShape, software: Software) -
         builder.memory("rope", size * (5 * turned + 2 * local.head_dim + 2 * made), launches=16)
 
 
-def activation(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def activation(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.kernels.fused_activation or software.kernels.torch_compile:
         builder.memory("activation", (local.gate + 1) * wide)  # read every branch, write one
@@ -104,7 +109,8 @@ def activation(builder: LayerBuilder, local: LocalShape, software: Software) -> 
         builder.memory("activation", (4 if local.biases else 2) * wide, launches=2 if local.biases else 1)
 
 
-def activation_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def activation_backward(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.kernels.fused_activation or software.kernels.torch_compile:
         builder.memory("activation backward", (2 * local.gate + 1) * wide)  # read inputs and dY, write dX
@@ -117,8 +123,9 @@ def activation_backward(builder: LayerBuilder, local: LocalShape, software: Soft
         builder.memory("bias gradient", wide)
 
 
-def residual(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def residual(builder: LayerBuilder) -> None:
     """Bias, dropout and residual addition after a row-parallel layer."""
+    local, software = builder.local, builder.software
     mask = local.norm_tokens * local.hidden if local.dropout else 0
     if software.kernels.fused_residual or software.kernels.torch_compile:
         builder.memory("bias, dropout, add", 3 * local.norm_bytes + mask)  # read both, write one
@@ -129,15 +136,17 @@ def residual(builder: LayerBuilder, local: LocalShape, software: Software) -> No
     )
 
 
-def residual_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def residual_backward(builder: LayerBuilder) -> None:
     """Dropout's gradient and the bias gradient; a plain residual passes the gradient through."""
+    local = builder.local
     if local.dropout:
         builder.memory("dropout backward", 2 * local.norm_bytes + local.norm_tokens * local.hidden)
     if local.biases:
         builder.memory("bias gradient", local.norm_bytes)
 
 
-def small_kernels(builder: LayerBuilder, software: Software) -> None:
+def small_kernels(builder: LayerBuilder) -> None:
     """Kernels that move next to nothing but are launched all the same (views, offsets, masks, hooks)."""
+    software = builder.software
     if software.host.extra_launches_per_layer:
         builder.memory("small kernels", 0.0, launches=software.host.extra_launches_per_layer)
