@@ -271,6 +271,10 @@ REFUSED = {
         {"optimizer": "muon", "dp": 2, "zero": 3, "software": "llm-foundry-2023"},
         "training.optimizer",
     ),
+    "deepspeed": (
+        {"optimizer": "muon", "dp": 2, "zero": 1, "software": "deepspeed-zero3-2021"},
+        "training.optimizer",
+    ),
     "pipedream": ({"optimizer": "muon", "pp": 2, "schedule": "pipedream"}, "training.optimizer"),
     "sharding without shards": (
         {"optimizer": {"name": "muon", "sharding": "gathered"}},
