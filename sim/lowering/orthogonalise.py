@@ -9,7 +9,7 @@ Adafactor's sums by column are over all rows, so that ranks that hold some of th
 Sources are those of optimizers.py and updates/newton_schulz.py; the gathered momentum of Distributed Muon is
 in BF16, as Moonlight's authors publish it (toothacher17/Megatron-LM, branch moonshot/distributedmuon-impl,
 core/optimizer/muon.py: what Newton-Schulz takes is cast to bfloat16, then all-gathered over data
-parallelism), hence its 1.25 times the traffic of AdamW, and what Dion exchanges too; Megatron-FSDP sends FP32.
+parallelism), hence its 1.25 times the traffic of AdamW; what Dion exchanges is too. Megatron-FSDP sends FP32.
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ def _refuse_orthogonalizing(scenario: Scenario) -> None:
     if rule and sharding == "fsdp1":
         raise NotSupported(field, f"fsdp1 flattens and cuts the matrices that {name} wants whole; {others}")
     if par.zero and sharding == "deepspeed":
-        # It has one: stage_1_and_2.py (get_flat_partition) orthogonalises on every rank that holds a piece of
-        # a matrix, of whole reduced gradients (reduce_scatter false until July 2026); stage3.py gathers momenta.
+        # It has one: stage_1_and_2.py (get_flat_partition) orthogonalises on every rank that holds a part
+        # of a matrix, after an all-reduce (reduce_scatter false until July 2026); stage3.py gathers momenta.
         raise NotSupported(field, f"DeepSpeed's {name} under ZeRO-{par.zero} is not modelled; {others}")
     if spec.sharding and (par.zero == 0 or rule):
         what = "shards no state" if par.zero == 0 else "shards parameters, and their momentum with them"
