@@ -145,7 +145,7 @@ class _StepWriter:
             pass
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
-        if self.returns_parameters and self.plan.scenario.software.gradients.overlap_param_gather:
+        if self._gathers_ahead and not self._gathers_by_hooks:
             self.gathers = self._returned().ahead()
         self._call(None)
         for instruction in instructions:
@@ -161,6 +161,16 @@ class _StepWriter:
                     self.messages.wait(part)
         self._finish()
         return self.writer.ops
+
+    @property
+    def _gathers_ahead(self) -> bool:
+        """Whether updated parameters come back ahead of the forwards that want them."""
+        return self.returns_parameters and self.plan.scenario.software.gradients.overlap_param_gather
+
+    @property
+    def _gathers_by_hooks(self) -> bool:
+        """Whether the order says before which step each virtual stage is gathered."""
+        return any(hook.call is HookCall.GATHER for hooks in self.calls.values() for hook in hooks)
 
     # Actions -----------------------------------------------------------------------------------
 
@@ -282,7 +292,7 @@ class _StepWriter:
             self._run(action, self.sharding.last_reduction(action.stage))
 
     def _call(self, after: Step | None) -> None:
-        """What happens to gradients right after a step; before all of them for None."""
+        """What happens to gradients and parameters right after a step; before all of them for None."""
         for hook in self.calls.get(after, ()):
             match hook:
                 case Hook(HookCall.ENABLE | HookCall.DISABLE):
@@ -290,6 +300,8 @@ class _StepWriter:
                 case Hook(HookCall.REDUCE, int(stage)):
                     self.unreduced.remove(stage)
                     self._reduce_stage(stage)
+                case Hook(HookCall.GATHER, int(stage)) if self._gathers_ahead:
+                    self.gathers[stage] = self._returned().of_stage(stage)
 
     def _reduce_stage(self, stage: int) -> None:
         elements = self.plan.parameters[stage].elements
