@@ -39,7 +39,7 @@ def on_tree(folder: Path, kind: str, oversubscription: float, gpus: int = 64, si
 def test_narrow_uplinks_bind(kind: str, tmp_path: Path) -> None:
     """All that leaves a host leaves its leaf: its GPUs have the NICs' rate over the ratio."""
     nic = build_cluster(load_scenario("llama3.1-405b-16k")).nic_bytes_per_s_per_gpu
-    sent = {"sendrecv": 1 / 8, "alltoall": 7 / 8}.get(
+    sent = {"sendrecv": 1 / 8, "all_to_all": 7 / 8}.get(
         kind, 63 / 64 / 8
     )  # of the payload, by a GPU to other hosts
     for ratio in (20, 40):
