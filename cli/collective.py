@@ -60,7 +60,7 @@ def collective(
     ] = None,
     nccl: Annotated[
         str | None,
-        typer.Option("--nccl", metavar="VERSION", help="Whose settings tables choose, such as 2.28.9."),
+        typer.Option("--nccl", metavar="VERSION", help="Whose tuning tables choose, such as 2.28.9."),
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="Every power of two up to the size.")] = False,
     log: Annotated[
@@ -152,7 +152,7 @@ def _told(
 
 
 def _version(text: str) -> tuple[int, int]:
-    """A version of NCCL that the settings model knows."""
+    """A version of NCCL that the tuning model knows."""
     from ..sim.network.nccl.versions import FIRST, LAST, parse_version
 
     version = parse_version(text)

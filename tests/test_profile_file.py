@@ -71,6 +71,13 @@ def test_what_a_file_states_counts_and_the_rest_stays(tmp_path: Path) -> None:
     assert curve.solo_s(1e6) == pytest.approx(12e-6 + 3e-6 + 1e6 / 200e9)
 
 
+@pytest.mark.parametrize("spelling", ["allreduce", "all-reduce", "AllReduce"])
+def test_a_collective_goes_by_any_spelling(tmp_path: Path, spelling: str) -> None:
+    path = written(tmp_path, WHOLE.replace("all_reduce", spelling))
+    (curve,) = calibrated_profile(GPU, ["h100-sxm", str(path)]).collectives
+    assert curve.kind == "all_reduce"
+
+
 def test_the_later_entry_wins(tmp_path: Path) -> None:
     first = written(tmp_path, WHOLE)
     second = written(tmp_path, f"profile: 1\ngpu: {GPU}\nclock_fraction: 0.7\n", "b.yaml")

@@ -1,4 +1,4 @@
-"""Repeated blocks give what their ops give one by one: the engine's short cut against the programs expanded."""
+"""Repeated blocks give what their ops give one by one: the short cut against the programs expanded."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""NCCL as its own nccl model sees it: paths of a communicator, predicted times, and what it chooses."""
+"""NCCL as its own tuning model sees it: paths of a communicator, predicted times, and what it chooses."""

@@ -1,4 +1,4 @@
-"""The constants of NCCL's nccl model, as NCCL states them: microseconds and GB/s.
+"""The constants of NCCL's tuning model, as NCCL states them: microseconds and GB/s.
 
 Version 2.28.9 (src/graph/tuning.cc, search.cc); how other versions differ is in ``versions.py``.
 Knows no equations: those are in ``cost_model.py``.

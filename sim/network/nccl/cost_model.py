@@ -1,4 +1,4 @@
-"""NCCL's nccl model: latency and bandwidth of every algorithm and protocol, as NCCL itself predicts them.
+"""NCCL's tuning model: latency and bandwidth of every algorithm and protocol, as NCCL itself predicts them.
 
 ``time = latency + bytes / bandwidth``. It ranks algorithms; it is no prediction to rely on (optimistic
 below 64 MB by 1.1 to 2). Knows which combinations exist, not which one is chosen.

@@ -63,7 +63,7 @@ class Communicator:
     def __post_init__(self) -> None:
         if self.architecture not in ARCHITECTURES:
             raise ValueError(
-                f"NCCL's nccl has no rows for {self.architecture!r}; it has {', '.join(ARCHITECTURES)}"
+                f"NCCL's tuning has no rows for {self.architecture!r}; it has {', '.join(ARCHITECTURES)}"
             )
         if self.ranks < 2 or not 1 <= self.nodes <= self.ranks:
             raise ValueError(f"{self.ranks} ranks over {self.nodes} nodes: at least 2, one on each node")
@@ -103,7 +103,7 @@ def communicator_on(
     gpu, network = cluster.gpu, cluster.interconnect
     if gpu.architecture not in ARCHITECTURES:
         raise ValueError(
-            f"NCCL's nccl has no rows for {gpu.architecture!r}; it has {', '.join(ARCHITECTURES)}"
+            f"NCCL's tuning has no rows for {gpu.architecture!r}; it has {', '.join(ARCHITECTURES)}"
         )
     constants, local = ARCHITECTURES[gpu.architecture], fewest or ranks // domains
     nics = max(1, min(local, network.links_per_host * local // cluster.gpus_per_node))

@@ -1,4 +1,4 @@
-"""How versions of NCCL differ in what their nccl model assumes.
+"""How versions of NCCL differ in what their tuning model assumes.
 
 Knows 2.18 to 2.30, and which of them to take for a job that does not say: that of the logs its
 architecture was measured with. Knows no equations: those are in ``cost_model.py``.
