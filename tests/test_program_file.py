@@ -103,7 +103,7 @@ def test_blocks_of_one_name_stay_apart(tmp_path: Path) -> None:
     assert rewritten(saved, tmp_path / "again.json") == (tmp_path / "program.json").read_bytes()
 
 
-@pytest.mark.parametrize("spelling", ["all_to_all", "all-to-all", "AllToAll"])
+@pytest.mark.parametrize("spelling", ["alltoall", "all-to-all", "AllToAll"])
 def test_a_collective_goes_by_any_spelling(spelling: str, tmp_path: Path) -> None:
     """Files of earlier versions say alltoall."""
     op = Op("dispatch", "ep", "ep", Collective("all_to_all", "ep", Transfer(1e-6, 1e6, 1e9)))

@@ -52,7 +52,7 @@ def kind_of(fields: Mapping[str, str], ratio: float | None, *, unchecked: bool) 
 def ranks_by_bus_factor(kind: str, ratio: float | None) -> int | None:
     """Ranks from bus over algorithm bandwidth; None where it does not change with them or is near its limit.
 
-    >>> [ranks_by_bus_factor(*told) for told in (("all_reduce", 1.75), ("all_gather", 0.9375), ("sendrecv", 1))]
+    >>> [ranks_by_bus_factor(*one) for one in (("all_reduce", 1.75), ("all_gather", 0.9375), ("sendrecv", 1))]
     [8, 16, None]
     """
     times = BUS_FACTORS[kind]
