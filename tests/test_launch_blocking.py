@@ -12,7 +12,7 @@ from small_scenarios import scenario
 from stepsim.calibration.cases.preset import known_site
 from stepsim.kernels.kernel import Gemm
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
-from stepsim.sim.lowering.layers.local_shape import shard_of
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
@@ -36,7 +36,7 @@ def run_with(host_s: float, *, blocks: bool, tp: int = 2) -> Scenario:
 
 def blocked_builder() -> LayerBuilder:
     run = run_with(0.0, blocks=True)
-    return LayerBuilder(costs=replace(COSTS, blocks=True), local=shard_of(run), software=run.software)
+    return LayerBuilder(costs=replace(COSTS, blocks=True), local=local_shape_of(run), software=run.software)
 
 
 def test_a_blocked_kernel_ends_what_its_launches_cost_later() -> None:

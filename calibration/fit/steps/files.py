@@ -13,8 +13,8 @@ from typing import Any
 
 from ....sim.figures import percent
 from ....sim.scenario.software import get_software
-from .choice import ConstantsChoice
 from .report import FittedCoverage, StepFit
+from .step_constants import StepConstant
 
 COMMENT_COLUMN = 38  # where the comments of presets.yaml stand
 
@@ -69,7 +69,7 @@ def _end_of_group(lines: list[str], heading: int) -> int:
     return next((i for i in rest if not lines[i].startswith("    ")), len(lines))
 
 
-def _comment(choice: ConstantsChoice, coverage: FittedCoverage) -> str:
+def _comment(choice: StepConstant, coverage: FittedCoverage) -> str:
     return f"{'fitted' if choice.earned else 'default, a fit gains nothing'}: {_basis(coverage)}"
 
 

@@ -97,7 +97,7 @@ def _exchange_heads(builder: LayerBuilder, width: int, name: str) -> None:
     local = builder.local
     if local.cp_a2a > 1:
         axis = "cp" if local.cp_a2a == local.cp else "cp.heads"
-        builder.collective(axis, name, "alltoall", float(local.tokens * width * local.element_bytes))
+        builder.collective(axis, name, "all_to_all", float(local.tokens * width * local.element_bytes))
 
 
 def _ring(local: LocalShape) -> str:

@@ -31,8 +31,8 @@ from .pointwise import (
     norm_backward,
     norm_quantises,
     rearrange,
-    residual,
-    residual_backward,
+    residual_add,
+    residual_add_backward,
     rope,
     small_kernels,
 )
@@ -112,7 +112,7 @@ def write_backward(
 ) -> None:
     """Append the backward pass, last operator first; ``split`` leaves out the matrices' weight gradients."""
     local = builder.local
-    residual_backward(builder)
+    residual_add_backward(builder)
     backward = moe_backward if local.experts else mlp_backward
     backward(builder, recompute=recompute, split=split)
     attention_part_backward(builder, recompute=recompute, split=split)
@@ -132,7 +132,7 @@ def attention_part_forward(builder: LayerBuilder) -> None:
     rope(builder)
     attention_forward(builder)
     row_forward(builder, _proj(local))
-    residual(builder)
+    residual_add(builder)
     norm(builder, into_product=not local.experts)
 
 
@@ -142,7 +142,7 @@ def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, spli
     """
     local = builder.local
     norm_backward(builder)
-    residual_backward(builder)
+    residual_add_backward(builder)
     (row_input_grad if split else row_backward)(builder, _proj(local))
     if "mla_up_proj" in recompute:
         up_projections(builder)
@@ -165,5 +165,5 @@ def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, spli
 
 def end_forward(builder: LayerBuilder) -> None:
     """Append what follows the MLP or the experts: the residual, and the framework's small kernels."""
-    residual(builder)
+    residual_add(builder)
     small_kernels(builder)

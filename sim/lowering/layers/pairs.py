@@ -31,7 +31,7 @@ from .moe import (
     work_weight_grad,
 )
 from .operators import operators_again
-from .pointwise import norm, residual_backward
+from .pointwise import norm, residual_add_backward
 from .recompute import FULL, Recompute, by_operators, title
 
 
@@ -40,15 +40,15 @@ def pair_block(
 ) -> Block:
     """One layer forward and one backward, of which ``recompute`` is run again first."""
     if sms := builder.software.exchange.exchange_sms:
-        builder = replace(builder, costs=builder.costs.beside_exchanges(sms))
+        builder = replace(builder, costs=builder.costs.during_exchanges(sms))
     ahead, back = builder.on(forward), builder.on(backward)
     if recompute == FULL:
         write_forward(back)
     elif by_operators(recompute):
         operators_again(back, recompute)
-    returned = _start_backward(back, recompute)
+    combine_backward = _start_backward(back, recompute)
     sent = _start_forward(ahead)
-    sent_back = _experts_backward(back, recompute, returned)
+    sent_back = _experts_backward(back, recompute, combine_backward)
     combined = _experts_forward(ahead, sent)
     _end_backward(back, recompute, sent_back)
     _end_forward(ahead, combined)
@@ -89,7 +89,7 @@ def _end_forward(builder: LayerBuilder, combined: int | None) -> None:
 
 def _start_backward(builder: LayerBuilder, recompute: Recompute) -> int | None:
     local = builder.local
-    residual_backward(builder)
+    residual_add_backward(builder)
     if local.experts is None:
         mlp_backward(builder, recompute=recompute)
         return None
@@ -101,12 +101,14 @@ def _start_backward(builder: LayerBuilder, recompute: Recompute) -> int | None:
     return exchange(builder, "combine backward")
 
 
-def _experts_backward(builder: LayerBuilder, recompute: Recompute, returned: int | None) -> int | None:
+def _experts_backward(
+    builder: LayerBuilder, recompute: Recompute, combine_backward: int | None
+) -> int | None:
     """The gradient of the rows goes home while those of the matrices are made."""
     local = builder.local
     if local.experts is None:
         return None
-    arrive(builder, returned)
+    arrive(builder, combine_backward)
     work_backward(builder, recompute=recompute, split=True)
     sent_back = exchange(builder, "dispatch backward")
     work_weight_grad(builder)

@@ -123,7 +123,7 @@ def activation_backward(builder: LayerBuilder) -> None:
         builder.memory("bias gradient", wide)
 
 
-def residual(builder: LayerBuilder) -> None:
+def residual_add(builder: LayerBuilder) -> None:
     """Bias, dropout and residual addition after a row-parallel layer."""
     local, software = builder.local, builder.software
     mask = local.norm_tokens * local.hidden if local.dropout else 0
@@ -136,7 +136,7 @@ def residual(builder: LayerBuilder) -> None:
     )
 
 
-def residual_backward(builder: LayerBuilder) -> None:
+def residual_add_backward(builder: LayerBuilder) -> None:
     """Dropout's gradient and the bias gradient; a plain residual passes the gradient through."""
     local = builder.local
     if local.dropout:

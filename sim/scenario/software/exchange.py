@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from ....hardware.fields import whole
 from ...network.nccl.choice import check_variable
-from ...network.nccl.tuning import Tuning
+from ...network.nccl.settings import NcclSettings
 from ...network.nccl.versions import parse_version
 from .group import SoftwareGroup
 
@@ -81,7 +81,7 @@ class ExchangeSoftware(SoftwareGroup):
         return value
 
     @property
-    def nccl(self) -> Tuning:
+    def nccl(self) -> NcclSettings:
         """What steers NCCL's choice of algorithms."""
         version = None if self.nccl_version is None else parse_version(self.nccl_version)
-        return Tuning(algo=self.nccl_algo, proto=self.nccl_proto, version=version)
+        return NcclSettings(algo=self.nccl_algo, proto=self.nccl_proto, version=version)

@@ -21,7 +21,7 @@ class ShardingSoftware(SoftwareGroup):
     implementation: Implementation = Field(default="fsdp2", description="whose ZeRO-2 and ZeRO-3")
     reshard_after_forward: Reshard = Field(
         default="default",
-        description="torch: parameters are let go after forward; by default where there is no pipeline",
+        description="torch: parameters are freed after forward; by default where there is no pipeline",
     )
     prefetch_elements: Elements = Field(
         default=0.0,
