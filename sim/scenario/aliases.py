@@ -83,7 +83,7 @@ HINTS = {
     "untie_embeddings_and_output_weights": "use tied_embeddings, which says the opposite",
     "layout": "its fields belong in parallelism, training and schedule",
     "hardware": "its fields belong in cluster",
-    **{field: f"set software.{behaviour}" for field, behaviour in REPLACED.items()},
+    **{field: f"it is part of software.{behaviour}" for field, behaviour in REPLACED.items()},
 }
 """What to do instead, for keys that have no field."""
 

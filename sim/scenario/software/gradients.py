@@ -37,7 +37,8 @@ class GradientSoftware(SoftwareGroup):
 
     `reduction` says how buckets close and when they go. `buckets`: a bucket takes what it has room for.
     `megatron-buckets` (Megatron core distributed_data_parallel.py, schedules.py): buckets grow with the
-    data-parallel group, and pipeline ranks start a chunk's reduction in the same slot. `nanotron-buckets`
+    data-parallel group, and pipeline ranks start a chunk's reduction, and gather the parameters of the next,
+    in the same slot (schedules/p2p/megatron_hooks.py). `nanotron-buckets`
     (torch DDP's reducer.cpp, compute_bucket_assignment_by_size; nanotron distributed.py,
     reduce_scatter_coalesced): a bucket closes with the parameter that fills it, and what is scattered is
     copied by a kernel that waits in the one hardware queue.
