@@ -21,6 +21,7 @@ from stepsim.schedules.transfers.collective import CollectiveKind
 from stepsim.schedules.transfers.group import RankGroup
 from stepsim.schedules.transfers.plan import TransferPlan
 from stepsim.schedules.transfers.transfer import PeerTransfer, PieceTransfer
+from stepsim.schedules.unknown import UnknownEntry
 
 LARGEST = 33
 GROUPS = [
@@ -326,17 +327,19 @@ def test_costs_of_many_ranks_need_no_list() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"'nvlstree'\. Did you mean nvls-tree"):
+    with pytest.raises(UnknownEntry) as refusal:
         collectives.get("nvlstree")
+    assert (refusal.value.name, refusal.value.nearest) == ("nvlstree", "nvls-tree")
+    assert "nvls-tree" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
     ("name", "group", "what"),
     [
-        ("nvls", RankGroup(local=1, nodes=4), "1 rank on each of 4 nodes; use at least 2 ranks per node"),
-        ("nvls-tree", RankGroup(local=8), "8 ranks on each of 1 nodes; use at least 2 on 2, or nvls"),
-        ("collnet-direct", RankGroup(local=8), "is on one node; use at least 2 nodes, or nvls"),
-        ("collnet-chain", RankGroup(local=8), "is on one node; use at least 2 nodes, or nvls"),
+        ("nvls", RankGroup(local=1, nodes=4), "1 rank .*4 nodes.*2 ranks"),
+        ("nvls-tree", RankGroup(local=8), "8 ranks .*1 nodes.*nvls"),
+        ("collnet-direct", RankGroup(local=8), "2 nodes, or nvls"),
+        ("collnet-chain", RankGroup(local=8), "2 nodes, or nvls"),
     ],
 )
 def test_a_group_that_cannot_be_is_refused(name: str, group: RankGroup, what: str) -> None:
@@ -345,16 +348,16 @@ def test_a_group_that_cannot_be_is_refused(name: str, group: RankGroup, what: st
 
 
 def test_a_collective_that_an_algorithm_lacks_is_refused() -> None:
-    with pytest.raises(ValueError, match="pat has no 'all_reduce'; it has all_gather, reduce_scatter"):
+    with pytest.raises(ValueError, match=r"pat .*'all_reduce'; .*all_gather, reduce_scatter"):
         collectives.get("pat").plan("all_reduce", RankGroup(local=4))
 
 
 @pytest.mark.parametrize(
     ("sizes", "what"),
     [
-        ({"local": 1}, "nobody to talk to"),
-        ({"local": 0, "nodes": 2}, "at least 1 rank on each"),
-        ({"local": 4, "root": 4}, "root 4 is not in the group"),
+        ({"local": 1}, "1 rank"),
+        ({"local": 0, "nodes": 2}, "1 rank"),
+        ({"local": 4, "root": 4}, "root 4"),
     ],
 )
 def test_a_group_of_nothing_is_refused(sizes: dict[str, int], what: str) -> None:
@@ -383,13 +386,13 @@ def broken(change: str) -> TransferPlan:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ("late", "nothing happens in step 0"),
+        ("late", "step 0"),
         ("early", "ends with"),
-        ("twice", "count a rank twice"),
+        ("twice", "rank twice"),
         ("short", "ends with"),
-        ("clash", "written twice in this step"),
-        ("gap", "nothing happens in step 0"),
-        ("unheld", "does not hold piece 0"),
+        ("clash", "written twice"),
+        ("gap", "step 0"),
+        ("unheld", "piece 0"),
     ],
 )
 def test_the_executor_notices(change: str, what: str) -> None:
@@ -399,5 +402,5 @@ def test_the_executor_notices(change: str, what: str) -> None:
 
 def test_the_executor_counts_steps() -> None:
     plan = collectives.get("ring").plan("all_gather", RankGroup(local=3))
-    with pytest.raises(ValueError, match="the plan has 5 steps, its transfers take 2"):
+    with pytest.raises(ValueError, match=r"5 steps, .*2"):
         execute(replace(plan, steps=5))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused_at
 from small_scenarios import changed, scenario
 
 from stepsim.calibration.cases.preset import known_site
@@ -15,7 +16,6 @@ from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilde
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import simulate
 
@@ -80,7 +80,7 @@ def test_a_step_of_one_rank_grows_by_every_launch_of_its_layers() -> None:
 def test_what_would_run_beside_a_blocked_kernel_is_refused(overlap: str) -> None:
     given = changed(run_with(1e-5, blocks=True), software=run_with(1e-5, blocks=True).software.model_dump())
     software = given.software.model_copy(update={overlap: True})
-    with pytest.raises(NotSupported, match=rf"software\.{overlap}"):
+    with refused_at(f"software.{overlap}"):
         simulate(given.model_copy(update={"software": software}))
 
 
@@ -90,7 +90,7 @@ def test_shards_and_messages_beside_a_blocked_kernel_are_refused(zero: int, mess
     given = scenario(
         pp=1 if zero else 2, dp=2, zero=zero, schedule="none" if zero else "1f1b", software=software
     )
-    with pytest.raises(NotSupported, match=r"parallelism\.zero" if zero else r"software\.point_to_point"):
+    with refused_at("parallelism.zero" if zero else "software.point_to_point"):
         simulate(given)
 
 
@@ -100,7 +100,7 @@ def test_a_barrier_has_no_place_where_ranks_go_on_one_by_one() -> None:
         "optimizer_post_validation": True,
         "step_barrier": True,
     }
-    with pytest.raises(NotSupported, match=r"software\.step_barrier"):
+    with refused_at("software.step_barrier"):
         simulate(scenario(pp=2, schedule="zb-h1", microbatches=4, software=software))
 
 

@@ -199,7 +199,7 @@ def test_panels_share_one_axis(p: int, m: int) -> None:
 
 def test_a_comparison_without_any_schedule_is_refused() -> None:
     asked = ComparisonShape(ranks=1, microbatches=2)
-    with pytest.raises(ValueError, match="no schedule takes 1 ranks"):
+    with pytest.raises(ValueError, match="1 ranks"):
         comparison_svg(entries([get("interleaved")], asked), asked)
 
 

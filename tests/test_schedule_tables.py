@@ -162,17 +162,17 @@ def test_a_table_refuses_every_other_shape(shape: Shape) -> None:
     if (shape.ranks, shape.microbatches, shape.chunks, shape.group) == (2, 3, 1, None):
         return
     for ask in (ours.check, ours.orders):
-        with pytest.raises(ValueError, match=r"table mine (is for p=2, m=3, v=1|does not group)"):
+        with pytest.raises(ValueError, match=r"mine .*(p=2, m=3, v=1|group)"):
             ask(shape)
 
 
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"group": 2}, "table mine does not group its microbatches, so group=2 means nothing"),
+        ({"group": 2}, "mine .*group=2"),
         (
             {"memory": ActivationUnits(limit=2)},
-            "table mine holds what it holds, so a memory limit of 2 means nothing",
+            "mine .*limit of 2",
         ),
     ],
     ids=["group", "memory"],
@@ -187,5 +187,5 @@ def test_a_refused_shape_is_told_which_would_do() -> None:
     ours = schedule_of(table_of(get("1f1b").orders(Shape(ranks=2, microbatches=3))), "mine")
     with pytest.raises(ValueError, match="use ranks=2, microbatches=3, chunks=1") as refusal:
         ours.check(Shape(ranks=2, microbatches=8))
-    assert "is for p=2, m=3, v=1 (ranks, microbatches, chunks per rank)" in str(refusal.value)
+    assert "p=2, m=3, v=1 (ranks, microbatches, chunks" in str(refusal.value)
     assert "not for p=2, m=8, v=1" in str(refusal.value)
