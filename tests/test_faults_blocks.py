@@ -136,6 +136,25 @@ def test_a_weak_link_needs_its_factor_where_the_step_is_given() -> None:
     assert "give slow_factor" in refused(faults=faults)
 
 
+@pytest.mark.parametrize(
+    ("curve", "found"),
+    [
+        ([], {"": "not []"}),
+        ([1], {"[0]": "not 1"}),
+        ([[8, "2 s", 3]], {"[0]": "at most 2 entries"}),
+        ([["a", "x"]], {"[0][0]": "'a'", "[0][1]": "'x'"}),
+    ],
+)
+def test_a_curve_of_restart_costs_is_refused_point_by_point(curve: Any, found: dict[str, str]) -> None:
+    """Each mistake once, and in our words."""
+    with pytest.raises(ScenarioError) as caught:
+        plan_of(document(recovery={"restart_cost": {"init": {"curve": curve}}}))
+    told = {problem.path: problem.message for problem in caught.value.problems}
+    assert list(told) == [f"recovery.restart_cost.init.curve{place}" for place in found]
+    assert all(named in message for named, message in zip(found.values(), told.values(), strict=True))
+    assert "validation" not in str(caught.value)
+
+
 def test_errors_name_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(

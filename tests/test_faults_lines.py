@@ -42,6 +42,10 @@ def test_a_line_is_an_event() -> None:
         ("gpu_fatal gpu/3@leaf/2", "gpu .*node, .*leaf"),
         ("gpu_fatal gpu/3 at=3", "3 has"),
         ("gpu_fatal gpu/3 at=-3s", "-3"),
+        ("gpu_fatal gpu/3 at=nan s", "at: 'nan s'"),
+        ("gpu_fatal gpu/3 at=3 seconds", "at: '3 seconds'"),
+        ("gpu_fatal at=3 gpu/3", "at: 3 "),
+        ("gpu_throttle gpu/3 slow_factor=1.3 s", "gpu/3 and s"),
         ("software_crash job duration=3s", "software_crash .*duration"),
     ],
 )
@@ -72,6 +76,15 @@ def test_greyhound_s_format(tmp_path: Path) -> None:
     assert events[0].slow_factor == 1.25
     assert events[0].duration is not None
     assert events[0].duration.constant == 60.0
+
+
+def test_a_unit_may_stand_apart() -> None:
+    together, apart = (
+        "link_degraded nic/0 at=1.2s duration=3min",
+        "link_degraded at=1.2 s duration=3 min nic/0",
+    )
+    assert parse_fault(apart) == parse_fault(together)
+    assert parse_fault("software_crash at=1.2 s job") == parse_fault("software_crash job at=1.2s")
 
 
 @pytest.mark.parametrize(

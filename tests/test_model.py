@@ -61,7 +61,7 @@ gpt_shapes = st.builds(
     heads=st.integers(1, 128),
     head_dim=st.sampled_from([64, 96, 128]),
     layers=st.integers(1, 128),
-    vocab=st.integers(1, 256_000),
+    vocab=st.integers(2, 256_000),
 )
 
 
@@ -144,6 +144,14 @@ def test_contradictory_shapes_are_refused() -> None:
     ):
         with pytest.raises(ValidationError, match=words):
             Model(**{**shape, **change})
+
+
+@pytest.mark.parametrize("field", ["vocab_size", "padded_vocab_size", "hidden_size"])
+def test_sizes_of_which_one_is_nothing(field: str) -> None:
+    """One token leaves nothing to predict, and a norm over one value is a constant."""
+    with pytest.raises(ValidationError) as refusal:
+        Model(**{**get_model("llama3-8b").model_dump(), field: 1})
+    assert [(error["loc"], error["ctx"]) for error in refusal.value.errors()] == [((field,), {"ge": 2})]
 
 
 def test_unknown_model_names_the_nearest() -> None:

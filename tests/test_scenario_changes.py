@@ -162,6 +162,13 @@ def test_a_scenario_made_in_python_changes_too() -> None:
     assert copy_with.with_({}).training.micro_batch == 2
 
 
+@pytest.mark.parametrize("changes", [None, 4, [4], [{"parallelism.tp": 4}]])
+def test_changes_are_fields_or_lines(changes: Any) -> None:
+    for change in (BASE.with_, lambda changes: load_scenario(NAME, changes)):
+        with refused_at("", '{"parallelism.tp": 4}', "field=value"):
+            change(changes)
+
+
 def test_a_mapping_is_what_a_file_would_hold() -> None:
     scenario = load_scenario(SMALL, {"parallelism.tp": np.int64(4), "training.recompute": "full"})
     assert (scenario.name, scenario.parallelism.tp, scenario.training.recompute) == ("scenario", 4, "full")
