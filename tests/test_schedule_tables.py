@@ -11,7 +11,7 @@ from broken_tables import TWO_WAY, TWO_WAY_SHAPE, Drawn, broken_tables, valid_ta
 from hypothesis import given
 from oracles.bare import ActionTimes, bare_programs
 from oracles.messages_of_tables import find_problems as find_message_problems
-from schedule_shapes import any_shape, goldens, parse, schedules_and_shapes
+from schedule_shapes import any_shape, goldens, legal, parse, schedules_and_shapes
 
 from stepsim.schedules.orders.in_flight import peak_activations
 from stepsim.schedules.orders.schedule import ActivationUnits, Schedule, Shape, two_way_placement
@@ -19,7 +19,7 @@ from stepsim.schedules.orders.table import ActionTable, schedule_of, table_of
 from stepsim.schedules.orders.table_file import format_table, parse_table
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
-from stepsim.schedules.pipeline import get
+from stepsim.schedules.pipeline import get, names
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.scenario.table_files import read_table, write_table
 
@@ -127,6 +127,16 @@ def test_a_two_way_table_has_two_placements() -> None:
     )
     spaced = format_table(TWO_WAY).replace(";", " ; ").replace("(", "( ")
     assert parse_table(spaced, "table.csv") == found
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_table_has_the_traits_of_its_schedule(name: str) -> None:
+    schedule = get(name)
+    tried = (Shape(ranks=4, microbatches=16, chunks=chunks) for chunks in (2, schedule.chunks))
+    shape = next(one for one in tried if legal(schedule, one))
+    table = schedule_of(table_of(schedule.orders(shape)), "mine")
+    assert (table.two_way, table.ends_meet) == (schedule.two_way, schedule.ends_meet)
+    assert (table.splits_backward, table.overlaps) == (schedule.splits_backward, True)
 
 
 # A table as a schedule -------------------------------------------------------------------------------------
