@@ -174,6 +174,15 @@ def test_a_kind_of_fault(tmp_path: Path, add_entry: AddEntry) -> None:
     assert "cosmic_ray" in command("list", "faults")["faults"]
 
 
+def test_a_kind_of_fault_that_a_step_feels(tmp_path: Path, add_entry: AddEntry) -> None:
+    """A GPU that it strikes is as slow as by the throttling that it is like."""
+    add_entry(KINDS, "dust", entry_like(KINDS, "gpu_throttle", title="of a test"))
+    run(tmp_path)
+    asked = ("run", tmp_path / "scenario.yaml", "--fault")
+    mine, shipped = (command(*asked, f"{kind} gpu/3 slow_factor=1.5") for kind in ("dust", "gpu_throttle"))
+    assert mine["step_time_s"] == shipped["step_time_s"] > run(tmp_path)["step_time_s"]
+
+
 def test_an_optimizer(tmp_path: Path, add_entry: AddEntry) -> None:
     """AdamW with a third moment keeps four bytes more for each parameter."""
     entry = entry_like(OPTIMIZERS, "adamw", aliases=[])

@@ -14,13 +14,13 @@ from small_scenarios import changed, layouts, main_gradient_bytes, parameters_of
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
-from stepsim.sim.degradation.of_faults import KNOWN, standing
+from stepsim.sim.degradation.of_faults import standing
 from stepsim.sim.reliability.campaign.plan import Effect
 from stepsim.sim.reliability.planning.step_time import SimulatedStep
 from stepsim.sim.result.step_faults import WAITING, StepFaults
 from stepsim.sim.scenario.checks_faults import machine_of
 from stepsim.sim.scenario.faults.faults import Domains, parse_fault
-from stepsim.sim.scenario.faults.kinds import kind_names
+from stepsim.sim.scenario.faults.kinds import kind_names, step_kinds
 from stepsim.sim.scenario.faults.targets import parse_target
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.models import Scenario
@@ -290,7 +290,7 @@ def test_nonsense_is_told(line: str, told: str) -> None:
         simulate(scenario(**LINKED), faults=[line])
 
 
-@pytest.mark.parametrize("kind", sorted(set(kind_names()) - set(KNOWN)))
+@pytest.mark.parametrize("kind", sorted(set(kind_names()) - set(step_kinds())))
 def test_kinds_that_no_step_feels_are_refused_with_those_that_it_does(kind: str) -> None:
     run = scenario(**LINKED)
     event = next(
@@ -298,7 +298,7 @@ def test_kinds_that_no_step_feels_are_refused_with_those_that_it_does(kind: str)
         for scope in ("job", "storage", "rack/0", "node/0", "rank/0", "link/0")
         if kind_takes(line := f"{kind} {scope}")
     )
-    with refused_at(f"faults: {event}", kind, *KNOWN):
+    with refused_at(f"faults: {event}", kind, *step_kinds()):
         simulate(run, faults=[event])
 
 
