@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused_at
 
-from stepsim.hardware.calibrated.models import KINDS as FILE_KINDS
 from stepsim.hardware.calibrated.overlay import calibrated_profile, load_profile, short_names
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.calibrated.schema import json_schema
@@ -20,7 +19,7 @@ from stepsim.hardware.collective_curve import CollectiveCurve
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.hardware.provenance import Provenance
 from stepsim.sim.lowering.communication import Communication
-from stepsim.sim.network.group_placement import KINDS, GroupPlacement
+from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster, simulate
@@ -70,6 +69,13 @@ def test_what_a_file_states_counts_and_the_rest_stays(tmp_path: Path) -> None:
             assert rate * own.clock_fraction == pytest.approx(before * shipped.clock_fraction), dim
     (curve,) = own.collectives
     assert curve.solo_s(1e6) == pytest.approx(12e-6 + 3e-6 + 1e6 / 200e9)
+
+
+@pytest.mark.parametrize("spelling", ["allreduce", "all-reduce", "AllReduce"])
+def test_a_collective_goes_by_any_spelling(tmp_path: Path, spelling: str) -> None:
+    path = written(tmp_path, WHOLE.replace("all_reduce", spelling))
+    (curve,) = calibrated_profile(GPU, ["h100-sxm", str(path)]).collectives
+    assert curve.kind == "all_reduce"
 
 
 def test_the_later_entry_wins(tmp_path: Path) -> None:
@@ -123,7 +129,7 @@ def test_every_short_name_is_a_shipped_profile() -> None:
             WHOLE.replace("{bf16: {fraction: 0.7}}", "{bf16: {fraction: 0.7, fractoin: 1}}"),
             "gemm.rates.bf16.fractoin: .*mean fraction",
         ),
-        (WHOLE.replace("all_reduce", "allreduce"), "mean all_reduce"),
+        (WHOLE.replace("all_reduce", "all_reduc"), "mean all_reduce"),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_field(tmp_path: Path, text: str, message: str) -> None:
@@ -244,4 +250,3 @@ def test_the_schema_knows_every_field_and_is_json() -> None:
     }  # fmt: skip
     assert schema["additionalProperties"] is False
     assert yaml.safe_load(yaml.safe_dump(schema)) == schema
-    assert set(FILE_KINDS) == set(KINDS)

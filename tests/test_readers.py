@@ -103,7 +103,7 @@ def test_nvlink_domains_of_a_group(gpu: str, ranks: int, hosts: int, domains: in
         ),
         (KERNELS.replace(GPU, "H100"), ":2: gpu: .*'H100'"),
         (KERNELS.replace(GPU, ""), "give --gpu"),
-        (COLLECTIVES.replace("all_reduce", "allreduce"), "mean all_reduce"),
+        (COLLECTIVES.replace("all_reduce", "all_reduc"), "mean all_reduce"),
         (COLLECTIVES.replace("16,2", "15,2"), ":2: hosts: 15 ranks .*2 hosts"),
         (COLLECTIVES.replace("16,2", "1,1"), ":2: ranks: '1' .*2"),
         (COLLECTIVES.replace("gpu\n", "gpu,correct\n").replace(f"{GPU}\n", f"{GPU},0\n"), "result"),

@@ -21,7 +21,7 @@ from ...schedules.transfers.loads import Loads
 from .algorithms import nvls_bytes_per_s, with_protocols
 from .curve import Curve, Way
 from .nccl.constants import NcclAlgorithm, NcclProtocol
-from .nccl.model import bytes_per_s, combinations
+from .nccl.cost_model import bytes_per_s, combinations
 from .nccl.paths import communicator_on
 from .place import SCHEDULED, Place, over
 
@@ -44,7 +44,7 @@ def planned(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
     loads = place.loads(algorithm, kind)
     _check_hardware(algorithm, kind, place)
     own = schedules.get(algorithm)
-    if kind == "alltoall" and own.in_phases:
+    if kind == "all_to_all" and own.in_phases:
         return (_all_to_all(algorithm, place, loads),)
     way = (_switched if own.reduces_in_node else _flat)(algorithm, place, loads)
     if algorithm in OF_NCCL:
