@@ -100,7 +100,7 @@ def test_combined_steps_run_to_their_end_or_are_refused() -> None:
                 continue
             if (2 if v == 2 else 1) <= last <= 2 * p - 2 - group:
                 refused += 1
-                with pytest.raises(ValueError, match="deadlock of ranks"):
+                with pytest.raises(ValueError, match="deadlock"):
                     combined(shape)
             else:
                 assert not stalls(combined(shape), shape), shape
@@ -117,7 +117,7 @@ def test_messages_of_combined_steps_need_a_rule_that_knows_pairs(shape: Shape) -
     orders, rank_of = combined(shape), loop_placement
     assert point_to_point(orders, shape, rank_of, "torch")
     if any(isinstance(step, Overlap) for order in orders for step in order):
-        with pytest.raises(ValueError, match="use async or torch"):
+        with pytest.raises(ValueError, match=r"async .*torch"):
             point_to_point(orders, shape, rank_of, "prefetch")
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from refusals import refused_at
 from validation_cases import case_document
 
 from stepsim.calibration.cases.case import build
 from stepsim.calibration.cases.preset import RULES, preset_of, reports_first_rank, software_document
-from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.software import GROUP_OF, Software
 
@@ -52,7 +52,7 @@ def test_every_rule_names_a_preset_that_exists() -> None:
 
 
 def test_an_unknown_framework_is_refused_by_name() -> None:
-    with pytest.raises(NotSupported, match=r"software\.framework: .*'Colossal-AI' of 2023"):
+    with refused_at("software.framework", "'Colossal-AI'", "2023"):
         preset_of(replace(SOFTWARE, framework="Colossal-AI", year=2023))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...hardware.gpus import get_gpu
 from ..scenario.refusal import NotSupported
-from ..scenario.schedules import schedule_names, traits_of
+from ..scenario.schedules import schedule_named, schedule_names
 from ..scenario.sharding import sharding_rule
 from .layers.checkpoints import layers_in_one_go
 from .layers.precision import recipe_of
@@ -47,7 +47,7 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     if training.precision == "mxfp8" and gpu.architecture != "blackwell":
         wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
         raise NotSupported("training.precision", wrong)
-    schedule = traits_of(scenario.schedule)
+    schedule = schedule_named(scenario.schedule)
     if schedule.weight_versions and (training.cpu_offload or training.nvme_offload):
         field = "training.cpu_offload" if training.cpu_offload else "training.nvme_offload"
         raise NotSupported(
@@ -90,7 +90,7 @@ def _refuse_shards(scenario: Scenario) -> None:
     and shards the optimizer's state over both copies (ZeRO-1; arXiv:2412.19437 section 3.2).
     """
     par = scenario.parallelism
-    schedule = traits_of(scenario.schedule)
+    schedule = schedule_named(scenario.schedule)
     if schedule.two_way and par.zero > 1:
         raise NotSupported(
             "parallelism.zero",
@@ -126,7 +126,7 @@ def _refuse_optimizer(scenario: Scenario) -> None:
         raise NotSupported(
             field, f"the CPU updates by Adam (deepspeed/ops/adam/cpu_adam.py), not by {row.name}; set adamw"
         )
-    if traits_of(scenario.schedule).weight_versions and (row.orthogonalizes or row.factors):
+    if schedule_named(scenario.schedule).weight_versions and (row.orthogonalizes or row.factors):
         raise NotSupported(
             field,
             f"{scenario.schedule} updates after every microbatch, which {row.name} is not made for; "
@@ -232,7 +232,7 @@ def _refuse_layers(scenario: Scenario) -> None:
             f"DeepSpeed's ZeRO-{par.zero} overlaps no exchanges; set it to false, or software.sharding to "
             "megatron-fsdp",
         )
-    if overlaps and not traits_of(scenario.schedule).overlaps:
+    if overlaps and not schedule_named(scenario.schedule).overlaps:
         # Megatron-LM transformer_config.py: virtual stages are wanted where there is a pipeline. With one
         # chunk on a rank a forward waits for what runs beside it on the next one, and ranks take turns.
         known = ", ".join(schedule_names(lambda schedule: schedule.overlaps))

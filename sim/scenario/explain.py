@@ -52,7 +52,7 @@ def unknown_key(key: str, known: Sequence[str], blocks: dict[str, set[str]]) -> 
 def problems_of(failure: ValidationError, mark: Mark, part: type[BaseModel]) -> list[Problem]:
     """What pydantic found in a scenario that is no document, and every contradiction between its parts."""
     found = []
-    for error in failure.errors(include_url=False):
+    for error in explain.errors_of(failure):
         reason = error.get("ctx", {}).get("error")
         if isinstance(reason, Inconsistent):
             found += [

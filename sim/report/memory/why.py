@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...scenario.schedules import is_table, traits_of
+from ...scenario.schedules import schedule_named
 from ...scenario.sharding import sharding_rule
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def why_weights(run: Scenario) -> Iterator[str]:
     if run.training.precision in EIGHT_BITS and rule is None:
         kept = "alone" if run.software.kernels.fp8_parameters else "beside the 16-bit ones"
         yield f"weights of layers are kept quantised, {kept}"
-    if traits_of(run.schedule).weight_versions:
+    if schedule_named(run.schedule).weight_versions:
         yield "several versions are kept"
     yield from _experts(run)
 
@@ -160,10 +160,10 @@ def _layer(run: Scenario) -> Iterator[str]:
 def _ends(run: Scenario, stage: StageMemory) -> Iterator[str]:
     """What the ends of the model keep: the embedding's dropout mask, the head's input."""
     last = run.parallelism.pp - 1
-    schedule = traits_of(run.schedule)
+    schedule = schedule_named(run.schedule)
     if stage.pp == 0 and (run.model.dropout or schedule.ends_meet or last == 0):
         yield "the ends of the model" if last == 0 or schedule.ends_meet else "the embedding's dropout mask"
     elif stage.pp == last or run.parallelism.stage_split == "flops_balanced":
         yield "the input of the head"
-    if not is_table(run.schedule) and (schedule.splits_backward or schedule.ends_meet):
+    if schedule.splits_backward or schedule.ends_meet:
         yield "after its input gradient a layer keeps what its weight gradients wait for"
