@@ -80,7 +80,9 @@ def read_accelerate(job: Job) -> Imported:
         draft.put("training.recompute", "full", settings.origin("fsdp_config.fsdp_activation_checkpointing"))
     if settings.text("dynamo_config.dynamo_backend", "dynamo_backend", default="NO") not in ("NO", "no"):
         draft.put(
-            "software.torch_compile", True, settings.origin("dynamo_config.dynamo_backend", "dynamo_backend")
+            "software.kernels.torch_compile",
+            True,
+            settings.origin("dynamo_config.dynamo_backend", "dynamo_backend"),
         )
     put_machine(settings)
     settle(settings, "accelerate", "trainer", "deepspeed-json")
@@ -148,7 +150,9 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
         ),
     )
     if cp > 1:
-        draft.put("software.cp_comm", "a2a" if sizes["sp"] > 1 else "all_gather", f"{DEFAULT}: allgather")
+        draft.put(
+            "software.exchange.cp_comm", "a2a" if sizes["sp"] > 1 else "all_gather", f"{DEFAULT}: allgather"
+        )
     if gpus is not None and gpus % (sizes["tp"] * cp):
         draft.refuse("num_processes", f"{gpus} GPUs are no multiple of tp and cp {sizes['tp'] * cp}")
         return None

@@ -183,7 +183,7 @@ def _ulysses(settings: Settings, gpus: int | None) -> None:
     if size > 1:
         draft = settings.draft
         draft.put("parallelism.cp", size, settings.origin("ds_sequence_parallel_size"))
-        draft.put("software.cp_comm", "a2a", settings.origin("ds_sequence_parallel_size"))
+        draft.put("software.exchange.cp_comm", "a2a", settings.origin("ds_sequence_parallel_size"))
         micro = draft.get("training.micro_batch")
         replica = draft.get("parallelism.tp", 1) * draft.get("parallelism.pp", 1) * size
         if gpus and micro and not settings.has("global_batch_size"):

@@ -22,9 +22,9 @@ def write_script(scenario: Scenario, version: str | None) -> str:
     training, par, software = scenario.training, scenario.parallelism, scenario.software
     zero: dict[str, object] = {"stage": par.zero}
     if par.zero:
-        zero["overlap_comm"] = software.overlap_grad_reduce
+        zero["overlap_comm"] = software.gradients.overlap_grad_reduce
         zero["reduce_bucket_size"] = (
-            int(software.bucket_elements) if software.bucket_elements < 1e12 else 10**12
+            int(software.gradients.bucket_elements) if software.gradients.bucket_elements < 1e12 else 10**12
         )
     if training.cpu_offload:
         zero["offload_optimizer"] = {"device": "nvme" if training.nvme_offload else "cpu"}
@@ -36,7 +36,7 @@ def write_script(scenario: Scenario, version: str | None) -> str:
         document[training.precision] = {"enabled": True}
     options = [(name, value) for name, value in options_of(scenario, (2, 5)) if name not in _LATER]
     # The attention of later versions is an option of this fork, too.
-    options += [("use_flash_attn", True)] if software.attention == "fa2" else []
+    options += [("use_flash_attn", True)] if software.kernels.attention == "fa2" else []
     options += [("swiglu", True)] if scenario.model.mlp == "swiglu" else []
     if scenario.model.num_query_groups != scenario.model.num_attention_heads:
         options += [("group_query_attention", True), ("num_query_groups", scenario.model.num_query_groups)]
@@ -44,7 +44,7 @@ def write_script(scenario: Scenario, version: str | None) -> str:
         options = [one for one in options if not one[0].startswith("account_for")]
         options.append(("pp_partition_method", "'type:transformer|embedding'"))
     options += [("sequence_parallel", True)] if par.sequence_parallel else []
-    if par.cp > 1 and software.cp_comm == "a2a":
+    if par.cp > 1 and software.exchange.cp_comm == "a2a":
         options.append(("ds_sequence_parallel_size", par.cp))
     options = [one for one in dict(options).items() if one[0] != "context_parallel_size"]
     options += [("deepspeed", True), ("deepspeed_config", "ds_config.json"), ("zero_stage", par.zero)]
@@ -52,7 +52,7 @@ def write_script(scenario: Scenario, version: str | None) -> str:
         options.append(("no_pipeline_parallel", True))
     each = min(scenario.cluster.gpus_per_node, scenario.cluster.gpus)
     lines = [f"    --{_written(name)}" + ("" if value is True else f" {value}") for name, value in options]
-    environment = ["export CUDA_LAUNCH_BLOCKING=1"] if software.launch_blocking else []
+    environment = ["export CUDA_LAUNCH_BLOCKING=1"] if software.host.launch_blocking else []
     machine = f"{scenario.cluster.gpus} {scenario.cluster.gpu}"
     launcher = f"deepspeed --num_nodes {scenario.cluster.gpus // each} --num_gpus {each}"
     return "\n".join([

@@ -126,7 +126,7 @@ def put_zero(settings: Settings, *, pipeline: bool) -> int:
     )
     if stage:
         draft.put(
-            "software.overlap_grad_reduce",
+            "software.gradients.overlap_grad_reduce",
             overlap,
             settings.origin("zero_optimization.overlap_comm", default=f"{DEFAULT}: on for stage 3 alone"),
         )

@@ -100,7 +100,7 @@ def _model(settings: Settings) -> None:
         settings.refuse("attention_config", "attention of other kinds than global and flash is not modelled")
     flash = kinds is not None and "flash" in str(kinds.value)
     draft.put(
-        "software.attention",
+        "software.kernels.attention",
         "fa2" if flash else "unfused",
         settings.origin("attention_config", default=f"{DEFAULT}: global"),
     )

@@ -145,7 +145,9 @@ def _model(settings: Settings, job: Job) -> None:
     )
     if kernel is None:
         settings.refuse("model.attn_config.attn_impl", "flex attention is not modelled")
-    draft.put("software.attention", kernel, settings.origin("model.attn_config.attn_impl", default=DEFAULT))
+    draft.put(
+        "software.kernels.attention", kernel, settings.origin("model.attn_config.attn_impl", default=DEFAULT)
+    )
     window = settings.integer("model.attn_config.sliding_window_size", default=-1, least=-1)
     if window and window > 0:
         draft.put("model.sliding_window", window, settings.origin("model.attn_config.sliding_window_size"))
@@ -227,7 +229,7 @@ def _sharding(settings: Settings, world: int | None) -> None:
         # DEFAULT: parameters in 16 bit, gradients are reduced in 32 (mosaic_fsdp_utils.py,
         # get_mixed_precision).
         draft.put(
-            "software.reduce_grad_bytes",
+            "software.gradients.reduce_grad_bytes",
             4,
             settings.origin("fsdp_config.mixed_precision", default=f"{DEFAULT}: DEFAULT"),
         )

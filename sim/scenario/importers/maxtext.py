@@ -125,7 +125,7 @@ def maxtext_scenario(
     )
     if kernel is None:
         settings.refuse("attention", "the TPU's flash attention is not modelled; cudnn_flash_te is")
-    draft.put("software.attention", kernel, settings.origin("attention", default=DEFAULT))
+    draft.put("software.kernels.attention", kernel, settings.origin("attention", default=DEFAULT))
     put_machine(settings)
     settle(settings, "maxtext")
     return draft.finished()
@@ -315,7 +315,7 @@ def _training(settings: Settings) -> None:
         draft.put("training.precision", "fp8", settings.origin("quantization"))
     elif told == "te_fp8_currentscaling":
         draft.put("training.precision", "fp8", settings.origin("quantization"))
-        draft.put("software.fp8_scaling", "current", settings.origin("quantization"))
+        draft.put("software.kernels.fp8_scaling", "current", settings.origin("quantization"))
     elif told == "te_mxfp8":
         draft.put("training.precision", "mxfp8", settings.origin("quantization"))
     elif told:

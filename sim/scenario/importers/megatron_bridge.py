@@ -118,12 +118,12 @@ def _container(settings: Settings, container: dict[str, Any]) -> None:
         )
     if isinstance(mixed, dict) and "grad_reduce_in_fp32" in mixed:
         draft.put(
-            "software.main_grad_bytes",
+            "software.gradients.main_grad_bytes",
             4 if mixed["grad_reduce_in_fp32"] is True else 2,
             "ConfigContainer.mixed_precision.grad_reduce_in_fp32",
         )
     if isinstance(model, dict) and model.get("moe_router_fusion") is True:
-        draft.put("software.moe_router_fusion", True, "ConfigContainer.model.moe_router_fusion")
+        draft.put("software.kernels.moe_router_fusion", True, "ConfigContainer.model.moe_router_fusion")
 
 
 IMPORTER = Importer(

@@ -38,9 +38,9 @@ def write_command(scenario: Scenario, version: str | None) -> str:
         options.append(("recompute_modules", ",".join(recompute.modules)))
     elif not isinstance(recompute, str) and recompute.method == "block":
         options.append(("recompute_num_layers", recompute.layers))
-    options.append(("cuda_graph_impl", "transformer_engine" if software.cuda_graphs else "none"))
+    options.append(("cuda_graph_impl", "transformer_engine" if software.host.cuda_graphs else "none"))
     if scenario.model.moe is not None:
-        options.append(("moe_a2a_overlap", str(software.moe_a2a_overlap).lower()))
+        options.append(("moe_a2a_overlap", str(software.exchange.moe_a2a_overlap).lower()))
         if scenario.model.moe.capacity_factor == 1.0:
             options.append(("use_tokendrop", "true"))
     lines = " \\\n".join(f"    --{name} {value}" for name, value in options)
@@ -67,7 +67,7 @@ def _gpu(scenario: Scenario) -> str:
 
 
 def _precision(scenario: Scenario) -> str:
-    kind, scaling = scenario.training.precision, scenario.software.fp8_scaling
+    kind, scaling = scenario.training.precision, scenario.software.kernels.fp8_scaling
     for name, (precision, how) in PRECISIONS.items():
         if precision == kind and how in (None, scaling):
             return name

@@ -193,13 +193,13 @@ def _training(scenario: Scenario, version: Version) -> Options:
     options += [(one.lstrip("-"), True) for one in _PRECISIONS[training.precision]]
     if training.precision in ("fp8", "mxfp8"):
         recipe = {"delayed": "delayed", "current": "tensorwise", "blockwise": "blockwise"}[
-            scenario.software.fp8_scaling
+            scenario.software.kernels.fp8_scaling
         ]
         options += [
             ("fp8_format", "hybrid"),
             ("fp8_recipe", "mxfp8" if training.precision == "mxfp8" else recipe),
         ]
-        options.append(("fp8_param_gather", scenario.software.fp8_parameters))
+        options.append(("fp8_param_gather", scenario.software.kernels.fp8_parameters))
     elif training.precision == "nvfp4":
         options.append(("fp4_format", "e2m1"))
     recompute = training.recompute
@@ -238,31 +238,31 @@ def _software(scenario: Scenario, version: Version) -> Options:
     options: Options = []
     if version >= (4, 4):
         options += [
-            ("overlap_grad_reduce", software.overlap_grad_reduce),
+            ("overlap_grad_reduce", software.gradients.overlap_grad_reduce),
             ("overlap_param_gather",
-            software.overlap_param_gather and par.zero > 0 and software.overlap_grad_reduce),
-            ("tp_comm_overlap", software.tp_comm_overlap and par.sequence_parallel),
-            ("cross_entropy_loss_fusion", software.cross_entropy == "fused"),
+            software.gradients.overlap_param_gather and par.zero > 0 and software.gradients.overlap_grad_reduce),
+            ("tp_comm_overlap", software.exchange.tp_comm_overlap and par.sequence_parallel),
+            ("cross_entropy_loss_fusion", software.kernels.cross_entropy == "fused"),
         ]  # fmt: skip
     half = scenario.training.precision == "fp16"
-    if half and software.main_grad_bytes == 4:
+    if half and software.gradients.main_grad_bytes == 4:
         options.append(("accumulate_allreduce_grads_in_fp32", True))
-    elif not half and scenario.training.precision != "fp32" and software.main_grad_bytes == 2:
+    elif not half and scenario.training.precision != "fp32" and software.gradients.main_grad_bytes == 2:
         options.append(("grad_reduce_in_bf16", True))
     kernels = {"fa2": "flash", "cudnn": None, "unfused": "unfused"}
-    if version >= (4, 6) and kernels.get(software.attention):
-        options.append(("attention_backend", kernels[software.attention]))
-    elif version < (4, 6) and software.attention == "fa2":
+    if version >= (4, 6) and kernels.get(software.kernels.attention):
+        options.append(("attention_backend", kernels[software.kernels.attention]))
+    elif version < (4, 6) and software.kernels.attention == "fa2":
         options.append(("use_flash_attn", True))
-    if par.cp > 1 and software.cp_comm != "p2p":
-        options.append(("cp_comm_type", {"all_gather": "allgather", "a2a": "a2a"}[software.cp_comm]))
+    if par.cp > 1 and software.exchange.cp_comm != "p2p":
+        options.append(("cp_comm_type", {"all_gather": "allgather", "a2a": "a2a"}[software.exchange.cp_comm]))
     if scenario.model.moe is not None:
-        flexible = software.moe_dispatcher == "deepep"
+        flexible = software.exchange.moe_dispatcher == "deepep"
         options += [("moe_token_dispatcher_type", "flex" if flexible else "alltoall"),
-        ("moe_router_fusion", software.moe_router_fusion),
-                    ("moe_shared_expert_overlap", software.moe_shared_expert_overlap),
-                    ("overlap_moe_expert_parallel_comm", software.moe_a2a_overlap)]  # fmt: skip
-    if software.cuda_graphs:
+        ("moe_router_fusion", software.kernels.moe_router_fusion),
+                    ("moe_shared_expert_overlap", software.exchange.moe_shared_expert_overlap),
+                    ("overlap_moe_expert_parallel_comm", software.exchange.moe_a2a_overlap)]  # fmt: skip
+    if software.host.cuda_graphs:
         options.append(("cuda_graph_impl", "local") if version >= (4, 15) else ("enable_cuda_graph", True))
     return options
 

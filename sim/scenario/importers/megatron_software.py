@@ -55,10 +55,14 @@ def _precision(settings: Settings) -> None:
         kind, scaling = recipe
         origin = settings.origin("fp8_format", "fp8", "fp8_hybrid", "fp8_e4m3")
         draft.put(
-            "software.fp8_scaling", scaling, settings.origin("fp8_recipe", default=f"{DEFAULT}: delayed")
+            "software.kernels.fp8_scaling",
+            scaling,
+            settings.origin("fp8_recipe", default=f"{DEFAULT}: delayed"),
         )
         gathered = settings.flag("fp8_param_gather") or settings.flag("fp8_param")
-        draft.put("software.fp8_parameters", gathered, settings.origin("fp8_param_gather", default=DEFAULT))
+        draft.put(
+            "software.kernels.fp8_parameters", gathered, settings.origin("fp8_param_gather", default=DEFAULT)
+        )
         for name in ("first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
             if settings.has(name):
                 draft.note(f"{name}: all layers are in FP8 here; a few of them in 16 bit are not told apart")
@@ -108,22 +112,24 @@ def _optimizer(settings: Settings) -> None:
         )
         return
     draft.put(
-        "software.moment_bytes", widths[str(moments.pop())], settings.origin("exp_avg_dtype", default=DEFAULT)
+        "software.gradients.moment_bytes",
+        widths[str(moments.pop())],
+        settings.origin("exp_avg_dtype", default=DEFAULT),
     )
     if settings.text("main_grads_dtype", default="fp32") in ("bf16", "bfloat16"):
         draft.note("main_grads_dtype bf16: gradients are kept in 16 bit")
-        draft.put("software.main_grad_bytes", 2, settings.origin("main_grads_dtype"))
+        draft.put("software.gradients.main_grad_bytes", 2, settings.origin("main_grads_dtype"))
 
 
 def _gradients(settings: Settings, megatron: Megatron) -> None:
     draft, precision = settings.draft, settings.draft.get("training.precision")
     accumulates = settings.flag("accumulate_allreduce_grads_in_fp32")
     narrow = settings.flag("grad_reduce_in_bf16")
-    if not draft.get("software.main_grad_bytes"):
+    if not draft.get("software.gradients.main_grad_bytes"):
         wide = precision == "fp32" or accumulates or (precision != "fp16" and not narrow)
         names = ("grad_reduce_in_bf16",) if narrow else ("accumulate_allreduce_grads_in_fp32",)
         draft.put(
-            "software.main_grad_bytes",
+            "software.gradients.main_grad_bytes",
             4 if wide else 2,
             settings.origin(*names, default=f"{DEFAULT}: {'32' if wide else '16'} bit under {precision}"),
         )
@@ -132,7 +138,7 @@ def _gradients(settings: Settings, megatron: Megatron) -> None:
     if megatron.version[0] == 2 or settings.has("ddp_impl"):
         overlaps = settings.choice("ddp_impl", among={"local": False, "torch": True}, default=False)
         draft.put(
-            "software.overlap_grad_reduce",
+            "software.gradients.overlap_grad_reduce",
             overlaps,
             settings.origin("ddp_impl", default=f"{DEFAULT}: local, after the last backward"),
         )
@@ -145,12 +151,12 @@ def _gradients(settings: Settings, megatron: Megatron) -> None:
                 "it takes --use-distributed-optimizer and --overlap-grad-reduce beside it",
             )
         draft.put(
-            "software.overlap_grad_reduce",
+            "software.gradients.overlap_grad_reduce",
             reduces,
             settings.origin("overlap_grad_reduce", default=f"{DEFAULT}: off"),
         )
         draft.put(
-            "software.overlap_param_gather",
+            "software.gradients.overlap_param_gather",
             gathers,
             settings.origin("overlap_param_gather", default=f"{DEFAULT}: off"),
         )
@@ -160,13 +166,13 @@ def _gradients(settings: Settings, megatron: Megatron) -> None:
         )
     if settings.has("ddp_bucket_size"):
         size = settings.number("ddp_bucket_size")
-        draft.put("software.bucket_elements", size, settings.origin("ddp_bucket_size"))
+        draft.put("software.gradients.bucket_elements", size, settings.origin("ddp_bucket_size"))
         draft.put("software.bucket_elements_per_replica", 0.0, settings.origin("ddp_bucket_size"))
     if not settings.flag("gradient_accumulation_fusion", default=True) or settings.flag(
         "no_gradient_accumulation_fusion"
     ):
         draft.put(
-            "software.fused_wgrad_accumulation",
+            "software.kernels.fused_wgrad_accumulation",
             False,
             settings.origin("no_gradient_accumulation_fusion", "gradient_accumulation_fusion"),
         )
@@ -198,17 +204,17 @@ def _kernels(settings: Settings, megatron: Megatron) -> None:
         among={"flash": "fa2", "fused": "cudnn", "unfused": "unfused", "local": "unfused", "auto": None},
     )
     if backend:
-        draft.put("software.attention", backend, settings.origin("attention_backend"))
+        draft.put("software.kernels.attention", backend, settings.origin("attention_backend"))
     elif impl == "local":
         draft.put(
-            "software.attention",
+            "software.kernels.attention",
             "fa2" if flash else "unfused",
             settings.origin(
                 "use_flash_attn", "use_flash_attn_v2", "transformer_impl", default=f"{DEFAULT}: local"
             ),
         )
     if settings.flag("export_force_local_attention"):
-        draft.put("software.attention", "unfused", settings.origin("export_force_local_attention"))
+        draft.put("software.kernels.attention", "unfused", settings.origin("export_force_local_attention"))
     fusions = (
         ("masked_softmax_fusion", "fused_softmax"),
         ("bias_gelu_fusion", "fused_activation"),
@@ -223,12 +229,12 @@ def _kernels(settings: Settings, megatron: Megatron) -> None:
         if off and (field != "fused_activation" or option == used):
             draft.put(f"software.{field}", False, settings.origin(f"no_{option}", option))
     if settings.flag("disable_te_fused_rope"):
-        draft.put("software.fused_rope", False, settings.origin("disable_te_fused_rope"))
+        draft.put("software.kernels.fused_rope", False, settings.origin("disable_te_fused_rope"))
     fused = settings.flag("cross_entropy_loss_fusion")
     settings.text("cross_entropy_fusion_impl")
     if megatron.version >= (4, 4):
         draft.put(
-            "software.cross_entropy",
+            "software.kernels.cross_entropy",
             "fused" if fused else "vocab-parallel",
             settings.origin("cross_entropy_loss_fusion", default=f"{DEFAULT}: not fused"),
         )
@@ -244,7 +250,9 @@ def _messages(settings: Settings, megatron: Megatron) -> None:
                 "tp_comm_overlap", "it takes --sequence-parallel and tensor parallelism beside it"
             )
         draft.put(
-            "software.tp_comm_overlap", wanted, settings.origin("tp_comm_overlap", default=f"{DEFAULT}: off")
+            "software.exchange.tp_comm_overlap",
+            wanted,
+            settings.origin("tp_comm_overlap", default=f"{DEFAULT}: off"),
         )
     for name in ("tp_comm_overlap_cfg", "tp_comm_bootstrap_backend"):
         if settings.text(name):
@@ -261,11 +269,13 @@ def _messages(settings: Settings, megatron: Megatron) -> None:
         settings.refuse_if(name, "the parts of tensor-parallel overlap are on or off together here")
     if settings.flag("no_async_tensor_model_parallel_allreduce"):
         draft.put(
-            "software.tp_async_backward", False, settings.origin("no_async_tensor_model_parallel_allreduce")
+            "software.exchange.tp_async_backward",
+            False,
+            settings.origin("no_async_tensor_model_parallel_allreduce"),
         )
     if settings.flag("no_overlap_p2p_communication") or not settings.flag("overlap_p2p_comm", default=True):
         draft.put(
-            "software.point_to_point",
+            "software.pipeline.point_to_point",
             "blocking",
             settings.origin("no_overlap_p2p_communication", "overlap_p2p_comm"),
         )
@@ -293,7 +303,7 @@ def _messages(settings: Settings, megatron: Megatron) -> None:
             "cp_comm_type", f"{kind!s:.60}: one of {', '.join(among)}, a2a+p2p for all layers is modelled"
         )
     else:
-        draft.put("software.cp_comm", among[kind], kinds.origin)
+        draft.put("software.exchange.cp_comm", among[kind], kinds.origin)
 
 
 def _exchanges(settings: Settings) -> None:
@@ -343,28 +353,28 @@ def _exchanges(settings: Settings) -> None:
     origin = settings.origin(
         "moe_token_dispatcher_type", "moe_enable_deepep", default=f"{DEFAULT}: allgather"
     )
-    draft.put("software.moe_dispatcher", "deepep" if flexible else "alltoall", origin)
+    draft.put("software.exchange.moe_dispatcher", "deepep" if flexible else "alltoall", origin)
     if not grouped and draft.get("model.moe.num_experts", 1) // draft.get("parallelism.ep", 1) > 1:
         settings.draft.refuse(
             "--moe-grouped-gemm", "without it experts run one after the other, which is not modelled"
         )
     draft.put(
-        "software.grouped_gemm",
+        "software.kernels.grouped_gemm",
         "one-kernel" if legacy else None,
         settings.origin("moe_use_legacy_grouped_gemm"),
     )
     draft.put(
-        "software.moe_shared_expert_overlap",
+        "software.exchange.moe_shared_expert_overlap",
         shared and draft.get("model.moe.shared_expert_ffn_hidden_size") is not None,
         settings.origin("moe_shared_expert_overlap", default=f"{DEFAULT}: off"),
     )
     draft.put(
-        "software.moe_a2a_overlap",
+        "software.exchange.moe_a2a_overlap",
         together,
         settings.origin("overlap_moe_expert_parallel_comm", default=f"{DEFAULT}: off"),
     )
     draft.put(
-        "software.moe_router_fusion",
+        "software.kernels.moe_router_fusion",
         fused or permuted,
         settings.origin("moe_router_fusion", "moe_permute_fusion", default=f"{DEFAULT}: off"),
     )
@@ -384,7 +394,9 @@ def _graphs(settings: Settings) -> None:
     graphs = impl or settings.flag("enable_cuda_graph") or settings.flag("external_cuda_graph")
     names = ("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph")
     if settings.draft.get("software.preset") in ("megatron-core-2024", "megatron-core-2025"):
-        settings.draft.put("software.cuda_graphs", graphs, settings.origin(*names, default=f"{DEFAULT}: off"))
+        settings.draft.put(
+            "software.host.cuda_graphs", graphs, settings.origin(*names, default=f"{DEFAULT}: off")
+        )
     for name in ("cuda_graph_scope", "cuda_graph_modules"):
         if settings.has(name) and graphs:
             settings.draft.note(f"{name}: a layer is captured as a whole here")
@@ -434,7 +446,7 @@ def put_environment(settings: Settings, environment: Mapping[str, str]) -> None:
     """Variables of the environment that decide step time."""
     draft = settings.draft
     if environment.get("CUDA_LAUNCH_BLOCKING") == "1":
-        draft.put("software.launch_blocking", True, "CUDA_LAUNCH_BLOCKING=1")
+        draft.put("software.host.launch_blocking", True, "CUDA_LAUNCH_BLOCKING=1")
     for name, field in (("NCCL_ALGO", "nccl_algo"), ("NCCL_PROTO", "nccl_proto")):
         if environment.get(name):
             draft.put(f"software.{field}", environment[name], f"{name}={environment[name]}")

@@ -71,7 +71,7 @@ def _model(settings: Settings, file: SourceFile) -> None:
             "model.model_config.sliding_window_size", "windows of nanotron's models are not read"
         )
     if config.get("_attn_implementation") == "llama3_ring_attention":
-        settings.draft.put("software.cp_comm", "all_gather", f"{origin}._attn_implementation")
+        settings.draft.put("software.exchange.cp_comm", "all_gather", f"{origin}._attn_implementation")
     plain = {
         key: value
         for key, value in config.items()
@@ -131,10 +131,12 @@ def _layout(settings: Settings) -> None:
         )
         if not settings.flag("parallelism.tp_recompute_allgather", default=True):
             draft.put(
-                "software.sp_regathers_input", False, settings.origin("parallelism.tp_recompute_allgather")
+                "software.exchange.sp_regathers_input",
+                False,
+                settings.origin("parallelism.tp_recompute_allgather"),
             )
         draft.put(
-            "software.tp_comm_overlap",
+            "software.exchange.tp_comm_overlap",
             overlap and mode,
             settings.origin("parallelism.tp_linear_async_communication", default=f"{DEFAULT}: off"),
         )
@@ -198,15 +200,23 @@ def _training(settings: Settings) -> None:
     )
     wide = settings.flag("optimizer.accumulate_grad_in_fp32", default=True)
     if not wide and kind != "fp32":
-        draft.put("software.main_grad_bytes", 2, settings.origin("optimizer.accumulate_grad_in_fp32"))
-        draft.put("software.separate_grad_copy", False, settings.origin("optimizer.accumulate_grad_in_fp32"))
+        draft.put(
+            "software.gradients.main_grad_bytes", 2, settings.origin("optimizer.accumulate_grad_in_fp32")
+        )
+        draft.put(
+            "software.gradients.separate_grad_copy",
+            False,
+            settings.origin("optimizer.accumulate_grad_in_fp32"),
+        )
     settings.flag("optimizer.torch_adam_is_fused")
     settings.setting("optimizer.optimizer_factory.torch_adam_is_fused")
     name = settings.choice("optimizer.optimizer_factory.name", among={"adamw": None, "sgd": "sgd"})
     draft.put("training.optimizer.name", name, settings.origin("optimizer.optimizer_factory.name"))
     size = settings.number("model.ddp_bucket_cap_mb", default=25.0)
     if size and size != 25.0:
-        draft.put("software.bucket_elements", size * 2**20 / 2, settings.origin("model.ddp_bucket_cap_mb"))
+        draft.put(
+            "software.gradients.bucket_elements", size * 2**20 / 2, settings.origin("model.ddp_bucket_cap_mb")
+        )
 
 
 def _picotron(settings: Settings) -> Imported:

@@ -16,7 +16,7 @@ def write_yaml(scenario: Scenario, version: str | None) -> str:
         "general": {"project": "stepsim", "run": scenario.name, "seed": 42},
         "model": _model(scenario),
         "optimizer": {
-            "accumulate_grad_in_fp32": scenario.software.main_grad_bytes == 4,
+            "accumulate_grad_in_fp32": scenario.software.gradients.main_grad_bytes == 4,
             "optimizer_factory": {"name": "adamW"},
             "zero_stage": scenario.parallelism.zero,
         },
@@ -46,7 +46,7 @@ def _model(scenario: Scenario) -> dict[str, Any]:
         "model_config": config,
     }
     block["make_vocab_size_divisible_by"] = model.make_vocab_size_divisible_by or 1
-    elements = scenario.software.bucket_elements * 2 / 2**20
+    elements = scenario.software.gradients.bucket_elements * 2 / 2**20
     if scenario.software.name.startswith("nanotron") and abs(elements - 25) > 0.1:
         block["ddp_bucket_cap_mb"] = elements
     return block
@@ -60,8 +60,8 @@ def _layout(scenario: Scenario) -> dict[str, Any]:
         "expert_parallel_size": par.ep,
         "pp_engine": "afab" if scenario.schedule == "gpipe" else "1f1b",
         "tp_mode": "REDUCE_SCATTER" if sequence else "ALL_REDUCE",
-        "tp_linear_async_communication": bool(software.tp_comm_overlap and sequence),
-        "tp_recompute_allgather": software.sp_regathers_input,
+        "tp_linear_async_communication": bool(software.exchange.tp_comm_overlap and sequence),
+        "tp_recompute_allgather": software.exchange.sp_regathers_input,
         "recompute_layer": scenario.training.recompute == "full",
     }  # fmt: skip
 

@@ -215,9 +215,9 @@ def _bucket(settings: Settings) -> None:
     """``bucket_cap_mb`` counts megabytes, of the gradients that are reduced."""
     size = settings.number("optim.bucket_cap_mb")
     if size:
-        width = settings.draft.get("software.main_grad_bytes", 4)
+        width = settings.draft.get("software.gradients.main_grad_bytes", 4)
         settings.draft.put(
-            "software.bucket_elements", size * 2**20 / width, settings.origin("optim.bucket_cap_mb")
+            "software.gradients.bucket_elements", size * 2**20 / width, settings.origin("optim.bucket_cap_mb")
         )
         settings.draft.put(
             "software.bucket_elements_per_replica", 0.0, settings.origin("optim.bucket_cap_mb")

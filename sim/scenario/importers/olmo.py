@@ -105,7 +105,7 @@ def _model(settings: Settings) -> None:
         settings.origin("model.rope", default=DEFAULT),
     )
     draft.put(
-        "software.attention",
+        "software.kernels.attention",
         "fa2" if settings.flag("model.flash_attention") else "unfused",
         settings.origin("model.flash_attention", default=DEFAULT),
     )
@@ -167,7 +167,7 @@ def _training(settings: Settings, gpus: int | None) -> None:
             f"{settings.origin('fsdp.sharding_strategy')}: the GPUs of a host",
         )
     if settings.choice("fsdp.precision", among={"pure": 2, "mixed": 4}, default=2) == 4:
-        draft.put("software.reduce_grad_bytes", 4, settings.origin("fsdp.precision"))
+        draft.put("software.gradients.reduce_grad_bytes", 4, settings.origin("fsdp.precision"))
 
 
 IMPORTER = Importer(

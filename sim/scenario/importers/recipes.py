@@ -220,7 +220,7 @@ def _training(settings: Settings) -> None:
     if kind == "fp8" and recipe:
         kind, scaling = recipe
     draft.put("training.precision", kind, settings.origin("compute_dtype"))
-    draft.put("software.fp8_scaling", scaling, settings.origin("compute_dtype"))
+    draft.put("software.kernels.fp8_scaling", scaling, settings.origin("compute_dtype"))
     modules = settings.setting("recompute_modules")
     count = settings.integer("recompute_num_layers", default=0) or 0
     if modules is not None and modules.value not in (True, [], ""):
@@ -261,14 +261,16 @@ def _overlaps(settings: Settings) -> None:
         else settings.flag("cuda_graphs")
     )
     if settings.has("cuda_graph_impl", "cuda_graphs"):
-        draft.put("software.cuda_graphs", graphs, settings.origin("cuda_graph_impl", "cuda_graphs"))
+        draft.put("software.host.cuda_graphs", graphs, settings.origin("cuda_graph_impl", "cuda_graphs"))
     settings.setting("cuda_graph_scope")
     if settings.has("moe_a2a_overlap"):
         draft.put(
-            "software.moe_a2a_overlap", settings.flag("moe_a2a_overlap"), settings.origin("moe_a2a_overlap")
+            "software.exchange.moe_a2a_overlap",
+            settings.flag("moe_a2a_overlap"),
+            settings.origin("moe_a2a_overlap"),
         )
     if draft.get("parallelism.tp", 1) == 1:
-        draft.put("software.tp_comm_overlap", False, "there is no tensor parallelism")
+        draft.put("software.exchange.tp_comm_overlap", False, "there is no tensor parallelism")
 
 
 def setting_of(name: str, value: object, file: str, line: int = 0) -> Setting:

@@ -434,7 +434,7 @@ def _precision(settings: Settings) -> None:
             "quantize.linear.float8.enable_fsdp_float8_all_gather",
         )
         draft.put(
-            "software.fp8_parameters",
+            "software.kernels.fp8_parameters",
             settings.flag(*names),
             settings.origin(*names, default=f"{DEFAULT}: off"),
         )
@@ -451,9 +451,11 @@ def _software(settings: Settings, old: bool) -> None:
     parts = (
         ["model", "loss"] if told is None else told.value if isinstance(told.value, list) else [told.value]
     )
-    draft.put("software.torch_compile", compiled and "model" in parts, origin)
+    draft.put("software.kernels.torch_compile", compiled and "model" in parts, origin)
     if not old:
-        draft.put("software.cross_entropy", "fused" if compiled and "loss" in parts else "eager", origin)
+        draft.put(
+            "software.kernels.cross_entropy", "fused" if compiled and "loss" in parts else "eager", origin
+        )
     names = (
         "parallelism.enable_async_tensor_parallel",
         "experimental.enable_async_tensor_parallel",
@@ -463,14 +465,16 @@ def _software(settings: Settings, old: bool) -> None:
     if draft.get("parallelism.tp", 1) > 1:
         if wanted and not compiled:
             settings.refuse(names[0], "it takes compilation beside it")
-        draft.put("software.tp_comm_overlap", wanted, settings.origin(*names, default=f"{DEFAULT}: off"))
+        draft.put(
+            "software.exchange.tp_comm_overlap", wanted, settings.origin(*names, default=f"{DEFAULT}: off")
+        )
     reshard = settings.choice(
         "parallelism.fsdp_reshard_after_forward",
         among={"default": "default", "always": "always", "never": "never"},
         default="default",
     )
     draft.put(
-        "software.reshard_after_forward",
+        "software.sharding.reshard_after_forward",
         reshard,
         settings.origin("parallelism.fsdp_reshard_after_forward", default=DEFAULT),
     )
@@ -479,7 +483,9 @@ def _software(settings: Settings, old: bool) -> None:
         *rotate, among={"allgather": "all_gather", "alltoall": "p2p"}, default="all_gather"
     )
     if draft.get("parallelism.cp", 1) > 1:
-        draft.put("software.cp_comm", method, settings.origin(*rotate, default=f"{DEFAULT}: allgather"))
+        draft.put(
+            "software.exchange.cp_comm", method, settings.origin(*rotate, default=f"{DEFAULT}: allgather")
+        )
     for name in (
         "parallelism.disable_loss_parallel",
         "training.disable_loss_parallel",
@@ -498,7 +504,7 @@ def _software(settings: Settings, old: bool) -> None:
     )
     fused = settings.flag("optimizer.fused", default=how)
     draft.put(
-        "software.fused_optimizer",
+        "software.kernels.fused_optimizer",
         fused,
         settings.origin("optimizer.implementation", "optimizer.fused", default=DEFAULT),
     )

@@ -20,8 +20,8 @@ def write_toml(scenario: Scenario, version: str | None) -> str:
     par, training, software = scenario.parallelism, scenario.training, scenario.software
     shard = (par.fsdp_shard_size or par.dp * par.cp) // par.cp
     looped = par.pp > 1
-    fused = software.cross_entropy == "fused" and software.name.startswith("torchtitan")
-    parts = [part for part, on in (("model", software.torch_compile), ("loss", fused)) if on]
+    fused = software.kernels.cross_entropy == "fused" and software.name.startswith("torchtitan")
+    parts = [part for part, on in (("model", software.kernels.torch_compile), ("loss", fused)) if on]
     tables: dict[str, dict[str, object]] = {
         "model": {"name": name, "flavor": flavor},
         "training": {"local_batch_size": training.micro_batch * (scenario.num_microbatches if looped else 1),
@@ -39,18 +39,18 @@ def write_toml(scenario: Scenario, version: str | None) -> str:
         tables["parallelism"] |= _pipeline(scenario)
     if par.tp > 1:
         tables["parallelism"]["enable_async_tensor_parallel"] = (
-            software.tp_comm_overlap and software.torch_compile
+            software.exchange.tp_comm_overlap and software.kernels.torch_compile
         )
-    tables["parallelism"]["fsdp_reshard_after_forward"] = software.reshard_after_forward
+    tables["parallelism"]["fsdp_reshard_after_forward"] = software.sharding.reshard_after_forward
     if par.cp > 1:
         tables["parallelism"]["context_parallel_rotate_method"] = (
-            "all_to_all" if software.cp_comm == "p2p" else "allgather"
+            "all_to_all" if software.exchange.cp_comm == "p2p" else "allgather"
         )
     if software.name.startswith("torchtitan"):
-        tables["optimizer"] = {"implementation": "fused" if software.fused_optimizer else "foreach"}
+        tables["optimizer"] = {"implementation": "fused" if software.kernels.fused_optimizer else "foreach"}
     if training.precision == "fp8":
         tables["model"]["converters"] = ["float8"]
-        tables["quantize.linear.float8"] = {"enable_fsdp_float8_all_gather": software.fp8_parameters}
+        tables["quantize.linear.float8"] = {"enable_fsdp_float8_all_gather": software.kernels.fp8_parameters}
     elif training.precision == "mxfp8":
         tables["model"]["converters"] = ["mx"]
     elif training.precision == "fp32":

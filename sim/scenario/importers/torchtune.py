@@ -135,10 +135,14 @@ def _training(settings: Settings) -> None:
         )
     fused = settings.flag("optimizer.fused")
     draft.put(
-        "software.fused_optimizer", fused, settings.origin("optimizer.fused", default=f"{DEFAULT}: off")
+        "software.kernels.fused_optimizer",
+        fused,
+        settings.origin("optimizer.fused", default=f"{DEFAULT}: off"),
     )
     compiled = settings.flag("compile")
-    draft.put("software.torch_compile", compiled, settings.origin("compile", default=f"{DEFAULT}: off"))
+    draft.put(
+        "software.kernels.torch_compile", compiled, settings.origin("compile", default=f"{DEFAULT}: off")
+    )
     settings.refuse_if("enable_fp8_training", "float8 of torchtune is not read")
 
 
