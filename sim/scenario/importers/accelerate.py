@@ -117,6 +117,7 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
             )
         hybrid = told in ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
     else:
+        settings.setting(f"{prefix}sharding_strategy")  # of version 1
         after = settings.flag(f"{prefix}reshard_after_forward", default=True)
         strategy, origin, hybrid = (
             (3 if after else 2),

@@ -8,6 +8,7 @@ utils/overrides.py (v0.2.0 to v0.4.2); training/comm_overlap.py, mixed_precision
 
 from __future__ import annotations
 
+from ..machine import slurm_segment
 from .arguments import Launch
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
@@ -110,6 +111,10 @@ def recipe_scenario(settings: Settings, preset: str) -> Imported:
     told = settings.text("gpu") if settings.given.get("gpu") is None else None
     known = GPUS.get(str(told).lower()) if told else None
     put_machine(settings, known, settings.origin("gpu"))
+    name, each_host = draft.get("cluster.gpu"), draft.get("cluster.gpus_per_node")
+    used = slurm_segment(name, gpus, each_host) if name and gpus and each_host else None
+    if used is not None and draft.get("cluster.gpus_per_domain") is None:
+        draft.put("cluster.gpus_per_domain", used, f"{RECIPE}: --segment of the launcher")
     settle(settings, "recipes")
     return draft.finished()
 
