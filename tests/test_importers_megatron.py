@@ -56,7 +56,8 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
         ("--use-megatron-fsdp", "parallelism.zero", 0),
         ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", "parallelism.zero", 3),
         ("--use-torch-fsdp2", "parallelism.zero", 3),
-        ("--use-distributed-optimizer --num-distributed-optimizer-instances 4", "parallelism.fsdp_shard_size", 16),
+        ("--use-distributed-optimizer --num-distributed-optimizer-instances 4",
+        "parallelism.fsdp_shard_size", 16),
         # bf16 accumulates and reduces in 32 bit, fp16 in 16.
         ("", "software.main_grad_bytes", 4),
         ("--grad-reduce-in-bf16", "software.main_grad_bytes", 2),
@@ -67,8 +68,10 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
         ("", "software.cross_entropy", "vocab-parallel"),
         # Recomputation.
         ("--recompute-activations", "training.recompute", "selective"),
-        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", "training.recompute", "full"),
-        ("--recompute-granularity full --recompute-method block --recompute-num-layers 3", "training.recompute",
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+        "training.recompute", "full"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 3",
+        "training.recompute",
          {"kind": "full", "method": "block", "layers": 3}),
         ("--recompute-granularity selective --recompute-modules mlp layernorm", "training.recompute",
          {"kind": "modules", "modules": ["mlp", "layernorm"]}),
@@ -77,7 +80,8 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
         ("--fp8-format e4m3 --fp8-recipe mxfp8", "training.precision", "mxfp8"),
         ("--fp8-format hybrid --fp8-recipe tensorwise", "software.fp8_scaling", "current"),
         # Moments in 16 bit by the optimizer that knows types.
-        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "software.moment_bytes", 2),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
+        "software.moment_bytes", 2),
         ("--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "software.moment_bytes", None),
         # Latent attention has its own sizes.
         ("--multi-latent-attention --kv-lora-rank 512", "model.mla.qk_nope_head_dim", 128),
@@ -101,9 +105,17 @@ def test_an_option_means(more: str, path: str, value: object) -> None:
         (MOE, "model.moe.topk", 2),
         # Experts are split as everything else is, unless told.
         (MOE + " --tensor-model-parallel-size 2 --sequence-parallel", "parallelism.etp", 2),
-        (MOE + " --tensor-model-parallel-size 2 --sequence-parallel --expert-tensor-parallel-size 1", "parallelism.etp", 1),
+        (
+            MOE + " --tensor-model-parallel-size 2 --sequence-parallel --expert-tensor-parallel-size 1",
+            "parallelism.etp",
+            1,
+        ),
         (MOE, "software.moe_dispatcher", "alltoall"),
-        (MOE + " --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "software.moe_dispatcher", "deepep"),
+        (
+            MOE + " --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep",
+            "software.moe_dispatcher",
+            "deepep",
+        ),
         (MOE + " --moe-enable-deepep", "software.moe_dispatcher", "deepep"),
         (MOE + " --moe-router-num-groups 8 --moe-router-group-topk 4", "model.moe.node_limit", 4),
         (MOE, "software.moe_a2a_overlap", False),
@@ -153,7 +165,8 @@ def test_an_option_of_experts_means(more: str, path: str, value: object) -> None
         ("--moe-layer-freq '[1]*4' --num-experts 8 --moe-grouped-gemm", "--moe-layer-freq"),
         ("--pipeline-model-parallel-size 3", "num_layers"),
         ("--tensor-model-parallel-size two", "--tensor-model-parallel-size"),
-        ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 3", "--num-layers-per-virtual-pipeline-stage"),
+        ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 3",
+        "--num-layers-per-virtual-pipeline-stage"),
         ("--num-layers 16", "--num-layers"),
     ],
 )  # fmt: skip
@@ -179,12 +192,17 @@ def test_one_microbatch_a_replica_where_no_batch_is_told() -> None:
 
 
 def test_a_pipeline_layout_is_counted() -> None:
-    more = "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*3|(tttt|)*6tttttL' --mtp-num-layers 1"
+    more = (
+        "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*3|(tttt|)*6tttttL' "
+        "--mtp-num-layers 1"
+    )
     assert refused(args(more), {"gpus": "64"}) == set()
     made = scenario(args(more), {"gpus": "64"})
     assert made.parallelism.vpp == 2
     assert made.parallelism.stage_split == (3, 4, 4, 4, 4, 4, 4, 5)
-    far = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*16m|t*16L' --mtp-num-layers 1"
+    far = (
+        "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*16m|t*16L' --mtp-num-layers 1"
+    )
     assert "--pipeline-model-parallel-layout" in refused(args(far), {"gpus": "64"})
 
 
@@ -219,8 +237,10 @@ def test_v2_cuts_parallel_sizes_at_the_world() -> None:
 
 def test_yaml_of_arguments_and_its_environment_are_read() -> None:
     text = "ENV_VARS:\n  NCCL_ALGO: Ring\nMODEL_ARGS:\n" + "".join(
-        f"  {one}\n" for one in ("--num-layers: 4", "--hidden-size: 512", "--num-attention-heads: 8", "--seq-length: ${SEQ}", "--micro-batch-size: 2",
-                                  "--global-batch-size: 16", "--bf16: true", "--vocab-size: 1000", "--lr: 1e-4")
+        f"  {one}\n" for one in ("--num-layers: 4", "--hidden-size: 512", "--num-attention-heads: 8",
+        "--seq-length: ${SEQ}", "--micro-batch-size: 2",
+                                  "--global-batch-size: 16", "--bf16: true", "--vocab-size: 1000",
+                                  "--lr: 1e-4")
     )  # fmt: skip
     files = {"model_config.yaml": text}
     assert refused(files, {"gpus": "8"}) == {"SEQ"}
@@ -232,7 +252,10 @@ def test_yaml_of_arguments_and_its_environment_are_read() -> None:
 
 
 def test_a_script_with_its_launcher_gives_the_world() -> None:
-    script = f"#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gres=gpu:8\nsrun torchrun --nproc_per_node 8 --nnodes $SLURM_NNODES pretrain_gpt.py {BASE}\n"
+    script = (
+        f"#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gres=gpu:8\nsrun torchrun --nproc_per_node 8 "
+        f"--nnodes $SLURM_NNODES pretrain_gpt.py {BASE}\n"
+    )
     assert scenario({"train.sh": script}).cluster.gpus == 32
     several = "torchrun --nproc_per_node 8 --nnodes ${NNODES} pretrain_gpt.py " + BASE
     assert refused({"train.sh": several}) == {"NNODES"}

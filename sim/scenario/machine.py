@@ -64,7 +64,7 @@ def placement_of(spec: ClusterSpec) -> Placement:
 
 
 def slurm_segment(gpu: str, gpus: int, gpus_per_node: int) -> int | None:
-    """GPUs of each NVLink domain that a job of NVIDIA's launchers uses; None where one domain holds it, or is a host.
+    """GPUs of each NVLink domain that a job of NVIDIA's launchers uses; None where one holds it.
 
     They ask SLURM for segments of the most hosts of a rack that divide the job's.
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import Mark, Problem, ScenarioError
 from ..load import scenario_from_document
 from ..models import Scenario
-from .importer import Job
+from .importer import ImportJob
 from .registry import EXPORTERS, IMPORTERS
 from .settings import Given
 from .sources import source_of
@@ -52,7 +52,7 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
         "interconnect": scenario.cluster.interconnect,
         "gpus_per_node": str(scenario.cluster.gpus_per_node),
     }
-    job = Job(files=(file,), given=Given(values=given), version=version)
+    job = ImportJob(files=(file,), given=Given(values=given), version=version)
     try:
         read = scenario_from_document(IMPORTERS.get(exporter.name).read(job).document, "exported")
     except ScenarioError as error:

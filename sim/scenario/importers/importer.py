@@ -12,7 +12,7 @@ from .sources import SourceFile
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ImportJob:
     """What one import starts from: the files of a run, what is given beside them, the framework's version."""
 
     files: tuple[SourceFile, ...]
@@ -36,7 +36,7 @@ class Importer:
     title: str
     source: str
     recognises: Callable[[SourceFile], bool]
-    read: Callable[[Job], Imported]
+    read: Callable[[ImportJob], Imported]
     order: int = 50
 
 

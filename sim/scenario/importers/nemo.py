@@ -13,7 +13,7 @@ from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .hydra import resolved
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .megatron_layout import put_layout
 from .megatron_model import put_model
@@ -61,7 +61,7 @@ def _recognises(file: SourceFile) -> bool:
     )
 
 
-def read_nemo(job: Job) -> Imported:
+def read_nemo(job: ImportJob) -> Imported:
     """The scenario of a NeMo run.
 
     Raises:

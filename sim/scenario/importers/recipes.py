@@ -12,7 +12,7 @@ from ..machine import slurm_segment
 from .arguments import Launch
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
-from .importer import Job
+from .importer import ImportJob
 from .leftovers import settle
 from .model_facts import put_named_model
 from .settings import Setting, Settings
@@ -59,7 +59,7 @@ _SHORT = {
 }  # fmt: skip
 
 
-def read_recipe(launch: Launch, job: Job, draft: Draft, *, preset: str) -> Imported:
+def read_recipe(launch: Launch, job: ImportJob, draft: Draft, *, preset: str) -> Imported:
     """The scenario of a launcher's options over a recipe.
 
     Raises:

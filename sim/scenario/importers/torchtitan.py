@@ -16,7 +16,7 @@ from ....hardware.files import load_yaml
 from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
 from .sources import SourceFile
@@ -60,7 +60,7 @@ def _recognises(file: SourceFile) -> bool:
     return False
 
 
-def read_torchtitan(job: Job) -> Imported:
+def read_torchtitan(job: ImportJob) -> Imported:
     """The scenario of a torchtitan run.
 
     Raises:
