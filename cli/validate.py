@@ -88,9 +88,7 @@ def validate(
 
     if any(own := [is_run(file) for file in files]):
         if not all(own):
-            raise ValueError(
-                "some files are own runs (run, measured), and others are not"
-            )
+            raise ValueError("some files are own runs (run, measured), and others are not")
         _own_runs(files, as_json)
         return
     from ..calibration.cases.halves import read_halves

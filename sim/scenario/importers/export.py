@@ -45,6 +45,7 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
         ScenarioError: by field, what a file of that framework cannot say.
     """
     exporter = EXPORTERS.get(framework)
+    version = version or exporter.version_for(scenario)
     text = exporter.write(scenario, version)
     file = source_of(text, Path(f"exported{exporter.suffix}"))
     given = {
@@ -84,12 +85,43 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
         found.append(("cluster.gpus", scenario.cluster.gpus, read.cluster.gpus))
     if scenario.software.name == read.software.name:
         mine, theirs = scenario.software.model_dump(), read.software.model_dump()
+        unused = _unused(scenario) & _unused(read)
         found += [
             (f"software.{name}", mine[name], theirs[name])
             for name in mine
-            if name not in _SOFTWARE_NAMES and mine[name] != theirs[name]
+            if name not in _SOFTWARE_NAMES and name not in unused and mine[name] != theirs[name]
         ]
     return found
+
+
+_EXPERTS = (
+    "moe_dispatcher",
+    "moe_shared_expert_overlap",
+    "moe_a2a_overlap",
+    "moe_router_fusion",
+    "grouped_gemm",
+)
+_REPLICAS = ("overlap_grad_reduce", "align_grad_reduce", "bucket_elements", "bucket_elements_per_replica")
+_EIGHT_BITS = ("fp8_scaling", "fp8_parameters", "fp8_activations", "fp8_dispatch")
+
+
+def _unused(scenario: Scenario) -> set[str]:
+    """Facts of the software that nothing in this run reads, so that two values are one run."""
+    par, unused = scenario.parallelism, set[str]()
+    alone = par.dp * par.cp == 1
+    for names, idle in (
+        (_REPLICAS, alone),
+        (("overlap_param_gather",), alone or par.zero == 0),
+        (("tp_comm_overlap",), not par.sequence_parallel),
+        (_EXPERTS, scenario.model.moe is None),
+        (("moe_shared_expert_overlap",), not (scenario.model.moe and scenario.model.moe.num_shared_experts)),
+        (("cp_comm",), par.cp == 1),
+        (("point_to_point",), par.pp == 1),
+        (_EIGHT_BITS, scenario.training.precision not in ("fp8", "mxfp8")),
+        (("bucket_elements",), not scenario.software.overlap_grad_reduce),
+    ):
+        unused |= set(names) if idle else set()
+    return unused
 
 
 def _layers(scenario: Scenario) -> Any:

@@ -45,11 +45,12 @@ class Exporter:
     """One framework's file out of a scenario.
 
     ``write`` gives the text of a file with that ``suffix``, for a version of the framework. It says what it
-    can;
-    what is not in it is found by reading it back (export.py).
+    can; what is not in it is found by reading it back (export.py). ``version_for`` is the version that the
+    software of a scenario is of.
     """
 
     name: str
     title: str
     suffix: str
     write: Callable[[Scenario, str | None], str]
+    version_for: Callable[[Scenario], str | None] = lambda scenario: None
