@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import Mark, Problem, ScenarioError
 from ..load import scenario_from_document
 from ..models import Scenario
+from .chunk_layers import chunk_layers
 from .importer import ImportJob
 from .registry import EXPORTERS, IMPORTERS
 from .settings import Given
@@ -73,7 +74,7 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
     for block in _BLOCKS:
         first, second = _plain(scenario, block), _plain(read, block)
         if block == "parallelism":
-            first[_SPLIT], second[_SPLIT] = _layers(scenario), _layers(read)
+            first[_SPLIT], second[_SPLIT] = chunk_layers(scenario), chunk_layers(read)
         found += [
             (path, first.get(path), second.get(path))
             for path in sorted(first.keys() | second.keys())
@@ -122,18 +123,6 @@ def _unused(scenario: Scenario) -> set[str]:
     ):
         unused |= set(names) if idle else set()
     return unused
-
-
-def _layers(scenario: Scenario) -> Any:
-    """The layers of each chunk where a rule says them, so that a rule and the list that it means are one."""
-    par, layers = scenario.parallelism, scenario.model.num_layers
-    chunks = par.pp * par.vpp
-    if par.stage_split == "uniform" and layers % chunks == 0:
-        return [layers // chunks] * chunks
-    if par.stage_split == "embedding_and_loss_as_layers" and (layers + 2) % chunks == 0 and chunks > 1:
-        split = [(layers + 2) // chunks] * chunks
-        return [split[0] - 1, *split[1:-1], split[-1] - 1]
-    return par.stage_split if isinstance(par.stage_split, str) else list(par.stage_split)
 
 
 def _plain(scenario: Scenario, block: str) -> dict[str, Any]:
