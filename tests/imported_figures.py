@@ -61,6 +61,8 @@ def skipped(one: Published) -> str | None:
         return "a small model, whose time is its launches"
     if not gpus.isdigit() and not ("gpu_type" in row and row["gpu_type"].startswith("TPU")):
         return "the number of GPUs is not published"
+    if "V100" in row.get("gpu_type", ""):
+        return "the GPU (V100) is not in the catalogue"
     if "hardware" in text and "176B" not in row["model"]:
         return "the sizes of the model are not in the row"
     if gpus.isdigit() and int(gpus) < 8 and not re.search(r"\d\s?[bB]\b|\dB", row["model"]):

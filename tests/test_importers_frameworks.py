@@ -235,9 +235,9 @@ cat <<EOT > ds_config.json
 {"train_micro_batch_size_per_gpu": 2, "train_batch_size": 64, "bf16": {"enabled": true},
 "zero_optimization": {"stage": ZERO}}
 EOT
-deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py --num-layers 30 --hidden-size 2048
---num-attention-heads 16 --seq-length 2048 \\
-  --micro-batch-size 2 --global-batch-size 64 --bf16 --pad-vocab-size-to 250880
+deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py --num-layers 30 --hidden-size 2048 \\
+  --num-attention-heads 16 --seq-length 2048 \\
+  --micro-batch-size 2 --global-batch-size 64 --bf16 --pad-vocab-size-to 250880 \\
   --pipeline-model-parallel-size PP --checkpoint-activations \\
   --deepspeed --deepspeed_config ds_config.json --zero-stage ZERO MORE
 """
