@@ -37,7 +37,7 @@ def drawn(draw: st.DrawFn, framework: str) -> Scenario:
     vpp = draw(st.sampled_from([1, 1, 2])) if pp > 1 else 1
     micro = draw(st.sampled_from([1, 2]))
     always = framework in ("torchtitan", "megatron-bridge", "nanotron")
-    document = {
+    document: dict[str, Any] = {
         "model": model,
         "cluster": {"gpu": "H100-SXM5-80GB", "gpus": tp * pp * cp * dp, "interconnect": "ib-ndr400-x8"},
         "parallelism": {
