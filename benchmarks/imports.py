@@ -79,7 +79,7 @@ def predictions(wanted: list[str], folder: Path) -> tuple[list[Row], Counter[str
             continue
         gpus = outcome.scenario.cluster.gpus
         published = figure.step_s(
-            tokens_per_gpu=result.tokens_per_step / gpus, flops_per_gpu=result.model_flops / gpus
+            tokens_per_gpu=result.tokens_per_step / gpus, flops_per_gpu=result.model_flops_causal / gpus
         )
         rows.append((one, published, result.step_time_s))
     return rows, why, told

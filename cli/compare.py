@@ -8,7 +8,7 @@ import typer
 
 from .output import console, echo_json
 from .progress import progress
-from .sources import SOURCE_HELP, Beside, FrameworkOption, GivenOption, VersionOption, load_any
+from .sources import SOURCE_HELP, FrameworkOption, GivenOption, SourceFacts, VersionOption, load_any
 from .views import JsonOption, MaxEventsOption
 
 
@@ -41,7 +41,7 @@ def compare(
     from ..sim.simulate import simulate
 
     sides = [
-        Beside(given=[*(given or ()), *(own or ())], framework=framework, version=version)
+        SourceFacts(given=[*(given or ()), *(own or ())], framework=framework, version=version)
         for own in (given_a, given_b)
     ]
     scenarios = load_any(a, overrides_a or (), sides[0]), load_any(b, overrides_b or (), sides[1])

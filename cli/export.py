@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from .output import output_file, save_text, wrote
-from .sources import SOURCE_HELP, Beside, FrameworkOption, GivenOption, VersionOption, WithOption, load_any
+from .sources import (
+    SOURCE_HELP,
+    FrameworkOption,
+    GivenOption,
+    SourceFacts,
+    VersionOption,
+    WithOption,
+    load_any,
+)
 
 
 def export_scenario(
@@ -45,7 +53,7 @@ def export_scenario(
 
     from ..sim.scenario.importers.export import export
 
-    beside = Beside(given=given or (), files=files or (), framework=framework, version=version)
+    beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
     text = export(load_any(scenario, overrides or (), beside), to, to_version)
     if out is None:
         typer.echo(text, nl=False)

@@ -9,7 +9,15 @@ import typer
 
 from .output import console, echo_json, output_file, save_text, wrote
 from .progress import progress
-from .sources import SOURCE_HELP, Beside, FrameworkOption, GivenOption, VersionOption, WithOption, load_any
+from .sources import (
+    SOURCE_HELP,
+    FrameworkOption,
+    GivenOption,
+    SourceFacts,
+    VersionOption,
+    WithOption,
+    load_any,
+)
 from .views import JsonOption, MaxEventsOption
 
 DOES_NOT_FIT = 1
@@ -47,7 +55,7 @@ def memory(
     from ..sim.report.memory.table import print_memory
     from ..sim.simulate import simulate
 
-    beside = Beside(given=given or (), files=files or (), framework=framework, version=version)
+    beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
     loaded = load_any(scenario, overrides or (), beside)
     with progress() as say:
         result = simulate(loaded, max_events=max_events, progress=say)

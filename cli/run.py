@@ -9,7 +9,15 @@ import typer
 
 from .output import output_file, save_text, wrote
 from .progress import progress
-from .sources import SOURCE_HELP, Beside, FrameworkOption, GivenOption, VersionOption, WithOption, load_any
+from .sources import (
+    SOURCE_HELP,
+    FrameworkOption,
+    GivenOption,
+    SourceFacts,
+    VersionOption,
+    WithOption,
+    load_any,
+)
 from .views import (
     AssumptionsOption,
     JsonOption,
@@ -95,7 +103,7 @@ def run(
     from ..sim.degradation.of_faults import beginning, standing
     from ..sim.simulate import simulate
 
-    beside = Beside(given=given or (), files=files or (), framework=framework, version=version)
+    beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
     loaded = load_any(scenario, overrides or (), beside)
     events = (*standing(loaded.faults), *(fault or ()))
     for option, value in (("--topology", topology), ("--save-program", save_program)):

@@ -48,7 +48,7 @@ VersionOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class SourceFacts:
     """What was said of a framework's file on the command line."""
 
     given: Sequence[str] = ()
@@ -60,7 +60,7 @@ class Beside:
         return bool(self.given or self.files or self.framework or self.version)
 
 
-def load_any(source: str, overrides: Sequence[str], beside: Beside) -> Scenario:
+def load_any(source: str, overrides: Sequence[str], beside: SourceFacts) -> Scenario:
     """The scenario that ``source`` is, or that it is imported to; notes of an import go to stderr."""
     from ..sim.scenario.importers.entry import import_files, is_scenario
     from ..sim.scenario.load import load_scenario

@@ -55,7 +55,8 @@ def validate(
 
     Cases that the simulator cannot express are counted as refused, with the reason; a file that cannot be
     used is named and left out. With --nccl, predict
-    the time of every size in logs of nccl-tests; with --kernels, of every measured kernel.
+    the time of every size in logs of nccl-tests; with --kernels, of every measured kernel. A file that names
+    a run of another framework (run, given, measured) is predicted from that run's own files.
     """
     output_file("--markdown", markdown, (".md",), files)
     if append and not markdown:
@@ -83,6 +84,13 @@ def validate(
         validate_logs(files, leave_out=leave_out, jobs=jobs, as_json=as_json, markdown=markdown)
         return
 
+    from ..calibration.validation.runs import is_run
+
+    if any(own := [is_run(file) for file in files]):
+        if not all(own):
+            raise ValueError("some files are own runs (run, measured), and others are not")
+        _own_runs(files, as_json)
+        return
     from ..calibration.cases.halves import read_halves
     from ..calibration.validation.document import report_document
     from ..calibration.validation.run import validate as predict_all
@@ -117,3 +125,31 @@ def validate(
         wrote("page", markdown)
     if svg:
         wrote("picture", svg)
+
+
+def _own_runs(files: list[Path], as_json: bool) -> None:
+    """Users' own runs, from the files of the framework that ran them."""
+    from ..calibration.validation.runs import judge_run, runs_grid
+
+    judged = [judge_run(file) for file in files]
+    if as_json:
+        echo_json(
+            {
+                "runs": [
+                    {
+                        "file": one.file,
+                        "measured_step_time_s": one.measured.step_time_s,
+                        "step_time_s": one.step_time_s,
+                        "error": one.time_error,
+                        "measured_memory_bytes": one.measured.memory_bytes,
+                        "memory_bytes": one.memory_bytes,
+                        "memory_error": one.memory_error,
+                    }
+                    for one in judged
+                ]
+            }
+        )
+        return
+    from ..calibration.validation.tables import print_grid
+
+    print_grid(runs_grid(judged), console())

@@ -14,7 +14,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from imported_configs import Published, facts
+from imported_configs import GPUS, Published, facts
+
+from stepsim.sim.scenario.machine import slurm_segment
 
 Given = dict[str, str]
 
@@ -59,6 +61,8 @@ def skipped(one: Published) -> str | None:
         return "a small model, whose time is its launches"
     if not gpus.isdigit() and not ("gpu_type" in row and row["gpu_type"].startswith("TPU")):
         return "the number of GPUs is not published"
+    if "V100" in row.get("gpu_type", ""):
+        return "the GPU (V100) is not in the catalogue"
     if "hardware" in text and "176B" not in row["model"]:
         return "the sizes of the model are not in the row"
     if gpus.isdigit() and int(gpus) < 8 and not re.search(r"\d\s?[bB]\b|\dB", row["model"]):
@@ -154,6 +158,8 @@ def _nemo(one: Published) -> Given:
                            ("vp", "virtual_pipeline_model"), ("etp", "expert_tensor")):  # fmt: skip
             if axis in sizes:
                 given[f"{name}_parallel_size"] = sizes[axis]
+        if model == "nemotron4-340b":  # the list has the options of several sizes
+            given |= {"num_layers": "96", "hidden_size": "18432"}
         return given | {"gpus_per_node": "4" if "GB" in row["gpu_type"] else "8"}
     given = {"encoder_seq_length": row["seq_length"], **batches, "fp8": str(eight).lower()}
     for axis, name in (
@@ -191,8 +197,11 @@ def _bridge(one: Published) -> Given:
 
 def _megatron(one: Published) -> Given:
     given = {}
+    used = slurm_segment(GPUS.get(one.row["gpu_type"], ""), int(one.row["gpus"]), 4)
+    if used is not None and "GB" in one.row["gpu_type"]:
+        given["gpus_per_domain"] = str(used)
     if "MXFP8" in one.row["published_figure"]:
-        given = {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"}
+        given |= {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"}
     if "selective recompute" in one.row["note"]:
         given["recompute_granularity"] = "selective"
     return given

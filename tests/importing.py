@@ -7,7 +7,7 @@ from typing import Any
 
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.importers.draft import Imported
-from stepsim.sim.scenario.importers.importer import Job
+from stepsim.sim.scenario.importers.importer import ImportJob
 from stepsim.sim.scenario.importers.registry import importer_of
 from stepsim.sim.scenario.importers.settings import Given
 from stepsim.sim.scenario.importers.sources import source_of
@@ -26,7 +26,7 @@ def imported(
 ) -> Imported:
     """The import of files by name and text, on the machine above, with more facts."""
     sources = tuple(source_of(text, Path(name)) for name, text in files.items())
-    job = Job(files=sources, given=Given(values=MACHINE | (given or {})), version=version)
+    job = ImportJob(files=sources, given=Given(values=MACHINE | (given or {})), version=version)
     return importer_of(sources, framework).read(job)
 
 
@@ -36,7 +36,8 @@ def scenario(files: dict[str, str], given: dict[str, str] | None = None, **more:
 
 
 def refused(files: dict[str, str], given: dict[str, str] | None = None, **more: Any) -> set[str]:
-    """The names in what the import, or the scenario that it makes, refuses; empty where nothing is refused."""
+    """The names in what the import, or the scenario that it makes, refuses; empty where nothing is
+    refused."""
     try:
         scenario(files, given, **more)
     except ScenarioError as error:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...hardware.cluster import Cluster
 from ...hardware.fabric import Fabric, default_fabric
-from ...hardware.gpus import get_gpu
+from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect
+from ...hardware.node import node_for
 from ...hardware.placement import Placement
 
 if TYPE_CHECKING:
@@ -60,3 +61,18 @@ def placement_of(spec: ClusterSpec) -> Placement:
     if spec.placement is None:
         return Placement()
     return Placement(**spec.placement.model_dump(exclude_none=True))
+
+
+def slurm_segment(gpu: str, gpus: int, gpus_per_node: int) -> int | None:
+    """GPUs of each NVLink domain that a job of NVIDIA's launchers uses; None where one holds it.
+
+    They ask SLURM for segments of the most hosts of a rack that divide the job's.
+
+    Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/utils/executors.py, NVIDIA/NeMo
+    scripts/performance/executors.py (``segment``).
+    """
+    rack = node_for(get_gpu(gpu)).hosts_per_domain if gpu in gpu_names() else 1
+    hosts = gpus // gpus_per_node
+    if not 1 < rack < hosts:
+        return None
+    return gpus_per_node * max(size for size in range(1, rack + 1) if hosts % size == 0)

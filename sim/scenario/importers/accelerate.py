@@ -9,7 +9,7 @@ from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .deepspeed_json import Batches, put_batches, put_zero
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
 from .sources import SourceFile
@@ -36,7 +36,7 @@ def _recognises(file: SourceFile) -> bool:
     return file.kind == "yaml" and "distributed_type" in file.keys
 
 
-def read_accelerate(job: Job) -> Imported:
+def read_accelerate(job: ImportJob) -> Imported:
     """The scenario of a run that accelerate launches.
 
     Raises:
@@ -119,6 +119,7 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
             )
         hybrid = told in ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
     else:
+        settings.setting(f"{prefix}sharding_strategy")  # of version 1
         after = settings.flag(f"{prefix}reshard_after_forward", default=True)
         strategy, origin, hybrid = (
             (3 if after else 2),
@@ -169,7 +170,7 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
     return gpus // (sizes["tp"] * cp) if gpus else None
 
 
-def _deepspeed(settings: Settings, job: Job) -> None:
+def _deepspeed(settings: Settings, job: ImportJob) -> None:
     """``deepspeed_config``: inline, or a JSON among the files."""
     draft = settings.draft
     file = settings.text("deepspeed_config.deepspeed_config_file")

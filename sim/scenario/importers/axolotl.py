@@ -11,7 +11,7 @@ from .accelerate import put_fsdp
 from .cluster_facts import put_machine, world_size
 from .deepspeed_json import Batches, put_batches, put_zero
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
 from .sources import SourceFile
@@ -26,7 +26,7 @@ def _recognises(file: SourceFile) -> bool:
     )
 
 
-def read_axolotl(job: Job) -> Imported:
+def read_axolotl(job: ImportJob) -> Imported:
     """The scenario of an axolotl run.
 
     Raises:

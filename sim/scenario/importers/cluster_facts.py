@@ -23,7 +23,7 @@ def world_size(
     draft = settings.draft
     for name in GPUS:
         if settings.given.get(name) is not None:
-            gpus = settings.integer(name)
+            gpus = settings.integer(name, least=1)
             draft.put("cluster.gpus", gpus, settings.origin(name))
             return gpus
     if world is not None and per_node is None:
@@ -88,4 +88,4 @@ def _inside_nvlink(gpu: str, gpus: int, per_node: int | None) -> bool:
 
 def _whole(settings: Settings, setting: Setting) -> int | None:
     one = Settings(found={"it": setting}, given=settings.given, draft=settings.draft)
-    return one.integer("it")
+    return one.integer("it", least=1)

@@ -15,7 +15,7 @@ from .arguments import Launch, doubtful, launch_of
 from .cluster_facts import put_machine, world_size
 from .deepspeed_json import Batches, batches_of, is_auto, precision_of, put_batches, put_zero
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .megatron_layout import put_layout
 from .megatron_lm import SEVERAL
@@ -61,7 +61,7 @@ def _recognises(file: SourceFile) -> bool:
     return file.kind == "json" and bool(file.keys & set(_SIGNS)) and "pipe_parallel_size" not in file.keys
 
 
-def read_deepspeed(job: Job) -> Imported:
+def read_deepspeed(job: ImportJob) -> Imported:
     """The scenario of a DeepSpeed run.
 
     Raises:
@@ -267,7 +267,7 @@ def _stages(settings: Settings) -> None:
         )
 
 
-def _huggingface(settings: Settings, launch: Launch | None, job: Job) -> Imported:
+def _huggingface(settings: Settings, launch: Launch | None, job: ImportJob) -> Imported:
     """A JSON whose model and batches are the Hugging Face Trainer's."""
     draft = settings.draft
     gpus = world_size(

@@ -11,7 +11,7 @@ import yaml
 from ..documents import scenario_names
 from ..errors import Mark, Problem, ScenarioError
 from .draft import Imported
-from .importer import Job
+from .importer import ImportJob
 from .registry import importer_of, recognised
 from .settings import GIVEN, Given
 from .sources import is_foreign, read_source
@@ -74,7 +74,7 @@ def import_files(
     """
     files = tuple(read_source(Path(path)) for path in paths)
     importer = importer_of(files, framework)
-    return importer.read(Job(files=files, given=given_of(given), version=version))
+    return importer.read(ImportJob(files=files, given=given_of(given), version=version))
 
 
 def commented_yaml(imported: Imported, name: str) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 from ..errors import Mark, Problem, ScenarioError
 from ..load import scenario_from_document
 from ..models import Scenario
-from .importer import Job
+from .chunk_layers import chunk_layers
+from .importer import ImportJob
 from .registry import EXPORTERS, IMPORTERS
 from .settings import Given
 from .sources import source_of
@@ -45,6 +46,7 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
         ScenarioError: by field, what a file of that framework cannot say.
     """
     exporter = EXPORTERS.get(framework)
+    version = version or exporter.version_for(scenario)
     text = exporter.write(scenario, version)
     file = source_of(text, Path(f"exported{exporter.suffix}"))
     given = {
@@ -52,7 +54,7 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
         "interconnect": scenario.cluster.interconnect,
         "gpus_per_node": str(scenario.cluster.gpus_per_node),
     }
-    job = Job(files=(file,), given=Given(values=given), version=version)
+    job = ImportJob(files=(file,), given=Given(values=given), version=version)
     try:
         read = scenario_from_document(IMPORTERS.get(exporter.name).read(job).document, "exported")
     except ScenarioError as error:
@@ -72,7 +74,7 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
     for block in _BLOCKS:
         first, second = _plain(scenario, block), _plain(read, block)
         if block == "parallelism":
-            first[_SPLIT], second[_SPLIT] = _layers(scenario), _layers(read)
+            first[_SPLIT], second[_SPLIT] = chunk_layers(scenario), chunk_layers(read)
         found += [
             (path, first.get(path), second.get(path))
             for path in sorted(first.keys() | second.keys())
@@ -84,24 +86,43 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
         found.append(("cluster.gpus", scenario.cluster.gpus, read.cluster.gpus))
     if scenario.software.name == read.software.name:
         mine, theirs = scenario.software.model_dump(), read.software.model_dump()
+        unused = _unused(scenario) & _unused(read)
         found += [
             (f"software.{name}", mine[name], theirs[name])
             for name in mine
-            if name not in _SOFTWARE_NAMES and mine[name] != theirs[name]
+            if name not in _SOFTWARE_NAMES and name not in unused and mine[name] != theirs[name]
         ]
     return found
 
 
-def _layers(scenario: Scenario) -> Any:
-    """The layers of each chunk where a rule says them, so that a rule and the list that it means are one."""
-    par, layers = scenario.parallelism, scenario.model.num_layers
-    chunks = par.pp * par.vpp
-    if par.stage_split == "uniform" and layers % chunks == 0:
-        return [layers // chunks] * chunks
-    if par.stage_split == "embedding_and_loss_as_layers" and (layers + 2) % chunks == 0 and chunks > 1:
-        split = [(layers + 2) // chunks] * chunks
-        return [split[0] - 1, *split[1:-1], split[-1] - 1]
-    return par.stage_split if isinstance(par.stage_split, str) else list(par.stage_split)
+_EXPERTS = (
+    "moe_dispatcher",
+    "moe_shared_expert_overlap",
+    "moe_a2a_overlap",
+    "moe_router_fusion",
+    "grouped_gemm",
+)
+_REPLICAS = ("overlap_grad_reduce", "align_grad_reduce", "bucket_elements", "bucket_elements_per_replica")
+_EIGHT_BITS = ("fp8_scaling", "fp8_parameters", "fp8_activations", "fp8_dispatch")
+
+
+def _unused(scenario: Scenario) -> set[str]:
+    """Facts of the software that nothing in this run reads, so that two values are one run."""
+    par, unused = scenario.parallelism, set[str]()
+    alone = par.dp * par.cp == 1
+    for names, idle in (
+        (_REPLICAS, alone),
+        (("overlap_param_gather",), alone or par.zero == 0),
+        (("tp_comm_overlap",), not par.sequence_parallel),
+        (_EXPERTS, scenario.model.moe is None),
+        (("moe_shared_expert_overlap",), not (scenario.model.moe and scenario.model.moe.num_shared_experts)),
+        (("cp_comm",), par.cp == 1),
+        (("point_to_point",), par.pp == 1),
+        (_EIGHT_BITS, scenario.training.precision not in ("fp8", "mxfp8")),
+        (("bucket_elements",), not scenario.software.overlap_grad_reduce),
+    ):
+        unused |= set(names) if idle else set()
+    return unused
 
 
 def _plain(scenario: Scenario, block: str) -> dict[str, Any]:

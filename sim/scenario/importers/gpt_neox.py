@@ -10,7 +10,7 @@ from __future__ import annotations
 from .cluster_facts import put_machine, world_size
 from .deepspeed_json import batches_of, precision_of, put_batches, put_zero
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Settings
 from .sources import SourceFile
@@ -52,7 +52,7 @@ def _recognises(file: SourceFile) -> bool:
     )
 
 
-def read_neox(job: Job) -> Imported:
+def read_neox(job: ImportJob) -> Imported:
     """The scenario of a gpt-neox run.
 
     Raises:

@@ -12,7 +12,7 @@ from .sources import SourceFile
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ImportJob:
     """What one import starts from: the files of a run, what is given beside them, the framework's version."""
 
     files: tuple[SourceFile, ...]
@@ -36,7 +36,7 @@ class Importer:
     title: str
     source: str
     recognises: Callable[[SourceFile], bool]
-    read: Callable[[Job], Imported]
+    read: Callable[[ImportJob], Imported]
     order: int = 50
 
 
@@ -45,11 +45,12 @@ class Exporter:
     """One framework's file out of a scenario.
 
     ``write`` gives the text of a file with that ``suffix``, for a version of the framework. It says what it
-    can;
-    what is not in it is found by reading it back (export.py).
+    can; what is not in it is found by reading it back (export.py). ``version_for`` is the version that the
+    software of a scenario is of.
     """
 
     name: str
     title: str
     suffix: str
     write: Callable[[Scenario, str | None], str]
+    version_for: Callable[[Scenario], str | None] = lambda scenario: None

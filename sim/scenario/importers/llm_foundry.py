@@ -11,7 +11,7 @@ from typing import Any
 
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .model_facts import put_named_model
 from .settings import Setting, Settings
@@ -47,7 +47,7 @@ def _resolved(settings: dict[str, Setting]) -> dict[str, Setting]:
     return found
 
 
-def read_foundry(job: Job) -> Imported:
+def read_foundry(job: ImportJob) -> Imported:
     """The scenario of an llm-foundry run.
 
     Raises:
@@ -77,7 +77,7 @@ def read_foundry(job: Job) -> Imported:
     return draft.finished()
 
 
-def _model(settings: Settings, job: Job) -> None:
+def _model(settings: Settings, job: ImportJob) -> None:
     draft = settings.draft
     name = settings.text("model.name")
     if name != "mpt_causal_lm":

@@ -11,7 +11,7 @@ from typing import Any
 
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .model_facts import catalogue_name
 from .settings import Settings
@@ -60,7 +60,7 @@ def _recognises(file: SourceFile) -> bool:
     )
 
 
-def read_maxtext(job: Job) -> Imported:
+def read_maxtext(job: ImportJob) -> Imported:
     """The scenario of a MaxText run on GPUs.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 
 from .arguments import launch_of
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .model_facts import put_named_model
 from .recipes import GPUS, RECIPES, read_recipe, recipe_scenario, setting_of
 from .settings import Settings
@@ -31,7 +31,7 @@ def _recognises(file: SourceFile) -> bool:
     return "perf_matrix" in file.keys or "ConfigContainer" in file.keys
 
 
-def read_bridge(job: Job) -> Imported:
+def read_bridge(job: ImportJob) -> Imported:
     """The scenario of a Megatron-Bridge run.
 
     Raises:

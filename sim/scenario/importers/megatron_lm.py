@@ -9,7 +9,7 @@ from ....hardware.shown import clipped
 from .arguments import Launch, doubtful, launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .megatron_layout import put_layout
 from .megatron_model import put_model
@@ -54,7 +54,7 @@ def _recognises(file: SourceFile) -> bool:
     return "MODEL_ARGS" in file.keys
 
 
-def arguments_of(job: Job, draft: Draft) -> tuple[Settings, Launch | None, dict[str, str]]:
+def arguments_of(job: ImportJob, draft: Draft) -> tuple[Settings, Launch | None, dict[str, str]]:
     """The options of a run, its launch where there is one, and its environment."""
     first = next((one for one in job.files if _recognises(one)), job.files[0])
     if first.kind in ("shell", "arguments"):
@@ -95,7 +95,7 @@ def arguments_of(job: Job, draft: Draft) -> tuple[Settings, Launch | None, dict[
     return Settings(found=found, given=job.given, draft=draft), None, environment
 
 
-def _put_in(value: object, job: Job) -> object:
+def _put_in(value: object, job: ImportJob) -> object:
     """A value with ``${X}`` put in from what is given; what stays open is marked."""
     from .shell_expand import Variables
 
@@ -107,7 +107,7 @@ def _put_in(value: object, job: Job) -> object:
     return text
 
 
-def read_megatron(job: Job) -> Imported:
+def read_megatron(job: ImportJob) -> Imported:
     """The scenario of a Megatron-LM run.
 
     Raises:

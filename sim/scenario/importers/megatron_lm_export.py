@@ -31,7 +31,7 @@ _PRECISIONS = {
 
 def write_script(scenario: Scenario, version: str | None) -> str:
     """The launch script."""
-    told = version or PRESETS.get(scenario.software.name, "HEAD")
+    told = version or version_for(scenario)
     known = parse_version(told)
     options = options_of(scenario, known)
     per_node, gpus = scenario.cluster.gpus_per_node, scenario.cluster.gpus
@@ -49,6 +49,11 @@ def write_script(scenario: Scenario, version: str | None) -> str:
         f"torchrun --nproc_per_node {each} --nnodes {gpus // each} pretrain_gpt.py ${{OPTIONS[@]}}",
         "",
     ])  # fmt: skip
+
+
+def version_for(scenario: Scenario) -> str:
+    """The version whose software preset the scenario has, else the newest."""
+    return PRESETS.get(scenario.software.name, "HEAD")
 
 
 def options_of(scenario: Scenario, version: Version) -> Options:
@@ -267,4 +272,6 @@ def _software(scenario: Scenario, version: Version) -> Options:
     return options
 
 
-EXPORTER = Exporter(name="megatron-lm", title="Megatron-LM", suffix=".sh", write=write_script)
+EXPORTER = Exporter(
+    name="megatron-lm", title="Megatron-LM", suffix=".sh", write=write_script, version_for=version_for
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .cluster_facts import put_machine
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .model_facts import put_family
 from .settings import Settings
@@ -24,7 +24,7 @@ def _recognises(file: SourceFile) -> bool:
     )
 
 
-def read_nanotron(job: Job) -> Imported:
+def read_nanotron(job: ImportJob) -> Imported:
     """The scenario of a nanotron run.
 
     Raises:

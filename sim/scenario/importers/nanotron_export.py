@@ -13,7 +13,7 @@ from .importer import Exporter
 def write_yaml(scenario: Scenario, version: str | None) -> str:
     """The YAML of a Llama-like run; ``version`` changes nothing."""
     document = {
-        "general": {"project": "stepsim", "run": scenario.name, "seed": 42},
+        "general": {"project": "stepsim", "run": "exported", "seed": 42},
         "model": _model(scenario),
         "optimizer": {
             "accumulate_grad_in_fp32": scenario.software.gradients.main_grad_bytes == 4,

@@ -13,14 +13,14 @@ from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .hydra import resolved
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .megatron_layout import put_layout
 from .megatron_model import put_model
 from .megatron_software import put_software
 from .megatron_version import Megatron
 from .recipes import read_recipe
-from .settings import Setting, Settings
+from .settings import Given, Setting, Settings
 from .sources import SourceFile
 
 RENAMED = {
@@ -61,7 +61,7 @@ def _recognises(file: SourceFile) -> bool:
     )
 
 
-def read_nemo(job: Job) -> Imported:
+def read_nemo(job: ImportJob) -> Imported:
     """The scenario of a NeMo run.
 
     Raises:
@@ -72,9 +72,10 @@ def read_nemo(job: Job) -> Imported:
     if first.kind in ("shell", "arguments"):
         draft.version = job.version or "2"
         return read_recipe(launch_of(first, job.given.values), job, draft, preset="nemo-2025")
+    given = Given(values={RENAMED.get(name, name): value for name, value in job.given.values.items()})
     top = "training" if first.at("training.model") is not None else ""
     whole = replace(first, document=resolved(first.at(top) if top else first.document, job.given.values))
-    settings = Settings(found=_canonical(whole), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=_canonical(whole), given=given, draft=draft, dotted=True)
     _converted(settings)
     nodes, devices = (settings.found.pop(name, None) for name in ("trainer.num_nodes", "trainer.devices"))
     gpus = world_size(settings, nodes, devices)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Settings
 from .sources import SourceFile
@@ -22,7 +22,7 @@ def _recognises(file: SourceFile) -> bool:
     )
 
 
-def read_olmo(job: Job) -> Imported:
+def read_olmo(job: ImportJob) -> Imported:
     """The scenario of an OLMo run.
 
     Raises:

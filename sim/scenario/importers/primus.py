@@ -17,7 +17,7 @@ from typing import Any
 from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .maxtext import maxtext_scenario
 from .megatron_layout import put_layout
@@ -77,7 +77,7 @@ def _recognises(file: SourceFile) -> bool:
     return file.at("modules.pre_trainer.framework") is not None
 
 
-def _open(value: Any, job: Job) -> Any:
+def _open(value: Any, job: ImportJob) -> Any:
     """``${VAR:default}`` by what is given, else its default; ``${VAR}`` stays open."""
     if not isinstance(value, str) or "${" not in value:
         return value
@@ -91,7 +91,7 @@ def _open(value: Any, job: Job) -> Any:
     return {"null": None, "None": None, "": None, "true": True, "false": False}.get(text, text)
 
 
-def read_primus(job: Job) -> Imported:
+def read_primus(job: ImportJob) -> Imported:
     """The scenario of a Primus run.
 
     Raises:
@@ -139,7 +139,7 @@ def _known(model: Any) -> str | None:
     return _NAMES.get(name) or catalogue_name(name.replace("_", "-"))
 
 
-def _presets(job: Job, name: str, depth: int = 0) -> dict[str, Setting]:
+def _presets(job: ImportJob, name: str, depth: int = 0) -> dict[str, Setting]:
     """The settings of a preset that is among the files, over those that it extends."""
     file = next((one for one in job.files if one.name == name), None)
     if file is None or depth > 8:
@@ -151,7 +151,7 @@ def _presets(job: Job, name: str, depth: int = 0) -> dict[str, Setting]:
     return found | file.settings()
 
 
-def _megatron(settings: Settings, model: Any, job: Job) -> Imported:
+def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
     draft = settings.draft
     presets = _presets(job, str(model)) if model else {}
     for name, one in presets.items():

@@ -8,11 +8,14 @@ utils/overrides.py (v0.2.0 to v0.4.2); training/comm_overlap.py, mixed_precision
 
 from __future__ import annotations
 
+from ..machine import slurm_segment
+from ..model.catalogue import get_model, model_names
 from .arguments import Launch
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
-from .importer import Job
+from .importer import ImportJob
 from .leftovers import settle
+from .megatron_layout import put_stage_layout
 from .model_facts import put_named_model
 from .settings import Setting, Settings
 
@@ -58,7 +61,7 @@ _SHORT = {
 }  # fmt: skip
 
 
-def read_recipe(launch: Launch, job: Job, draft: Draft, *, preset: str) -> Imported:
+def read_recipe(launch: Launch, job: ImportJob, draft: Draft, *, preset: str) -> Imported:
     """The scenario of a launcher's options over a recipe.
 
     Raises:
@@ -91,13 +94,11 @@ def recipe_scenario(settings: Settings, preset: str) -> Imported:
         ScenarioError: what is asked or refused.
     """
     draft = settings.draft
-    for name in ("num_layers", "hidden_size"):
-        if (
-            (value := settings.integer(name)) is not None
-            and name == "num_layers"
-            and draft.get("model.preset")
-        ):
-            draft.put("model.num_layers", value, settings.origin(name))
+    if (layers := settings.integer("num_layers")) is not None and draft.get("model.preset"):
+        draft.put("model.num_layers", layers, settings.origin("num_layers"))
+    known, wide = draft.get("model.preset"), settings.integer("hidden_size")
+    if wide is not None and known in model_names() and get_model(known).hidden_size != wide:
+        settings.refuse("hidden_size", f"{known} is {get_model(known).hidden_size} wide; give the model")
     draft.put("model.make_vocab_size_divisible_by", 128, f"{RECIPE}: should_pad_vocab")
     draft.put("software.preset", preset, draft.framework)
     each = settings.setting("gpus_per_node")
@@ -110,6 +111,10 @@ def recipe_scenario(settings: Settings, preset: str) -> Imported:
     told = settings.text("gpu") if settings.given.get("gpu") is None else None
     known = GPUS.get(str(told).lower()) if told else None
     put_machine(settings, known, settings.origin("gpu"))
+    name, each_host = draft.get("cluster.gpu"), draft.get("cluster.gpus_per_node")
+    used = slurm_segment(name, gpus, each_host) if name and gpus and each_host else None
+    if used is not None and draft.get("cluster.gpus_per_domain") is None:
+        draft.put("cluster.gpus_per_domain", used, f"{RECIPE}: --segment of the launcher")
     settle(settings, "recipes")
     return draft.finished()
 
@@ -157,26 +162,20 @@ def _layout(settings: Settings, gpus: int | None) -> None:
         3 if fsdp else 1,
         settings.origin("use_megatron_fsdp", default=f"{RECIPE}: the distributed optimizer"),
     )
-    settings.integer("nccl_ub")
+    settings.setting("nccl_ub")
 
 
 def _has_experts(name: str) -> bool:
-    from ..model.catalogue import get_model, model_names
-
     return name in model_names() and get_model(name).moe is not None
 
 
 def _stages(settings: Settings, pp: int, chunks: int) -> None:
     """Layers that do not fill the chunks: the recipe's own layout, or embedding and loss as layers."""
-    from ..model.catalogue import get_model, model_names
-
     draft = settings.draft
     layout = settings.text("pipeline_model_parallel_layout", "pp_layout")
     name = draft.get("model.preset")
     layers = draft.get("model.num_layers") or (get_model(name).num_layers if name in model_names() else None)
     if layout:
-        from .megatron_layout import put_stage_layout
-
         put_stage_layout(settings, layout, layers or 0, pp)
     elif layers and layers % (pp * chunks):
         even = (layers + 2) % (pp * chunks) == 0

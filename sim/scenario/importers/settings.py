@@ -179,7 +179,15 @@ class Settings:
     def refuse_if(self, name: str, why: str, *, harmless: Iterable[Any] = (None, False, "", 0)) -> None:
         """Refuse a setting unless it has a value that changes nothing."""
         found = self.setting(name)
-        if found is not None and found.value not in tuple(harmless) and not self.asks(found):
+        if found is None:
+            return
+        value = found.value
+        number = _number(value) if isinstance(value, str) else None
+        value = value if number is None else number
+        # 1 is True to Python, and a switch that is on is not the harmless number 1.
+        if any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in harmless):
+            return
+        if not self.asks(found):
             self.refuse(name, why)
 
     def unread(self) -> list[tuple[str, Setting]]:

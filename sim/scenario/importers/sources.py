@@ -5,7 +5,6 @@ Knows YAML, JSON, TOML, shell scripts and lists of arguments as such; does not k
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import tomllib
@@ -16,7 +15,15 @@ from typing import Any
 
 import yaml
 
-from ....hardware.files import FileError, YamlError, YamlLimits, compose_yaml, plain, read_text
+from ....hardware.files import (
+    FileError,
+    YamlError,
+    YamlLimits,
+    compose_yaml,
+    load_json,
+    plain,
+    read_text,
+)
 from .settings import Setting, plain_name
 
 LIMITS = YamlLimits(bytes=2 * 2**20, keys=5000, nodes=50_000, depth=32)
@@ -130,14 +137,7 @@ def _yaml(text: str, path: Path) -> tuple[Any, dict[str, int]]:
     except YamlError:
         if path.suffix.lower() != ".json":
             raise
-        return _json(text, path), {}
-
-
-def _json(text: str, path: Path) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileError(path, f"this is not valid JSON: {error}") from None
+        return load_json(text, path), {}
 
 
 def _marks(node: Any, prefix: str) -> Iterator[tuple[str, int]]:

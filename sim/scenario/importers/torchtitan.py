@@ -16,7 +16,7 @@ from ....hardware.files import load_yaml
 from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
 from .sources import SourceFile
@@ -60,7 +60,7 @@ def _recognises(file: SourceFile) -> bool:
     return False
 
 
-def read_torchtitan(job: Job) -> Imported:
+def read_torchtitan(job: ImportJob) -> Imported:
     """The scenario of a torchtitan run.
 
     Raises:
@@ -307,7 +307,7 @@ def _pipeline(settings: Settings, local: int, names: tuple[str, ...], old: bool)
     )
     draft.put("schedule", schedule, settings.origin(*told, default=DEFAULT))
     if layers:
-        split = _split(layers, pp * chunks, None if old else (ends[0], ends[1]))
+        split = stage_layers(layers, pp * chunks, None if old else (ends[0], ends[1]))
         draft.put(
             "parallelism.stage_split",
             split,
@@ -354,7 +354,7 @@ def _layers(settings: Settings) -> int | None:
     return layers if isinstance(layers, int) else None
 
 
-def _split(layers: int, stages: int, ends: tuple[int, int] | None) -> list[int]:
+def stage_layers(layers: int, stages: int, ends: tuple[int, int] | None) -> list[int]:
     """Layers of each stage: with ends that weigh as layers (v0.2 on), or as 2024 cut them."""
     if ends is not None:
         each, more = divmod(layers + sum(ends), stages)

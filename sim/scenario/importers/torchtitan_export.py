@@ -6,8 +6,9 @@ from ..errors import Mark, Problem, ScenarioError
 from ..model.catalogue import catalogue_fields, model_names
 from ..model.model import Model
 from ..models import Scenario
+from .chunk_layers import chunk_layers
 from .importer import Exporter
-from .torchtitan import SCHEDULES, flavors
+from .torchtitan import SCHEDULES, flavors, stage_layers
 
 _UNSEEN = {"name", "padded_vocab_size", "make_vocab_size_divisible_by"}
 
@@ -115,11 +116,14 @@ def _pipeline(scenario: Scenario) -> dict[str, object]:
         entries["pipeline_parallel_layers_per_stage"] = -(
             -(scenario.model.num_layers + 2) // (par.pp * par.vpp)
         )
-    if par.stage_split == "uniform":
-        entries |= {
-            "pipeline_parallel_first_stage_less_layers": 0,
-            "pipeline_parallel_last_stage_less_layers": 0,
-        }
+    wanted, layers = chunk_layers(scenario), scenario.model.num_layers
+    for ends in ((1, 1), (0, 0), (1, 0), (0, 1)):
+        if stage_layers(layers, par.pp * par.vpp, ends) == wanted:
+            entries |= {
+                "pipeline_parallel_first_stage_less_layers": ends[0],
+                "pipeline_parallel_last_stage_less_layers": ends[1],
+            }
+            break
     return entries
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
-from .importer import Importer, Job
+from .importer import Importer, ImportJob
 from .leftovers import settle
 from .model_facts import put_named_model
 from .settings import Settings
@@ -28,7 +28,7 @@ def _recognises(file: SourceFile) -> bool:
     return file.kind == "yaml" and "torchtune" in str(file.at("model._component_") or "")
 
 
-def read_torchtune(job: Job) -> Imported:
+def read_torchtune(job: ImportJob) -> Imported:
     """The scenario of a torchtune run.
 
     Raises:
