@@ -276,7 +276,7 @@ def test_the_shipped_families_are_those_of_the_measured_steps(shared: Path) -> N
     from stepsim.calibration.cases.to_scenario import to_scenario
 
     found = set()
-    for path in sorted((shared / "data" / "cases").glob("*.yaml")):
+    for path in sorted((shared / "data").glob("**/cases/*.yaml")):
         for case in read_cases(path):
             if case.trust == "high" and case.measured.step_time_s is not None:
                 found.add(regime_of(to_scenario(case)))

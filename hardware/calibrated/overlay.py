@@ -184,7 +184,8 @@ def _gemm(base: GemmCurve | None, block: models.GemmBlock) -> GemmCurve:
     rates = {rate.dtype: rate for rate in base.rates} if base else {}
     for dtype, one in block.rates.items():
         source = one.provenance.record if one.provenance else record
-        rates[dtype] = Rate(dtype=dtype, fraction=one.fraction, provenance=source)
+        harness = one.harness.record if one.harness else None
+        rates[dtype] = Rate(dtype=dtype, fraction=one.fraction, provenance=source, harness=harness)
     given = _stated(block) | {"rates": tuple(rates.values()), "provenance": record}
     if block.tiles:
         given["tiles"] = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in block.tiles)

@@ -27,7 +27,7 @@ HEAD = f"""\
 
 Made by `make validate`, which runs
 
-    stepsim validate ../shared/data/cases/*.yaml --markdown docs/accuracy.md
+    stepsim validate ../shared/data/{{cases,second/cases}}/*.yaml --markdown docs/accuracy.md
 
 and predicts every measured run of these files from its configuration alone. Do not edit this page;
 explanations belong in [accuracy-history.md](accuracy-history.md).
