@@ -28,9 +28,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..hardware.gpu import Gpu
+from ..hardware.gpu import PEAK_OF, Gpu
 from ..hardware.profile import GemmCurve, GpuProfile
-from .kernel import ELEMENT_BYTES, PEAK_OF, Gemm
+from .kernel import ELEMENT_BYTES, Gemm
 from .memory_bound import stream_seconds
 from .power import sustained_clock
 

@@ -21,8 +21,6 @@ ELEMENT_BYTES = {
 ``fp8`` has one scale a tensor, ``fp8_block`` one for 128 elements (FP32; DeepSeek-V3, arXiv:2412.19437),
 ``mxfp8`` one for 32 (8 bits; OCP Microscaling 1.0), ``nvfp4`` one for 16 (8 bits)."""
 
-PEAK_OF = {"fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
-"""Types whose products run on the tensor cores of another, under which a catalogue lists their peak."""
 
 # Flash backward computes S again, then dV, dP, dQ and dK: five products against the forward's two
 # (Dao 2022, arXiv:2205.14135, algorithm 4).

@@ -12,9 +12,9 @@ gain in energy is their gain in time. Kernels that wait for HBM stay below the l
 
 from __future__ import annotations
 
-from ..hardware.gpu import Gpu
+from ..hardware.gpu import PEAK_OF, Gpu
 from ..hardware.profile import GpuProfile
-from .kernel import ELEMENT_BYTES, PEAK_OF
+from .kernel import ELEMENT_BYTES
 
 
 def sustained_clock(flops_per_s: float, dtype: str, gpu: Gpu, profile: GpuProfile) -> float:

@@ -134,8 +134,22 @@ def test_a_long_run_is_nearer_to_the_limit_than_a_short_one(tmp_path: Path) -> N
     assert long > 1.1
 
 
-TARGETS = {"gemm bf16": (0.055, 0.15), "gemm fp8": (0.11, 0.25), "gemm nvfp4": (0.10, 0.25)}
-LOOSE = {"L40S"}  # its power limit acts within milliseconds, and two harnesses differ by 28 %
+# Median and ninth decile of what no fit saw, a little above what is reached; docs/kernel-errors.md has all.
+BOUNDS = {
+    "gemm bf16": (0.053, 0.15),
+    "gemm fp8": (0.10, 0.25),
+    "gemm nvfp4": (0.10, 0.25),
+    "attention fa2": (0.07, 0.18),
+    "attention fa3": (0.07, 0.18),
+    "attention cudnn": (0.07, 0.18),
+}
+# L40S meets its power limit within milliseconds, and two harnesses of it differ by 28 %.
+WIDER = {
+    ("L40S", "gemm bf16"): (0.075, 0.21),
+    ("L40S", "gemm fp8"): (0.09, 0.30),
+    ("H200-SXM-141GB", "gemm fp8"): (0.115, 0.25),
+    ("RTX-PRO-6000-Server", "gemm nvfp4"): (0.10, 0.28),
+}
 
 
 @pytest.mark.slow
@@ -144,9 +158,11 @@ def test_shapes_that_no_fit_saw_are_predicted(shared: Path) -> None:
     if not folder.is_dir():
         pytest.skip(f"no kernel tables in {folder}")
     found = table_errors(read_kernel_tables([folder / "gemm.csv", folder / "attention_forward.csv"]))
+    assert len({one.gpu for one in found}) == 9
     for one in found:
-        median, p90 = TARGETS.get(one.kernel, (0.07, 0.18) if "attention" in one.kernel else (1.0, 1.0))
+        if one.kernel == "gemm fp8_block":
+            continue
+        median, p90 = WIDER.get((one.gpu, one.kernel), BOUNDS[one.kernel])
         assert one.unseen is not None
-        if one.gpu not in LOOSE:
-            assert one.unseen.median <= median, one
-            assert one.unseen.p90 <= p90, one
+        assert one.unseen.median <= median, one
+        assert one.unseen.p90 <= p90, one

@@ -1,4 +1,4 @@
-"""Fit of a fused-attention curve on a table of prefill kernels; its level by the kernel's own published times.
+"""Fit of a fused-attention curve on a table of prefill kernels; its level by the kernel's own times.
 
 Knows what such a table shows: how time depends on batch, heads, sequence and head dimension, and what its
 harness times besides. Its kernels read a paged cache, so that the level of the curve is that of the points
@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from ...hardware.gpu import Gpu
 from ...hardware.profile import AttentionCurve, GpuProfile, Harness, Provenance
 from ...kernels.kernel import Attention
 from ..readers.kernel_tables import left_out, sample, shape_of
 from ..readers.measurements import Measurement
-from .residuals import FitParameter, fit, predicted_seconds, provenance
+from .residuals import FitParameter, fit, provenance
 
 POINTS = 300
 _OWN_WEIGHT = 6.0  # of a point of the kernel itself, beside some ten times as many of the table
@@ -86,16 +84,6 @@ def with_harness(
 
     harness = build(fit([*_HARNESS, _SLOWDOWN], build, shown, gpu)).attention[0].harness
     return replace(curve, harness=harness)
-
-
-def level_and_shape(
-    profile: GpuProfile, items: Sequence[Measurement], gpu: Gpu
-) -> tuple[float, float, float]:
-    """Median of predicted over measured time, and the median and ninth decile of the errors over that."""
-    ratios = np.array([predicted_seconds(item, gpu, profile) / item.seconds for item in items])
-    level = float(np.median(ratios))
-    off = np.abs(ratios / level - 1)
-    return level, float(np.median(off)), float(np.quantile(off, 0.9))
 
 
 def _curve(implementation: str, dims: Sequence[int], found: dict[str, float]) -> AttentionCurve:

@@ -21,8 +21,8 @@ SHAPE_POINTS, RATE_POINTS = 500, 300
 """Shapes of a type that the shape constants, and then its rate, are fitted on: more change them by less than
 the tables of two GPUs of one chip differ."""
 
-# Bounds from physics. Tiles do 85 (256 x 128), 77 (192 x 128), 64 (128 x 128), 51 (256 x 64) and 43 (128 x 64)
-# FLOPs a byte loaded, and are ordered so; no rate exceeds peak.
+# Bounds from physics. Tiles of 256 x 128, 192 x 128, 128 x 128, 256 x 64 and 128 x 64 do 85, 77, 64, 51 and
+# 43 FLOPs a byte loaded, and are ordered so; no rate exceeds peak.
 _TILES = (
     FitParameter(name="wide", start=0.97, low=0.9, high=1.0),
     FitParameter(name="square", start=0.92, low=0.8, high=1.0),
@@ -54,7 +54,7 @@ def fit_table(
     """``profile`` with the curve of products that ``table`` shows, without the shapes that are left out.
 
     The shape constants come from the 16-bit products, which no harness quantises; of every other type the
-    rate and the harness. ``rates`` are known otherwise, so that the table shows how much slower its kernel is.
+    rate and the harness. ``rates`` are known otherwise; the table shows how much slower its kernel is.
     """
     shown = [item for item in table if not left_out(*shape_of(item))]
     sixteen = [item for item in shown if is_gemm(item, "bf16")]

@@ -1,11 +1,10 @@
 """Fits every GPU's kernel curves from measured kernels and rewrites the shipped profiles.
 
-    python -m stepsim.calibration.fit.kernels ../shared/data/kernels.yaml ../shared/data/kernel_tables/gemm.csv \
-        ../shared/data/kernel_tables/attention_forward.csv [--check]
+    python -m stepsim.calibration.fit.kernels ../shared/data/kernels.yaml \
+        ../shared/data/kernel_tables/{gemm,attention_forward}.csv [--check]
 
-Knows the order of work: products by tables, the state of sweeps, attention, then what is carried (plan.py). Same
-input, same bytes. ``--check`` prints the
-residuals of the shipped profiles and writes nothing.
+Knows the order of work: products by tables, the state of sweeps, attention, then what is carried (plan.py).
+Same input, same bytes. ``--check`` prints the residuals of the shipped profiles and writes nothing.
 """
 
 from __future__ import annotations
@@ -230,7 +229,7 @@ def keep_step_time_fit(profile: GpuProfile) -> GpuProfile:
     if profile.gpu not in profile_names():
         return profile
     shipped = load_profile(profile.gpu)
-    if not shipped.step_time_fit.startswith("fitted"):
+    if not shipped.step_time_fit.startswith(("fitted", "carried")):
         return profile
     return replace(
         profile,

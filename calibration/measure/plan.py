@@ -39,8 +39,8 @@ class MeasurementPlan:
 
     ``table``: its products were measured in a table of many shapes, which gives shape constants and rates;
     without, ``shape_from`` is the GPU whose they are, as fractions of its own peak. ``best``: dtype -> GPU
-    whose best measured shape sets the rate instead; ``rate_of``: dtype -> GPU of the same chip whose table sets
-    it, the own table being slower for another reason.
+    whose best measured shape sets the rate instead; ``rate_of``: dtype -> GPU of the same chip whose table
+    sets it, the own table being slower for another reason.
     ``sweep_dtype``: dtype of a sweep of this GPU besides, which shows the state that the swept GPU was in.
     ``two_states``: part of the sweep's short kernels ran before the power limit acted.
     ``overlapped``: outputs leave tensor memory while the next tile is computed.

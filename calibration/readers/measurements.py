@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ...hardware.files import TABLES, load_yaml, read_text
+from ...hardware.gpu import PEAK_OF
 from ...hardware.gpus import get_gpu, gpu_names
-from ...kernels.kernel import PEAK_OF, Attention, Direction, Gemm, Implementation, Kernel
+from ...kernels.kernel import Attention, Direction, Gemm, Implementation, Kernel
 from .foreign.values import LARGEST_SECONDS, shown
 from .point_fields import AttentionPoint, GemmPoint, GroupedGemmPoint, Point, read_point
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..catalogue import unknown_name
 from ..collective_curve import CollectiveCurve
+from ..gpu import PEAK_OF
 from ..gpus import GPUS, get_gpu
 from ..profile import (
     GemmCurve,
@@ -97,7 +98,7 @@ def laid_over(profile: GpuProfile, path: Path) -> GpuProfile:
         raise ValueError(f"{path}: is a profile of {own.gpu}, but the cluster's gpu is {profile.gpu}")
     peaks = get_gpu(profile.gpu).peak_flops
     for dtype in own.gemm.rates if own.gemm else ():
-        if dtype not in peaks:
+        if PEAK_OF.get(dtype, dtype) not in peaks:
             raise ValueError(
                 f"{path}: gemm.rates: {profile.gpu} has no {dtype} math; it has {', '.join(peaks)}"
             )
