@@ -50,6 +50,10 @@ class Gpu:
     joules_per_flop: float | None = None
     profile_of: str = ""
 
+    def has_math(self, dtype: str) -> bool:
+        """Whether it multiplies matrices of that type."""
+        return PEAK_OF.get(dtype, dtype) in self.peak_flops
+
     @property
     def link_name(self) -> str:
         """What its maker calls the links between GPUs of a domain, which the fields here call NVLink."""

@@ -102,10 +102,9 @@ def _joined(math_s: float, memory_s: float) -> float:
 
 def peak_flops(gpu: Gpu, dtype: str) -> float:
     """Peak FLOP/s of a product's type. Raises ValueError where the tensor cores lack it."""
-    name = PEAK_OF.get(dtype, dtype)
-    if name not in gpu.peak_flops:
+    if not gpu.has_math(dtype):
         raise ValueError(f"{gpu.name} has no {dtype} matrix math; it has {', '.join(gpu.peak_flops)}")
-    return gpu.peak_flops[name]
+    return gpu.peak_flops[PEAK_OF.get(dtype, dtype)]
 
 
 def math_fraction(curve: GemmCurve, dtype: str, gpu: Gpu) -> float:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ...hardware.files import TABLES, load_yaml, read_text
-from ...hardware.gpu import PEAK_OF
 from ...hardware.gpus import get_gpu, gpu_names
 from ...kernels.kernel import Attention, Direction, Gemm, Implementation, Kernel
 from .foreign.values import LARGEST_SECONDS, shown
@@ -94,9 +93,9 @@ def missing_math(gpu: str, kernels: Iterable[Kernel]) -> str | None:
     """Why a GPU of the catalogue cannot have run ``kernels``: it lacks their data type; None where it has."""
     if gpu not in gpu_names():
         return None
-    peaks = get_gpu(gpu).peak_flops
-    dtypes = [PEAK_OF.get(k.dtype, k.dtype) for k in kernels if isinstance(k, Gemm | Attention)]
-    return next((f"{gpu} has no {dtype} math" for dtype in dtypes if dtype not in peaks), None)
+    chip = get_gpu(gpu)
+    dtypes = [k.dtype for k in kernels if isinstance(k, Gemm | Attention)]
+    return next((f"{gpu} has no {dtype} math" for dtype in dtypes if not chip.has_math(dtype)), None)
 
 
 def _points(path: Path) -> Sequence[Any]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..catalogue import unknown_name
 from ..collective_curve import CollectiveCurve
-from ..gpu import PEAK_OF
 from ..gpus import GPUS, get_gpu
 from ..profile import (
     GemmCurve,
@@ -96,11 +95,11 @@ def laid_over(profile: GpuProfile, path: Path) -> GpuProfile:
     own = read_profile_file(path)
     if own.gpu != profile.gpu:
         raise ValueError(f"{path}: is a profile of {own.gpu}, but the cluster's gpu is {profile.gpu}")
-    peaks = get_gpu(profile.gpu).peak_flops
+    gpu = get_gpu(profile.gpu)
     for dtype in own.gemm.rates if own.gemm else ():
-        if PEAK_OF.get(dtype, dtype) not in peaks:
+        if not gpu.has_math(dtype):
             raise ValueError(
-                f"{path}: gemm.rates: {profile.gpu} has no {dtype} math; it has {', '.join(peaks)}"
+                f"{path}: gemm.rates: {profile.gpu} has no {dtype} math; it has {', '.join(gpu.peak_flops)}"
             )
     if own.clock_fraction is not None:
         profile = replace(profile, step_time_fit=f"stated in {path}")

@@ -39,7 +39,7 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     _refuse_optimizer(scenario)
     gpu = get_gpu(scenario.cluster.gpu)
     recipe = recipe_of(scenario, gpu.architecture)
-    if recipe and recipe.gemm_dtype not in gpu.peak_flops:
+    if recipe and not gpu.has_math(recipe.gemm_dtype):
         has = ", ".join(gpu.peak_flops)
         raise NotSupported(
             "training.precision", f"{gpu.name} has no {recipe.gemm_dtype} products; it has {has}"
