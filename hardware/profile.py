@@ -122,7 +122,7 @@ class GpuProfile:
     ``power_limited`` says how far the power limit acts: 1 in steps, which last, 0 in bursts (``kernels/power.py``).
     No file states it: the harness of a measurement decides.
     ``measured_boost`` is how much faster short kernels ran in this GPU's own sweeps, before its power
-    limit acts (``calibration/fit/residuals.py``); no step is ever that short. ``measured_call_s`` is what a
+    limit acts (``calibration/fit/curve_fit.py``); no step is ever that short. ``measured_call_s`` is what a
     call of the host took there at least: no measured kernel is shorter.
     ``collectives`` are groups measured on a user's own cluster; shipped profiles have none.
     """

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.calibration.fit.residuals import harness_of, predicted_seconds
+from stepsim.calibration.fit.curve_fit import harness_of, predicted_seconds
 from stepsim.calibration.readers.kernel_tables import (
     is_kernel_table,
     left_out,

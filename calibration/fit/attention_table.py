@@ -16,7 +16,7 @@ from ...hardware.profile import AttentionCurve, GpuProfile, Harness, Provenance
 from ...kernels.kernel import Attention
 from ..readers.kernel_tables import left_out, sample, shape_of
 from ..readers.measurements import Measurement
-from .residuals import FitParameter, fit, provenance
+from .curve_fit import FitParameter, fit, provenance
 
 POINTS = 300
 _OWN_WEIGHT = 6.0  # of a point of the kernel itself, beside some ten times as many of the table

@@ -15,7 +15,7 @@ from ...hardware.gpu import Gpu
 from ...hardware.profile import GpuProfile, Harness, Provenance, Rate, Tile
 from ..readers.kernel_tables import left_out, sample, shape_of
 from ..readers.measurements import Measurement, is_gemm
-from .residuals import FitParameter, fit, provenance
+from .curve_fit import FitParameter, fit, provenance
 
 SHAPE_POINTS, RATE_POINTS = 500, 300
 """Shapes of a type that the shape constants, and then its rate, are fitted on: more change them by less than

@@ -25,7 +25,7 @@ CPU = "cpu"
 """In place of a GPU: collectives between processes without one, as gloo runs them."""
 
 KINDS = (
-    "all_reduce", "all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "broadcast", "reduce",
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "broadcast", "reduce",
     "sendrecv",
 )  # fmt: skip
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "mxfp8", "fp4", "nvfp4")

@@ -14,7 +14,7 @@ from ....hardware.calibrated.overlay import load_profile
 from ....hardware.gpus import get_gpu
 from ....hardware.profile import Harness
 from ....kernels.kernel import Attention
-from ...fit.residuals import harness_of, predicted_seconds
+from ...fit.curve_fit import harness_of, predicted_seconds
 from ...readers.kernel_tables import left_out, shape_of
 from ...readers.measurements import Measurement
 
