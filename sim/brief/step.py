@@ -1,4 +1,4 @@
-"""A step for what validation compares: its time with the interval, its memory, and nothing besides.
+"""One step where many are compared: its time with the interval, its memory, and nothing besides.
 
 Leaves out what only reports read: idle times and links of every rank, assumptions, spans. Long steps are
 shortened (steady.py): times and the critical path go on as they do from one group of microbatches to the
@@ -10,18 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...sim.engine.collection import collection_paused
-from ...sim.estimate import check_work, step_work
+from ..engine.collection import collection_paused
+from ..estimate import check_work, step_work
 from .steady import Extended, extended
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
-    from ...sim.engine.record import Record
-    from ...sim.evidence.measured_steps import Doubt
-    from ...sim.fold.whole import Folded
-    from ...sim.lowering.lower import Lowered
-    from ...sim.result.step import Interval, PathSegment, StageMemory
-    from ...sim.scenario.models import Scenario
+    from ..engine.record import Record
+    from ..evidence.measured_steps import Doubt
+    from ..fold.whole import Folded
+    from ..lowering.lower import Lowered
+    from ..result.step import Interval, PathSegment, StageMemory
+    from ..scenario.models import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +54,8 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
 
     Raises as ``simulate`` does.
     """
-    from ...sim.evidence.interval import doubt_of, interval_of
-    from ...sim.evidence.measured_steps import measured_steps
+    from ..evidence.interval import doubt_of, interval_of
+    from ..evidence.measured_steps import measured_steps
 
     with collection_paused():
         found = _extended(scenario, profile)
@@ -86,8 +86,8 @@ def _seconds(found: Extended[_Replayed]) -> float:
 
 def _path(found: Extended[_Replayed]) -> list[PathSegment]:
     """The critical path; in each group that is left out it is as in one in the midst of the step."""
-    from ...sim.read_record import path_of
-    from ...sim.result.step import PathSegment
+    from ..read_record import path_of
+    from ..result.step import PathSegment
 
     record, period = found.run.record, found.period
     parts = {segment.name: segment.seconds for segment in path_of(record)}
@@ -100,7 +100,7 @@ def _path(found: Extended[_Replayed]) -> list[PathSegment]:
 
 def _memory(found: Extended[_Replayed]) -> tuple[StageMemory, ...]:
     """As it is in the short step; hosts go on to get ahead in the groups that are left out."""
-    from ...sim.simulate import host_leads_s, stage_memory
+    from ..simulate import host_leads_s, stage_memory
 
     one, period = found.run, found.period
     leads_s = host_leads_s(one.ready, one.record)
@@ -111,10 +111,10 @@ def _memory(found: Extended[_Replayed]) -> tuple[StageMemory, ...]:
 
 
 def _run(scenario: Scenario, profile: GpuProfile | None) -> _Replayed:
-    from ...sim.engine.replay import replay
-    from ...sim.fold.whole import folded
-    from ...sim.lowering.lower import lower
-    from ...sim.simulate import build_cluster
+    from ..engine.replay import replay
+    from ..fold.whole import folded
+    from ..lowering.lower import lower
+    from ..simulate import build_cluster
 
     check_work(step_work(scenario))
     lowered = lower(scenario, build_cluster(scenario), profile=profile)

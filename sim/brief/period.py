@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...sim.engine.record import Stretch
-from ...sim.engine.scope import issue_times
-from ...sim.program.program import Collective, RepeatedBlocks
+from ..engine.record import Stretch
+from ..engine.scope import issue_times
+from ..program.program import Collective, RepeatedBlocks
 
 if TYPE_CHECKING:
-    from ...sim.engine.record import Piece, Record
-    from ...sim.program.program import Op
+    from ..engine.record import Piece, Record
+    from ..program.program import Op
 
 _MICROBATCH = re.compile(r"\d+[A-Z](\d+)")
 """Finds the microbatch in the name of an op's action, such as 0 in ``2F0``."""
