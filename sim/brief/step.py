@@ -43,7 +43,7 @@ class Brief:
 
 
 @dataclass(frozen=True, slots=True)
-class _Replayed:
+class Replayed:
     lowered: Lowered
     ready: Folded
     record: Record
@@ -59,12 +59,12 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
 
     with collection_paused():
         found = _extended(scenario, profile)
-        seconds = _seconds(found)
+        seconds = seconds_of_step(found)
         doubt = doubt_of(seconds, _path(found), found.run.lowered.plan)
         return Brief(
             step_time_s=seconds,
             interval=interval_of(seconds, doubt, measured_steps()),
-            memory=_memory(found),
+            memory=memory_of_step(found),
             doubt=doubt,
         )
 
@@ -72,19 +72,19 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
 def step_seconds(scenario: Scenario, profile: GpuProfile) -> float:
     """The step time alone."""
     with collection_paused():
-        return _seconds(_extended(scenario, profile))
+        return seconds_of_step(_extended(scenario, profile))
 
 
-def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[_Replayed]:
+def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[Replayed]:
     return extended(scenario, lambda one: _run(one, profile), lambda one: one.record)
 
 
-def _seconds(found: Extended[_Replayed]) -> float:
+def seconds_of_step(found: Extended[Replayed]) -> float:
     step_s = found.run.record.step_s
     return step_s + found.more * found.period.seconds if found.period else step_s
 
 
-def _path(found: Extended[_Replayed]) -> list[PathSegment]:
+def _path(found: Extended[Replayed]) -> list[PathSegment]:
     """The critical path; in each group that is left out it is as in one in the midst of the step."""
     from ..read_record import path_of
     from ..result.step import PathSegment
@@ -98,7 +98,7 @@ def _path(found: Extended[_Replayed]) -> list[PathSegment]:
     return [PathSegment(name=name, seconds=seconds) for name, seconds in parts.items()]
 
 
-def _memory(found: Extended[_Replayed]) -> tuple[StageMemory, ...]:
+def memory_of_step(found: Extended[Replayed]) -> tuple[StageMemory, ...]:
     """As it is in the short step; hosts go on to get ahead in the groups that are left out."""
     from ..simulate import host_leads_s, stage_memory
 
@@ -110,7 +110,7 @@ def _memory(found: Extended[_Replayed]) -> tuple[StageMemory, ...]:
     return stage_memory(one.lowered, one.ready, one.record, leads_s)
 
 
-def _run(scenario: Scenario, profile: GpuProfile | None) -> _Replayed:
+def _run(scenario: Scenario, profile: GpuProfile | None) -> Replayed:
     from ..engine.replay import replay
     from ..fold.whole import folded
     from ..lowering.lower import lower
@@ -119,4 +119,4 @@ def _run(scenario: Scenario, profile: GpuProfile | None) -> _Replayed:
     check_work(step_work(scenario))
     lowered = lower(scenario, build_cluster(scenario), profile=profile)
     ready = folded(lowered)
-    return _Replayed(lowered, ready, replay(ready.programs))
+    return Replayed(lowered, ready, replay(ready.programs))

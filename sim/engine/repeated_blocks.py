@@ -145,7 +145,8 @@ class Segments:
     def _undisturbed(self, scope: Scope, i: int, segment: RepeatedBlocks, uses: Uses) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it.
 
-        Communications of others on its links do not, as long as it ``uses`` none before they end.
+        Communications of others on its links do not, where those hold all together, and as long as it
+        ``uses`` none before they end.
         """
         rank = self.ranks[scope.r]
         if rank.changing:
@@ -155,9 +156,10 @@ class Segments:
         if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):
             return False
         now = self.env.time
-        for link in segment.links:
-            until = self.flows.until((scope.r, link))
-            if until >= now and uses(link, now, until):
+        for name, most in segment.most.items():
+            link = scope.r, name
+            until = self.flows.until(link)
+            if until >= now and not self.flows.holds(link, most) and uses(name, now, until):
                 return False
         return True
 
@@ -178,7 +180,7 @@ class Segments:
         here = Here(process, rank, number, at, host.lead_s, beside)
         gathering.arrive(scope.r, here, self.env, self.runs)
         while True:
-            rank.closed, rank.closed_links, rank.closed_uses = process, segment.links, here.uses
+            rank.closed, rank.closed_most, rank.closed_uses = process, segment.most, here.uses
             self.flows.tell(scope.r, segment.links, self.rendezvous_points.move)
             try:
                 yield here.end

@@ -11,10 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from ..program.program import Block, Program, Programs, RepeatedBlocks
-from .blocks import BlockRun, Rates, SegmentRun, block_parts
+from .alone import OwnRates, run_alone
+from .blocks import BlockRun, Rates, SegmentRun
 from .groups import JointGroup
+from .ranks import Rank
 
 Beside = tuple[int, int]
 """SMs that others hold on the rank, and communications of others that move there."""
@@ -50,11 +53,18 @@ class Runs:
     _blocks: dict[tuple[object, ...], tuple[BlockRun, ...]] = field(default_factory=dict)
     _segments: dict[tuple[object, ...], tuple[SegmentRun, ...]] = field(default_factory=dict)
     _leads: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
+    _free: dict[tuple[object, ...], tuple[SegmentRun, list[float], dict[int, SegmentRun]]] = field(
+        default_factory=dict
+    )
+    _rates: dict[int, OwnRates] = field(default_factory=dict)
+    _told: dict[tuple[object, ...], SegmentRun] = field(default_factory=dict)
 
     def segments(
         self, group: JointGroup, segments: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
     ) -> tuple[SegmentRun, ...]:
         """How ``segments``, the repeated blocks of each member, run from block ``number`` on; by member."""
+        if len(segments) == 1:
+            return (self._alone(group, segments[0], number, arrivals[0]),)
         names = tuple(map(id, segments))
         free = tuple([(_ticks(at), math.inf, beside) for at, _, beside in arrivals])
         known = group.kind, names, number, free
@@ -70,6 +80,64 @@ class Runs:
         if key not in self._segments:
             self._segments[key] = self._row(group, segments, number, told)
         return self._segments[key]
+
+    def _alone(
+        self, group: JointGroup, segment: RepeatedBlocks, number: int, arrival: Arrival
+    ) -> SegmentRun:
+        """The same of a class by itself: one run of all blocks has all of those that begin later."""
+        _, lead_s, beside = arrival
+        known = group.kind, id(segment), beside
+        if known not in self._free:
+            whole = self._undelayed(group, segment, beside)
+            self._free[known] = whole, whole.leads_s(segment), {0: whole}
+        whole, leads_s, rests = self._free[known]
+        if lead_s >= leads_s[number]:
+            if number not in rests:
+                rests[number] = whole.rest(number)
+            return rests[number]
+        key = *known, number, _ticks(lead_s)
+        if key not in self._told:
+            self._told[key] = self._awaiting(group, segment, number, key[-1], whole, leads_s, beside)
+        return self._told[key]
+
+    def _undelayed(self, group: JointGroup, segment: RepeatedBlocks, beside: Beside) -> SegmentRun:
+        """All blocks, one as soon as the one before has ended."""
+        arrivals = ((0.0, math.inf, beside),)
+        distinct = {id(block): block for block in segment.row}
+        known = {name: self._block(group, (block,), arrivals)[0] for name, block in distinct.items()}
+        runs = [known[id(block)] for block in segment.row]
+        bases = list(accumulate((run.last for run in runs), initial=0.0))
+        last = bases.pop()
+        return SegmentRun(0, runs, bases, 0.0, last)
+
+    def _awaiting(
+        self,
+        group: JointGroup,
+        segment: RepeatedBlocks,
+        number: int,
+        lead_s: float,
+        whole: SegmentRun,
+        leads_s: Sequence[float],
+        beside: Beside,
+    ) -> SegmentRun:
+        """Blocks that wait for a host so far ahead, until it is far enough."""
+        runs: list[BlockRun] = []
+        bases: list[float] = []
+        issued_s, reached = -lead_s - segment.issued_s[number], 0.0
+        for k in range(number, len(segment.row)):
+            at = issued_s + segment.issued_s[k]
+            reached = max(reached, at)
+            if reached - at >= leads_s[k]:
+                offset = whole.bases[k] - reached
+                bases += [base - offset for base in whole.bases[k:]]
+                runs += whole.runs[k:]
+                reached = whole.last - offset
+                break
+            (run,) = self._block(group, (segment.row[k],), ((0.0, reached - at, beside),))
+            bases.append(reached)
+            runs.append(run)
+            reached += run.last
+        return SegmentRun(number, runs, bases, 0.0, reached)
 
     def _row(
         self, group: JointGroup, segments: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
@@ -115,6 +183,10 @@ class Runs:
     def _replayed(
         self, group: JointGroup, blocks: tuple[Block, ...], arrivals: Arrivals
     ) -> tuple[BlockRun, ...]:
+        if len(blocks) == 1:
+            alone = self._by_itself(group, blocks[0], arrivals[0])
+            if alone is not None:
+                return (alone,)
         programs = Programs(
             classes=tuple(Program(ops=block.ops) for block in blocks),
             communicators=group.communicators,
@@ -130,10 +202,25 @@ class Runs:
         ):
             start, begin, end, rates = times
             last = max(end, default=at)
-            parts = block_parts(block.ops, (start, begin, end), at) if last < math.inf else {}
-            run = BlockRun(block, at, max(last, at), start, begin, end, rates, parts, binding.slow)
+            run = BlockRun(block, at, max(last, at), start, begin, end, rates, binding.slow)
             found.append(run)
         return tuple(found)
+
+
+    def _by_itself(self, group: JointGroup, block: Block, arrival: Arrival) -> BlockRun | None:
+        """The same of a class by itself, where that takes no replay."""
+        at, lead_s, (held_sms, moving) = arrival
+        if at or (lead_s == math.inf and not block.ops):
+            return None
+        slow = group.bindings[0].slow
+        rank = Rank(self.programs.sms, self.programs.corun_slowdown, slow, held_sms=held_sms, moving=moving)
+        if group.kind not in self._rates:
+            self._rates[group.kind] = OwnRates(group.links[0])
+        times = run_alone(block, -lead_s, rank, self._rates[group.kind])
+        if times is None:
+            return None
+        start, begin, end, rates = times
+        return BlockRun(block, 0.0, max(end, default=0.0), start, begin, end, rates, slow)
 
 
 def _far_enough(arrivals: Arrivals, leads: Sequence[float]) -> bool:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ...schedules.orders.action import Orders
     from ...schedules.orders.schedule import Schedule, Shape
     from ..scenario.models import Scenario
+    from .tables import Tables
 
 
 MOST_PROGRAMS = 1024
@@ -76,18 +77,24 @@ class Lowered:
 
 
 def lower(
-    scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None, skips: bool = False
+    scenario: Scenario,
+    cluster: Cluster,
+    *,
+    profile: GpuProfile | None = None,
+    skips: bool = False,
+    tables: Tables | None = None,
 ) -> Lowered:
     """Programs of every class of ranks, by the profile that the scenario names unless one is given.
 
-    ``skips``: of a step whose gradients overflow, so that nothing is updated.
+    ``skips``: of a step whose gradients overflow, so that nothing is updated. ``tables``: of a search, for
+    which kernels in a row are one (tables.py).
 
     Raises NotSupported naming the field that cannot be modelled.
     """
     plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
     plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)
-    program_of, written = _written(plan, loads)
+    program_of, written = _written(plan, loads, tables)
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in written),
         communicators=_communicators(plan),
@@ -99,7 +106,9 @@ def lower(
     return Lowered(programs=programs, plan=plan, program_of=program_of, loads=loads)
 
 
-def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], list[list[Op]]]:
+def _written(
+    plan: StepPlan, loads: tuple[float, ...], tables: Tables | None
+) -> tuple[NDArray[np.int64], list[list[Op]]]:
     """The program of every rank, and the programs: by load, then by pipeline rank, then by placement.
 
     Raises NotSupported for more of them than can sensibly be written.
@@ -121,7 +130,7 @@ def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64
     for number, kind in enumerate(kinds.tolist()):
         place, placement = divmod(kind, count)
         wanted.setdefault((place // pp, placement), []).append((number, place % pp))
-    step, written = StepWriters(plan), list[list[Op]]([[]] * len(kinds))
+    step, written = StepWriters(plan, tables), list[list[Op]]([[]] * len(kinds))
     for (heavy, placement), programs in wanted.items():
         placed = plan.of_load(loads[heavy]).of_groups(placements.first[placement])
         for (number, _), ops in zip(programs, step.write(placed, [r for _, r in programs]), strict=True):

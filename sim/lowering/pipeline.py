@@ -35,6 +35,7 @@ from .plan import StepPlan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .sharded import Sharding, sharding_of
 from .stage_parameters import NO_ELEMENTS, Elements
+from .tables import Tables
 from .updates.optimizer import OptimizerShare, write_optimizer
 
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
@@ -46,7 +47,8 @@ CountedBlocks = tuple[tuple[Block, int], ...]
 class StepWriters:
     """Writes the programs of a step; who sends what when is found once for all of them."""
 
-    def __init__(self, plan: StepPlan) -> None:
+    def __init__(self, plan: StepPlan, tables: Tables | None = None) -> None:
+        self.tables = tables
         self.rule = plan.point_to_point
         try:
             self.instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule)
@@ -62,7 +64,7 @@ class StepWriters:
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
-        shared = _Shared(sharding=sharding, copies=activation_copies(plan))
+        shared = _Shared(sharding=sharding, copies=activation_copies(plan), tables=self.tables)
         return [
             _StepWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
@@ -76,6 +78,13 @@ class _Shared:
     copies: ActivationCopies | None = None
     segments: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
+    tables: Tables | None = None
+
+    def repeated(self, row: CountedBlocks) -> RepeatedBlocks:
+        found = self.segments.get(row)
+        if found is None:
+            found = self.segments[row] = RepeatedBlocks(row)
+        return found
 
 
 @dataclass
@@ -229,9 +238,7 @@ class _StepWriter:
         row: CountedBlocks = tuple((block, count) for block, _, _, count in found)
         if self.sharding:
             row = self.sharding.pair_row(step, found, first=self._begins(step.forward))
-        if row not in self.shared.segments:
-            self.shared.segments[row] = RepeatedBlocks(row)
-        self.writer.segment("forward, backward", self.shared.segments[row], action=str(step))
+        self.writer.segment("forward, backward", self.shared.repeated(row), action=str(step))
         self.messages.done |= dict.fromkeys(parts(step), self.writer.frontier())
         self._after_backward(step.backward)
         return True
@@ -262,9 +269,7 @@ class _StepWriter:
         row = tuple(blocks)
         if not row:
             return
-        if row not in self.shared.segments:
-            self.shared.segments[row] = RepeatedBlocks(row)
-        self.writer.segment(NAMES[action.kind], self.shared.segments[row], action=str(action))
+        self.writer.segment(NAMES[action.kind], self.shared.repeated(row), action=str(action))
 
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
