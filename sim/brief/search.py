@@ -1,4 +1,8 @@
-"""One step of each of many layouts: its time and its memory, exact, and as little besides as can be."""
+"""One step of each of many layouts, exact: its time and its memory, and as little besides as can be.
+
+A search passes its layouts to one ``Search``, which keeps what they have in common: the machine, the orders
+of pipelines and the messages between their ranks. There is no critical path and no interval (step.py).
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,25 @@ from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
 from ..lowering.tables import Tables
-from .steady import Extended, extended
+from .memory import memory_of_plan
+from .steady import extended
+from .step import Replayed, memory_of_step, replayed, seconds_of_step
 
 if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
     from ..result.step import StageMemory
+    from ..scenario.blocks import ClusterSpec
     from ..scenario.models import Scenario
+    from .steady import Extended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOf:
-    """``step_time_s`` and ``memory`` (by pipeline rank, without a timeline) as ``simulate`` has them."""
+    """``step_time_s`` and the ``memory`` of every pipeline rank as ``simulate`` has them.
+
+    When memory peaks is known where that depends on the clock (memory.py), and nan else.
+    """
 
     step_time_s: float
     memory: tuple[StageMemory, ...]
@@ -35,28 +47,38 @@ class StepOf:
 
 @dataclass(kw_only=True)
 class Search:
-    """Replays layouts one after the other, with ``profile`` in place of the shipped one where given."""
+    """The layouts of one search, one after the other; ``profile`` in place of the shipped one where given."""
 
     profile: GpuProfile | None = None
     _tables: Tables = field(default_factory=Tables)
+    _clusters: list[tuple[ClusterSpec, Cluster]] = field(default_factory=list)
 
     def step_of(self, scenario: Scenario) -> StepOf:
         """The step of ``scenario`` without faults. Raises as ``simulate`` does."""
-        from .step import Replayed, memory_of_step, seconds_of_step
-
         with collection_paused():
-            found = extended(scenario, self._run, lambda one: one.record)
-            return StepOf(step_time_s=seconds_of_step(found), memory=memory_of_step(found))
+            return self._step_of(scenario)  # all but the answer is gone before the collector may look again
 
-    def _run(self, scenario):
-        from ..engine.replay import replay
-        from ..estimate import check_work, step_work
-        from ..fold.whole import folded
-        from ..lowering.lower import lower
+    def _step_of(self, scenario: Scenario) -> StepOf:
+        cluster = self._cluster(scenario)
+        found = extended(
+            scenario,
+            lambda one: replayed(one, cluster, self.profile, self._tables),
+            lambda one: one.record,
+        )
+        return StepOf(step_time_s=seconds_of_step(found), memory=_memory(found))
+
+    def _cluster(self, scenario: Scenario) -> Cluster:
         from ..simulate import build_cluster
-        from .step import Replayed
 
-        check_work(step_work(scenario))
-        lowered = lower(scenario, build_cluster(scenario), profile=self.profile, tables=self._tables)
-        ready = folded(lowered)
-        return Replayed(lowered, ready, replay(ready.programs))
+        for known, cluster in self._clusters:
+            if known == scenario.cluster and scenario.is_checked:
+                return cluster
+        cluster = build_cluster(scenario)
+        self._clusters.append((scenario.cluster, cluster))
+        return cluster
+
+
+def _memory(found: Extended[Replayed]) -> tuple[StageMemory, ...]:
+    """By the order of actions; by the clock where it depends on how far hosts run ahead."""
+    by_order = memory_of_plan(found.run.lowered.plan)
+    return by_order.high if by_order is not None and by_order.exact else memory_of_step(found)

@@ -15,11 +15,13 @@ from ..estimate import check_work, step_work
 from .steady import Extended, extended
 
 if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
     from ..engine.record import Record
     from ..evidence.measured_steps import Doubt
     from ..fold.whole import Folded
     from ..lowering.lower import Lowered
+    from ..lowering.tables import Tables
     from ..result.step import Interval, PathSegment, StageMemory
     from ..scenario.models import Scenario
 
@@ -44,6 +46,8 @@ class Brief:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
+    """A step as it was lowered, folded and replayed."""
+
     lowered: Lowered
     ready: Folded
     record: Record
@@ -80,6 +84,7 @@ def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[Replay
 
 
 def seconds_of_step(found: Extended[Replayed]) -> float:
+    """The time of a step, what was left out included."""
     step_s = found.run.record.step_s
     return step_s + found.more * found.period.seconds if found.period else step_s
 
@@ -111,12 +116,20 @@ def memory_of_step(found: Extended[Replayed]) -> tuple[StageMemory, ...]:
 
 
 def _run(scenario: Scenario, profile: GpuProfile | None) -> Replayed:
+    from ..simulate import build_cluster
+
+    return replayed(scenario, build_cluster(scenario), profile)
+
+
+def replayed(
+    scenario: Scenario, cluster: Cluster, profile: GpuProfile | None, tables: Tables | None = None
+) -> Replayed:
+    """One step, lowered and replayed whole; ``tables`` are those of a search."""
     from ..engine.replay import replay
     from ..fold.whole import folded
     from ..lowering.lower import lower
-    from ..simulate import build_cluster
 
     check_work(step_work(scenario))
-    lowered = lower(scenario, build_cluster(scenario), profile=profile)
+    lowered = lower(scenario, cluster, profile=profile, tables=tables)
     ready = folded(lowered)
     return Replayed(lowered, ready, replay(ready.programs))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..network.sharing import Demand, alone
 from ..network.transfer import Transfer
@@ -18,6 +18,7 @@ from ..program.program import Block, Collective, Compute
 from .slowed import SLACK
 
 if TYPE_CHECKING:
+    from ..network.sharing import Link
     from .blocks import Rates
     from .ranks import Rank
 
@@ -44,7 +45,11 @@ class OwnRates:
         known = self._known.get(id(transfer))
         if known is None:
             demand = Demand(transfer.ceiling_bytes_per_s, transfer.local_weights)
-            known = self._known[id(transfer)] = transfer, demand, alone(demand, self.links)
+            known = self._known[id(transfer)] = (
+                transfer,
+                demand,
+                alone(demand, cast("Mapping[Link, float]", self.links)),
+            )
         return known
 
 

@@ -50,6 +50,9 @@ class Receiver(Protocol):
     def leave(self, until_s: float) -> None:
         """The replay is over: receives that nobody asked for are posted."""
 
+    def forget(self) -> None:
+        """The replay is over: nobody will be told."""
+
 
 @dataclass(slots=True)
 class Rendezvous:

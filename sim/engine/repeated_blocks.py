@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import simpy
@@ -273,15 +274,15 @@ class Segments:
     ) -> Signal:
         """Run ops of a block beside its compute stream; what happens when they have ended."""
         chain = Chain(self.env, self.ranks[scope.r], self.rendezvous_points, self.behind, block, row)
-
-        def begin() -> None:
-            for earlier in scope.before.get(i, ()):
-                if scope.ops[earlier].stream == stream and scope.end[earlier] < 0:
-                    scope.ended(earlier).then(begin)
-                    return
-            chain.go()
-
         if segment.last_on[stream] == number:
             chain.ended.then(lambda: self.ranks[scope.r].ended_on(i, stream))
-        begin()
+        self._begin_beside(chain, scope, i, stream)
         return chain.ended
+
+    def _begin_beside(self, chain: Chain, scope: Scope, i: int, stream: str) -> None:
+        """Run a chain when what comes before op ``i`` on its stream has ended."""
+        for earlier in scope.before.get(i, ()):
+            if scope.ops[earlier].stream == stream and scope.end[earlier] < 0:
+                scope.ended(earlier).then(partial(self._begin_beside, chain, scope, i, stream))
+                return
+        chain.go()

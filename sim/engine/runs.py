@@ -81,9 +81,7 @@ class Runs:
             self._segments[key] = self._row(group, segments, number, told)
         return self._segments[key]
 
-    def _alone(
-        self, group: JointGroup, segment: RepeatedBlocks, number: int, arrival: Arrival
-    ) -> SegmentRun:
+    def _alone(self, group: JointGroup, segment: RepeatedBlocks, number: int, arrival: Arrival) -> SegmentRun:
         """The same of a class by itself: one run of all blocks has all of those that begin later."""
         _, lead_s, beside = arrival
         known = group.kind, id(segment), beside
@@ -205,7 +203,6 @@ class Runs:
             run = BlockRun(block, at, max(last, at), start, begin, end, rates, binding.slow)
             found.append(run)
         return tuple(found)
-
 
     def _by_itself(self, group: JointGroup, block: Block, arrival: Arrival) -> BlockRun | None:
         """The same of a class by itself, where that takes no replay."""

@@ -40,6 +40,7 @@ from .profiled_costs import overlaps, weighed_shape
 from .refuse import refuse_unsupported
 from .stage_parameters import stage_parameters
 from .state.activations import activation_bytes
+from .tables import Tables, ordered_by, runs_pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from ...schedules.orders.action import Orders
     from ...schedules.orders.schedule import Schedule, Shape
     from ..scenario.models import Scenario
-    from .tables import Tables
 
 
 MOST_PROGRAMS = 1024
@@ -86,12 +86,13 @@ def lower(
 ) -> Lowered:
     """Programs of every class of ranks, by the profile that the scenario names unless one is given.
 
-    ``skips``: of a step whose gradients overflow, so that nothing is updated. ``tables``: of a search, for
-    which kernels in a row are one (tables.py).
+    ``skips``: of a step whose gradients overflow, so that nothing is updated. ``tables``: what layouts
+    of one search have in common.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
+    used = profile or calibrated_profile(cluster.gpu.name, scenario.calibration)
+    plan = make_plan(scenario, cluster, used, tables)
     plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)
     program_of, written = _written(plan, loads, tables)
@@ -138,7 +139,9 @@ def _written(
     return program_of.ravel(), written
 
 
-def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> StepPlan:
+def make_plan(
+    scenario: Scenario, cluster: Cluster, profile: GpuProfile, tables: Tables | None = None
+) -> StepPlan:
     """Sizes, stages, orders, groups and blocks of a step."""
     refuse_unsupported(scenario, profile)
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
@@ -165,7 +168,8 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         sizes = activation_bytes(local, scenario.software)
         message_s = _message_s(scenario, communication, local, groups)
         shape = weighed_shape(shape, stages, blocks, sizes, message_s)
-    orders = _orders(scenario, schedule, shape)
+    tables = tables or Tables()
+    orders = tables.get(("orders", *ordered_by(scenario, shape)), lambda: _orders(scenario, schedule, shape))
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
         holders(shape.stages - 1, schedule.rank_of, shape)
     )
@@ -195,7 +199,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
 def _orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
     """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
     orders = schedule.orders(shape)
-    if not scenario.software.moe_a2a_overlap or scenario.parallelism.ep == 1 or overlaps(orders):
+    if not runs_pairs(scenario) or overlaps(orders):
         return orders
     try:
         return overlapped(orders, shape, schedule.rank_of)

@@ -35,7 +35,7 @@ from .plan import StepPlan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .sharded import Sharding, sharding_of
 from .stage_parameters import NO_ELEMENTS, Elements
-from .tables import Tables
+from .tables import Tables, ordered_by
 from .updates.optimizer import OptimizerShare, write_optimizer
 
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
@@ -48,10 +48,13 @@ class StepWriters:
     """Writes the programs of a step; who sends what when is found once for all of them."""
 
     def __init__(self, plan: StepPlan, tables: Tables | None = None) -> None:
-        self.tables = tables
         self.rule = plan.point_to_point
+        self.tables = tables or Tables()
         try:
-            self.instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule)
+            self.instructions = self.tables.get(
+                ("instructions", *ordered_by(plan.scenario, plan.shape), self.rule),
+                lambda: point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule),
+            )
         except ValueError as refusal:
             raise NotSupported("software.point_to_point", str(refusal)) from None
         # Registered schedules run under every rule that takes them; a user's table may not.
@@ -78,7 +81,7 @@ class _Shared:
     copies: ActivationCopies | None = None
     segments: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
-    tables: Tables | None = None
+    tables: Tables = field(default_factory=Tables)
 
     def repeated(self, row: CountedBlocks) -> RepeatedBlocks:
         found = self.segments.get(row)
@@ -130,11 +133,19 @@ class _StepWriter:
         self.gradients = gradients_of(plan, self.index)
         self.expert_gradients = expert_gradients_of(plan, self.index)
         order = plan.orders[self.index]
-        self.final = {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT}
+        self.final = self.shared.tables.get(
+            ("final", *ordered_by(plan.scenario, plan.shape), self.index),
+            lambda: {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT},
+        )
         self.unreduced = list(plan.held_stages(self.index))
         if whole and software.overlap_grad_reduce and together:
             aligned = software.align_grad_reduce
-            self._place(hooked(self.index, order, plan.shape, aligned=aligned))
+            self._place(
+                self.shared.tables.get(
+                    ("hooks", *ordered_by(plan.scenario, plan.shape), self.index, aligned),
+                    lambda: hooked(self.index, order, plan.shape, aligned=aligned),
+                )
+            )
 
     def _place(self, order: Iterable[Hooked]) -> None:
         """Note the calls between steps.

@@ -114,7 +114,6 @@ class Block:
             for stream, ops in found.items()
         }
 
-
     @cached_property
     def most(self) -> Mapping[str, float]:
         """By link of the rank, the bytes per second that its collectives put there at most: those of one
