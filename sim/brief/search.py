@@ -13,7 +13,7 @@ from ..engine.collection import collection_paused
 from ..lowering.tables import Tables
 from .memory import memory_of_plan
 from .steady import extended
-from .step import Replayed, memory_of_step, replayed, seconds_of_step
+from .step import ShortStep, memory_of_step, replayed, seconds_of_step
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -78,7 +78,7 @@ class Search:
         return cluster
 
 
-def _memory(found: Extended[Replayed]) -> tuple[StageMemory, ...]:
+def _memory(found: Extended[ShortStep]) -> tuple[StageMemory, ...]:
     """By the order of actions; by the clock where it depends on how far hosts run ahead."""
     by_order = memory_of_plan(found.run.lowered.plan)
     return by_order.high if by_order is not None and by_order.exact else memory_of_step(found)

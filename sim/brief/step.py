@@ -45,8 +45,8 @@ class Brief:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """A step as it was lowered, folded and replayed."""
+class ShortStep:
+    """A step, shortened or not, as it was lowered, folded and replayed."""
 
     lowered: Lowered
     ready: Folded
@@ -79,17 +79,17 @@ def step_seconds(scenario: Scenario, profile: GpuProfile) -> float:
         return seconds_of_step(_extended(scenario, profile))
 
 
-def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[Replayed]:
+def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[ShortStep]:
     return extended(scenario, lambda one: _run(one, profile), lambda one: one.record)
 
 
-def seconds_of_step(found: Extended[Replayed]) -> float:
+def seconds_of_step(found: Extended[ShortStep]) -> float:
     """The time of a step, what was left out included."""
     step_s = found.run.record.step_s
     return step_s + found.more * found.period.seconds if found.period else step_s
 
 
-def _path(found: Extended[Replayed]) -> list[PathSegment]:
+def _path(found: Extended[ShortStep]) -> list[PathSegment]:
     """The critical path; in each group that is left out it is as in one in the midst of the step."""
     from ..read_record import path_of
     from ..result.step import PathSegment
@@ -103,7 +103,7 @@ def _path(found: Extended[Replayed]) -> list[PathSegment]:
     return [PathSegment(name=name, seconds=seconds) for name, seconds in parts.items()]
 
 
-def memory_of_step(found: Extended[Replayed]) -> tuple[StageMemory, ...]:
+def memory_of_step(found: Extended[ShortStep]) -> tuple[StageMemory, ...]:
     """As it is in the short step; hosts go on to get ahead in the groups that are left out."""
     from ..simulate import host_leads_s, stage_memory
 
@@ -115,7 +115,7 @@ def memory_of_step(found: Extended[Replayed]) -> tuple[StageMemory, ...]:
     return stage_memory(one.lowered, one.ready, one.record, leads_s)
 
 
-def _run(scenario: Scenario, profile: GpuProfile | None) -> Replayed:
+def _run(scenario: Scenario, profile: GpuProfile | None) -> ShortStep:
     from ..simulate import build_cluster
 
     return replayed(scenario, build_cluster(scenario), profile)
@@ -123,7 +123,7 @@ def _run(scenario: Scenario, profile: GpuProfile | None) -> Replayed:
 
 def replayed(
     scenario: Scenario, cluster: Cluster, profile: GpuProfile | None, tables: Tables | None = None
-) -> Replayed:
+) -> ShortStep:
     """One step, lowered and replayed whole; ``tables`` are those of a search."""
     from ..engine.replay import replay
     from ..fold.whole import folded
@@ -132,4 +132,4 @@ def replayed(
     check_work(step_work(scenario))
     lowered = lower(scenario, cluster, profile=profile, tables=tables)
     ready = folded(lowered)
-    return Replayed(lowered, ready, replay(ready.programs))
+    return ShortStep(lowered, ready, replay(ready.programs))
