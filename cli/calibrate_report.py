@@ -23,7 +23,7 @@ _TOOLS = {
     "all_reduce": "all_reduce_perf",
     "all_gather": "all_gather_perf",
     "reduce_scatter": "reduce_scatter_perf",
-    "alltoall": "alltoall_perf",
+    "all_to_all": "alltoall_perf",
     "broadcast": "broadcast_perf",
     "sendrecv": "sendrecv_perf",
 }
@@ -86,12 +86,12 @@ def report(
 
 
 def _gpu_of(profile: str) -> str:
-    from ..hardware.calibrated.overlay import SHORT_NAMES, is_file, load_profile
+    from ..hardware.calibrated.overlay import is_file, load_profile, short_names
     from ..hardware.calibrated.read import read_profile_file
 
     if is_file(profile):
         return read_profile_file(Path(profile)).gpu
-    return load_profile(SHORT_NAMES.get(profile.lower(), profile)).gpu
+    return load_profile(short_names().get(profile.lower(), profile)).gpu
 
 
 def _as_measured(profile: str, gpu: str) -> GpuProfile:
@@ -111,7 +111,7 @@ def _kernel_points(
     """(measured, predicted) seconds of every kernel, by operation."""
     from dataclasses import replace
 
-    from ..calibration.fit.residuals import predicted_seconds
+    from ..calibration.fit.curve_fit import predicted_seconds
     from ..hardware.gpus import get_gpu
 
     found: dict[str, list[tuple[float, float]]] = {}

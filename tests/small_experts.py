@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from small_scenarios import with_leaves
 
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.program.program import Collective, Op, RepeatedBlocks
@@ -61,7 +62,7 @@ def with_experts(**fields: Any) -> Scenario:
         elif block := next((b for b, leaves in BLOCKS.items() if name in leaves), None):
             (document["model"]["moe"] if block == "moe" else document[block])[name] = value
         else:
-            document["software"][name] = value
+            document["software"] = with_leaves(document["software"], **{name: value})
     par = document["parallelism"]
     par.setdefault("sequence_parallel", par["tp"] > 1)
     replicas = document["cluster"]["gpus"] // (par["tp"] * par["pp"])
@@ -106,7 +107,7 @@ def expert_layouts(draw: st.DrawFn, **fixed: Any) -> Scenario:
 
 
 def expert_collectives(lowered: Lowered, axis: str) -> list[Op]:
-    """Every collective of that axis that the first class runs in a step, segments spelled out."""
+    """Every collective of that axis that the first class runs in a step, repeated blocks expanded."""
     found = []
     for op in lowered.programs.classes[0].ops:
         if isinstance(op.work, RepeatedBlocks):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_scenarios import layouts, lowered
 
 from stepsim.sim.engine.alone import OwnRates, run_alone
-from stepsim.sim.engine.ranks import Rank
+from stepsim.sim.engine.rank_state import RankState
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, RepeatedBlocks
@@ -42,7 +42,7 @@ def distinct(run: Scenario) -> list[tuple[Block, Programs]]:
 @given(layouts(), st.booleans())
 def test_it_is_the_replay(run: Scenario, host: bool) -> None:
     for block, programs in distinct(run):
-        rank = Rank(programs.sms, programs.corun_slowdown)
+        rank = RankState(programs.sms, programs.corun_slowdown)
         times = run_alone(block, block.first_s if host else -math.inf, rank, OwnRates(programs.links[0]))
         record = replay(programs, host=host)
         if times is None:
@@ -72,7 +72,7 @@ def moves(stream: str, rate: float, after: tuple[int, ...] = ()) -> Op:
 def test_collectives_that_slow_one_another_are_left_to_the_replay() -> None:
     def times(rate: float, *after: int) -> object:
         block = Block("two", (moves("tp", 60.0), moves("cp", rate, after)))
-        return run_alone(block, -math.inf, Rank(100, 0.0), OwnRates(LINKS))
+        return run_alone(block, -math.inf, RankState(100, 0.0), OwnRates(LINKS))
 
     assert times(60.0) is None
     assert times(30.0) is not None  # the link holds both

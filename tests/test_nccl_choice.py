@@ -16,9 +16,9 @@ from nccl_communicators import A100, AR, B200, GIB, H100, H800, A, P, choose, on
 from stepsim.schedules import collectives
 from stepsim.schedules.transfers.collective import CollectiveKind
 from stepsim.schedules.transfers.group import RankGroup
-from stepsim.sim.network.nccl.choice import allowed, table
+from stepsim.sim.network.nccl.choice import allowed, legal_choices
 from stepsim.sim.network.nccl.constants import NcclProtocol
-from stepsim.sim.network.nccl.model import TUNED, combinations
+from stepsim.sim.network.nccl.cost_model import TUNED, combinations
 from stepsim.sim.network.nccl.paths import Communicator
 
 # What is legal --------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_every_choice_has_an_algorithm_that_runs_there(
 ) -> None:
     """What a simulator needs to join them: the transfers of the chosen algorithm on that group."""
     group = RankGroup(local=comm.local, nodes=comm.nodes)
-    for each in table(kind, size, comm):
+    for each in legal_choices(kind, size, comm):
         assert collectives.get(each.algorithm.schedule).plan(kind, group).steps > 0
 
 
@@ -159,25 +159,27 @@ def test_overrides_are_obeyed() -> None:
     comm = on(H100, 2)
     assert choose("all_reduce", GIB, comm, nccl_algo="Ring").algorithm is A.RING
     assert choose("all_reduce", 8, comm, nccl_proto="Simple").protocol is P.SIMPLE
-    assert {each.algorithm for each in table("all_reduce", 8, comm, nccl_algo="^Ring,Tree")} == {A.NVLS_TREE}
+    assert {each.algorithm for each in legal_choices("all_reduce", 8, comm, nccl_algo="^Ring,Tree")} == {
+        A.NVLS_TREE
+    }
 
 
 @pytest.mark.parametrize(
     ("kind", "variables", "what"),
     [
-        ("all_to_all", {}, "NCCL chooses no algorithm for 'all_to_all'; it does for all_reduce"),
+        ("all_to_all", {}, "'all_to_all'.*all_reduce"),
         (
             "all_reduce",
             {"nccl_algo": "Rnig"},
-            r"NCCL_ALGO: .*'Rnig'\. Did you mean Ring\? Known: Tree",
+            r"NCCL_ALGO: .*'Rnig'.*mean Ring\?.*Tree",
         ),
-        ("all_reduce", {"nccl_proto": "LL64"}, "NCCL_PROTO: no choice is called 'LL64'"),
+        ("all_reduce", {"nccl_proto": "LL64"}, "NCCL_PROTO:.*'LL64'"),
         (
             "all_reduce",
             {"nccl_algo": "allreduc:Ring"},
-            "NCCL_ALGO: no choice is called 'allreduc'.*mean allreduce",
+            "NCCL_ALGO: .*'allreduc'.*mean allreduce",
         ),
-        ("all_gather", {"nccl_algo": "Tree"}, "leave nothing for all_gather on 16 ranks .* can run Ring/LL,"),
+        ("all_gather", {"nccl_algo": "Tree"}, "all_gather on 16 .*Ring/LL,"),
     ],
 )
 def test_what_cannot_be_is_refused(kind: str, variables: dict[str, str], what: str) -> None:
@@ -186,7 +188,7 @@ def test_what_cannot_be_is_refused(kind: str, variables: dict[str, str], what: s
 
 
 def test_other_machines_are_refused() -> None:
-    with pytest.raises(ValueError, match="no rows for 'cdna3'; it has ampere, hopper, blackwell"):
+    with pytest.raises(ValueError, match=r"'cdna3'; .*ampere, hopper, blackwell"):
         on("MI300X", 1)
-    with pytest.raises(ValueError, match="3 ranks over 4 nodes: at least 2, one on each node"):
+    with pytest.raises(ValueError, match=r"3 ranks .*4 nodes"):
         replace(on(H100, 1), ranks=3, nodes=4)

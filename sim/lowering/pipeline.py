@@ -24,7 +24,7 @@ from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies
-from .meetings import update_checks_s, write_barrier
+from .host_rendezvous import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received
 from .messages import Messages
 from .optimizers import updated_parameters
@@ -56,13 +56,15 @@ class StepWriters:
                 lambda: point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule),
             )
         except ValueError as refusal:
-            raise NotSupported("software.point_to_point", str(refusal)) from None
+            raise NotSupported("software.pipeline.point_to_point", str(refusal)) from None
         # Registered schedules run under every rule that takes them; a user's table may not.
         if is_table(plan.scenario.schedule):
             try:
                 refuse(instruction_problems(self.instructions, f"rule {self.rule}"))
             except ValueError as refusal:
-                raise NotSupported("software.point_to_point", f"{refusal}; async waits for no send") from None
+                raise NotSupported(
+                    "software.pipeline.point_to_point", f"{refusal}; async waits for no send"
+                ) from None
 
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
@@ -79,14 +81,14 @@ class _Shared:
 
     sharding: Sharding | None = None
     copies: ActivationCopies | None = None
-    segments: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
+    repeated_blocks: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
     tables: Tables = field(default_factory=Tables)
 
     def repeated(self, row: CountedBlocks) -> RepeatedBlocks:
-        found = self.segments.get(row)
+        found = self.repeated_blocks.get(row)
         if found is None:
-            found = self.segments[row] = RepeatedBlocks(row)
+            found = self.repeated_blocks[row] = RepeatedBlocks(row)
         return found
 
 
@@ -116,18 +118,18 @@ class _StepWriter:
             writer=self.writer,
             rule=self.rule,
             transfer=MessageTransfers(plan=plan, index=self.index, alike=self.shared.transfers),
-            host_s=software.p2p_messages * plan.costs.host_collective_s,
-            host_sync=software.p2p_host_sync,
+            host_s=software.pipeline.p2p_messages * plan.costs.host_collective_s,
+            host_sync=software.pipeline.p2p_host_sync,
         )
         groups, experts = plan.groups, plan.local.experts is not None
         self.reduces = groups["dp"].ranks > 1 or (experts and groups["edp"].ranks > 1)
         self.sharded = par.zero >= 1
         shards = groups["fsdp"].ranks > 1 or (experts and groups["efsdp"].ranks > 1)
-        self.returns_parameters = self.sharded and shards
+        self.gathers_parameters = self.sharded and shards
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
         self.sharding = self.shared.sharding
         if self.sharding and self.sharding.rule.gathers != "never":
-            self.returns_parameters = False
+            self.gathers_parameters = False
         whole = self.reduces and self.sharding is None
         together = not plan.two_way and plan.ends != "streaming"
         self.gradients = gradients_of(plan, self.index)
@@ -138,8 +140,8 @@ class _StepWriter:
             lambda: {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT},
         )
         self.unreduced = list(plan.held_stages(self.index))
-        if whole and software.overlap_grad_reduce and together:
-            aligned = software.align_grad_reduce
+        if whole and software.gradients.overlap_grad_reduce and together:
+            aligned = software.gradients.reduction == "megatron-buckets"
             self._place(
                 self.shared.tables.get(
                     ("hooks", *ordered_by(plan.scenario, plan.shape), self.index, aligned),
@@ -163,8 +165,8 @@ class _StepWriter:
             pass
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
-        if self.returns_parameters and self.plan.scenario.software.overlap_param_gather:
-            self.gathers = self._returned().ahead()
+        if self._gathers_ahead and not self._gathers_by_hooks:
+            self.gathers = self._parameter_gather().ahead()
         self._call(None)
         for instruction in instructions:
             match instruction:
@@ -179,6 +181,16 @@ class _StepWriter:
                     self.messages.wait(part)
         self._finish()
         return self.writer.ops
+
+    @property
+    def _gathers_ahead(self) -> bool:
+        """Whether updated parameters come back ahead of the forwards that want them."""
+        return self.gathers_parameters and self.plan.scenario.software.gradients.overlap_param_gather
+
+    @property
+    def _gathers_by_hooks(self) -> bool:
+        """Whether the order says before which step each virtual stage is gathered."""
+        return any(hook.call is HookCall.GATHER for hooks in self.calls.values() for hook in hooks)
 
     # Actions -----------------------------------------------------------------------------------
 
@@ -242,14 +254,14 @@ class _StepWriter:
             stages = self.plan.stages
             blocks = pair_blocks(stages[key[0]], stages[key[1]], self.plan.blocks)
             copies = self.shared.copies
-            self.pairs[key] = copies.beside(blocks) if copies and blocks else blocks
+            self.pairs[key] = copies.overlapped(blocks) if copies and blocks else blocks
         found = self.pairs[key]
         if found is None:
             return False
         row: CountedBlocks = tuple((block, count) for block, _, _, count in found)
         if self.sharding:
             row = self.sharding.pair_row(step, found, first=self._begins(step.forward))
-        self.writer.segment("forward, backward", self.shared.repeated(row), action=str(step))
+        self.writer.repeat("forward, backward", self.shared.repeated(row), action=str(step))
         self.messages.done |= dict.fromkeys(parts(step), self.writer.frontier())
         self._after_backward(step.backward)
         return True
@@ -280,7 +292,7 @@ class _StepWriter:
         row = tuple(blocks)
         if not row:
             return
-        self.writer.segment(NAMES[action.kind], self.shared.repeated(row), action=str(action))
+        self.writer.repeat(NAMES[action.kind], self.shared.repeated(row), action=str(action))
 
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
@@ -296,7 +308,7 @@ class _StepWriter:
             self._run(action, self.sharding.last_reduction(action.stage))
 
     def _call(self, after: Step | None) -> None:
-        """What happens to gradients right after a step; before all of them for None."""
+        """What happens to gradients and parameters right after a step; before all of them for None."""
         for hook in self.calls.get(after, ()):
             match hook:
                 case Hook(HookCall.ENABLE | HookCall.DISABLE):
@@ -304,6 +316,8 @@ class _StepWriter:
                 case Hook(HookCall.REDUCE, int(stage)):
                     self.unreduced.remove(stage)
                     self._reduce_stage(stage)
+                case Hook(HookCall.GATHER, int(stage)) if self._gathers_ahead:
+                    self.gathers[stage] = self._parameter_gather().of_stage(stage)
 
     def _reduce_stage(self, stage: int) -> None:
         elements = self.plan.parameters[stage].elements
@@ -331,15 +345,15 @@ class _StepWriter:
         reduce_shared_table(plan, self.index, writer)
         if plan.ends != "streaming":
             self._update(self._share(held.total, updated), plan.held_stages(self.index))
-        gathers = self.returns_parameters and not plan.scenario.software.overlap_param_gather
+        gathers = self.gathers_parameters and not plan.scenario.software.gradients.overlap_param_gather
         if gathers and not plan.skips:
-            writer.wait(*self._returned().at_once())
-        fixed = plan.scenario.software.step_fixed_s
+            writer.wait(*self._parameter_gather().at_once())
+        fixed = plan.scenario.software.host.step_fixed_s
         writer.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
-        if plan.scenario.software.step_barrier and not plan.skips:
+        if plan.scenario.software.host.step_barrier and not plan.skips:
             write_barrier(plan, writer)
 
-    def _returned(self) -> ParameterGather:
+    def _parameter_gather(self) -> ParameterGather:
         return ParameterGather(
             plan=self.plan,
             index=self.index,

@@ -35,4 +35,4 @@ def ordered_by(scenario: Scenario, shape: Shape) -> tuple[Hashable, ...]:
 
 def runs_pairs(scenario: Scenario) -> bool:
     """Whether exchanges of experts run beside the layers of another microbatch."""
-    return scenario.software.moe_a2a_overlap and scenario.parallelism.ep > 1
+    return scenario.software.exchange.moe_a2a_overlap and scenario.parallelism.ep > 1

@@ -12,7 +12,7 @@ from typing import Any
 from .model.catalogue import catalogue_fields
 from .model.huggingface import config_fields
 from .software.presets import get_software
-from .tree import TreeNode
+from .tree import TreeNode, without_nulls
 
 
 def model_fields(node: TreeNode) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def model_fields(node: TreeNode) -> dict[str, Any]:
     if "preset" not in changes:
         return changes  # type: ignore[no-any-return]
     preset = changes.pop("preset")
-    fields = config_fields(_beside(node, preset)) if _is_path(preset) else catalogue_fields(str(preset))
+    fields = config_fields(_relative_to(node, preset)) if _is_path(preset) else catalogue_fields(str(preset))
     return {**fields, **{key: _changed(fields.get(key), change) for key, change in changes.items()}}
 
 
@@ -38,17 +38,18 @@ def _changed(before: Any, change: Any) -> Any:
 
 def software_fields(node: TreeNode) -> dict[str, Any]:
     """Fields of the block ``software``. Raises ValueError for an unknown preset."""
-    changes = {key: value for key, value in node.plain().items() if value is not None}
+    changes: dict[str, Any] = without_nulls(node).plain()
     if "preset" not in changes:
         return changes
-    return {**get_software(str(changes.pop("preset"))).model_dump(), **changes}
+    preset = get_software(str(changes.pop("preset"))).model_dump()
+    return {**preset, **{key: _changed(preset.get(key), change) for key, change in changes.items()}}
 
 
 def _is_path(preset: Any) -> bool:
     return isinstance(preset, str) and (preset.endswith(".json") or "/" in preset)
 
 
-def _beside(node: TreeNode, preset: str) -> Path:
+def _relative_to(node: TreeNode, preset: str) -> Path:
     """A path in a file is relative to the file; on a command line or in Python, to the current folder."""
     mark = node.entries["preset"].mark
     return Path(mark.file).parent / preset if mark.line else Path(preset)

@@ -143,11 +143,11 @@ class LocalShape:
 
 def boundary_bytes(local: LocalShape, software: Software) -> float:
     """Bytes of one activation, or its gradient, that a rank hands to the next stage."""
-    split = local.sequence_parallel or software.scatter_gather_p2p
+    split = local.sequence_parallel or software.pipeline.scatter_gather_p2p
     return local.hidden_bytes / (local.tp if split else 1)
 
 
-def shard_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None) -> LocalShape:
+def local_shape_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None) -> LocalShape:
     """The sizes of a model's layer on one of ``tp`` ranks, for one token in 16 bit."""
     return LocalShape(
         batch=1,
@@ -180,25 +180,25 @@ def shard_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None)
     )
 
 
-def shard_of(scenario: Scenario) -> LocalShape:
+def local_shape_of(scenario: Scenario) -> LocalShape:
     """The layer share of one rank of ``scenario``."""
     par, training, software = scenario.parallelism, scenario.training, scenario.software
     rule, precision = sharding_rule(scenario), training.precision
     return replace(
-        shard_of_model(scenario.model, tp=par.tp, experts=experts_of(scenario)),
+        local_shape_of_model(scenario.model, tp=par.tp, experts=experts_of(scenario)),
         batch=training.micro_batch,
         sequence=training.seq_length,
         cp=par.cp,
         cp_a2a=_a2a_ranks(scenario),
         sequence_parallel=par.sequence_parallel and par.tp > 1,
         element_bytes=ELEMENT_BYTES[precision],
-        grad_bytes=max(software.gradient_bytes(precision), ELEMENT_BYTES[precision]),
+        grad_bytes=max(software.gradients.gradient_bytes(precision), ELEMENT_BYTES[precision]),
         dtype=precision if precision in ("fp32", "fp16") else "bf16",
-        quantised_weights=software.fp8_parameters,
-        quantised_dispatch=software.fp8_dispatch,
+        quantised_weights=software.kernels.fp8_parameters,
+        quantised_dispatch=software.exchange.fp8_dispatch,
         recipe=recipe_of(scenario, get_gpu(scenario.cluster.gpu).architecture),
         accumulates=rule is None or not rule.reduces_each,
-        split_gate=software.split_gate,
+        split_gate=software.kernels.split_gate,
     )
 
 
@@ -207,4 +207,4 @@ def _a2a_ranks(scenario: Scenario) -> int:
     par = scenario.parallelism
     if par.cp_a2a is not None:
         return par.cp_a2a
-    return par.cp if scenario.software.cp_comm == "a2a" else 1
+    return par.cp if scenario.software.exchange.cp_comm == "a2a" else 1

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ....hardware.catalogue import unknown_name
 from ....schedules.transfers.collective import CollectiveKind
 from .constants import BYTES_PER_THREAD, NVLS_CHANNELS, THREADS, NcclAlgorithm, NcclProtocol
-from .model import TUNED, lines, seconds_on
+from .cost_model import TUNED, lines, seconds_on
 from .paths import Communicator
 from .versions import parse_version
 
@@ -34,7 +34,7 @@ class AlgorithmChoice:
     channels: int
 
 
-def table(
+def legal_choices(
     kind: CollectiveKind | str,
     payload_bytes: float,
     comm: Communicator,
@@ -70,8 +70,8 @@ def table(
     ]
     if not found:
         asked = (
-            f"NCCL_ALGO={nccl_algo or 'unset'} (software.nccl_algo), "
-            f"NCCL_PROTO={nccl_proto or 'unset'} (software.nccl_proto)"
+            f"NCCL_ALGO={nccl_algo or 'unset'} (software.exchange.nccl_algo), "
+            f"NCCL_PROTO={nccl_proto or 'unset'} (software.exchange.nccl_proto)"
         )
         raise ValueError(
             f"{asked} leave nothing for {kind} on {comm.ranks} ranks over {comm.nodes} nodes; it can run "
