@@ -24,7 +24,8 @@ class Gpu:
     ``idle_w`` is what it draws without work, ``joules_per_flop`` what one 16-bit FLOP of its tensor cores takes at
     the boost clock, all that serves them included; None where nobody measured it.
     ``sources`` says where each group of figures was read. ``profile_of`` is the GPU whose kernels it is taken
-    to have, by their efficiencies, where it has no profile of its own.
+    to have, by their efficiencies, where it has no profile of its own. ``short_name`` is what people call its
+    profile.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Gpu:
     idle_w: float = 0.0
     joules_per_flop: float | None = None
     profile_of: str = ""
+    short_name: str = ""
 
     def has_math(self, dtype: str) -> bool:
         """Whether it multiplies matrices of that type."""

@@ -23,6 +23,7 @@ calibration.measure
 calibration.readers
 sim.report
 sim.reliability
+sim.brief
 sim.simulate  sim.replay
 sim.read_record
 sim.evidence

@@ -12,8 +12,8 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING
 
+from ...sim.brief.step import Brief, brief_step
 from ...sim.scenario.errors import ScenarioError
-from ..cases.brief import Brief, brief_step
 from ..cases.case import Case, MemoryKind, Outcome
 from ..cases.halves import with_constants
 from ..cases.preset import reports_first_rank

@@ -132,7 +132,7 @@ class StepPlan:
         """How the next step follows this one."""
         if self.schedule.weight_versions:  # no flush: a microbatch finds the weights of its own start
             return "streaming"
-        skewed = self.scenario.software.optimizer_post_validation and self._splits_backward
+        skewed = self.scenario.software.gradients.optimizer_post_validation and self._splits_backward
         return "skewed" if skewed else "together"
 
     @property
@@ -141,11 +141,11 @@ class StepPlan:
         software = self.scenario.software
         if overlaps(self.orders):
             own = overlaps(self.schedule.orders(self.shape))
-            return software.overlapped_point_to_point if own else "async"
+            return software.pipeline.overlapped_point_to_point if own else "async"
         several = self.shape.chunks > 1 and not self.schedule.grouped
         if several or self._splits_backward:
-            return software.split_point_to_point
-        return software.point_to_point
+            return software.pipeline.split_point_to_point
+        return software.pipeline.point_to_point
 
     def rank_of(self, stage: int) -> int:
         """The pipeline rank of a virtual stage, for the first microbatch."""
