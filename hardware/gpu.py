@@ -21,8 +21,8 @@ class Gpu:
     ``nccl_nvlink_bytes_per_s`` is what NCCL counts as usable of the NVLink rate.
     ``nvlink_domain`` is the number of GPUs that NVLink connects (0: none); ``nvls`` says whether
     the NVSwitch reduces in the switch (NVLink SHARP).
-    ``idle_w`` is what it draws without work, ``joules_per_flop`` what one 16-bit FLOP of its tensor cores takes at
-    the boost clock, all that serves them included; None where nobody measured it.
+    ``idle_w`` is what it draws without work, ``joules_per_flop`` what one 16-bit FLOP of its tensor cores
+    takes at the boost clock, all that serves them included; None where nobody measured it.
     ``sources`` says where each group of figures was read. ``profile_of`` is the GPU whose kernels it is taken
     to have, by their efficiencies, where it has no profile of its own. ``short_name`` is what people call its
     profile.

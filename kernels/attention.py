@@ -57,7 +57,7 @@ def attention_curve(kernel: Attention, profile: GpuProfile) -> AttentionCurve:
 
 
 def _math_seconds(kernel: Attention, curve: AttentionCurve, gpu: Gpu) -> float:
-    """Math time at the boost clock, with wave quantisation; causal work adds the diagonal and its imbalance."""
+    """Math time at the boost clock, with wave quantisation; causal work adds diagonal and imbalance."""
     points = curve.forward if kernel.direction == "forward" else curve.backward
     flops_per_s = _rate_fraction(points, kernel.head_dim) * gpu.peak_flops[kernel.dtype]
     rows = kernel.seq_q if kernel.direction == "forward" else kernel.seq_kv

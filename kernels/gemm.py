@@ -16,8 +16,8 @@ The library's choice of tile and of a K split is taken to be the fastest of the 
 All of this but the output's store runs at the SMs' clock: that of the power limit (power.py) times the
 fitted one.
 
-Where the operands that a wave walks through outgrow half of L2 (an SM is near to one half of it), math is a few
-percent slower.
+Where the operands that a wave walks through outgrow half of L2 (an SM is near to one half of it), math is a
+few percent slower.
 
 HBM traffic is the compulsory one: a wave of tiles together covers a square of some thousand rows
 and columns, whose operands are read about once per 1,000 FLOPs a byte; L2 holds the re-reads.

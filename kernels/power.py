@@ -1,7 +1,7 @@
 """The clock that a GPU sustains under its power limit while a kernel runs.
 
-Knows watts: what an idle GPU draws, what its tensor cores draw at a rate of FLOPs, and the limit. Does not know
-how long the kernel has run; a burst shorter than the controller's reaction runs at the boost clock, and
+Knows watts: what an idle GPU draws, what its tensor cores draw at a rate of FLOPs, and the limit. Does not
+know how long the kernel has run; a burst shorter than the controller's reaction runs at the boost clock, and
 ``GpuProfile.power_limited`` says how far the limit acts.
 
 Dynamic power is C V^2 f, and near the top of the range voltage follows frequency, so that power follows the
@@ -18,8 +18,8 @@ from .kernel import ELEMENT_BYTES
 
 
 def sustained_clock(flops_per_s: float, dtype: str, gpu: Gpu, profile: GpuProfile) -> float:
-    """Fraction of the boost clock at which tensor cores that would reach ``flops_per_s`` at that clock draw no
-    more than the power limit leaves them; 1 where nobody measured their energy.
+    """Fraction of the boost clock at which tensor cores that would reach ``flops_per_s`` at that clock draw
+    no more than the power limit leaves them; 1 where nobody measured their energy.
 
     >>> from ..hardware.calibrated.overlay import load_profile
     >>> from ..hardware.gpus import get_gpu

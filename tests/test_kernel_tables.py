@@ -1,4 +1,4 @@
-"""Tables of many GPUs' kernels: how they are read, what their harness adds, and how far the curves are off."""
+"""Tables of many GPUs' kernels: how they are read, what their harness adds, how far the curves are off."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ _AMPERE = Architecture(
     inter_speeds=(48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
 )
 
-# NCCL takes an architecture by its compute capability, from 8.0 on Ampere's, from 9.0 on Hopper's (tuning.cc).
+# NCCL goes by compute capability: from 8.0 on Ampere's rows, from 9.0 on Hopper's (tuning.cc).
 ARCHITECTURES: Mapping[str, Architecture] = {
     "ampere": _AMPERE,
     "ada": replace(_AMPERE, compute_capability=89),
