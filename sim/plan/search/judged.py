@@ -1,0 +1,67 @@
+"""What an exact replay says of one layout, as short as a search needs it.
+
+Knows the replay and how its answer is written down; knows no search.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """``step_time_s`` is inf where the layout was ``refused``: by the simulator, for the reason given."""
+
+    step_time_s: float
+    peak_memory_bytes: float
+    capacity_bytes: float
+    refused: str = ""
+
+    def to_row(self) -> dict[str, Any]:
+        """Plain values; floats survive being written and read."""
+        return {"refused": self.refused} if self.refused else asdict(self)
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any]) -> Judged:
+        """Back from ``to_row``."""
+        return refused(row["refused"]) if row["refused"] else cls(**row)
+
+
+def refused(reason: str) -> Judged:
+    """A layout that the simulator does not take, for that reason."""
+    return Judged(step_time_s=math.inf, peak_memory_bytes=math.nan, capacity_bytes=math.nan, refused=reason)
+
+
+class ReplayOf:
+    """Judges scenarios by the exact replay; what layouts have in common is priced once in each process."""
+
+    def __call__(self, scenario: Scenario) -> Judged:
+        try:
+            step_s, memory = self._tables(scenario)
+        except ValueError as refusal:
+            return refused(f"{refusal}".splitlines()[0])
+        fullest = max(memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
+        return Judged(
+            step_time_s=step_s,
+            peak_memory_bytes=fullest.peak_bytes,
+            capacity_bytes=fullest.capacity_bytes,
+        )
+
+    @cached_property
+    def _tables(self) -> Any:
+        from ...brief.step import brief_step
+
+        def step_of(scenario: Scenario) -> Any:
+            brief = brief_step(scenario)
+            return brief.step_time_s, brief.memory
+
+        return step_of
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}

@@ -1,0 +1,82 @@
+"""Replays by number: each at most once, kept in the journal, whoever does them.
+
+Knows workers and the journal; does not know why a layout is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .journal import Journal, key_of
+from .judged import Judged
+from .workers import Workers
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+
+Numbered = tuple[int, "Scenario"]
+
+
+@dataclass(frozen=True)
+class NumberedReplay:
+    """What workers run: a scenario's replay, with the number that it came with."""
+
+    replay: Callable[[Scenario], Judged]
+
+    def __call__(self, task: Numbered) -> tuple[int, Judged]:
+        number, scenario = task
+        return number, self.replay(scenario)
+
+
+@dataclass
+class Judging:
+    """Gives results in the order in which they are asked for. ``known`` are all so far, by number;
+    ``replayed`` counts those that neither the journal nor an earlier question knew.
+    """
+
+    scenario_of: Callable[[int], Scenario]
+    workers: Workers[Numbered, tuple[int, Judged]]
+    journal: Journal = field(default_factory=Journal)
+    known: dict[int, Judged] = field(default_factory=dict)
+    replayed: int = 0
+    _keys: dict[int, str] = field(default_factory=dict, repr=False)
+
+    def __call__(self, numbers: Iterable[int]) -> Generator[Judged, None, None]:
+        wanted = list(numbers)
+        results = self.workers.run(self._tasks(wanted))
+        try:
+            for number in wanted:
+                while not self._is_known(number):
+                    self._keep(*next(results))
+                yield self.known[number]
+        finally:
+            results.close()
+            for number, judged in self.workers.spared():
+                self._keep(number, judged)
+
+    def _tasks(self, numbers: Iterable[int]) -> Iterator[Numbered]:
+        for number in numbers:
+            if not self._is_known(number):
+                yield number, self.scenario_of(number)
+
+    def _is_known(self, number: int) -> bool:
+        """Whether it needs no replay; what the journal knows is known from now on."""
+        if number in self.known:
+            return True
+        if self.journal.path is None:
+            return False
+        if number not in self._keys:
+            self._keys[number] = key_of(self.scenario_of(number))
+        found = self.journal.known.get(self._keys[number])
+        if found is not None:
+            self.known[number] = found
+        return found is not None
+
+    def _keep(self, number: int, judged: Judged) -> None:
+        if number not in self.known:
+            self.known[number] = judged
+            self.replayed += 1
+            if self.journal.path is not None:
+                self.journal.add(self._keys[number], judged)
