@@ -1,1 +1,1 @@
-"""The layouts of a scenario: which there are, how long each takes at least, and which is the best."""
+"""Which layout: all legal ones as arrays, screened by memory and by a bound, the best of them replayed."""
