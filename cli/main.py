@@ -20,6 +20,7 @@ from .faults import faults
 from .list import list_names
 from .memory import memory
 from .mistakes import BAD_INPUT, reported, reported_error
+from .plan import plan
 from .replay import replay
 from .run import run
 from .schedule import schedule
@@ -39,6 +40,7 @@ app = typer.Typer(
 
 app.command("run")(reported(run))
 app.command("replay")(reported(replay))
+app.command("plan")(reported(plan))
 app.command("compare")(reported(compare))
 app.command("memory")(reported(memory))
 app.command("cluster")(reported(cluster))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...figures import gigabytes, seconds
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -129,9 +131,12 @@ def why_slower(best: LayoutFigures, other: LayoutFigures) -> str:
     order = sorted(seen, key=lambda name: -seen[name])
     longer = [name for name in order if seen[name] > 0][:REASONS]
     shorter = [name for name in reversed(order) if seen[name] < 0][:1]
-    return ", ".join(f"{name} {seen[name]:+.3g} s" for name in longer + shorter) or "no part stands out"
+    parts = [
+        f"{name} {'+' if seen[name] > 0 else '-'}{seconds(abs(seen[name]))}" for name in longer + shorter
+    ]
+    return ", ".join(parts) or "no part stands out"
 
 
 def why_not_fit(peak_bytes: float, capacity_bytes: float) -> str:
     """How much is missing."""
-    return f"the smallest takes {peak_bytes / 1e9:.1f} GB of {capacity_bytes / 1e9:.1f} GB"
+    return f"the smallest takes {gigabytes(peak_bytes)} of {gigabytes(capacity_bytes)}"

@@ -32,15 +32,17 @@ class NumberedReplay:
 
 @dataclass
 class Judging:
-    """Gives results in the order in which they are asked for. ``known`` are all so far, by number;
-    ``replayed`` counts those that neither the journal nor an earlier question knew.
+    """Gives results in the order in which they are asked for. ``known`` are those so far, by number, and
+    ``remembered`` those among them that the journal had. What workers did ahead and nobody asked for is kept,
+    but not known: what there is to tell is the same for any number of them.
     """
 
     scenario_of: Callable[[int], Scenario]
     workers: Workers[Numbered, tuple[int, Judged]]
     journal: Journal = field(default_factory=Journal)
     known: dict[int, Judged] = field(default_factory=dict)
-    replayed: int = 0
+    remembered: set[int] = field(default_factory=set)
+    _at_hand: dict[int, Judged] = field(default_factory=dict, repr=False)
     _keys: dict[int, str] = field(default_factory=dict, repr=False)
 
     def __call__(self, numbers: Iterable[int]) -> Generator[Judged, None, None]:
@@ -48,8 +50,9 @@ class Judging:
         results = self.workers.run(self._tasks(wanted))
         try:
             for number in wanted:
-                while not self._is_known(number):
+                while not self._is_at_hand(number):
                     self._keep(*next(results))
+                self.known[number] = self._at_hand[number]
                 yield self.known[number]
         finally:
             results.close()
@@ -58,12 +61,12 @@ class Judging:
 
     def _tasks(self, numbers: Iterable[int]) -> Iterator[Numbered]:
         for number in numbers:
-            if not self._is_known(number):
+            if not self._is_at_hand(number):
                 yield number, self.scenario_of(number)
 
-    def _is_known(self, number: int) -> bool:
-        """Whether it needs no replay; what the journal knows is known from now on."""
-        if number in self.known:
+    def _is_at_hand(self, number: int) -> bool:
+        """Whether it needs no replay; what the journal has is at hand from now on."""
+        if number in self._at_hand:
             return True
         if self.journal.path is None:
             return False
@@ -71,12 +74,12 @@ class Judging:
             self._keys[number] = key_of(self.scenario_of(number))
         found = self.journal.known.get(self._keys[number])
         if found is not None:
-            self.known[number] = found
+            self._at_hand[number] = found
+            self.remembered.add(number)
         return found is not None
 
     def _keep(self, number: int, judged: Judged) -> None:
-        if number not in self.known:
-            self.known[number] = judged
-            self.replayed += 1
+        if number not in self._at_hand:
+            self._at_hand[number] = judged
             if self.journal.path is not None:
                 self.journal.add(self._keys[number], judged)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class ReplayedLayout:
     """A layout that was replayed, for whatever reason."""
 
+    number: int
     settings: Mapping[str, Any]
     judged: Judged
     bound_s: float
@@ -72,7 +73,10 @@ class LayoutPlan:
         """The choices, one row each: the fields of each layout, and its figures."""
         import pandas as pd
 
-        return pd.DataFrame(self.rows())
+        return pd.DataFrame(
+            [{**written(one.settings), **choice_figures(one)} for one in self.choices],
+            index=pd.RangeIndex(1, len(self.choices) + 1, name="rank"),
+        )
 
     @property
     def front_frame(self) -> pd.DataFrame:
@@ -110,13 +114,6 @@ class LayoutPlan:
                 for one in self.replays
             ]
         )
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The choices as flat rows."""
-        return [
-            {"rank": rank, **written(one.settings), **choice_figures(one)}
-            for rank, one in enumerate(self.choices, 1)
-        ]
 
     def to_dict(self) -> dict[str, Any]:
         """What ``stepsim plan --json`` prints; docs/plan.md says what each key means."""

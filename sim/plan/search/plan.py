@@ -25,6 +25,7 @@ from .layout_plan import LayoutPlan, ReplayedLayout
 from .objective import Objective, PlanLimits
 from .searching import LayoutSearch, Wishes
 from .shown import Choice, FrontPoint, LayoutFigures, layout_figures
+from .words import short
 from .workers import Local, OnRay, Workers, cores
 
 if TYPE_CHECKING:
@@ -84,12 +85,8 @@ def plan(
         NotSupported: the scenario lacks what the objective or a limit counts.
         ValueError: an unknown objective, a share outside 0 to 1, a journal that is none.
     """
-    wishes = Wishes(
-        top=top,
-        objective=_objective(objective),
-        limits=PlanLimits(deadline_s=deadline_s, budget=budget),
-        fits=_share(fits),
-        audit=audit,
+    wishes = wishes_of(
+        top=top, objective=objective, deadline_s=deadline_s, budget=budget, fits=fits, audit=audit
     )
     means = Means(jobs=jobs, ray=ray, journal=None if journal is None else Path(journal))
     return planned(scenario_from(source, changes), fix or {}, vary or {}, wishes, means, progress)
@@ -275,11 +272,11 @@ class _Found:
             lost=tuple(self.lost),
             replays=tuple(
                 ReplayedLayout(
-                    settings=layouts.settings(i), judged=known[i], bound_s=float(bounds.bound_s[i])
+                    number=i, settings=layouts.settings(i), judged=known[i], bound_s=float(bounds.bound_s[i])
                 )
                 for i in sorted(known)
             ),
-            remembered=len(known) - search.judging.replayed,
+            remembered=len(search.judging.remembered & known.keys()),
             timing=timing,
             smallest=None if self.choices else self._smallest(),
         )
@@ -319,32 +316,21 @@ def _telling(say: Callable[[str], None], among: Candidates) -> Callable[[int, in
     return tell
 
 
-SHORT = {
-    "parallelism.sequence_parallel": "sp",
-    "training.micro_batch": "mbs",
-    "training.recompute": "recompute ",
-    "training.global_batch": "gbs",
-    "training.seq_length": "seq",
-    "parallelism.zero": "zero",
-    "cluster.gpus": "gpus",
-}
-
-
-def short(settings: Mapping[str, Any]) -> str:
-    """A layout in a few words, as people write it: ``tp4 pp4 vpp6 mbs1``; ones and absent parts are left out.
-
-    >>> short({"parallelism.tp": 4, "parallelism.cp": 1, "training.recompute": "full"})
-    'tp4 recompute full'
-    """
-    words = []
-    for field, value in settings.items():
-        name = SHORT.get(field, field.rpartition(".")[2])
-        if value in (None, False, "none") or (
-            value == 1 and field.startswith("parallelism.") and name != "zero"
-        ):
-            continue
-        words.append(name if value is True else f"{name}{value}")
-    return " ".join(words)
+def wishes_of(
+    *, top: int, objective: str, deadline_s: float | None, budget: float | None, fits: float, audit: int
+) -> Wishes:
+    """What is asked, as ``plan`` takes it, checked. ValueError for what no search can be asked."""
+    if top < 1:
+        raise ValueError(f"top {top}: at least one layout is proposed")
+    if not 0.0 <= fits <= 1.0:
+        raise ValueError(f"fits {fits:g}: a probability is from 0 to 1, as in 0.9")
+    return Wishes(
+        top=top,
+        objective=_objective(objective),
+        limits=PlanLimits(deadline_s=deadline_s, budget=budget),
+        fits=fits,
+        audit=audit,
+    )
 
 
 def _objective(name: str) -> Objective:
@@ -353,9 +339,3 @@ def _objective(name: str) -> Objective:
     except ValueError:
         known = ", ".join(one.value for one in Objective)
         raise ValueError(f"objective {name!r} is not known; known: {known}") from None
-
-
-def _share(fits: float) -> float:
-    if not 0.0 <= fits <= 1.0:
-        raise ValueError(f"fits {fits:g}: a probability is from 0 to 1, as in 0.9")
-    return fits
