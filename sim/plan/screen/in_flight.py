@@ -42,16 +42,15 @@ _LIKE_BACKWARD = (ActionKind.BACKWARD, ActionKind.INPUT_GRAD)
 _GIVES = (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
 
 
-def enough_microbatches(schedule: str, pp: int, microbatches: int) -> int:
-    """Microbatches of a step whose memory is that of one with so many ``microbatches``, as few as is sure.
+def enough_microbatches(schedule: str, shape: Shape) -> int:
+    """Microbatches of a step whose memory is that of one of ``shape``, as few as is sure.
 
     A schedule that becomes steady holds the most when it is full (``Schedule.filling``).
     """
     filling = traits_of(schedule).filling
-    if not filling:
-        return microbatches
-    rest = microbatches % pp
-    return min(microbatches, (2 * filling + 1) * pp + rest)
+    if not filling or shape.group is not None:
+        return shape.microbatches
+    return min(shape.microbatches, (2 * filling + 1) * shape.ranks + shape.microbatches % shape.ranks)
 
 
 def orders_of(schedule: str, shape: Shape) -> Orders:

@@ -29,6 +29,7 @@ from ...lowering.state.activations import ActivationBytes, LayerBytes, activatio
 from ...lowering.state.in_flight import in_flight_bytes
 from ...scenario.schedules import traits_of
 from ...scenario.sharding import sharding_rule
+from .alike import alike_layouts
 from .in_flight import QUANTITIES, enough_microbatches, held_rows, largest, orders_of
 from .numbering import dense
 from .stages import Pipeline, pipeline_of
@@ -91,26 +92,16 @@ class MemoryScreen:
         """Bytes of the fullest stage of each layout, hosts as far ahead as they can be."""
         tables = self.tables
         found = np.zeros(len(tables.rows))
-        for rows in self._alike():
+        for rows in alike_layouts(tables):
             classes = self.classes(tables.draft(int(rows[0])))
             for one in classes:
                 np.maximum.at(found, rows, self._peak(one, rows))
         return found
 
-    def _alike(self) -> list[Codes]:
-        """Layouts whose stages and orders are the same."""
-        tables = self.tables
-        enough = _enough(tables)
-        names = ("parallelism.pp", "parallelism.vpp", "parallelism.stage_split", "training.recompute", "schedule")
-        options = ("schedule_options.group", "schedule_options.memory_limit")
-        number, rows = dense([*(tables.code(name) for name in (*names, *options)), enough])
-        order = np.argsort(number, kind="stable")
-        return np.split(order, np.cumsum(np.bincount(number, minlength=len(rows)))[:-1])
-
     def classes(self, draft: Scenario) -> tuple[RankClass, ...]:
         """The classes of pipeline ranks of a layout."""
         pipeline, shape = pipeline_of(draft), draft.pipeline_shape
-        enough = enough_microbatches(draft.schedule, shape.ranks, shape.microbatches)
+        enough = enough_microbatches(draft.schedule, shape)
         return _classes(draft, pipeline, _shortened(shape, enough))
 
     def _peak(self, one: RankClass, rows: Codes) -> Floats:
@@ -263,26 +254,6 @@ def _shortened(shape: Shape, microbatches: int) -> Shape:
     from dataclasses import replace
 
     return replace(shape, microbatches=microbatches)
-
-
-def _enough(tables: Tables) -> Codes:
-    """Microbatches of a step with the same memory, of each layout."""
-    number, rows = dense(
-        [
-            tables.code(name)
-            for name in ("parallelism.pp", "parallelism.dp", "training.micro_batch", "schedule", "schedule_options.group")
-        ]
-    )
-    found = []
-    for row in rows:
-        shape = (draft := tables.draft(row)).pipeline_shape
-        grouped = shape.group is not None
-        found.append(
-            shape.microbatches
-            if grouped
-            else enough_microbatches(draft.schedule, shape.ranks, shape.microbatches)
-        )
-    return np.array(found, dtype=np.int64)[number]
 
 
 def _column(tables: Tables, name: str) -> Codes:

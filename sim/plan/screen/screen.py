@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....hardware.calibrated.overlay import calibrated_profile
+from .bound import BoundScreen
 from .memory import MemoryScreen
 from .tables import tables_of
 
@@ -40,5 +41,6 @@ def screen(space: Space, profile: GpuProfile | None = None) -> Screened:
         if not len(tables.rows):
             continue
         peak[tables.rows] = MemoryScreen(tables=tables).peaks()
+        bound[tables.rows] = BoundScreen(tables=tables).bounds()
         capacity[tables.rows] = tables.cluster.gpu.hbm_bytes
     return Screened(peak_bytes=peak, capacity_bytes=capacity, bound_s=bound)
