@@ -149,7 +149,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         tuning=scenario.software.nccl,
         checked=scenario.software.collective_checks,
     )
-    costs_of = partial(_costs, scenario, cluster, profile, kernels, communication)
+    costs_of = partial(kernel_pricing, scenario, cluster, profile, kernels, communication)
     costs = costs_of(groups)
     blocks = Blocks(local=local, software=scenario.software, costs=costs)
     if schedule.weighs:
@@ -157,9 +157,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         message_s = _message_s(scenario, communication, local, groups)
         shape = weighed_shape(shape, stages, blocks, sizes, message_s)
     orders = _orders(scenario, schedule, shape)
-    ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
-        holders(shape.stages - 1, schedule.rank_of, shape)
-    )
+    ends_meet = ends_of_model_meet(schedule, shape)
     parameters = [stage_parameters(stage, local, scenario, ends_meet=ends_meet) for stage in stages]
     return StepPlan(
         scenario=scenario,
@@ -181,6 +179,12 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         kernels=kernels,
         communication=communication,
     )
+
+
+def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:
+    """Whether a pipeline rank holds both the first and the last stage."""
+    first, last = (holders(stage, schedule.rank_of, shape) for stage in (0, shape.stages - 1))
+    return not first.isdisjoint(last)
 
 
 def _orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
@@ -214,7 +218,7 @@ def _message_s(
     return statistics.median(transfer.solo_s for transfer in transfers)
 
 
-def _costs(
+def kernel_pricing(
     scenario: Scenario,
     cluster: Cluster,
     profile: GpuProfile,
@@ -222,6 +226,10 @@ def _costs(
     communication: Communication,
     groups: RankGroups,
 ) -> KernelPricing:
+    """What kernels and collectives of ``scenario`` cost in the layers of ranks in these ``groups``.
+
+    ``kernels`` keeps the seconds of what was asked; several scenarios on one cluster may share it.
+    """
     software = scenario.software
 
     def seconds(kernel: Kernel) -> float:

@@ -87,7 +87,11 @@ class Space:
             for name, code in zip(self.codes, codes, strict=True)
             if name in LAYOUT or name == DP
         }
-        return draft_of(unpadded(self.bases[base]), values)
+        return draft_of(self._unpadded[base], values)
+
+    @cached_property
+    def _unpadded(self) -> list[Scenario]:
+        return [unpadded(base) for base in self.bases]
 
     @cached_property
     def _typed(self) -> dict[str, Values]:

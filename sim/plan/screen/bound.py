@@ -1,0 +1,108 @@
+"""Seconds that a step takes at least, whatever the engine makes of it.
+
+A pipeline rank cannot begin before the stages below its own have passed the first microbatch forward, does all of
+its own work, and is followed by the backwards of the stages below: the step takes no less than the sum, of
+any rank. Times are those of each action by itself; sharing of links and SMs, messages and waiting only add.
+Where backwards are split, what follows a rank's last action is not known, and is left out; where forwards run
+beside backwards, or microbatches travel both ways, only the kernels of a rank are sure to take turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....schedules.orders.action import ActionKind
+from ....schedules.orders.schedule import holders
+from ...scenario.schedules import schedule_named, traits_of
+from .alike import alike_layouts
+from .stages import pipeline_of
+from .times import ActionTimes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...lowering.layers.stages import Stage
+    from ...scenario.models import Scenario
+    from .stages import Pipeline
+    from .tables import Tables
+
+    Codes = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+
+@dataclass(kw_only=True)
+class BoundScreen:
+    """Bounds of the layouts of one base."""
+
+    tables: Tables
+    times: ActionTimes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.times = ActionTimes(tables=self.tables)
+
+    def bounds(self) -> Floats:
+        """Seconds that the step of each layout takes at least."""
+        found = np.zeros(len(self.tables.rows))
+        microbatches = self._microbatches()
+        for rows in alike_layouts(self.tables):
+            draft = self.tables.draft(int(rows[0]))
+            found[rows] = self._bound(draft, pipeline_of(draft), rows, microbatches[rows])
+        return found
+
+    def _microbatches(self) -> Codes:
+        columns = self.tables.space.columns
+        micro, dp = (columns[name][self.tables.rows] for name in ("training.micro_batch", "parallelism.dp"))
+        count: Codes = self.tables.base.training.global_batch // (micro * dp)
+        return count
+
+    def _bound(self, draft: Scenario, pipeline: Pipeline, rows: Codes, microbatches: Codes) -> Floats:
+        """The bound of layouts of one pipeline."""
+        schedule, layer = traits_of(draft.schedule), self.tables.layer[rows]
+        together = schedule.two_way or self._pairs(draft)
+        backward = (
+            (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
+            if schedule.splits_backward
+            else (ActionKind.BACKWARD,)
+        )
+        solo, host = 0 if not together else 1, 2
+        forward = [self.times.of(ActionKind.FORWARD, stage) for stage in pipeline.kinds]
+        back = [[self.times.of(kind, stage) for kind in backward] for stage in pipeline.kinds]
+        forward_s = [one[solo][layer] for one in forward]
+        back_s = [sum(one[solo] for one in several)[layer] for several in back]
+        host_s = [(one[host] + sum(two[host] for two in several))[layer] for one, several in zip(forward, back, strict=True)]
+        return self._longest(draft, pipeline, microbatches, forward_s, back_s, host_s)
+
+    def _longest(
+        self,
+        draft: Scenario,
+        pipeline: Pipeline,
+        microbatches: Codes,
+        forward_s: list[Floats],
+        back_s: list[Floats],
+        host_s: list[Floats],
+    ) -> Floats:
+        schedule = traits_of(draft.schedule)
+        chained = not (schedule.two_way or self._pairs(draft))
+        after = chained and not schedule.splits_backward
+        shares = 2 if schedule.two_way else 1
+        before_s, after_s = np.zeros(len(microbatches)), np.zeros(len(microbatches))
+        ahead: list[tuple[Floats, Floats]] = []
+        for kind in pipeline.kind_of:
+            ahead.append((before_s, after_s))
+            before_s, after_s = before_s + forward_s[kind], after_s + back_s[kind]
+        longest = np.zeros(len(microbatches))
+        for held in pipeline.held:
+            kinds = [pipeline.kind_of[stage] for stage in held]
+            own = sum(forward_s[kind] + back_s[kind] for kind in kinds) * (microbatches / shares)
+            issued = sum(host_s[kind] for kind in kinds) * (microbatches / shares)
+            lowest = ahead[min(held)]
+            busy = own + (lowest[0] if chained else 0.0) + (lowest[1] if after else 0.0)
+            longest = np.maximum(longest, np.maximum(busy, issued))
+        return longest
+
+    def _pairs(self, draft: Scenario) -> bool:
+        """Whether forwards run beside backwards."""
+        return bool(draft.software.moe_a2a_overlap and draft.parallelism.ep > 1)

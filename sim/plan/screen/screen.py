@@ -1,0 +1,46 @@
+"""Every layout of a space at once: whether it fits, and what its step takes at least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....hardware.calibrated.overlay import calibrated_profile
+from .bound import BoundScreen
+from .memory import MemoryScreen
+from .tables import tables_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ....hardware.profile import GpuProfile
+    from ..space import Space
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screened:
+    """By layout: bytes of its fullest stage, bytes of a GPU, seconds that its step takes at least.
+
+    Where memory depends on how far hosts are ahead of their GPUs, it is that of hosts as far ahead as they
+    can be. A bound of 0 says nothing.
+    """
+
+    peak_bytes: NDArray[np.float64]
+    capacity_bytes: NDArray[np.float64]
+    bound_s: NDArray[np.float64]
+
+
+def screen(space: Space, profile: GpuProfile | None = None) -> Screened:
+    """Memory and bound of every layout, by ``profile`` in place of the one that its base names where given."""
+    peak, capacity, bound = (np.zeros(len(space)) for _ in range(3))
+    for number, base in enumerate(space.bases):
+        used = profile or calibrated_profile(base.cluster.gpu, base.calibration)
+        tables = tables_of(space, number, used)
+        if not len(tables.rows):
+            continue
+        peak[tables.rows] = MemoryScreen(tables=tables).peaks()
+        bound[tables.rows] = BoundScreen(tables=tables).bounds()
+        capacity[tables.rows] = tables.cluster.gpu.hbm_bytes
+    return Screened(peak_bytes=peak, capacity_bytes=capacity, bound_s=bound)

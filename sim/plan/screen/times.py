@@ -1,0 +1,89 @@
+"""Seconds of every block by itself, of all layers of the tables at once.
+
+What an action runs is asked of ``sim/lowering/actions.py`` with names in place of blocks; each named block is
+then timed once a layer (``sim/program/solo.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from ....schedules.orders.action import Action, ActionKind
+from ...lowering.actions import Blocks, action_blocks
+from ...program.program import Block, Compute
+from ...program.solo import solo_seconds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...lowering.actions import BuildEnd, BuildLayer
+    from ...lowering.layers.kinds import LayerRun
+    from ...lowering.layers.stages import Stage
+    from .tables import Tables
+
+    Floats = NDArray[np.float64]
+
+
+class Times(NamedTuple):
+    """Seconds by layer of the tables: ``solo`` alone on the GPU, ``kernels`` of the compute stream, ``host``."""
+
+    solo: Floats
+    kernels: Floats
+    host: Floats
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A block by what builds it: an end of the model, or a layer of a run."""
+
+    build: Any
+    run: Any = None
+
+    def of(self, blocks: Blocks) -> Block:
+        return blocks.end(self.build) if self.run is None else blocks.layer(self.build, self.run)
+
+
+class _Names:
+    """In place of ``Blocks``: gives the name of each block that an action asks for."""
+
+    def end(self, build: BuildEnd) -> _Named:
+        return _Named(build)
+
+    def layer(self, build: BuildLayer, run: LayerRun) -> _Named:
+        from dataclasses import replace
+
+        return _Named(build, replace(run, count=1))
+
+
+@dataclass(kw_only=True)
+class ActionTimes:
+    """Seconds of the actions of a stage, of all layers of the tables at once."""
+
+    tables: Tables
+    known: dict[_Named, Times] = field(default_factory=dict)
+
+    def of(self, kind: ActionKind, stage: Stage) -> Times:
+        """Seconds of an action of that kind on such a stage, by layer."""
+        named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, _Names()))
+        total = np.zeros((3, len(self.tables.layers)))
+        for name, count in cast("tuple[tuple[_Named, int], ...]", named):
+            total += count * np.stack(self._times(name))
+        return Times(*total)
+
+    def _times(self, name: _Named) -> Times:
+        if name not in self.known:
+            tables = self.tables
+            blocks = [name.of(tables.blocks_of(number)) for number in range(len(tables.layers))]
+            self.known[name] = Times(
+                solo=np.array([solo_seconds(((block, 1),)) for block in blocks]),
+                kernels=np.array([_kernels_s(block) for block in blocks]),
+                host=np.array([block.host_s for block in blocks]),
+            )
+        return self.known[name]
+
+
+def _kernels_s(block: Block) -> float:
+    return sum(op.work.seconds for op in block.ops if isinstance(op.work, Compute))
