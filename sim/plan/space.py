@@ -60,7 +60,9 @@ class Space:
     def settings(self, i: int) -> dict[str, Any]:
         """Fields and values of layout ``i``, for ``Scenario.with_``: all that the layout does not leave as it is."""
         found = {name: self.values[name][code[i]] for name, code in self.codes.items()}
-        return {name: value for name, value in found.items() if name in self._stated or value != self._own[name]}
+        return {
+            name: value for name, value in found.items() if name in self._stated or value != self._own[name]
+        }
 
     @cached_property
     def _own(self) -> dict[str, Any]:
@@ -69,7 +71,9 @@ class Space:
     @cached_property
     def _stated(self) -> set[str]:
         """Fields that are always said: another value of one may be what follows where nothing is said."""
-        return {name for name in self.codes if name.startswith("parallelism.") or len(self.values[name]) > 1} - {
+        return {
+            name for name in self.codes if name.startswith("parallelism.") or len(self.values[name]) > 1
+        } - {
             name for name, values in self.values.items() if values == (None,) and self._own[name] is None
         } | ({"schedule"} & set(self.codes))
 
@@ -237,7 +241,9 @@ def _with_dp(
     codes: dict[str, Codes], values: Mapping[str, Values], base: Scenario, wanted: Values | None
 ) -> tuple[dict[str, Codes], Values, int]:
     """The data-parallel size, which follows; and how many layouts are cut since it is not ``wanted``."""
-    sizes = [_array(values[f"parallelism.{axis}"])[codes[f"parallelism.{axis}"]] for axis in ("tp", "cp", "pp")]
+    sizes = [
+        _array(values[f"parallelism.{axis}"])[codes[f"parallelism.{axis}"]] for axis in ("tp", "cp", "pp")
+    ]
     dp = base.cluster.gpus // (sizes[0] * sizes[1] * sizes[2])
     found, code = np.unique(dp, return_inverse=True)
     codes = {**codes, DP: code.ravel()}
@@ -310,7 +316,9 @@ def _joined(
             own = [found.index(part.changes[name]) for part in parts]
             codes[name] = np.repeat(np.array(own, dtype=np.int64), sizes)
         else:
-            renamed = [np.array([found.index(v) for v in part.values[name]])[part.codes[name]] for part in parts]
+            renamed = [
+                np.array([found.index(v) for v in part.values[name]])[part.codes[name]] for part in parts
+            ]
             codes[name] = np.concatenate([np.zeros(0, dtype=np.int64), *renamed])
     for part in parts:
         refused.update(part.refused)
