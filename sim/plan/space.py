@@ -7,7 +7,7 @@ Knows how layouts are enumerated and counted. Which values are tried is ``axes.p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -226,7 +226,8 @@ def _layouts(
         ready = [rule for rule in pending if {*rule.reads} <= codes.keys()]
         pending = [rule for rule in pending if rule not in ready]
         for rule in ready:
-            kept = {field_value(base, rule.about), *given.get(rule.about, ())} if rule.about else set()
+            wanted = [field_value(base, rule.about), *given.get(rule.about, ())] if rule.about else []
+            kept = {code for code, one in enumerate(values.get(rule.about, ())) if one in wanted}
             codes, cut = _cut(codes, typed_values, rule, plain, kept)
             refused.update({reason: count * left for reason, count in cut.items()})
         if axis == "parallelism.pp":
@@ -254,15 +255,15 @@ def _with_dp(
 
 
 def _cut(
-    codes: dict[str, Codes], values: Mapping[str, Values], rule: Rule, base: Scenario, kept: Iterable[Any]
+    codes: dict[str, Codes], values: Mapping[str, Values], rule: Rule, base: Scenario, kept: set[int]
 ) -> tuple[dict[str, Codes], Counter[str]]:
-    """The rows that a rule leaves, and how many it cuts for which reason. Values that are ``kept`` stand."""
+    """The rows that a rule leaves, and how many it cuts for which reason. Codes of its field that are ``kept`` stand."""
     key, places = numbered([codes[name] for name in rule.reads], [len(values[name]) for name in rule.reads])
     reasons, of_key = [""], np.zeros(key.max(initial=0) + 1, dtype=np.int64)
     for number, row in places.items():
-        chosen = {name: values[name][codes[name][row]] for name in rule.reads}
-        if rule.about and chosen[rule.about] in kept:
+        if rule.about and int(codes[rule.about][row]) in kept:
             continue
+        chosen = {name: values[name][codes[name][row]] for name in rule.reads}
         reason = rule.breaks(draft_of(base, chosen))
         if reason not in reasons:
             reasons.append(reason)
