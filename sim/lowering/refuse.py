@@ -316,9 +316,7 @@ REFUSALS = (
         ),
     ),
     Refusal(refuse=_refuse_barrier),
-    Refusal(
-        refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")
-    ),
+    Refusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),
     Refusal(
         refuse=_refuse_shards,
         reads=(*_EXPERT_RANKS, "parallelism.zero", "parallelism.fsdp_shard_size", "schedule"),

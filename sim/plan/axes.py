@@ -62,9 +62,7 @@ LARGEST_ETP = 8
 def layout_values(scenario: Scenario) -> dict[str, Values]:
     """The values of every axis of ``LAYOUT`` that are tried, the scenario's own first."""
     tried = _tried(scenario)
-    return {
-        field: unique([field_value(scenario, field), *tried.get(field, ())]) for field in LAYOUT
-    }
+    return {field: unique([field_value(scenario, field), *tried.get(field, ())]) for field in LAYOUT}
 
 
 def field_value(scenario: Scenario, field: str) -> Any:

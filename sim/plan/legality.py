@@ -66,10 +66,10 @@ def _consistency(scenario: Scenario) -> Iterable[Rule]:
         rule("cp_a2a", (TP, CP, CP_A2A), lambda one: checks.heads_exchange(one.model, one.parallelism)),
         rule("seq_length", (TP, CP, SP), lambda one: checks.sequence_divides(one.parallelism, one.training)),
         rule("layers", (PP, VPP, SPLIT), lambda one: layers_fit_stages(one.model, one.parallelism)),
-        rule("schedule", (PP, VPP, SCHEDULE), lambda one: schedule_fits_layout(one.schedule, one.parallelism)),
         rule(
-            "loss_scale", (SCHEDULE,), lambda one: checks.loss_scale_fits(one.training, one.schedule)
+            "schedule", (PP, VPP, SCHEDULE), lambda one: schedule_fits_layout(one.schedule, one.parallelism)
         ),
+        rule("loss_scale", (SCHEDULE,), lambda one: checks.loss_scale_fits(one.training, one.schedule)),
         rule(
             "recompute",
             (PP, VPP, SPLIT, SCHEDULE, RECOMPUTE),
@@ -97,9 +97,7 @@ def _batch(draft: Scenario) -> Iterable[Finding]:
 
 
 def _shape(draft: Scenario) -> Iterable[Finding]:
-    return schedule_accepts_shape(
-        draft.schedule, draft.parallelism, draft.training, draft.schedule_options
-    )
+    return schedule_accepts_shape(draft.schedule, draft.parallelism, draft.training, draft.schedule_options)
 
 
 def _framework(scenario: Scenario) -> Iterable[Rule]:

@@ -7,7 +7,7 @@ Knows how layouts are enumerated and counted. Which values are tried is ``axes.p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -60,7 +60,9 @@ class Space:
     def settings(self, i: int) -> dict[str, Any]:
         """Fields and values of layout ``i``, for ``Scenario.with_``: all that the layout does not leave as it is."""
         found = {name: self.values[name][code[i]] for name, code in self.codes.items()}
-        return {name: value for name, value in found.items() if name in self._stated or value != self._own[name]}
+        return {
+            name: value for name, value in found.items() if name in self._stated or value != self._own[name]
+        }
 
     @cached_property
     def _own(self) -> dict[str, Any]:
@@ -69,7 +71,9 @@ class Space:
     @cached_property
     def _stated(self) -> set[str]:
         """Fields that are always said: another value of one may be what follows where nothing is said."""
-        return {name for name in self.codes if name.startswith("parallelism.") or len(self.values[name]) > 1} - {
+        return {
+            name for name in self.codes if name.startswith("parallelism.") or len(self.values[name]) > 1
+        } - {
             name for name, values in self.values.items() if values == (None,) and self._own[name] is None
         } | ({"schedule"} & set(self.codes))
 
@@ -222,7 +226,8 @@ def _layouts(
         ready = [rule for rule in pending if {*rule.reads} <= codes.keys()]
         pending = [rule for rule in pending if rule not in ready]
         for rule in ready:
-            kept = {field_value(base, rule.about), *given.get(rule.about, ())} if rule.about else set()
+            wanted = [field_value(base, rule.about), *given.get(rule.about, ())] if rule.about else []
+            kept = {code for code, one in enumerate(values.get(rule.about, ())) if one in wanted}
             codes, cut = _cut(codes, typed_values, rule, plain, kept)
             refused.update({reason: count * left for reason, count in cut.items()})
         if axis == "parallelism.pp":
@@ -237,7 +242,9 @@ def _with_dp(
     codes: dict[str, Codes], values: Mapping[str, Values], base: Scenario, wanted: Values | None
 ) -> tuple[dict[str, Codes], Values, int]:
     """The data-parallel size, which follows; and how many layouts are cut since it is not ``wanted``."""
-    sizes = [_array(values[f"parallelism.{axis}"])[codes[f"parallelism.{axis}"]] for axis in ("tp", "cp", "pp")]
+    sizes = [
+        _array(values[f"parallelism.{axis}"])[codes[f"parallelism.{axis}"]] for axis in ("tp", "cp", "pp")
+    ]
     dp = base.cluster.gpus // (sizes[0] * sizes[1] * sizes[2])
     found, code = np.unique(dp, return_inverse=True)
     codes = {**codes, DP: code.ravel()}
@@ -248,15 +255,15 @@ def _with_dp(
 
 
 def _cut(
-    codes: dict[str, Codes], values: Mapping[str, Values], rule: Rule, base: Scenario, kept: Iterable[Any]
+    codes: dict[str, Codes], values: Mapping[str, Values], rule: Rule, base: Scenario, kept: set[int]
 ) -> tuple[dict[str, Codes], Counter[str]]:
-    """The rows that a rule leaves, and how many it cuts for which reason. Values that are ``kept`` stand."""
+    """The rows that a rule leaves, and how many it cuts for which reason. Codes of its field that are ``kept`` stand."""
     key, places = numbered([codes[name] for name in rule.reads], [len(values[name]) for name in rule.reads])
     reasons, of_key = [""], np.zeros(key.max(initial=0) + 1, dtype=np.int64)
     for number, row in places.items():
-        chosen = {name: values[name][codes[name][row]] for name in rule.reads}
-        if rule.about and chosen[rule.about] in kept:
+        if rule.about and int(codes[rule.about][row]) in kept:
             continue
+        chosen = {name: values[name][codes[name][row]] for name in rule.reads}
         reason = rule.breaks(draft_of(base, chosen))
         if reason not in reasons:
             reasons.append(reason)
@@ -310,7 +317,9 @@ def _joined(
             own = [found.index(part.changes[name]) for part in parts]
             codes[name] = np.repeat(np.array(own, dtype=np.int64), sizes)
         else:
-            renamed = [np.array([found.index(v) for v in part.values[name]])[part.codes[name]] for part in parts]
+            renamed = [
+                np.array([found.index(v) for v in part.values[name]])[part.codes[name]] for part in parts
+            ]
             codes[name] = np.concatenate([np.zeros(0, dtype=np.int64), *renamed])
     for part in parts:
         refused.update(part.refused)

@@ -8,6 +8,7 @@ import numpy as np
 
 from .in_flight import enough_microbatches
 from .numbering import dense
+from .tables import PIPELINE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,20 +17,12 @@ if TYPE_CHECKING:
 
     Codes = NDArray[np.int64]
 
-_PIPELINE = (
-    "parallelism.pp",
-    "parallelism.vpp",
-    "parallelism.stage_split",
-    "training.recompute",
-    "schedule",
-    "schedule_options.group",
-    "schedule_options.memory_limit",
-)
+_ORDERS = ("schedule_options.group", "schedule_options.memory_limit")
 
 
 def alike_layouts(tables: Tables) -> list[Codes]:
     """The layouts of a base by pipeline, and by how many microbatches fill it."""
-    number, rows = dense([*(tables.code(name) for name in _PIPELINE), _enough(tables)])
+    number, rows = dense([*(tables.code(name) for name in (*PIPELINE, *_ORDERS)), _enough(tables)])
     order = np.argsort(number, kind="stable")
     return np.split(order, np.cumsum(np.bincount(number, minlength=len(rows)))[:-1])
 

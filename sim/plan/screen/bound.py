@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....schedules.orders.action import ActionKind
-from ....schedules.orders.schedule import holders
-from ...scenario.schedules import schedule_named, traits_of
+from ...scenario.schedules import traits_of
 from .alike import alike_layouts
-from .stages import pipeline_of
 from .times import ActionTimes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...lowering.layers.stages import Stage
     from ...scenario.models import Scenario
     from .stages import Pipeline
     from .tables import Tables
@@ -49,7 +46,7 @@ class BoundScreen:
         microbatches = self._microbatches()
         for rows in alike_layouts(self.tables):
             draft = self.tables.draft(int(rows[0]))
-            found[rows] = self._bound(draft, pipeline_of(draft), rows, microbatches[rows])
+            found[rows] = self._bound(draft, self.tables.pipeline(int(rows[0])), rows, microbatches[rows])
         return found
 
     def _microbatches(self) -> Codes:
@@ -72,7 +69,10 @@ class BoundScreen:
         back = [[self.times.of(kind, stage) for kind in backward] for stage in pipeline.kinds]
         forward_s = [one[solo][layer] for one in forward]
         back_s = [sum(one[solo] for one in several)[layer] for several in back]
-        host_s = [(one[host] + sum(two[host] for two in several))[layer] for one, several in zip(forward, back, strict=True)]
+        host_s = [
+            (one[host] + sum(two[host] for two in several))[layer]
+            for one, several in zip(forward, back, strict=True)
+        ]
         return self._longest(draft, pipeline, microbatches, forward_s, back_s, host_s)
 
     def _longest(

@@ -8,22 +8,23 @@ seconds: here a rank does one step of its order after the other.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....schedules.orders.action import ActionKind, actions_of, parts
-from ...scenario.schedules import schedule_named, traits_of
+from ....schedules.orders.action import ActionKind, parts
+from ...scenario.schedules import traits_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ....schedules.orders.action import Action, Order, Orders
+    from ....schedules.orders.action import Orders
     from ....schedules.orders.schedule import Shape
 
-    Rows = NDArray[np.float64]
+    Rows = NDArray[np.int64]
+    Codes = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
 
 QUANTITIES = (
     "kept",
@@ -38,8 +39,6 @@ QUANTITIES = (
     "reducing",
 )
 _PLACE = {name: place for place, name in enumerate(QUANTITIES)}
-_LIKE_BACKWARD = (ActionKind.BACKWARD, ActionKind.INPUT_GRAD)
-_GIVES = (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
 
 
 def enough_microbatches(schedule: str, shape: Shape) -> int:
@@ -53,83 +52,83 @@ def enough_microbatches(schedule: str, shape: Shape) -> int:
     return min(shape.microbatches, (2 * filling + 1) * shape.ranks + shape.microbatches % shape.ranks)
 
 
-def orders_of(schedule: str, shape: Shape) -> Orders:
-    """The orders of a schedule that asks for no costs."""
-    return schedule_named(schedule).orders(shape)
+@dataclass(frozen=True, kw_only=True)
+class Actions:
+    """The actions of one rank in its order: stage, kind (its place in ``KINDS``) and the step that it is of."""
+
+    stage: Codes
+    kind: Codes
+    step: Codes
+    steps: int
 
 
-def held_rows(order: Order, kind_of: Sequence[int], kinds: int) -> Rows:
+KINDS = tuple(ActionKind)
+_FORWARD, _BACKWARD, _INPUT_GRAD, _WEIGHT_GRAD = (
+    KINDS.index(kind)
+    for kind in (ActionKind.FORWARD, ActionKind.BACKWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
+)
+
+
+def actions_of_ranks(orders: Orders) -> tuple[Actions, ...]:
+    """The actions of every rank as arrays."""
+    place = {kind: number for number, kind in enumerate(KINDS)}
+    found = []
+    for order in orders:
+        rows = [
+            (action.stage, place[action.kind], number)
+            for number, step in enumerate(order)
+            for action in parts(step)
+        ]
+        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        found.append(Actions(stage=table[:, 0], kind=table[:, 1], step=table[:, 2], steps=len(order)))
+    return tuple(found)
+
+
+def held_rows(actions: Actions, kind_of: Codes, kinds: int) -> Rows:
     """What a rank holds after each change, one moment a row: len(QUANTITIES) columns for each of ``kinds``.
 
-    ``kind_of`` numbers the kind of each virtual stage.
+    ``kind_of`` numbers the kind of each virtual stage. A step changes what is held as it begins and as it ends
+    (``timeline._keep``, ``timeline._release``).
     """
-    width, changes = len(QUANTITIES), list[dict[int, int]]()
-    left = Counter(action.stage for action in actions_of(order) if action.kind in _LIKE_BACKWARD)
-    owed = Counter(action.stage for action in actions_of(order) if action.kind in _GIVES)
-    begun: set[tuple[int, bool]] = set()
-    for step in order:
-        found: dict[int, int] = {}
-        for action in parts(step):
-            if action.kind is not ActionKind.WEIGHT_GRAD:
-                _begin(found, action, kind_of[action.stage] * width, begun)
-        changes.append(found)
-        found = {}
-        for action in parts(step):
-            _end(found, action, kind_of[action.stage] * width, left, owed)
-        changes.append(found)
-    rows = np.zeros((len(changes), kinds * width))
-    for number, one in enumerate(changes):
-        for column, more in one.items():
-            rows[number, column] = more
-    held: Rows = rows.cumsum(axis=0)
+    rows = np.zeros((2 * actions.steps, kinds, len(QUANTITIES)), dtype=np.int32)
+    kind, of_stage, step = actions.kind, kind_of[actions.stage], actions.step
+    forward, weight = kind == _FORWARD, kind == _WEIGHT_GRAD
+    split = kind == _INPUT_GRAD
+    back, gives = split | (kind == _BACKWARD), weight | (kind == _BACKWARD)
+
+    def change(which: Mask, names: tuple[str, ...], count: int, *, ends: bool) -> None:
+        for name in names:
+            np.add.at(rows, (2 * step[which] + ends, of_stage[which], _PLACE[name]), count)
+
+    change(forward, ("kept", "logits", "forward"), 1, ends=False)
+    change(_outer(actions, forward, first=True), ("gathered",), 1, ends=False)
+    change(back, ("working", "backward", "reducing"), 1, ends=False)
+    change(_outer(actions, back, first=True), ("gradients", "unreduced"), 1, ends=False)
+    change(forward, ("forward",), -1, ends=True)
+    change(back, ("kept", "working", "logits", "backward", "reducing"), -1, ends=True)
+    change(_outer(actions, back, first=False), ("gathered",), -1, ends=True)
+    change(split, ("operands",), 1, ends=True)
+    change(weight, ("operands",), -1, ends=True)
+    change(_outer(actions, gives, first=False), ("unreduced",), -1, ends=True)
+    held: Rows = rows.reshape(len(rows), -1).cumsum(axis=0)
     return held
 
 
-def _begin(found: dict[int, int], action: Action, base: int, begun: set[tuple[int, bool]]) -> None:
-    """What an action takes as it starts (``timeline._keep``)."""
-    forward = action.kind is ActionKind.FORWARD
-    first = (action.stage, forward) not in begun
-    begun.add((action.stage, forward))
-    names = ["kept", "logits", "forward"] if forward else ["working", "backward", "reducing"]
-    if first:
-        names += ["gathered"] if forward else ["gradients", "unreduced"]
-    for name in names:
-        _add(found, base, name, 1)
-
-
-def _end(
-    found: dict[int, int], action: Action, base: int, left: Counter[int], owed: Counter[int]
-) -> None:
-    """What an action lets go as it ends (``timeline._release``)."""
-    names: tuple[str, ...] = ()
-    if action.kind is ActionKind.FORWARD:
-        names = ("forward",)
-    elif action.kind is ActionKind.WEIGHT_GRAD:
-        names = ("operands",)
-    else:
-        names = ("kept", "working", "logits", "backward", "reducing")
-        left[action.stage] -= 1
-        names += () if left[action.stage] else ("gathered",)
-        if action.kind is ActionKind.INPUT_GRAD:
-            _add(found, base, "operands", 1)
-    if action.kind in _GIVES:
-        owed[action.stage] -= 1
-        names += () if owed[action.stage] else ("unreduced",)
-    for name in names:
-        _add(found, base, name, -1)
-
-
-def _add(found: dict[int, int], base: int, name: str, count: int) -> None:
-    column = base + _PLACE[name]
-    found[column] = found.get(column, 0) + count
+def _outer(actions: Actions, which: Mask, *, first: bool) -> Mask:
+    """Of the actions of ``which``, the first of each stage, or the last."""
+    places = np.flatnonzero(which)
+    if not first:
+        places = places[::-1]
+    found = np.zeros(len(which), dtype=bool)
+    found[places[np.unique(actions.stage[places], return_index=True)[1]]] = True
+    return found
 
 
 def largest(rows: Rows) -> Rows:
     """The rows that no other exceeds or equals in every column."""
-    rows = np.unique(rows, axis=0)
-    rows = rows[np.argsort(-rows.sum(axis=1), kind="stable")]
-    kept: list[int] = []
-    for number in range(len(rows)):
-        if not any((rows[other] >= rows[number]).all() for other in kept):
-            kept.append(number)
-    return rows[kept]
+    left, kept = rows, []
+    while len(left):
+        row = left[left.sum(axis=1).argmax()]
+        kept.append(row)
+        left = left[(left > row).any(axis=1)]
+    return np.array(kept).reshape(-1, rows.shape[1])

@@ -8,8 +8,8 @@ together, with counts of what is in flight (``in_flight.py``).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -23,16 +23,15 @@ from ...lowering.memory import (
     state_terms,
     workspace_bytes,
 )
-from ...lowering.reductions import shares_table
 from ...lowering.sharded import sharding_of
 from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
 from ...lowering.state.in_flight import in_flight_bytes
-from ...scenario.schedules import traits_of
+from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
 from .alike import alike_layouts
-from .in_flight import QUANTITIES, enough_microbatches, held_rows, largest, orders_of
+from .in_flight import QUANTITIES, actions_of_ranks, enough_microbatches, held_rows, largest
 from .numbering import dense
-from .stages import Pipeline, pipeline_of
+from .stages import merged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +39,8 @@ if TYPE_CHECKING:
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerKind, LayerRun
     from ...lowering.layers.stages import Stage
-    from ...scenario.models import Scenario
+    from .in_flight import Actions
+    from .stages import Pipeline
     from .tables import Tables
 
     Codes = NDArray[np.int64]
@@ -53,13 +53,18 @@ _ACTIVATIONS = ("kept", "working", "logits", "operands")
 class RankClass:
     """Pipeline ranks that hold the same: the kinds of their stages, and what may be the peak of any of them.
 
-    ``first`` is the lowest of them; ``rows`` are as ``in_flight.held_rows`` has them, of ``kinds`` in order.
+    ``first`` is the lowest of them, ``whole`` all its stages as one, ``leading`` its first layers. ``rows`` are
+    as ``in_flight.held_rows`` has them, of ``kinds`` in order. ``shares_table``: the other end of the model, on
+    another rank, holds the table of this one too; ``ends_meet``: one rank has both ends.
     """
 
     first: int
     kinds: tuple[Stage, ...]
     whole: Stage
     leading: LayerRun | None
+    shares_table: bool
+    ends_meet: bool
+    versions: int
     rows: Floats
 
 
@@ -68,7 +73,8 @@ class MemoryScreen:
     """Peaks of the layouts of one base."""
 
     tables: Tables
-    rows_known: dict[Any, tuple[RankClass, ...]] = field(default_factory=dict)
+    moments: dict[Any, Any] = field(default_factory=dict)
+    actions: dict[Any, tuple[Actions, ...]] = field(default_factory=dict)
     states: dict[Any, float] = field(default_factory=dict)
     buffers: dict[Any, tuple[float, ...]] = field(default_factory=dict)
     networks: dict[Any, float] = field(default_factory=dict)
@@ -76,13 +82,10 @@ class MemoryScreen:
 
     def __post_init__(self) -> None:
         tables = self.tables
-        self.state, self.state_rows = dense(
-            [
-                *(tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")),
-                np.minimum(_column(tables, "parallelism.pp"), 2),
-                *self._shards(),
-            ]
-        )
+        shards, several = self._shards()
+        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
+        held += [np.minimum(_column(tables, "parallelism.pp"), 2), several]
+        self.gathered, self.state = dense(held)[0], dense([*held, *shards])[0]
         self.sizes = _joined_sizes(tables)
         self.workspace = np.array(
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
@@ -90,32 +93,66 @@ class MemoryScreen:
 
     def peaks(self) -> Floats:
         """Bytes of the fullest stage of each layout, hosts as far ahead as they can be."""
-        tables = self.tables
-        found = np.zeros(len(tables.rows))
-        for rows in alike_layouts(tables):
-            classes = self.classes(tables.draft(int(rows[0])))
-            for one in classes:
-                np.maximum.at(found, rows, self._peak(one, rows))
+        found = np.zeros(len(self.tables.rows))
+        for rows in alike_layouts(self.tables):
+            for one in self.classes(int(rows[0])):
+                found[rows] = np.maximum(found[rows], self._peak(one, rows))
         return found
 
-    def classes(self, draft: Scenario) -> tuple[RankClass, ...]:
+    def classes(self, row: int) -> tuple[RankClass, ...]:
         """The classes of pipeline ranks of a layout."""
-        pipeline, shape = pipeline_of(draft), draft.pipeline_shape
-        enough = enough_microbatches(draft.schedule, shape)
-        return _classes(draft, pipeline, _shortened(shape, enough))
+        draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
+        shape = draft.pipeline_shape
+        shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
+        several, model = traits_of(draft.schedule).weight_versions, draft.model
+        ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
+        alike: dict[Any, list[int]] = {}
+        for rank in range(shape.ranks):
+            key = sorted(pipeline.of_rank(rank)), bool(pipeline.ends(rank)) and ties, rank if several else 0
+            alike.setdefault(repr(key), []).append(rank)
+        found = []
+        for ranks in alike.values():
+            stages = [pipeline.kinds[kind] for kind in pipeline.of_rank(ranks[0])]
+            one = RankClass(
+                first=ranks[0],
+                kinds=tuple(pipeline.kinds[kind] for kind in sorted(set(pipeline.of_rank(ranks[0])))),
+                whole=merged(stages),
+                leading=next((stage.runs[0] for stage in stages if stage.runs), None),
+                shares_table=ties and bool(pipeline.ends(ranks[0])),
+                ends_meet=pipeline.ends_meet,
+                versions=ranks[0] if several else 0,
+                rows=self._moments(draft.schedule, shape, pipeline, tuple(ranks)),
+            )
+            found.append(one)
+        return tuple(found)
+
+    def _moments(self, schedule: str, shape: Shape, pipeline: Pipeline, ranks: tuple[int, ...]) -> Floats:
+        """What ranks of a class may hold at their peak."""
+        key = schedule, shape, pipeline.kind_of, ranks
+        if key not in self.moments:
+            if (schedule, shape) not in self.actions:
+                self.actions[schedule, shape] = actions_of_ranks(schedule_named(schedule).orders(shape))
+            names = sorted(set(pipeline.of_rank(ranks[0])))
+            place = np.array([names.index(kind) if kind in names else -1 for kind in pipeline.kind_of])
+            each = [
+                largest(held_rows(self.actions[schedule, shape][rank], place, len(names))) for rank in ranks
+            ]
+            self.moments[key] = largest(np.concatenate(each)).astype(np.float64)
+        found: Floats = self.moments[key]
+        return found
 
     def _peak(self, one: RankClass, rows: Codes) -> Floats:
         """The peak of a class of ranks in these layouts."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
-        columns = [column for stage in one.kinds for column in self._quantities(stage, rows, layer)]
+        columns = [column for stage in one.kinds for column in self._quantities(stage, rows, layer, one.ends_meet)]
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         network = self._network(one, rows)
         outside = CONTEXT_BYTES + network
         held = self._state(one, rows) + self.workspace[layer] + moving
         return held * (1 + software.allocator_overhead) + outside + self._in_flight(one, rows, layer)
 
-    def _quantities(self, stage: Stage, rows: Codes, layer: Codes) -> list[Floats]:
+    def _quantities(self, stage: Stage, rows: Codes, layer: Codes, meets: bool) -> list[Floats]:
         """What a stage of that kind holds, in the order of ``QUANTITIES``."""
         sizes = self.sizes
         found = [
@@ -124,8 +161,8 @@ class MemoryScreen:
             stage.losses * _of_layer(sizes.logits, layer),
             _of_layer(sizes.kept_by_input_grad(stage), layer),
         ]
-        place, buffers = self._by_state(rows, lambda row: self._stage_buffers(stage, row))
-        return found + list(np.array(buffers)[place].T)
+        place, buffers = _of_each(self.gathered, rows, lambda row: self._stage_buffers(stage, row, meets))
+        return found + list(buffers[place].T)
 
     def _working(self, stage: Stage, layer: Codes) -> Floats:
         """Of several kinds of layer the largest works, which is asked of each layer by itself."""
@@ -137,14 +174,8 @@ class MemoryScreen:
             found[number] = _one_of(self.sizes, number).working(stage)
         return found[layer]
 
-    def _by_state(self, rows: Codes, of: Any) -> tuple[Codes, list[Any]]:
-        """``of`` a layout with each state that occurs; and which of them each of the ``rows`` has."""
-        there, place = np.unique(self.state[rows], return_inverse=True)
-        first = {int(state): int(row) for state, row in zip(self.state[rows][::-1], rows[::-1], strict=True)}
-        return place.ravel(), [of(first[int(state)]) for state in there]
-
-    def _stage_buffers(self, stage: Stage, row: int) -> tuple[float, ...]:
-        key = int(self.state[row]), stage, self._meets(row)
+    def _stage_buffers(self, stage: Stage, row: int, meets: bool) -> tuple[float, ...]:
+        key = int(self.gathered[row]), stage, meets
         if key not in self.buffers:
             plan = self.tables.plan_of_rank(row, 0, [stage])
             own = stage_buffers(plan, 0, sharding_of(plan, sharding_rule(plan.scenario)))
@@ -152,12 +183,12 @@ class MemoryScreen:
         return self.buffers[key]
 
     def _state(self, one: RankClass, rows: Codes) -> Floats:
-        place, values = self._by_state(rows, lambda row: self._state_of(one, row))
-        return np.array(values)[place]
+        place, values = _of_each(self.state, rows, lambda row: self._state_of(one, row))
+        found: Floats = values[place]
+        return found
 
     def _state_of(self, one: RankClass, row: int) -> float:
-        versions = one.first if traits_of(self.tables.draft(row).schedule).weight_versions else 0
-        key = int(self.state[row]), one.whole, self._meets(row), versions
+        key = int(self.state[row]), one.whole, one.ends_meet, one.versions
         if key not in self.states:
             plan = self.tables.plan_of_rank(row, one.first, [one.whole])
             sharding = sharding_of(plan, sharding_rule(plan.scenario))
@@ -165,24 +196,16 @@ class MemoryScreen:
             self.states[key] = sum(terms.values()) + flat_buffer_bytes(plan, one.first)
         return self.states[key]
 
-    def _meets(self, row: int) -> object:
-        """Whether the ends of the model are on one rank follows from these."""
-        tables = self.tables
-        code = int(tables.code("schedule")[row])
-        return code
-
     def _network(self, one: RankClass, rows: Codes) -> Floats:
-        groups, place = np.unique(self.tables.group[rows], return_inverse=True)
-        first = dict(zip(self.tables.group[rows].tolist(), rows.tolist(), strict=True))
-        found = [self._network_of(one, first[group]) for group in groups.tolist()]
-        return np.array(found)[place.ravel()]
+        place, values = _of_each(self.tables.group, rows, lambda row: self._network_of(one, row))
+        found: Floats = values[place]
+        return found
 
     def _network_of(self, one: RankClass, row: int) -> float:
-        tables = self.tables
-        plan = tables.plan_of_rank(row, one.first, [one.whole])
         experts = any(run.kind.experts for run in one.whole.runs)
-        key = int(tables.group[row]), experts, shares_table(plan, one.first)
+        key = int(self.tables.group[row]), experts, one.shares_table
         if key not in self.networks:
+            plan = self.tables.plan_of_rank(row, one.first, [one.whole])
             self.networks[key] = float(sum(each.total for each in communicators(plan, one.first)))
         return self.networks[key]
 
@@ -210,50 +233,20 @@ class MemoryScreen:
             )
         return self.leads[key]
 
-    def _shards(self) -> list[Codes]:
-        """Ranks that shard state and state of experts, and whether there are several of data parallelism."""
+    def _shards(self) -> tuple[list[Codes], Codes]:
+        """Ranks that shard state, and that of experts; and whether there are several of data parallelism."""
         tables = self.tables
         found = []
         for name in ("fsdp", "efsdp", "dp"):
             ranks = [tables.groups(row)[1][name].ranks for row in tables.group_rows]
             found.append(np.array(ranks, dtype=np.int64)[tables.group])
-        return [*found[:2], np.minimum(found[2], 2)]
+        return found[:2], np.minimum(found[2], 2)
 
 
-def _classes(draft: Scenario, pipeline: Pipeline, shape: Shape) -> tuple[RankClass, ...]:
-    orders = orders_of(draft.schedule, shape)
-    versions = traits_of(draft.schedule).weight_versions is not None
-    ties = draft.model.tied_embeddings or draft.model.mtp_layers
-    rows: dict[Any, list[Floats]] = {}
-    first: dict[Any, int] = {}
-    for rank, order in enumerate(orders):
-        kinds = pipeline.of_rank(rank)
-        names = tuple(dict.fromkeys(sorted(kinds)))
-        ends = tuple(stage for stage in pipeline.held[rank] if stage in (0, shape.stages - 1)) if ties else ()
-        key = (names, tuple(sorted(kinds)), ends, rank if versions else 0)
-        place = [names.index(kind) if kind in names else -1 for kind in pipeline.kind_of]
-        first.setdefault(key, rank)
-        rows.setdefault(key, []).append(largest(held_rows(order, place, len(names))))
-    found = []
-    for key, several in rows.items():
-        rank = first[key]
-        stages = [pipeline.kinds[kind] for kind in pipeline.of_rank(rank)]
-        found.append(
-            RankClass(
-                first=rank,
-                kinds=tuple(pipeline.kinds[kind] for kind in key[0]),
-                whole=pipeline.merged(rank),
-                leading=next((stage.runs[0] for stage in stages if stage.runs), None),
-                rows=largest(np.concatenate(several)),
-            )
-        )
-    return tuple(found)
-
-
-def _shortened(shape: Shape, microbatches: int) -> Shape:
-    from dataclasses import replace
-
-    return replace(shape, microbatches=microbatches)
+def _of_each(number: Codes, rows: Codes, of: Callable[[int], Any]) -> tuple[Codes, NDArray[Any]]:
+    """``of`` one layout of each ``number`` that the ``rows`` have; and the place of that of each row."""
+    _, first, place = np.unique(number[rows], return_index=True, return_inverse=True)
+    return place.ravel(), np.array([of(row) for row in rows[first].tolist()])
 
 
 def _column(tables: Tables, name: str) -> Codes:
@@ -290,7 +283,9 @@ class _Known(dict[Any, LayerBytes]):
 def _joined_sizes(tables: Tables) -> ActivationBytes:
     """The sizes of every layer of the tables in one: each number an array over the layers."""
     training, software = tables.base.training, tables.base.software
-    each = [activation_bytes(one.local, software, offloaded=training.activation_offload) for one in tables.layers]
+    each = [
+        activation_bytes(one.local, software, offloaded=training.activation_offload) for one in tables.layers
+    ]
 
     def joined(name: str) -> float:
         return cast(float, np.array([getattr(one, name) for one in each]))

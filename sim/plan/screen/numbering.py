@@ -25,7 +25,9 @@ def dense(codes: Sequence[Codes]) -> tuple[Codes, list[int]]:
     return place[key], list(rows.values())
 
 
-def distinct(number: Codes, rows: Sequence[int], thing_of: Callable[[int], Thing]) -> tuple[Codes, list[Thing]]:
+def distinct(
+    number: Codes, rows: Sequence[int], thing_of: Callable[[int], Thing]
+) -> tuple[Codes, list[Thing]]:
     """The things of these rows, each once; and for each layout the number of its own.
 
     ``number`` has for each layout the place in ``rows`` of the row that stands for it.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ....schedules.orders.schedule import holders
-from ...lowering.layers.kinds import LayerRun
+from ...lowering.layers.kinds import LayerKind, LayerRun
 from ...lowering.layers.stages import Stage, build_stages
 from ...scenario.schedules import schedule_named
 
@@ -33,9 +33,15 @@ class Pipeline:
         """The kinds of the stages of a rank, in the order of the model."""
         return tuple(self.kind_of[stage] for stage in self.held[rank])
 
-    def merged(self, rank: int) -> Stage:
-        """All that a rank holds as one stage, for what depends on sums alone."""
-        return merged(self.kinds[kind] for kind in self.of_rank(rank))
+    def ends(self, rank: int) -> tuple[int, ...]:
+        """The first and the last virtual stage, as far as a rank holds them."""
+        return tuple(stage for stage in self.held[rank] if stage in (0, len(self.kind_of) - 1))
+
+    @property
+    def ends_meet(self) -> bool:
+        """Whether a rank holds both ends of the model."""
+        last = len(self.kind_of) - 1
+        return any({0, last} <= set(stages) for stages in self.held)
 
 
 def pipeline_of(scenario: Scenario) -> Pipeline:
@@ -51,16 +57,16 @@ def pipeline_of(scenario: Scenario) -> Pipeline:
 
 
 def merged(stages: Iterable[Stage]) -> Stage:
-    """One stage with the layers of all, in no order, and without what of them is recomputed."""
-    counts: Counter[LayerRun] = Counter()
+    """All ``stages`` of a rank as one, without what of it is recomputed: for what depends on sums alone."""
+    counts: Counter[LayerKind] = Counter()
     found = list(stages)
     for stage in found:
         for run in stage.runs:
-            counts[LayerRun(kind=run.kind)] += run.count
+            counts[run.kind] += run.count
     runs = sorted(counts.items(), key=lambda item: repr(item[0]))
     return Stage(
         index=0,
-        runs=tuple(replace(run, count=count) for run, count in runs),
+        runs=tuple(LayerRun(kind=kind, count=count) for kind, count in runs),
         embedding=any(stage.embedding for stage in found),
         head=any(stage.head for stage in found),
         loss=any(stage.loss for stage in found),

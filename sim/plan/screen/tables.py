@@ -27,6 +27,7 @@ from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
 from ....schedules.orders.action import Action, ActionKind
 from .numbering import dense, distinct
+from .stages import Pipeline, pipeline_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +44,15 @@ if TYPE_CHECKING:
 
 IN_LAYERS = ("tp", "cp", "cp.ring", "cp.heads", "ep", "etp")
 """Groups that layers communicate in."""
+
+PIPELINE = (
+    "parallelism.pp",
+    "parallelism.vpp",
+    "parallelism.stage_split",
+    "training.recompute",
+    "schedule",
+)
+"""What stages depend on."""
 
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
@@ -78,6 +88,7 @@ class Tables:
     kernels: dict[Kernel, float] = field(default_factory=dict)
     placed: dict[int, tuple[PlacedGroups, RankGroups]] = field(default_factory=dict)
     blocks: dict[int, Blocks] = field(default_factory=dict)
+    pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         software = self.base.software
@@ -114,6 +125,13 @@ class Tables:
         """A layout of this base, unchecked."""
         return self.space.draft(int(self.rows[row]))
 
+    def pipeline(self, row: int) -> Pipeline:
+        """The stages of a layout."""
+        key = tuple(int(self.code(name)[row]) for name in PIPELINE)
+        if key not in self.pipelines:
+            self.pipelines[key] = pipeline_of(self.draft(row))
+        return self.pipelines[key]
+
     def groups(self, row: int) -> tuple[PlacedGroups, RankGroups]:
         """The process groups of a layout, and those of its rank 0."""
         number = int(self.group[row])
@@ -140,9 +158,7 @@ class Tables:
 
     def costs(self, draft: Scenario, groups: RankGroups) -> KernelPricing:
         """What kernels and collectives cost in these groups; seconds of kernels are shared by all."""
-        return kernel_pricing(
-            draft, self.cluster, self.profile, self.kernels, self.communication, groups
-        )
+        return kernel_pricing(draft, self.cluster, self.profile, self.kernels, self.communication, groups)
 
     def plan_of_rank(self, row: int, rank: int, stages: Sequence[Stage]) -> StepPlan:
         """The plan of a step in which pipeline rank ``rank`` has these ``stages``, numbered from 0.
@@ -222,5 +238,3 @@ def _first_rows(number: Codes, count: int) -> list[int]:
     first = np.zeros(count, dtype=np.int64)
     first[number[::-1]] = np.arange(len(number))[::-1]
     return first.tolist()
-
-
