@@ -19,7 +19,11 @@ INTERRUPTED = 130
 
 FixOption = Annotated[
     list[str] | None,
-    typer.Option("--fix", metavar="FIELD=VALUE", help="Keep a field, as in parallelism.tp=4. Repeatable."),
+    typer.Option(
+        "--fix",
+        metavar="FIELD[=VALUE]",
+        help="Keep a field: parallelism.tp=4, or the scenario's own parallelism.tp, or all of parallelism. Repeatable.",
+    ),
 ]
 VaryOption = Annotated[
     list[str] | None,
@@ -137,10 +141,10 @@ def plan(
     )
     means = Means(jobs=jobs, ray=ray, journal=journal)
     if find is not None:
-        _find(find, base, fixed(fix or ()), varied(vary or ()), wishes, as_json)
+        _find(find, base, fixed(fix or (), base), varied(vary or ()), wishes, as_json)
         return
     with progress() as status:
-        found = planned(base, fixed(fix or ()), varied(vary or ()), wishes, means, status)
+        found = planned(base, fixed(fix or (), base), varied(vary or ()), wishes, means, status)
     _write(found, csv, parquet, picture, save)
     if as_json:
         echo_json(found.to_dict())

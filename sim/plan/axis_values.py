@@ -6,27 +6,35 @@ Knows how such a line reads; whether the field exists and takes the value, scena
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...hardware.files import load_yaml
+from .axes import LAYOUT, field_value
+
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
 
 MOST_VALUES = 1000
 """Of one field: a slip of the pen is no sweep."""
 
 
-def fixed(lines: Iterable[str]) -> dict[str, Any]:
+def fixed(lines: Iterable[str], scenario: Scenario) -> dict[str, Any]:
     """``parallelism.tp=4`` as ``{"parallelism.tp": 4}``; the last value of a field counts.
 
-    Raises:
-        ValueError: a line that is no field and value.
+    An axis of a layout without a value, ``parallelism.tp``, or the axes of a whole block, ``parallelism``,
+    keep those of the ``scenario``.
 
-    >>> fixed(["parallelism.tp=4", "training.recompute=full"])
-    {'parallelism.tp': 4, 'training.recompute': 'full'}
+    Raises:
+        ValueError: a line that is neither.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for line in lines:
-        field, text = _parts("--fix", line)
-        found[field] = load_yaml(text, f"--fix {line}")
+        own = [axis for axis in LAYOUT if axis == line or axis.startswith(f"{line}.")]
+        if own:
+            found |= {axis: field_value(scenario, axis) for axis in own}
+        else:
+            field, text = _parts("--fix", line)
+            found[field] = load_yaml(text, f"--fix {line}")
     return found
 
 
