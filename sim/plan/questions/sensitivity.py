@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Faster:
-    """One faster part: the step with the layout as it is, and with the best one (None: not asked for, or none
-    fits) and its settings.
+    """One faster part: the step with the layout as it is, and with the best one (None: not asked for, or
+    none fits) and its settings.
     """
 
     name: str
