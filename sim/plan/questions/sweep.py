@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutPoint:
-    """``values`` by field; ``refused`` says why there are no ``figures``. ``settings`` are those of the layout
-    where it was planned anew, else empty.
+    """``values`` by field; ``refused`` says why there are no ``figures``. ``settings`` are those of the
+    layout where it was planned anew, else empty.
     """
 
     values: Mapping[str, Any]
@@ -50,7 +50,7 @@ class LayoutPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutSweep:
-    """``axes`` by field, ``points`` in their order, the last field fastest. ``replanned``: each by a search."""
+    """``axes`` by field, ``points`` in their order, the last field fastest; ``replanned``: by searches."""
 
     scenario: Scenario
     axes: Mapping[str, Sequence[Any]]
@@ -157,14 +157,18 @@ def sweep(
         points = []
         for number, values in enumerate(chosen, 1):
             prefix = f"point {number} of {count}: "
-            points.append(_replanned(base, values, wanted, means, lambda text, p=prefix: say(p + text)))
+            points.append(_replanned(base, values, wanted, means, _after(prefix, say)))
     else:
         points = _predicted(base, chosen, jobs, ray, say)
     return LayoutSweep(scenario=base, axes=dict(axes), points=tuple(points), replanned=replan)
 
 
+def _after(prefix: str, say: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda text: say(prefix + text)
+
+
 def with_values(base: Scenario, values: Mapping[str, Any]) -> Scenario:
-    """The scenario with these values, its data-parallel size as it follows from them. Raises ScenarioError."""
+    """The scenario with these values; its data-parallel size follows from them. Raises ScenarioError."""
     sized = any(field.startswith(("cluster.", "parallelism.")) for field in values)
     free = {"parallelism.dp": None} if sized and "parallelism.dp" not in values else {}
     return base.with_({**free, **values})
@@ -209,7 +213,11 @@ def _predicted(
 
 
 def _replanned(
-    base: Scenario, values: Mapping[str, Any], wishes: Wishes, means: Means, say: Callable[[str], None]
+    base: Scenario,
+    values: Mapping[str, Any],
+    wishes: Wishes,
+    means: Means,
+    say: Callable[[str], None],
 ) -> LayoutPoint:
     found = planned(base, {}, {field: [value] for field, value in values.items()}, wishes, means, say)
     if found.choices:

@@ -54,17 +54,13 @@ def sensitivity_svg(found: Sensitivity) -> str:
         panel = figure.subplots()
         high = 0.38 if found.planned_s else 0.7
         for row, one in enumerate(found.parts):
-            gains = [(found.step_time_s / one.step_time_s, chart.BLUE, row - high / 2)]
-            anew = found.gain_replanned(one)
-            if anew is not None:
-                gains = [
-                    (found.step_time_s / one.step_time_s, chart.BLUE, row - high / 2),
-                    (anew, chart.AMBER, row + high / 2),
-                ]
-            for gain, colour, y in gains:
-                (bar,) = panel.barh(y, gain - 1, high, color=colour)
-                chart.hint(bar, [f"{one.name}: {_times(gain)}"])
-                panel.text(gain - 1, y, f" {(gain - 1) * 100:.1f} %", size=11, va="center")
+            gain, anew = found.step_time_s / one.step_time_s, found.gain_replanned(one)
+            gains = [(gain, chart.BLUE, row - high / 2 if anew else row)]
+            gains += [(anew, chart.AMBER, row + high / 2)] if anew else []
+            for times, colour, y in gains:
+                (bar,) = panel.barh(y, times - 1, high, color=colour)
+                chart.hint(bar, [f"{one.name}: {_times(times)}"])
+                panel.text(times - 1, y, f" {(times - 1) * 100:.1f} %", size=11, va="center")
         chart.named(panel.yaxis, [one.name for one in found.parts])
         chart.written(panel.xaxis, lambda share: f"{share * 100:+.0f} %")
         panel.set_ylim(len(found.parts) - 0.5, -0.5)

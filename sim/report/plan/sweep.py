@@ -78,7 +78,7 @@ def _text(value: Any) -> str:
 
 
 def write_layout_sweep(sweep: LayoutSweep, path: Path) -> None:
-    """A row for each point into ``path``, in the format that its suffix names. ValueError as ``write_rows``."""
+    """A row for each point into ``path``, in the format of its suffix. ValueError as ``write_rows``."""
     rows = [point_row(point) for point in sweep.points]
     columns = tuple(rows[0])
     write_rows("points", columns, [[_cell(row[name]) for name in columns] for row in rows], path)
@@ -96,11 +96,11 @@ def layout_sweep_svg(sweep: LayoutSweep) -> str:
     if not any(point.figures for point in sweep.points):
         raise ValueError("--picture draws figures, and every point was refused")
     title = f"Sweep of {captions.subject(sweep.scenario)}"
-    note = "; ".join(line for line in (sweep.scaling.strong, sweep.scaling.weak) if line)
+    note = sweep.scaling.strong or sweep.scaling.weak
     with chart.canvas(WIDTH, HEIGHT) as figure:
         if len(fields) == 1:
             left, right = figure.subplots(1, 2)
-            _curve(left, sweep, fields[0], "step time", lambda point: _of(point, "step_time_s"), seconds)
+            _curve(left, sweep, fields[0], "step time", lambda point: _of(point, "step_time_s"), _ticks)
             rate = "tokens/s per GPU"
             _curve(
                 right,
@@ -120,6 +120,10 @@ def layout_sweep_svg(sweep: LayoutSweep) -> str:
         return chart.svg(figure, title)
 
 
+def _ticks(value_s: float) -> str:
+    return f"{value_s:.4g} s"
+
+
 def _of(point: LayoutPoint, name: str) -> float:
     value: float = getattr(point.figures, name)
     return value
@@ -136,7 +140,8 @@ def _curve(panel: Axes, sweep: LayoutSweep, field: str, what: str, figure: Any, 
         chart.hint(drawn, [f"{_named(point.values)}: {write(figure(point))}"])
     chart.named(panel.xaxis, [_text(value) for value in values])
     chart.written(panel.yaxis, write)
-    panel.set(xlabel=field, title=what, xlim=(-0.4, len(values) - 0.6), ylim=(0, None))
+    panel.set(xlabel=field, title=what, xlim=(-0.4, len(values) - 0.6))
+    panel.set_ylim(0, 1.1 * max(figure(point) for _, point in shown))
     panel.grid(visible=False, axis="x")
 
 
