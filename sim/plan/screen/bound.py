@@ -85,7 +85,9 @@ class BoundScreen:
         host_s: list[Floats],
     ) -> Floats:
         schedule = traits_of(draft.schedule)
-        chained = not (schedule.two_way or pairs_run(draft))
+        streams = schedule.weight_versions is not None  # a step begins before the one before it has ended
+        skewed = draft.software.optimizer_post_validation and schedule.splits_backward
+        chained = not (schedule.two_way or streams or skewed or pairs_run(draft))
         after = chained and not schedule.splits_backward
         shares = 2 if schedule.two_way else 1
         before_s, after_s = np.zeros(len(microbatches)), np.zeros(len(microbatches))

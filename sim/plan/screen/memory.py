@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from ...lowering.memory import (
     state_terms,
     workspace_bytes,
 )
+from ...lowering.overlapped import runs_as_one
 from ...lowering.sharded import sharding_of
 from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
 from ...lowering.state.in_flight import in_flight_bytes
@@ -37,6 +39,7 @@ from .stages import merged
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ....schedules.orders.action import Overlap
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerKind, LayerRun
     from ...lowering.layers.stages import Stage
@@ -125,21 +128,20 @@ class MemoryScreen:
                 shares_table=ties and bool(pipeline.ends(ranks[0])),
                 ends_meet=pipeline.ends_meet,
                 versions=ranks[0] if several else 0,
-                rows=self._moments(draft, shape, pipeline, tuple(ranks)),
+                rows=self._moments(row, shape, tuple(ranks)),
             )
             found.append(one)
         return tuple(found)
 
-    def _moments(
-        self, draft: Scenario, shape: Shape, pipeline: Pipeline, ranks: tuple[int, ...]
-    ) -> Floats:
+    def _moments(self, row: int, shape: Shape, ranks: tuple[int, ...]) -> Floats:
         """What ranks of a class may hold at their peak."""
+        draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
         schedule, pairs = draft.schedule, pairs_run(draft)
         key = schedule, shape, pairs, pipeline.kind_of, ranks
         if key not in self.moments:
             if key[:3] not in self.actions:
                 orders = step_orders(draft, schedule_named(schedule), shape)
-                self.actions[key[:3]] = actions_of_ranks(orders)
+                self.actions[key[:3]] = actions_of_ranks(orders, self._runs_as_one(row))
             names = sorted(set(pipeline.of_rank(ranks[0])))
             place = np.array([names.index(kind) if kind in names else -1 for kind in pipeline.kind_of])
             each = [
@@ -148,6 +150,18 @@ class MemoryScreen:
             self.moments[key] = largest(np.concatenate(each)).astype(np.float64)
         found: Floats = self.moments[key]
         return found
+
+    def _runs_as_one(self, row: int) -> Callable[[Overlap], bool]:
+        """Whether a pair of a layout runs as one."""
+        local, pipeline = self.tables.layers[int(self.tables.layer[row])].local, self.tables.pipeline(row)
+
+        @cache
+        def of_kinds(forward: int, backward: int) -> bool:
+            return runs_as_one(pipeline.kinds[forward], pipeline.kinds[backward], local)
+
+        return lambda step: of_kinds(
+            pipeline.kind_of[step.forward.stage], pipeline.kind_of[step.backward.stage]
+        )
 
     def _peak(self, one: RankClass, rows: Codes) -> Floats:
         """The peak of a class of ranks in these layouts."""
