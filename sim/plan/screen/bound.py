@@ -16,7 +16,7 @@ import numpy as np
 
 from ....schedules.orders.action import ActionKind
 from ...scenario.schedules import traits_of
-from .alike import alike_layouts
+from .alike import alike_layouts, pairs_run
 from .times import ActionTimes
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class BoundScreen:
     def _bound(self, draft: Scenario, pipeline: Pipeline, rows: Codes, microbatches: Codes) -> Floats:
         """The bound of layouts of one pipeline."""
         schedule, layer = traits_of(draft.schedule), self.tables.layer[rows]
-        together = schedule.two_way or self._pairs(draft)
+        together = schedule.two_way or pairs_run(draft)
         backward = (
             (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
             if schedule.splits_backward
@@ -85,7 +85,9 @@ class BoundScreen:
         host_s: list[Floats],
     ) -> Floats:
         schedule = traits_of(draft.schedule)
-        chained = not (schedule.two_way or self._pairs(draft))
+        streams = schedule.weight_versions is not None  # a step begins before the one before it has ended
+        skewed = draft.software.optimizer_post_validation and schedule.splits_backward
+        chained = not (schedule.two_way or streams or skewed or pairs_run(draft))
         after = chained and not schedule.splits_backward
         shares = 2 if schedule.two_way else 1
         before_s, after_s = np.zeros(len(microbatches)), np.zeros(len(microbatches))
@@ -102,7 +104,3 @@ class BoundScreen:
             busy = own + (lowest[0] if chained else 0.0) + (lowest[1] if after else 0.0)
             longest = np.maximum(longest, np.maximum(busy, issued))
         return longest
-
-    def _pairs(self, draft: Scenario) -> bool:
-        """Whether forwards run beside backwards."""
-        return bool(draft.software.moe_a2a_overlap and draft.parallelism.ep > 1)

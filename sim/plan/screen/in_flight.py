@@ -8,12 +8,13 @@ seconds: here a rank does one step of its order after the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....schedules.orders.action import ActionKind, parts
+from ....schedules.orders.action import ActionKind, Overlap, parts
 from ...scenario.schedules import traits_of
 
 if TYPE_CHECKING:
@@ -69,18 +70,21 @@ _FORWARD, _BACKWARD, _INPUT_GRAD, _WEIGHT_GRAD = (
 )
 
 
-def actions_of_ranks(orders: Orders) -> tuple[Actions, ...]:
-    """The actions of every rank as arrays."""
-    place = {kind: number for number, kind in enumerate(KINDS)}
-    found = []
+def actions_of_ranks(orders: Orders, runs_as_one: Callable[[Overlap], bool]) -> tuple[Actions, ...]:
+    """The actions of every rank as arrays; ``runs_as_one``: whether a pair does, or one after the other."""
+    place, found = {kind: number for number, kind in enumerate(KINDS)}, []
     for order in orders:
-        rows = [
-            (action.stage, place[action.kind], number)
-            for number, step in enumerate(order)
-            for action in parts(step)
-        ]
+        rows: list[tuple[int, int, int]] = []
+        steps = 0
+        for step in order:
+            if isinstance(step, Overlap) and not runs_as_one(step):
+                rows += [(one.stage, place[one.kind], steps + i) for i, one in enumerate(parts(step))]
+                steps += 2
+            else:
+                rows += [(one.stage, place[one.kind], steps) for one in parts(step)]
+                steps += 1
         table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        found.append(Actions(stage=table[:, 0], kind=table[:, 1], step=table[:, 2], steps=len(order)))
+        found.append(Actions(stage=table[:, 0], kind=table[:, 1], step=table[:, 2], steps=steps))
     return tuple(found)
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ...lowering.communicators import communicators
 from ...lowering.layers.layer import forward_block
+from ...lowering.lower import step_orders
 from ...lowering.memory import (
     CONTEXT_BYTES,
     flat_buffer_bytes,
@@ -23,12 +25,13 @@ from ...lowering.memory import (
     state_terms,
     workspace_bytes,
 )
+from ...lowering.overlapped import runs_as_one
 from ...lowering.sharded import sharding_of
 from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
 from ...lowering.state.in_flight import in_flight_bytes
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
-from .alike import alike_layouts
+from .alike import alike_layouts, pairs_run
 from .in_flight import QUANTITIES, actions_of_ranks, enough_microbatches, held_rows, largest
 from .numbering import dense
 from .stages import merged
@@ -36,9 +39,11 @@ from .stages import merged
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ....schedules.orders.action import Overlap
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerKind, LayerRun
     from ...lowering.layers.stages import Stage
+    from ...scenario.models import Scenario
     from .in_flight import Actions
     from .stages import Pipeline
     from .tables import Tables
@@ -104,6 +109,8 @@ class MemoryScreen:
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
         shape = draft.pipeline_shape
         shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
+        if traits_of(draft.schedule).weighs:
+            shape = self.tables.weighed(row, shape)
         several, model = traits_of(draft.schedule).weight_versions, draft.model
         ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
         alike: dict[Any, list[int]] = {}
@@ -121,58 +128,60 @@ class MemoryScreen:
                 shares_table=ties and bool(pipeline.ends(ranks[0])),
                 ends_meet=pipeline.ends_meet,
                 versions=ranks[0] if several else 0,
-                rows=self._moments(draft.schedule, shape, pipeline, tuple(ranks)),
+                rows=self._moments(row, shape, tuple(ranks)),
             )
             found.append(one)
         return tuple(found)
 
-    def _moments(self, schedule: str, shape: Shape, pipeline: Pipeline, ranks: tuple[int, ...]) -> Floats:
+    def _moments(self, row: int, shape: Shape, ranks: tuple[int, ...]) -> Floats:
         """What ranks of a class may hold at their peak."""
-        key = schedule, shape, pipeline.kind_of, ranks
+        draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
+        schedule, pairs = draft.schedule, pairs_run(draft)
+        key = schedule, shape, pairs, pipeline.kind_of, ranks
         if key not in self.moments:
-            if (schedule, shape) not in self.actions:
-                self.actions[schedule, shape] = actions_of_ranks(schedule_named(schedule).orders(shape))
+            if key[:3] not in self.actions:
+                orders = step_orders(draft, schedule_named(schedule), shape)
+                self.actions[key[:3]] = actions_of_ranks(orders, self._runs_as_one(row))
             names = sorted(set(pipeline.of_rank(ranks[0])))
             place = np.array([names.index(kind) if kind in names else -1 for kind in pipeline.kind_of])
             each = [
-                largest(held_rows(self.actions[schedule, shape][rank], place, len(names))) for rank in ranks
+                largest(held_rows(self.actions[key[:3]][rank], place, len(names))) for rank in ranks
             ]
             self.moments[key] = largest(np.concatenate(each)).astype(np.float64)
         found: Floats = self.moments[key]
         return found
 
+    def _runs_as_one(self, row: int) -> Callable[[Overlap], bool]:
+        """Whether a pair of a layout runs as one."""
+        local, pipeline = self.tables.layers[int(self.tables.layer[row])].local, self.tables.pipeline(row)
+
+        @cache
+        def of_kinds(forward: int, backward: int) -> bool:
+            return runs_as_one(pipeline.kinds[forward], pipeline.kinds[backward], local)
+
+        return lambda step: of_kinds(
+            pipeline.kind_of[step.forward.stage], pipeline.kind_of[step.backward.stage]
+        )
+
     def _peak(self, one: RankClass, rows: Codes) -> Floats:
         """The peak of a class of ranks in these layouts."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
-        columns = [column for stage in one.kinds for column in self._quantities(stage, rows, layer, one.ends_meet)]
+        offloaded = bool(_column(tables, "training.activation_offload")[rows[0]])
+        sizes = replace(self.sizes, offloaded=offloaded)
+        columns: list[Floats] = []
+        for stage in one.kinds:  # in the order of ``QUANTITIES``
+            columns += _activations(stage, sizes, layer)
+            columns += self._buffers(stage, rows, one.ends_meet)
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
-        network = self._network(one, rows)
-        outside = CONTEXT_BYTES + network
+        outside = CONTEXT_BYTES + self._network(one, rows)
         held = self._state(one, rows) + self.workspace[layer] + moving
         return held * (1 + software.allocator_overhead) + outside + self._in_flight(one, rows, layer)
 
-    def _quantities(self, stage: Stage, rows: Codes, layer: Codes, meets: bool) -> list[Floats]:
-        """What a stage of that kind holds, in the order of ``QUANTITIES``."""
-        sizes = self.sizes
-        found = [
-            _of_layer(sizes.kept_by_forward(stage), layer),
-            self._working(stage, layer),
-            stage.losses * _of_layer(sizes.logits, layer),
-            _of_layer(sizes.kept_by_input_grad(stage), layer),
-        ]
+    def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
+        """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""
         place, buffers = _of_each(self.gathered, rows, lambda row: self._stage_buffers(stage, row, meets))
-        return found + list(buffers[place].T)
-
-    def _working(self, stage: Stage, layer: Codes) -> Floats:
-        """Of several kinds of layer the largest works, which is asked of each layer by itself."""
-        if len(stage.runs) < 2 and stage.in_one_go == 1:
-            return _of_layer(self.sizes.working(stage), layer)
-        used = np.unique(layer)
-        found = np.zeros(len(self.tables.layers))
-        for number in used.tolist():
-            found[number] = _one_of(self.sizes, number).working(stage)
-        return found[layer]
+        return list(buffers[place].T)
 
     def _stage_buffers(self, stage: Stage, row: int, meets: bool) -> tuple[float, ...]:
         key = int(self.gathered[row]), stage, meets
@@ -282,10 +291,8 @@ class _Known(dict[Any, LayerBytes]):
 
 def _joined_sizes(tables: Tables) -> ActivationBytes:
     """The sizes of every layer of the tables in one: each number an array over the layers."""
-    training, software = tables.base.training, tables.base.software
-    each = [
-        activation_bytes(one.local, software, offloaded=training.activation_offload) for one in tables.layers
-    ]
+    software = tables.base.software
+    each = [activation_bytes(one.local, software) for one in tables.layers]
 
     def joined(name: str) -> float:
         return cast(float, np.array([getattr(one, name) for one in each]))
@@ -293,13 +300,31 @@ def _joined_sizes(tables: Tables) -> ActivationBytes:
     return ActivationBytes(
         local=each[0].local,
         software=software,
-        offloaded=training.activation_offload,
         embedding=joined("embedding"),
         head=joined("head"),
         logits=joined("logits"),
         head_operands=joined("head_operands"),
         known=_Known(each),
     )
+
+
+def _activations(stage: Stage, sizes: ActivationBytes, layer: Codes) -> list[Floats]:
+    """Activations of a microbatch on a stage of that kind, by layout, in the order of ``QUANTITIES``."""
+    return [
+        _of_layer(sizes.kept_by_forward(stage), layer),
+        _working(stage, sizes, layer),
+        stage.losses * _of_layer(sizes.logits, layer),
+        _of_layer(sizes.kept_by_input_grad(stage), layer),
+    ]
+
+
+def _working(stage: Stage, sizes: ActivationBytes, layer: Codes) -> Floats:
+    """Of several kinds of layer the largest works, which is asked of each layer by itself."""
+    if len(stage.runs) < 2 and stage.in_one_go == 1:
+        return _of_layer(sizes.working(stage), layer)
+    used, place = np.unique(layer, return_inverse=True)
+    each = (replace(_one_of(sizes, number), offloaded=sizes.offloaded) for number in used.tolist())
+    return np.array([one.working(stage) for one in each])[place.ravel()]
 
 
 def _one_of(sizes: ActivationBytes, number: int) -> ActivationBytes:
