@@ -17,6 +17,7 @@ from ...scenario.load import load_scenario
 from ..certainty import fit_probability
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .candidates import Candidates
+from .front_search import front
 from .goodput import goodput_share
 from .journal import Journal
 from .judged import ReplayOf
@@ -177,7 +178,7 @@ class _Found:
             self.choices = tuple(self._choice(i, search.value[i]) for i in ranked.best)
             if ranked.best and not self.certificate.interrupted:
                 say("looking for the front")
-                self.front = search.front()
+                self.front = front(search)
                 self._compare(ranked, say)
         except KeyboardInterrupt:
             self.certificate = replace(self.certificate, interrupted=True)
