@@ -28,15 +28,17 @@ if TYPE_CHECKING:
 
 
 class Times(NamedTuple):
-    """Seconds by layer of the tables: ``solo`` alone on the GPU, ``kernels`` of the compute stream, ``host``."""
+    """Seconds by layer of the tables: ``solo`` alone on the GPU, ``kernels`` of the compute stream, ``host``;
+    ``kernels_end``: until the last kernel has ended."""
 
     solo: Floats
     kernels: Floats
     host: Floats
+    kernels_end: Floats
 
 
 @dataclass(frozen=True)
-class _Named:
+class Named:
     """A block by what builds it: an end of the model, or a layer of a run."""
 
     build: Any
@@ -46,16 +48,16 @@ class _Named:
         return blocks.end(self.build) if self.run is None else blocks.layer(self.build, self.run)
 
 
-class _Names:
+class Names:
     """In place of ``Blocks``: gives the name of each block that an action asks for."""
 
-    def end(self, build: BuildEnd) -> _Named:
-        return _Named(build)
+    def end(self, build: BuildEnd) -> Named:
+        return Named(build)
 
-    def layer(self, build: BuildLayer, run: LayerRun) -> _Named:
+    def layer(self, build: BuildLayer, run: LayerRun) -> Named:
         from dataclasses import replace
 
-        return _Named(build, replace(run, count=1))
+        return Named(build, replace(run, count=1))
 
 
 @dataclass(kw_only=True)
@@ -63,17 +65,18 @@ class ActionTimes:
     """Seconds of the actions of a stage, of all layers of the tables at once."""
 
     tables: Tables
-    known: dict[_Named, Times] = field(default_factory=dict)
+    known: dict[Named, Times] = field(default_factory=dict)
 
     def of(self, kind: ActionKind, stage: Stage) -> Times:
         """Seconds of an action of that kind on such a stage, by layer."""
-        named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, _Names()))
-        total = np.zeros((3, len(self.tables.layers)))
-        for name, count in cast("tuple[tuple[_Named, int], ...]", named):
-            total += count * np.stack(self._times(name))
+        named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, Names()))
+        total = np.zeros((4, len(self.tables.layers)))
+        for name, count in cast("tuple[tuple[Named, int], ...]", named):
+            total += count * np.stack(self.named(name))
         return Times(*total)
 
-    def _times(self, name: _Named) -> Times:
+    def named(self, name: Named) -> Times:
+        """Seconds of one block, by layer."""
         if name not in self.known:
             tables = self.tables
             blocks = [name.of(tables.blocks_of(number)) for number in range(len(tables.layers))]
@@ -81,9 +84,16 @@ class ActionTimes:
                 solo=np.array([solo_seconds(((block, 1),)) for block in blocks]),
                 kernels=np.array([_kernels_s(block) for block in blocks]),
                 host=np.array([block.host_s for block in blocks]),
+                kernels_end=np.array([_kernels_end_s(block) for block in blocks]),
             )
         return self.known[name]
 
 
 def _kernels_s(block: Block) -> float:
     return sum(op.work.seconds for op in block.ops if isinstance(op.work, Compute))
+
+
+def _kernels_end_s(block: Block) -> float:
+    """When the last kernel of a block ends that runs alone."""
+    kernels = [place for place, op in enumerate(block.ops) if op.stream == "compute"]
+    return solo_seconds(((Block("", block.ops[: kernels[-1] + 1]), 1),)) if kernels else 0.0
