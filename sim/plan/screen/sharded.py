@@ -58,6 +58,13 @@ class Piece(NamedTuple):
     count: int
 
 
+class Part(NamedTuple):
+    """A piece without what runs around it."""
+
+    names: tuple[Named, ...]
+    count: int
+
+
 @dataclass
 class _Recorder:
     """In place of a ``Composer``: notes what is to be composed."""
@@ -74,6 +81,7 @@ class ShardedTimes:
     plain: ActionTimes
     pieces: dict[Any, tuple[Piece, ...]] = field(default_factory=dict)
     around: dict[Any, tuple[float, float]] = field(default_factory=dict)
+    costs: dict[Any, dict[tuple[int, int], tuple[tuple[Part, ...], Floats]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tables = self.tables
@@ -106,24 +114,40 @@ class ShardedTimes:
 
     def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:
         """Seconds of an action of that kind on such a stage, by layout of ``rows``."""
-        layer = self.tables.layer[rows]
-        found = self.plain.of(kind, stage).solo[layer]
+        found = self.plain.of(kind, stage).solo[self.tables.layer[rows]]
         sharded = np.flatnonzero(self._sharded[rows])
-        for form in np.unique(self.form[rows[sharded]]).tolist():
-            mine = sharded[self.form[rows[sharded]] == form]
-            found[mine] = self._seconds(self._pieces(kind, stage, int(rows[mine[0]])), rows[mine])
+        if not len(sharded):
+            return found
+        known = self.costs.setdefault((kind, stage), {})
+        number, first = dense([self.form[rows[sharded]], self.place[rows[sharded]]])
+        alike: dict[tuple[Part, ...], list[int]] = {}
+        costs = []
+        for case, row in enumerate(rows[sharded[first]].tolist()):
+            key = int(self.form[row]), int(self.place[row])
+            if key not in known:
+                pieces = self._pieces(kind, stage, row)
+                each = np.array([self._around(piece, key[1]) for piece in pieces])
+                known[key] = tuple(Part(piece.names, piece.count) for piece in pieces), each
+            alike.setdefault(known[key][0], []).append(case)
+            costs.append(known[key][1])
+        for parts, cases in alike.items():
+            place = np.full(len(first), -1)
+            place[cases] = np.arange(len(cases))
+            mine = place[number] >= 0
+            each = np.stack([costs[case] for case in cases])[place[number[mine]]]
+            found[sharded[mine]] = self._seconds(parts, each, self.tables.layer[rows[sharded[mine]]])
         return found
 
-    def _seconds(self, pieces: tuple[Piece, ...], rows: Codes) -> Floats:
-        layer, total = self.tables.layer[rows], np.zeros(len(rows))
-        places, place = np.unique(self.place[rows], return_inverse=True)
-        for piece in pieces:
-            inner = sum((self.plain.named(name).kernels_end for name in piece.names), np.zeros(1))
-            if len(piece.names) == 1:
-                inner = self.plain.named(piece.names[0]).solo
-            inner = inner[layer] if len(inner) > 1 else np.broadcast_to(inner, len(rows))
-            each = np.array([self._around(piece, number) for number in places.tolist()])[place.ravel()]
-            total += piece.count * np.maximum(each[:, 0], inner + each[:, 1])
+    def _seconds(self, parts: tuple[Part, ...], around: Floats, layer: Codes) -> Floats:
+        """Seconds of ``parts``; ``around``: by layout and part, what ``_around`` gives."""
+        total = np.zeros(len(layer))
+        for place, part in enumerate(parts):
+            times = [self.plain.named(name) for name in part.names]
+            if len(times) == 1:
+                inner = times[0].solo[layer]
+            else:
+                inner = sum((one.kernels_end[layer] for one in times), np.zeros(len(layer)))
+            total += part.count * np.maximum(around[:, place, 0], inner + around[:, place, 1])
         return total
 
     def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[Piece, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
 from ...program.program import Block, Compute
-from ...program.solo import solo_seconds
+from ...program.solo import solo_ends
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,34 +66,32 @@ class ActionTimes:
 
     tables: Tables
     known: dict[Named, Times] = field(default_factory=dict)
+    actions: dict[tuple[ActionKind, Stage], Times] = field(default_factory=dict)
 
     def of(self, kind: ActionKind, stage: Stage) -> Times:
         """Seconds of an action of that kind on such a stage, by layer."""
-        named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, Names()))
-        total = np.zeros((4, len(self.tables.layers)))
-        for name, count in cast("tuple[tuple[Named, int], ...]", named):
-            total += count * np.stack(self.named(name))
-        return Times(*total)
+        if (kind, stage) not in self.actions:
+            named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, Names()))
+            total = np.zeros((4, len(self.tables.layers)))
+            for name, count in cast("tuple[tuple[Named, int], ...]", named):
+                total += count * np.stack(self.named(name))
+            self.actions[kind, stage] = Times(*total)
+        return self.actions[kind, stage]
 
     def named(self, name: Named) -> Times:
         """Seconds of one block, by layer."""
         if name not in self.known:
             tables = self.tables
             blocks = [name.of(tables.blocks_of(number)) for number in range(len(tables.layers))]
+            ends = np.array([solo_ends(block) for block in blocks])
             self.known[name] = Times(
-                solo=np.array([solo_seconds(((block, 1),)) for block in blocks]),
+                solo=ends[:, 0],
                 kernels=np.array([_kernels_s(block) for block in blocks]),
                 host=np.array([block.host_s for block in blocks]),
-                kernels_end=np.array([_kernels_end_s(block) for block in blocks]),
+                kernels_end=ends[:, 1],
             )
         return self.known[name]
 
 
 def _kernels_s(block: Block) -> float:
     return sum(op.work.seconds for op in block.ops if isinstance(op.work, Compute))
-
-
-def _kernels_end_s(block: Block) -> float:
-    """When the last kernel of a block ends that runs alone."""
-    kernels = [place for place, op in enumerate(block.ops) if op.stream == "compute"]
-    return solo_seconds(((Block("", block.ops[: kernels[-1] + 1]), 1),)) if kernels else 0.0
