@@ -29,25 +29,27 @@ if TYPE_CHECKING:
 
     Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
 
 
 @dataclass(kw_only=True)
 class BoundScreen:
-    """Bounds of the layouts of one base."""
+    """Bounds of the layouts of one base that are ``wanted``."""
 
     tables: Tables
+    wanted: Mask
     times: ActionTimes = field(init=False)
     sharded: ShardedTimes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.times = ActionTimes(tables=self.tables)
+        self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]).tolist())
         self.sharded = ShardedTimes(tables=self.tables, plain=self.times)
 
     def bounds(self) -> Floats:
-        """Seconds that the step of each layout takes at least."""
+        """Seconds that the step of each layout takes at least; 0 of those that are not wanted."""
         found = np.zeros(len(self.tables.rows))
         microbatches = self._microbatches()
-        for rows in alike_layouts(self.tables):
+        for rows in alike_layouts(self.tables, np.flatnonzero(self.wanted)):
             draft = self.tables.draft(int(rows[0]))
             found[rows] = self._bound(draft, self.tables.pipeline(int(rows[0])), rows, microbatches[rows])
         return found
@@ -64,7 +66,7 @@ class BoundScreen:
         together = schedule.two_way or pairs_run(draft)
         backward = (
             (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
-            if schedule.splits_backward
+            if schedule.splits_backward and not together
             else (ActionKind.BACKWARD,)
         )
         forward_s, back_s, host_s = [], [], []

@@ -97,7 +97,7 @@ class MemoryScreen:
     def peaks(self) -> Floats:
         """Bytes of the fullest stage of each layout, hosts as far ahead as they can be."""
         found = np.zeros(len(self.tables.rows))
-        for rows in alike_layouts(self.tables):
+        for rows in alike_layouts(self.tables, np.arange(len(self.tables.rows))):
             for one in self.classes(int(rows[0])):
                 found[rows] = np.maximum(found[rows], self._peak(one, rows))
         return found

@@ -6,7 +6,8 @@ then timed once a layer (``sim/program/solo.py``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -55,16 +56,15 @@ class Names:
         return Named(build)
 
     def layer(self, build: BuildLayer, run: LayerRun) -> Named:
-        from dataclasses import replace
-
         return Named(build, replace(run, count=1))
 
 
 @dataclass(kw_only=True)
 class ActionTimes:
-    """Seconds of the actions of a stage, of all layers of the tables at once."""
+    """Seconds of the actions of a stage, of all layers of the tables that are ``used`` at once."""
 
     tables: Tables
+    used: Sequence[int]
     known: dict[Named, Times] = field(default_factory=dict)
     actions: dict[tuple[ActionKind, Stage], Times] = field(default_factory=dict)
 
@@ -82,14 +82,12 @@ class ActionTimes:
         """Seconds of one block, by layer."""
         if name not in self.known:
             tables = self.tables
-            blocks = [name.of(tables.blocks_of(number)) for number in range(len(tables.layers))]
-            ends = np.array([solo_ends(block) for block in blocks])
-            self.known[name] = Times(
-                solo=ends[:, 0],
-                kernels=np.array([_kernels_s(block) for block in blocks]),
-                host=np.array([block.host_s for block in blocks]),
-                kernels_end=ends[:, 1],
-            )
+            found = np.zeros((len(tables.layers), 4))
+            for number in self.used:
+                block = name.of(tables.blocks_of(number))
+                solo_s, kernels_end_s = solo_ends(block)
+                found[number] = solo_s, _kernels_s(block), block.host_s, kernels_end_s
+            self.known[name] = Times(*found.T)
         return self.known[name]
 
 
