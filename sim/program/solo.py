@@ -13,10 +13,11 @@ from .program import Block, Collective, Compute
 
 def solo_seconds(blocks: Iterable[tuple[Block, int]]) -> float:
     """Seconds of blocks in a row, each so many times."""
-    return sum(count * _block_seconds(block) for block, count in blocks)
+    return sum(count * solo_ends(block)[0] for block, count in blocks)
 
 
-def _block_seconds(block: Block) -> float:
+def solo_ends(block: Block) -> tuple[float, float]:
+    """When all of a block has ended, and when its last kernel has."""
     ends: list[float] = []
     streams: dict[str, float] = {}
     for op in block.ops:
@@ -24,7 +25,7 @@ def _block_seconds(block: Block) -> float:
         end = max(start, streams.get(op.stream, 0.0)) + _op_seconds(op.work)
         streams[op.stream] = end
         ends.append(end)
-    return max(ends, default=0.0)
+    return max(ends, default=0.0), streams.get("compute", 0.0)
 
 
 def _op_seconds(work: object) -> float:

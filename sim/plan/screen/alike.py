@@ -27,8 +27,8 @@ _ORDERS = (
 )
 
 
-def alike_layouts(tables: Tables) -> list[Codes]:
-    """The layouts of a base by pipeline, and by how many microbatches fill it.
+def alike_layouts(tables: Tables, wanted: Codes) -> list[Codes]:
+    """The ``wanted`` layouts of a base by pipeline, and by how many microbatches fill it.
 
     Where a schedule weighs costs, layouts are alike that have these in common, too.
     """
@@ -38,8 +38,9 @@ def alike_layouts(tables: Tables) -> list[Codes]:
     number, rows = dense(
         [*(tables.code(name) for name in (*PIPELINE, *_ORDERS)), spread, _enough(tables), costs]
     )
-    order = np.argsort(number, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(number, minlength=len(rows)))[:-1])
+    order = wanted[np.argsort(number[wanted], kind="stable")]
+    parts = np.split(order, np.cumsum(np.bincount(number[wanted], minlength=len(rows)))[:-1])
+    return [part for part in parts if len(part)]
 
 
 def pairs_run(scenario: Scenario) -> bool:

@@ -20,7 +20,7 @@ from ...scenario.schedules import traits_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ....schedules.orders.action import Orders
+    from ....schedules.orders.action import Order
     from ....schedules.orders.schedule import Shape
 
     Rows = NDArray[np.int64]
@@ -50,7 +50,7 @@ def enough_microbatches(schedule: str, shape: Shape) -> int:
     filling = traits_of(schedule).filling
     if not filling or shape.group is not None:
         return shape.microbatches
-    return min(shape.microbatches, (2 * filling + 1) * shape.ranks + shape.microbatches % shape.ranks)
+    return min(shape.microbatches, (filling + 2) * shape.ranks + shape.microbatches % shape.ranks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,28 +64,27 @@ class Actions:
 
 
 KINDS = tuple(ActionKind)
+_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
 _FORWARD, _BACKWARD, _INPUT_GRAD, _WEIGHT_GRAD = (
     KINDS.index(kind)
     for kind in (ActionKind.FORWARD, ActionKind.BACKWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
 )
 
 
-def actions_of_ranks(orders: Orders, runs_as_one: Callable[[Overlap], bool]) -> tuple[Actions, ...]:
-    """The actions of every rank as arrays; ``runs_as_one``: whether a pair does, or one after the other."""
-    place, found = {kind: number for number, kind in enumerate(KINDS)}, []
-    for order in orders:
-        rows: list[tuple[int, int, int]] = []
-        steps = 0
-        for step in order:
-            if isinstance(step, Overlap) and not runs_as_one(step):
-                rows += [(one.stage, place[one.kind], steps + i) for i, one in enumerate(parts(step))]
-                steps += 2
-            else:
-                rows += [(one.stage, place[one.kind], steps) for one in parts(step)]
-                steps += 1
-        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        found.append(Actions(stage=table[:, 0], kind=table[:, 1], step=table[:, 2], steps=steps))
-    return tuple(found)
+def actions_of_rank(order: Order, runs_as_one: Callable[[Overlap], bool]) -> Actions:
+    """The actions of a rank as arrays; ``runs_as_one``: whether a pair does, or one after the other."""
+    rows: list[tuple[int, ActionKind, int]] = []
+    steps = 0
+    for step in order:
+        if isinstance(step, Overlap):
+            apart = 0 if runs_as_one(step) else 1
+            rows += [(one.stage, one.kind, steps + apart * i) for i, one in enumerate(parts(step))]
+            steps += 1 + apart
+        else:
+            rows.append((step.stage, step.kind, steps))
+            steps += 1
+    table = np.array([(stage, _NUMBER[kind], step) for stage, kind, step in rows]).reshape(-1, 3)
+    return Actions(stage=table[:, 0], kind=table[:, 1], step=table[:, 2], steps=steps)
 
 
 def held_rows(actions: Actions, kind_of: Codes, kinds: int) -> Rows:

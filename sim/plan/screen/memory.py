@@ -32,20 +32,18 @@ from ...lowering.state.in_flight import in_flight_bytes
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
 from .alike import alike_layouts, pairs_run
-from .in_flight import QUANTITIES, actions_of_ranks, enough_microbatches, held_rows, largest
+from .in_flight import QUANTITIES, actions_of_rank, enough_microbatches, held_rows, largest
 from .numbering import dense
 from .stages import merged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ....schedules.orders.action import Overlap
+    from ....schedules.orders.action import Orders, Overlap
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerKind, LayerRun
     from ...lowering.layers.stages import Stage
     from ...scenario.models import Scenario
-    from .in_flight import Actions
-    from .stages import Pipeline
     from .tables import Tables
 
     Codes = NDArray[np.int64]
@@ -79,10 +77,10 @@ class MemoryScreen:
 
     tables: Tables
     moments: dict[Any, Any] = field(default_factory=dict)
-    actions: dict[Any, tuple[Actions, ...]] = field(default_factory=dict)
-    states: dict[Any, float] = field(default_factory=dict)
-    buffers: dict[Any, tuple[float, ...]] = field(default_factory=dict)
-    networks: dict[Any, float] = field(default_factory=dict)
+    orders: dict[Any, Orders] = field(default_factory=dict)
+    states: dict[Any, dict[int, float]] = field(default_factory=dict)
+    buffers: dict[Any, dict[int, tuple[float, ...]]] = field(default_factory=dict)
+    networks: dict[Any, dict[int, float]] = field(default_factory=dict)
     leads: dict[Any, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -99,7 +97,7 @@ class MemoryScreen:
     def peaks(self) -> Floats:
         """Bytes of the fullest stage of each layout, hosts as far ahead as they can be."""
         found = np.zeros(len(self.tables.rows))
-        for rows in alike_layouts(self.tables):
+        for rows in alike_layouts(self.tables, np.arange(len(self.tables.rows))):
             for one in self.classes(int(rows[0])):
                 found[rows] = np.maximum(found[rows], self._peak(one, rows))
         return found
@@ -136,16 +134,19 @@ class MemoryScreen:
     def _moments(self, row: int, shape: Shape, ranks: tuple[int, ...]) -> Floats:
         """What ranks of a class may hold at their peak."""
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
-        schedule, pairs = draft.schedule, pairs_run(draft)
-        key = schedule, shape, pairs, pipeline.kind_of, ranks
+        if traits_of(draft.schedule).filling:
+            ranks = ranks[:1]  # each next rank of such a schedule runs fewer forwards ahead, in the same turns
+        pairs = pairs_run(draft)
+        names = sorted(set(pipeline.of_rank(ranks[0])))
+        own = tuple(names.index(kind) if kind in names else -1 for kind in pipeline.kind_of)
+        key = draft.schedule, shape, pairs, own, ranks
         if key not in self.moments:
-            if key[:3] not in self.actions:
-                orders = step_orders(draft, schedule_named(schedule), shape)
-                self.actions[key[:3]] = actions_of_ranks(orders, self._runs_as_one(row))
-            names = sorted(set(pipeline.of_rank(ranks[0])))
-            place = np.array([names.index(kind) if kind in names else -1 for kind in pipeline.kind_of])
+            if key[:3] not in self.orders:
+                self.orders[key[:3]] = step_orders(draft, schedule_named(draft.schedule), shape)
+            orders, together = self.orders[key[:3]], self._runs_as_one(row)
             each = [
-                largest(held_rows(self.actions[key[:3]][rank], place, len(names))) for rank in ranks
+                largest(held_rows(actions_of_rank(orders[rank], together), np.array(own), len(names)))
+                for rank in ranks
             ]
             self.moments[key] = largest(np.concatenate(each)).astype(np.float64)
         found: Floats = self.moments[key]
@@ -180,43 +181,36 @@ class MemoryScreen:
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
         """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""
-        place, buffers = _of_each(self.gathered, rows, lambda row: self._stage_buffers(stage, row, meets))
+        known = self.buffers.setdefault((stage, meets), {})
+        place, buffers = _of_each(self.gathered, rows, known, lambda row: self._stage_buffers(stage, row))
         return list(buffers[place].T)
 
-    def _stage_buffers(self, stage: Stage, row: int, meets: bool) -> tuple[float, ...]:
-        key = int(self.gathered[row]), stage, meets
-        if key not in self.buffers:
-            plan = self.tables.plan_of_rank(row, 0, [stage])
-            own = stage_buffers(plan, 0, sharding_of(plan, sharding_rule(plan.scenario)))
-            self.buffers[key] = tuple(getattr(own, name) for name in QUANTITIES[len(_ACTIVATIONS) :])
-        return self.buffers[key]
+    def _stage_buffers(self, stage: Stage, row: int) -> tuple[float, ...]:
+        plan = self.tables.plan_of_rank(row, 0, [stage])
+        own = stage_buffers(plan, 0, sharding_of(plan, sharding_rule(plan.scenario)))
+        return tuple(getattr(own, name) for name in QUANTITIES[len(_ACTIVATIONS) :])
 
     def _state(self, one: RankClass, rows: Codes) -> Floats:
-        place, values = _of_each(self.state, rows, lambda row: self._state_of(one, row))
+        known = self.states.setdefault((one.whole, one.ends_meet, one.versions), {})
+        place, values = _of_each(self.state, rows, known, lambda row: self._state_of(one, row))
         found: Floats = values[place]
         return found
 
     def _state_of(self, one: RankClass, row: int) -> float:
-        key = int(self.state[row]), one.whole, one.ends_meet, one.versions
-        if key not in self.states:
-            plan = self.tables.plan_of_rank(row, one.first, [one.whole])
-            sharding = sharding_of(plan, sharding_rule(plan.scenario))
-            terms = state_terms(plan, one.first, sharding)
-            self.states[key] = sum(terms.values()) + flat_buffer_bytes(plan, one.first)
-        return self.states[key]
+        plan = self.tables.plan_of_rank(row, one.first, [one.whole])
+        terms = state_terms(plan, one.first, sharding_of(plan, sharding_rule(plan.scenario)))
+        return sum(terms.values()) + flat_buffer_bytes(plan, one.first)
 
     def _network(self, one: RankClass, rows: Codes) -> Floats:
-        place, values = _of_each(self.tables.group, rows, lambda row: self._network_of(one, row))
+        experts = any(run.kind.experts for run in one.whole.runs)
+        known = self.networks.setdefault((experts, one.shares_table), {})
+        place, values = _of_each(self.tables.group, rows, known, lambda row: self._network_of(one, row))
         found: Floats = values[place]
         return found
 
     def _network_of(self, one: RankClass, row: int) -> float:
-        experts = any(run.kind.experts for run in one.whole.runs)
-        key = int(self.tables.group[row]), experts, one.shares_table
-        if key not in self.networks:
-            plan = self.tables.plan_of_rank(row, one.first, [one.whole])
-            self.networks[key] = float(sum(each.total for each in communicators(plan, one.first)))
-        return self.networks[key]
+        plan = self.tables.plan_of_rank(row, one.first, [one.whole])
+        return float(sum(each.total for each in communicators(plan, one.first)))
 
     def _in_flight(self, one: RankClass, rows: Codes, layer: Codes) -> Floats:
         software = self.tables.base.software
@@ -252,10 +246,15 @@ class MemoryScreen:
         return found[:2], np.minimum(found[2], 2)
 
 
-def _of_each(number: Codes, rows: Codes, of: Callable[[int], Any]) -> tuple[Codes, NDArray[Any]]:
-    """``of`` one layout of each ``number`` that the ``rows`` have; and the place of that of each row."""
-    _, first, place = np.unique(number[rows], return_index=True, return_inverse=True)
-    return place.ravel(), np.array([of(row) for row in rows[first].tolist()])
+def _of_each(
+    number: Codes, rows: Codes, known: dict[int, Any], of: Callable[[int], Any]
+) -> tuple[Codes, NDArray[Any]]:
+    """``of`` one layout of each ``number`` that the ``rows`` have, kept in ``known``; and its place by row."""
+    numbers, first, place = np.unique(number[rows], return_index=True, return_inverse=True)
+    for one, row in zip(numbers.tolist(), rows[first].tolist(), strict=True):
+        if one not in known:
+            known[one] = of(row)
+    return place.ravel(), np.array([known[one] for one in numbers.tolist()])
 
 
 def _column(tables: Tables, name: str) -> Codes:

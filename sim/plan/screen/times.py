@@ -6,7 +6,8 @@ then timed once a layer (``sim/program/solo.py``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
 from ...program.program import Block, Compute
-from ...program.solo import solo_seconds
+from ...program.solo import solo_ends
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,15 +29,17 @@ if TYPE_CHECKING:
 
 
 class Times(NamedTuple):
-    """Seconds by layer of the tables: ``solo`` alone on the GPU, ``kernels`` of the compute stream, ``host``."""
+    """Seconds by layer of the tables: ``solo`` alone on the GPU, ``kernels`` of the compute stream, ``host``;
+    ``kernels_end``: until the last kernel has ended."""
 
     solo: Floats
     kernels: Floats
     host: Floats
+    kernels_end: Floats
 
 
 @dataclass(frozen=True)
-class _Named:
+class Named:
     """A block by what builds it: an end of the model, or a layer of a run."""
 
     build: Any
@@ -46,42 +49,45 @@ class _Named:
         return blocks.end(self.build) if self.run is None else blocks.layer(self.build, self.run)
 
 
-class _Names:
+class Names:
     """In place of ``Blocks``: gives the name of each block that an action asks for."""
 
-    def end(self, build: BuildEnd) -> _Named:
-        return _Named(build)
+    def end(self, build: BuildEnd) -> Named:
+        return Named(build)
 
-    def layer(self, build: BuildLayer, run: LayerRun) -> _Named:
-        from dataclasses import replace
-
-        return _Named(build, replace(run, count=1))
+    def layer(self, build: BuildLayer, run: LayerRun) -> Named:
+        return Named(build, replace(run, count=1))
 
 
 @dataclass(kw_only=True)
 class ActionTimes:
-    """Seconds of the actions of a stage, of all layers of the tables at once."""
+    """Seconds of the actions of a stage, of all layers of the tables that are ``used`` at once."""
 
     tables: Tables
-    known: dict[_Named, Times] = field(default_factory=dict)
+    used: Sequence[int]
+    known: dict[Named, Times] = field(default_factory=dict)
+    actions: dict[tuple[ActionKind, Stage], Times] = field(default_factory=dict)
 
     def of(self, kind: ActionKind, stage: Stage) -> Times:
         """Seconds of an action of that kind on such a stage, by layer."""
-        named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, _Names()))
-        total = np.zeros((3, len(self.tables.layers)))
-        for name, count in cast("tuple[tuple[_Named, int], ...]", named):
-            total += count * np.stack(self._times(name))
-        return Times(*total)
+        if (kind, stage) not in self.actions:
+            named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, Names()))
+            total = np.zeros((4, len(self.tables.layers)))
+            for name, count in cast("tuple[tuple[Named, int], ...]", named):
+                total += count * np.stack(self.named(name))
+            self.actions[kind, stage] = Times(*total)
+        return self.actions[kind, stage]
 
-    def _times(self, name: _Named) -> Times:
+    def named(self, name: Named) -> Times:
+        """Seconds of one block, by layer."""
         if name not in self.known:
             tables = self.tables
-            blocks = [name.of(tables.blocks_of(number)) for number in range(len(tables.layers))]
-            self.known[name] = Times(
-                solo=np.array([solo_seconds(((block, 1),)) for block in blocks]),
-                kernels=np.array([_kernels_s(block) for block in blocks]),
-                host=np.array([block.host_s for block in blocks]),
-            )
+            found = np.zeros((len(tables.layers), 4))
+            for number in self.used:
+                block = name.of(tables.blocks_of(number))
+                solo_s, kernels_end_s = solo_ends(block)
+                found[number] = solo_s, _kernels_s(block), block.host_s, kernels_end_s
+            self.known[name] = Times(*found.T)
         return self.known[name]
 
 
