@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from ...scenario.models import Scenario
     from .best_first import Ranked
 
+LEAST_FITS = 0.001
+"""Layouts that are less likely to fit are not bounded."""
+
 LOSERS_REPLAYED = 2
 """Of each alternative, by their bounds."""
 
@@ -84,7 +87,7 @@ def plan(
     Raises:
         ScenarioError: with every problem of the scenario, and of what is fixed and varied.
         NotSupported: the scenario lacks what the objective or a limit counts.
-        ValueError: an unknown objective, a share outside 0 to 1, a journal that is none.
+        ValueError: an unknown objective, a probability outside LEAST_FITS to 1, a journal that is none.
     """
     wishes = wishes_of(
         top=top, objective=objective, deadline_s=deadline_s, budget=budget, fits=fits, audit=audit
@@ -323,8 +326,8 @@ def wishes_of(
     """What is asked, as ``plan`` takes it, checked. ValueError for what no search can be asked."""
     if top < 1:
         raise ValueError(f"top {top}: at least one layout is proposed")
-    if not 0.0 <= fits <= 1.0:
-        raise ValueError(f"fits {fits:g}: a probability is from 0 to 1, as in 0.9")
+    if not LEAST_FITS <= fits <= 1.0:
+        raise ValueError(f"fits {fits:g}: a probability is from {LEAST_FITS:g} to 1, as in 0.9")
     return Wishes(
         top=top,
         objective=_objective(objective),
