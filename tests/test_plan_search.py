@@ -19,7 +19,7 @@ from stepsim.sim.brief.step import brief_step
 from stepsim.sim.plan.search.best_first import best_first
 from stepsim.sim.plan.search.front import front_of, hopeful
 from stepsim.sim.plan.search.journal import Journal, key_of
-from stepsim.sim.plan.search.judged import Judged, ReplayOf, refused
+from stepsim.sim.plan.search.judged import JudgedLayout, ReplayOf, refused
 from stepsim.sim.plan.search.judging import Judging, NumberedReplay
 from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.workers import Local
@@ -182,7 +182,7 @@ class Counting:
         self.seen: list[int] = []
         self.most, self.replay = most, ReplayOf()
 
-    def __call__(self, task: tuple[int, Scenario]) -> tuple[int, Judged]:
+    def __call__(self, task: tuple[int, Scenario]) -> tuple[int, JudgedLayout]:
         if len(self.seen) >= self.most:
             raise RuntimeError("killed")
         self.seen.append(task[0])
@@ -221,17 +221,17 @@ def test_what_a_pool_did_ahead_is_kept_but_not_told() -> None:
     assert first.step_time_s == 1.0
 
 
-def _instant(_: Scenario) -> Judged:
-    return Judged(step_time_s=1.0, peak_memory_bytes=2.0, capacity_bytes=3.0)
+def _instant(_: Scenario) -> JudgedLayout:
+    return JudgedLayout(step_time_s=1.0, peak_memory_bytes=2.0, capacity_bytes=3.0)
 
 
 @settings(max_examples=20)
 @given(TIMES, TIMES)
 def test_journals_keep_floats_and_refusals(step_s: float, peak: float) -> None:
-    judged = Judged(step_time_s=step_s, peak_memory_bytes=peak, capacity_bytes=80e9)
-    assert Judged.of_row(json.loads(json.dumps(judged.to_row()))) == judged
+    judged = JudgedLayout(step_time_s=step_s, peak_memory_bytes=peak, capacity_bytes=80e9)
+    assert JudgedLayout.of_row(json.loads(json.dumps(judged.to_row()))) == judged
     row = json.loads(json.dumps(refused("because").to_row()))
-    assert (Judged.of_row(row).refused, Judged.of_row(row).step_time_s) == ("because", math.inf)
+    assert (JudgedLayout.of_row(row).refused, JudgedLayout.of_row(row).step_time_s) == ("because", math.inf)
 
 
 def test_a_key_hangs_on_all_that_a_prediction_reads(tmp_path: Path) -> None:

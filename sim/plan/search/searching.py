@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .candidates import Candidates
-    from .judged import Judged
+    from .judged import JudgedLayout
     from .judging import Judging
 
 AUDIT_SEED = 18
@@ -82,7 +82,7 @@ class LayoutSearch:
         finally:
             results.close()
 
-    def value_of(self, number: int, judged: Judged) -> float:
+    def value_of(self, number: int, judged: JudgedLayout) -> float:
         """The objective by the step time alone."""
         in_time = judged.step_time_s <= self.most_s[number]
         return float(judged.step_time_s * self._weights[number]) if in_time else np.inf

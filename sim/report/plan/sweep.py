@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...figures import count, gigabytes, percent, seconds
-from ...plan.questions.sweep import LayoutPoint, LayoutSweep, point_row
+from ...plan.questions.sweep import FieldPoint, FieldSweep, point_row
 from ...plan.search.words import short
 from .. import captions
 from ..drawing import chart, palette
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 900.0, 460.0
 
 
-def print_layout_sweep(sweep: LayoutSweep, console: Console) -> None:
+def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
     """A line for each point, the fastest bold; then how the job scales."""
     from rich.table import Table
     from rich.text import Text
@@ -60,7 +60,7 @@ def print_layout_sweep(sweep: LayoutSweep, console: Console) -> None:
         console.print("; ".join(lines), soft_wrap=True)
 
 
-def best_point(sweep: LayoutSweep) -> LayoutPoint | None:
+def best_point(sweep: FieldSweep) -> FieldPoint | None:
     """The point of most tokens per second and GPU among those that fit."""
     fitting = [point for point in sweep.points if point.fits]
     return max(
@@ -68,7 +68,7 @@ def best_point(sweep: LayoutSweep) -> LayoutPoint | None:
     )
 
 
-def _layout(sweep: LayoutSweep, point: LayoutPoint) -> str:
+def _layout(sweep: FieldSweep, point: FieldPoint) -> str:
     """Of a point that was planned anew, its layout without what the point says by itself."""
     return short({name: value for name, value in point.settings.items() if name not in sweep.axes})
 
@@ -77,7 +77,7 @@ def _text(value: Any) -> str:
     return count(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def write_layout_sweep(sweep: LayoutSweep, path: Path) -> None:
+def write_layout_sweep(sweep: FieldSweep, path: Path) -> None:
     """A row for each point into ``path``, in the format of its suffix. ValueError as ``write_rows``."""
     rows = [point_row(point) for point in sweep.points]
     columns = tuple(rows[0])
@@ -88,7 +88,7 @@ def _cell(value: Any) -> Any:
     return str(value) if isinstance(value, list | dict) else value
 
 
-def layout_sweep_svg(sweep: LayoutSweep) -> str:
+def layout_sweep_svg(sweep: FieldSweep) -> str:
     """An SVG document. ValueError for more than two fields with several values, or where all was refused."""
     fields = [field for field, values in sweep.axes.items() if len(values) > 1] or list(sweep.axes)[:1]
     if len(fields) > 2:
@@ -124,12 +124,12 @@ def _ticks(value_s: float) -> str:
     return f"{value_s:.4g} s"
 
 
-def _of(point: LayoutPoint, name: str) -> float:
+def _of(point: FieldPoint, name: str) -> float:
     value: float = getattr(point.figures, name)
     return value
 
 
-def _curve(panel: Axes, sweep: LayoutSweep, field: str, what: str, figure: Any, write: Any) -> None:
+def _curve(panel: Axes, sweep: FieldSweep, field: str, what: str, figure: Any, write: Any) -> None:
     """A dot for each value of the field, grey where it does not fit; none where it was refused."""
     values = sweep.axes[field]
     shown = [(x, point) for x, point in enumerate(sweep.points) if point.figures]
@@ -145,7 +145,7 @@ def _curve(panel: Axes, sweep: LayoutSweep, field: str, what: str, figure: Any, 
     panel.grid(visible=False, axis="x")
 
 
-def _map(panel: Axes, sweep: LayoutSweep, fields: Sequence[str]) -> None:
+def _map(panel: Axes, sweep: FieldSweep, fields: Sequence[str]) -> None:
     """A cell for each pair of values with its step time; the best has a border, what does not fit is grey."""
     from matplotlib.colors import LinearSegmentedColormap, Normalize, to_hex
 
