@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from ....schedules.orders.action import Action, ActionKind
+from ....kernels.kernel import MemoryBound
 from ...lowering.actions import Blocks, Owned, action_blocks, block_owners, owned
 from ...lowering.sharded import sharding_of
 from ...lowering.sharding.compose import Around, Composer
@@ -22,7 +23,7 @@ from ...program.program import Block, Collective, Compute, Op
 from ...program.solo import solo_seconds
 from ...scenario.sharding import sharding_rule
 from .numbering import dense, distinct
-from .times import ActionTimes, Named, Names
+from .times import LEAST_SMS, ActionTimes, Named, Names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +81,7 @@ class ShardedTimes:
     tables: Tables
     plain: ActionTimes
     pieces: dict[Any, tuple[Piece, ...]] = field(default_factory=dict)
-    around: dict[Any, tuple[float, float]] = field(default_factory=dict)
+    around: dict[Any, tuple[float, ...]] = field(default_factory=dict)
     costs: dict[Any, dict[tuple[int, int], tuple[tuple[Part, ...], Floats]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,7 +115,7 @@ class ShardedTimes:
 
     def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:
         """Seconds of an action of that kind on such a stage, by layout of ``rows``."""
-        found = self.plain.of(kind, stage).solo[self.tables.layer[rows]]
+        found = self.plain.of(kind, stage).alone[self.tables.layer[rows]]
         sharded = np.flatnonzero(self._sharded[rows])
         if not len(sharded):
             return found
@@ -139,15 +140,28 @@ class ShardedTimes:
         return found
 
     def _seconds(self, parts: tuple[Part, ...], around: Floats, layer: Codes) -> Floats:
-        """Seconds of ``parts``; ``around``: by layout and part, what ``_around`` gives."""
+        """Seconds of ``parts``; ``around``: by layout and part, what ``_around`` gives.
+
+        Math-bound kernels have fewer SMs beside collectives: for as long as these take and neither other
+        kernels nor waiting can have been beside them.
+        """
         total = np.zeros(len(layer))
         for place, part in enumerate(parts):
-            times = [self.plain.named(name) for name in part.names]
-            if len(times) == 1:
-                inner = times[0].solo[layer]
+            costs = [self.plain.named(name) for name in part.names]
+            if len(costs) == 1:
+                inner = costs[0].alone[layer]
             else:
-                inner = sum((one.kernels_end[layer] for one in times), np.zeros(len(layer)))
-            total += part.count * np.maximum(around[:, place, 0], inner + around[:, place, 1])
+                inner = sum((one.kernels_end[layer] for one in costs), np.zeros(len(layer)))
+            kernels, memory = (
+                sum((getattr(one, name)[layer] for one in costs), np.zeros(len(layer)))
+                for name in ("kernels", "memory")
+            )
+            idle = costs[0].idle[layer] if len(costs) == 1 else 0.0
+            alone, over, lead, copied, *beside = around[:, place].T
+            slowed = lead + copied + kernels + idle
+            for moving, taken in zip(beside[::2], beside[1::2], strict=True):
+                slowed = slowed + taken * np.maximum(0.0, moving - memory - copied - idle)
+            total += part.count * np.maximum(np.maximum(alone, inner + over), slowed)
         return total
 
     def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[Piece, ...]:
@@ -184,18 +198,41 @@ class ShardedTimes:
             found.append(Piece(names, around, count))
         return tuple(found)
 
-    def _around(self, piece: Piece, place: int) -> tuple[float, float]:
-        """Seconds of what runs around a piece without it, and those that come on top of it."""
+    def _around(self, piece: Piece, place: int) -> tuple[float, ...]:
+        """What runs around a piece: its seconds without the piece, and those that come on top of it.
+
+        Then, of the kernels that SMs are taken from: seconds before they begin, of copies, and for each of
+        two streams beside them how long collectives move there, and the part of the SMs that they hold.
+        """
         key = piece.around, place, bool(piece.names)
         if key not in self.around:
             around = self._priced(piece.around, place)
-            composer = Composer(self.tables.blocks_of(0).costs)
+            costs = self.tables.blocks_of(int(self.plain.used[0])).costs
+            composer = Composer(costs)
             inner = (_lasting(0.0),) if piece.names else ()
             alone = solo_seconds(((composer.block(inner, around), 1),))
             # A copy of gradients waits for kernels alone, not for what else a block has on its way.
             late = composer.block((_lasting(_LONG_S),), replace(around, copies_in=0.0))
-            self.around[key] = alone, solo_seconds(((late, 1),)) - _LONG_S
+            over = solo_seconds(((late, 1),)) - _LONG_S
+            before = replace(around, copies_in=0.0, copies_out=0.0, beside=(), delayed=())
+            lead = solo_seconds(((composer.block((_lasting(_LONG_S),), before), 1),)) - _LONG_S
+            copies = sum(
+                costs.seconds(MemoryBound(hbm_bytes=size)) for size in (around.copies_in, around.copies_out) if size
+            )
+            self.around[key] = alone, over, lead, copies, *self._beside(around)
         return self.around[key]
+
+    def _beside(self, around: Around) -> tuple[float, float, float, float]:
+        """For two streams: seconds of collectives beside the kernels, and the part of the SMs that they hold."""
+        streams: dict[str, list[Collective]] = {}
+        for op in (*around.beside, *(() if around.first else (*around.reductions, *around.delayed))):
+            if isinstance(op.work, Collective) and op.work.transfer.sms:
+                streams.setdefault(op.stream, []).append(op.work)
+        found: list[float] = []
+        for works in list(streams.values())[:2]:
+            part = min(work.transfer.sms for work in works) / self.tables.cluster.gpu.sms
+            found += sum(work.transfer.solo_s for work in works), min(part, (1 - LEAST_SMS) / 2)
+        return tuple((*found, 0.0, 0.0, 0.0, 0.0)[:4])  # type: ignore[return-value]
 
     def _priced(self, around: Around, place: int) -> Around:
         """The collectives as they are where the groups are placed so."""

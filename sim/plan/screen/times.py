@@ -29,13 +29,23 @@ if TYPE_CHECKING:
 
 
 class Times(NamedTuple):
-    """Seconds by layer of the tables: ``solo`` alone on the GPU, ``kernels`` of the compute stream, ``host``;
-    ``kernels_end``: until the last kernel has ended."""
+    """Seconds by layer of the tables.
 
-    solo: Floats
+    ``alone``: with the GPU to itself; ``kernels`` of the compute stream, of which ``memory`` are bound by
+    memory; ``host``; ``kernels_end``: until the last kernel has ended; ``idle``: for which the compute
+    stream stands still at least, however little of the SMs its kernels have (``LEAST_SMS``).
+    """
+
+    alone: Floats
     kernels: Floats
+    memory: Floats
     host: Floats
     kernels_end: Floats
+    idle: Floats
+
+
+LEAST_SMS = 0.75
+"""The part of the SMs that kernels keep beside all collectives that the bound counts."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,7 @@ class ActionTimes:
         """Seconds of an action of that kind on such a stage, by layer."""
         if (kind, stage) not in self.actions:
             named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, Names()))
-            total = np.zeros((4, len(self.tables.layers)))
+            total = np.zeros((len(Times._fields), len(self.tables.layers)))
             for name, count in cast("tuple[tuple[Named, int], ...]", named):
                 total += count * np.stack(self.named(name))
             self.actions[kind, stage] = Times(*total)
@@ -82,14 +92,18 @@ class ActionTimes:
         """Seconds of one block, by layer."""
         if name not in self.known:
             tables = self.tables
-            found = np.zeros((len(tables.layers), 4))
+            found = np.zeros((len(tables.layers), len(Times._fields)))
             for number in self.used:
-                block = name.of(tables.blocks_of(number))
-                solo_s, kernels_end_s = solo_ends(block)
-                found[number] = solo_s, _kernels_s(block), block.host_s, kernels_end_s
+                found[number] = _times(name.of(tables.blocks_of(number)), tables.cluster.gpu.sms)
             self.known[name] = Times(*found.T)
         return self.known[name]
 
 
-def _kernels_s(block: Block) -> float:
-    return sum(op.work.seconds for op in block.ops if isinstance(op.work, Compute))
+def _times(block: Block, sms: int) -> tuple[float, ...]:
+    kernels = [op.work for op in block.ops if isinstance(op.work, Compute)]
+    kernels_s = sum(work.seconds for work in kernels)
+    memory_s = sum(work.seconds for work in kernels if work.kind == "memory-bound")
+    alone_s, kernels_end_s = solo_ends(block, sms=sms)
+    slow_s = memory_s + (kernels_s - memory_s) / LEAST_SMS
+    idle_s = max(0.0, solo_ends(block, stretch=1 / LEAST_SMS)[0] - slow_s) if alone_s > kernels_s else 0.0
+    return alone_s, kernels_s, memory_s, block.host_s, kernels_end_s, idle_s
