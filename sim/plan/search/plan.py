@@ -242,7 +242,11 @@ class _Found:
         return Loser(
             name=name,
             settings=among.layouts.settings(least),
-            why=why_not_fit(float(among.bounds.peak_bytes[least]), float(among.bounds.capacity_bytes[least])),
+            why=why_not_fit(
+                int(mask.sum()),
+                float(among.bounds.peak_bytes[least]),
+                float(among.bounds.capacity_bytes[least]),
+            ),
             factor=float(ratio[least]),
             fits=False,
         )
