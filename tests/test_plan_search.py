@@ -16,12 +16,15 @@ from small_plans import FIX, answer, small
 
 from stepsim.hardware.files import FileError
 from stepsim.sim.brief.step import brief_step
+from stepsim.sim.plan.search.alternatives import ALTERNATIVES
 from stepsim.sim.plan.search.best_first import best_first
 from stepsim.sim.plan.search.front import front_of, hopeful
+from stepsim.sim.plan.search.goodput import goodput_share
 from stepsim.sim.plan.search.journal import Journal, key_of
 from stepsim.sim.plan.search.judged import JudgedLayout, ReplayOf, refused
 from stepsim.sim.plan.search.judging import Judging, NumberedReplay
 from stepsim.sim.plan.search.plan import candidates_of, plan
+from stepsim.sim.plan.search.shown import layout_figures
 from stepsim.sim.plan.search.workers import Local
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
@@ -320,3 +323,42 @@ def test_nothing_fits_is_an_answer() -> None:
     assert found.smallest[1] > found.smallest[2]
     with pytest.raises(ValueError, match="no layout fits"):
         _ = found.best
+
+
+def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
+    faults = {
+        "faults": {"processes": [{"kind": "gpu_fatal", "rate_per_unit_day": 0.5}]},
+        "checkpoint": {"storage": {"every": "30 min", "mode": "blocking", "stall": "1 min", "load": "30 s"}},
+        "recovery": {"spares": {"warm": 1, "cold": 1}},
+        "run": {"horizon": "5 d"},
+    }
+    scenario = small(**faults)
+    found = plan(scenario, fix=FIX, top=2, objective="goodput", audit=2, jobs=1)
+    for choice in found.choices:
+        step_s = choice.figures.step_time_s
+        share = goodput_share(choice.scenario, step_s)
+        assert 0.5 < share < 1.0
+        assert choice.value == pytest.approx(step_s / share, rel=1e-9)
+    assert found.choices[0].value <= found.choices[1].value
+    assert found.certificate.optimal
+
+
+def test_alternatives_are_what_they_are_called() -> None:
+    among, _ = candidates_of(small(), {"parallelism.cp": 1}, {}, lambda _: None)
+    masks = {one.name: one.of(among) for one in ALTERNATIVES}
+    tp, pp = among.layouts.columns["parallelism.tp"], among.layouts.columns["parallelism.pp"]
+    assert (masks["no tensor parallelism"] == (tp == 1)).all()
+    assert (masks["tensor parallelism over a whole host"] == (tp == 8)).all()
+    assert (masks["no pipeline"] == (pp == 1)).all()
+    (guide,) = np.flatnonzero(masks["smallest model parallelism that fits (Megatron's guide)"])
+    assert tp[guide] * pp[guide] == 1  # all of it fits into one GPU
+
+
+def test_why_names_what_takes_longer() -> None:
+    found = plan(small(), fix=FIX, audit=0, jobs=1)
+    best = found.choices[0].figures
+    for one in found.lost:
+        slow = layout_figures(small().with_(dict(one.settings)))
+        assert slow.step_time_s / best.step_time_s == pytest.approx(one.factor, rel=1e-9)
+        largest = max(slow.path, key=lambda name: slow.path[name] - best.path.get(name, 0.0))
+        assert one.why.startswith(f"{largest} +")
