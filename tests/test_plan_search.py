@@ -22,7 +22,7 @@ from stepsim.sim.plan.search.front import front_of, hopeful
 from stepsim.sim.plan.search.goodput import goodput_share
 from stepsim.sim.plan.search.journal import Journal, key_of
 from stepsim.sim.plan.search.judged import JudgedLayout, ReplayOf, refused
-from stepsim.sim.plan.search.judging import Judging, NumberedReplay
+from stepsim.sim.plan.search.judging import Answered, Answering, Asked, Judging
 from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.shown import layout_figures
 from stepsim.sim.plan.search.workers import Local
@@ -185,11 +185,12 @@ class Counting:
         self.seen: list[int] = []
         self.most, self.replay = most, ReplayOf()
 
-    def __call__(self, task: tuple[int, Scenario]) -> tuple[int, JudgedLayout]:
-        if len(self.seen) >= self.most:
-            raise RuntimeError("killed")
-        self.seen.append(task[0])
-        return task[0], self.replay(task[1])
+    def __call__(self, asked: Asked) -> Answered:
+        if asked.number is not None:
+            if len(self.seen) >= self.most:
+                raise RuntimeError("killed")
+            self.seen.append(asked.number)
+        return Answering(self.replay)(asked)
 
 
 def test_a_search_that_was_killed_goes_on_where_it_was(
@@ -200,7 +201,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(
     kills = [len(whole.replays) // 2, 10**9]
     workers = [Counting(most) for most in kills]
     waiting = iter(workers)
-    monkeypatch.setattr("stepsim.sim.plan.search.plan.NumberedReplay", lambda _: next(waiting))
+    monkeypatch.setattr("stepsim.sim.plan.search.plan.Answering", lambda _: next(waiting))
     with pytest.raises(RuntimeError, match="killed"):
         plan(small(), fix=FIX, audit=4, jobs=1, journal=path)
     with path.open("a", encoding="utf-8") as file:
@@ -215,7 +216,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(
 
 def test_what_a_pool_did_ahead_is_kept_but_not_told() -> None:
     scenario = small()
-    judging = Judging(scenario_of=lambda _: scenario, workers=Local(NumberedReplay(_instant), 2, after_s=0.0))
+    judging = Judging(scenario_of=lambda _: scenario, workers=Local(Answering(_instant), 2, after_s=0.0))
     results = judging(range(20))
     first = next(results)
     results.close()
