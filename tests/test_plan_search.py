@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
+import time
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -363,3 +366,26 @@ def test_why_names_what_takes_longer() -> None:
         assert slow.step_time_s / best.step_time_s == pytest.approx(one.factor, rel=1e-9)
         largest = max(slow.path, key=lambda name: slow.path[name] - best.path.get(name, 0.0))
         assert one.why.startswith(f"{largest} +")
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    code = f"""
+import os, pathlib, sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from stepsim.sim.plan.search.workers import Local
+def note(number):
+    pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()
+    time.sleep(0.2)
+for _ in Local(note, 2, after_s=0.0).run(range(100)):
+    pass
+"""
+    with subprocess.Popen([sys.executable, "-c", code]) as running:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.kill()
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(workers) == 2
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
