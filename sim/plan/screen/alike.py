@@ -32,15 +32,19 @@ def alike_layouts(tables: Tables, wanted: Codes) -> list[Codes]:
 
     Where a schedule weighs costs, layouts are alike that have these in common, too.
     """
-    spread = np.minimum(tables.space.columns["parallelism.ep"][tables.rows], 2)
-    weighs = np.array([traits_of(name).weighs for name in tables.space.values["schedule"]])
-    costs = np.where(weighs[tables.code("schedule")], tables.layer * (tables.group.max() + 1) + tables.group + 1, 0)
-    number, rows = dense(
-        [*(tables.code(name) for name in (*PIPELINE, *_ORDERS)), spread, _enough(tables), costs]
-    )
+    number, rows = dense(alike_codes(tables))
     order = wanted[np.argsort(number[wanted], kind="stable")]
     parts = np.split(order, np.cumsum(np.bincount(number[wanted], minlength=len(rows)))[:-1])
     return [part for part in parts if len(part)]
+
+
+def alike_codes(tables: Tables) -> list[Codes]:
+    """Codes by layout, all of which are equal for layouts that are alike."""
+    spread = np.minimum(tables.space.columns["parallelism.ep"][tables.rows], 2)
+    weighs = np.array([traits_of(name).weighs for name in tables.space.values["schedule"]])
+    both = tables.layer * (tables.group.max(initial=0) + 1) + tables.group + 1
+    costs = np.where(weighs[tables.code("schedule")], both, 0)
+    return [*(tables.code(name) for name in (*PIPELINE, *_ORDERS)), spread, _enough(tables), costs]
 
 
 def pairs_run(scenario: Scenario) -> bool:

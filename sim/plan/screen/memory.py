@@ -17,7 +17,6 @@ import numpy as np
 
 from ...lowering.communicators import communicators
 from ...lowering.layers.layer import forward_block
-from ...lowering.lower import step_orders
 from ...lowering.memory import (
     CONTEXT_BYTES,
     flat_buffer_bytes,
@@ -29,17 +28,17 @@ from ...lowering.overlapped import runs_as_one
 from ...lowering.sharded import sharding_of
 from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
 from ...lowering.state.in_flight import in_flight_bytes
-from ...scenario.schedules import schedule_named, traits_of
+from ...scenario.schedules import traits_of
 from ...scenario.sharding import sharding_rule
 from .alike import alike_layouts, pairs_run
-from .in_flight import QUANTITIES, actions_of_rank, enough_microbatches, held_rows, largest
+from .in_flight import QUANTITIES, actions_of_rank, held_rows, largest
 from .numbering import dense
 from .stages import merged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ....schedules.orders.action import Orders, Overlap
+    from ....schedules.orders.action import Overlap
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerKind, LayerRun
     from ...lowering.layers.stages import Stage
@@ -77,7 +76,6 @@ class MemoryScreen:
 
     tables: Tables
     moments: dict[Any, Any] = field(default_factory=dict)
-    orders: dict[Any, Orders] = field(default_factory=dict)
     states: dict[Any, dict[int, float]] = field(default_factory=dict)
     buffers: dict[Any, dict[int, tuple[float, ...]]] = field(default_factory=dict)
     networks: dict[Any, dict[int, float]] = field(default_factory=dict)
@@ -105,10 +103,7 @@ class MemoryScreen:
     def classes(self, row: int) -> tuple[RankClass, ...]:
         """The classes of pipeline ranks of a layout."""
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
-        shape = draft.pipeline_shape
-        shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
-        if traits_of(draft.schedule).weighs:
-            shape = self.tables.weighed(row, shape)
+        shape = self.tables.shape(row)
         several, model = traits_of(draft.schedule).weight_versions, draft.model
         ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
         alike: dict[Any, list[int]] = {}
@@ -141,9 +136,7 @@ class MemoryScreen:
         own = tuple(names.index(kind) if kind in names else -1 for kind in pipeline.kind_of)
         key = draft.schedule, shape, pairs, own, ranks
         if key not in self.moments:
-            if key[:3] not in self.orders:
-                self.orders[key[:3]] = step_orders(draft, schedule_named(draft.schedule), shape)
-            orders, together = self.orders[key[:3]], self._runs_as_one(row)
+            orders, together = self.tables.orders(row), self._runs_as_one(row)
             each = [
                 largest(held_rows(actions_of_rank(orders[rank], together), np.array(own), len(names)))
                 for rank in ranks

@@ -7,7 +7,7 @@ of sim/lowering.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from ...lowering.actions import Blocks
 from ...lowering.communication import Communication
 from ...lowering.layers.local_shape import LocalShape, shard_of
 from ...lowering.layers.stages import build_stages
-from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds
+from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds, step_orders
 from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
 from ...lowering.plan import StepPlan
 from ...lowering.placements import Placements
@@ -29,6 +29,7 @@ from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
 from ....schedules.orders.action import Action, ActionKind
+from .in_flight import enough_microbatches
 from .numbering import dense, distinct
 from .stages import Pipeline, pipeline_of
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from ....hardware.cluster import Cluster
     from ....hardware.profile import GpuProfile
+    from ....schedules.orders.action import Orders
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.layer_builder import Kernel, KernelPricing
     from ...lowering.layers.stages import Stage
@@ -93,6 +95,7 @@ class Tables:
     placed: dict[int, tuple[PlacedGroups, RankGroups]] = field(default_factory=dict)
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
+    known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         software = self.base.software
@@ -194,6 +197,21 @@ class Tables:
             kernels=self.kernels,
             communication=self.communication,
         )
+
+    def shape(self, row: int) -> Shape:
+        """What the schedule of a layout is asked for, with as few microbatches as show all that is held."""
+        draft = self.draft(row)
+        shape = draft.pipeline_shape
+        shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
+        return self.weighed(row, shape) if traits_of(draft.schedule).weighs else shape
+
+    def orders(self, row: int) -> Orders:
+        """The orders of a layout with so few microbatches."""
+        draft, shape = self.draft(row), self.shape(row)
+        key = draft.schedule, shape, draft.software.moe_a2a_overlap and draft.parallelism.ep > 1
+        if key not in self.known_orders:
+            self.known_orders[key] = step_orders(draft, schedule_named(draft.schedule), shape)
+        return self.known_orders[key]
 
     def weighed(self, row: int, shape: Shape) -> Shape:
         """``shape`` with what a schedule that searches is told of the costs of a layout."""
