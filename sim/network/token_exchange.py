@@ -105,7 +105,7 @@ def token_exchange(
 ) -> Transfer:
     """A dispatch or combine where every rank has ``token_bytes`` of tokens, one copy of each."""
     if dispatcher == "alltoall":
-        return collective_transfer("alltoall", token_bytes * router.copies, placement, cluster)
+        return collective_transfer("all_to_all", token_bytes * router.copies, placement, cluster)
     return _deepep(token_bytes * router.copies / router.topk, router, placement, cluster)
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...schedules.p2p.point_to_point import point_to_point
 from ..lowering.lower import step_orders
 from ..lowering.plan import point_to_point_rule
-from ..lowering.refuse import REFUSALS
+from ..lowering.refuse import REFUSALS, Refusal
 from ..scenario import checks
 from ..scenario.checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from ..scenario.checks_recompute import recompute_fits
@@ -137,7 +138,11 @@ def _unsupported(profile: GpuProfile) -> Iterable[Rule]:
 
     yield rule((PP, ZERO), sharding_rule)
     for one in REFUSALS:
-        yield rule(one.reads, lambda draft, one=one: one.refuse(draft, profile))
+        yield rule(one.reads, partial(_asked, one, profile))
+
+
+def _asked(one: Refusal, profile: GpuProfile, draft: Scenario) -> None:
+    one.refuse(draft, profile)
 
 
 def _messages() -> Rule:
@@ -151,7 +156,9 @@ def _messages() -> Rule:
         schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
         paired = draft.software.moe_a2a_overlap and draft.parallelism.ep > 1
         several = shape.chunks > 1 and (not schedule.grouped or shape.group is not None)
-        if shape.ranks == 1 or not (schedule.two_way or schedule.splits_backward or schedule.overlaps or several):
+        if shape.ranks == 1 or not (
+            schedule.two_way or schedule.splits_backward or schedule.overlaps or several
+        ):
             return ""
         if not (schedule.two_way or schedule.splits_backward or several or paired):
             return ""
@@ -191,16 +198,20 @@ def _refused_messages(draft: Scenario, schedule: Schedule, shape: Shape) -> str:
 _SAME = (
     Rule(
         reads=(PP, VPP, SPLIT),
-        breaks=lambda one: "the same twice"
-        if one.parallelism.pp * one.parallelism.vpp == 1 and one.parallelism.stage_split != "uniform"
-        else "",
+        breaks=lambda one: (
+            "the same twice"
+            if one.parallelism.pp * one.parallelism.vpp == 1 and one.parallelism.stage_split != "uniform"
+            else ""
+        ),
         about=SPLIT,
     ),
     Rule(
         reads=(CP, DP, EP, ZERO),
-        breaks=lambda one: "the same twice"
-        if one.parallelism.dp * one.parallelism.cp * one.parallelism.ep == 1 and one.parallelism.zero
-        else "",
+        breaks=lambda one: (
+            "the same twice"
+            if one.parallelism.dp * one.parallelism.cp * one.parallelism.ep == 1 and one.parallelism.zero
+            else ""
+        ),
         about=ZERO,
     ),
 )

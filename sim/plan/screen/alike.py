@@ -41,7 +41,7 @@ def alike_layouts(tables: Tables, wanted: Codes) -> list[Codes]:
 def alike_codes(tables: Tables) -> list[Codes]:
     """Codes by layout, all of which are equal for layouts that are alike."""
     spread = np.minimum(tables.space.columns["parallelism.ep"][tables.rows], 2)
-    weighs = np.array([traits_of(name).weighs for name in tables.space.values["schedule"]])
+    weighs = np.array([traits_of(name).uses_costs for name in tables.space.values["schedule"]])
     both = tables.layer * (tables.group.max(initial=0) + 1) + tables.group + 1
     costs = np.where(weighs[tables.code("schedule")], both, 0)
     return [*(tables.code(name) for name in (*PIPELINE, *_ORDERS)), spread, _enough(tables), costs]

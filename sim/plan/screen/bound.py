@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....schedules.orders.action import ActionKind
-from ...scenario.schedules import traits_of
 from ...lowering.layers.local_shape import boundary_bytes
+from ...scenario.schedules import traits_of
 from .alike import alike_codes, alike_layouts, pairs_run
 from .numbering import dense
 from .sharded import ShardedTimes
@@ -87,7 +87,9 @@ class BoundScreen:
         if schedule.filling and pipeline.held[1:] and not together:
             message_s = self._message_s(rows)
             turns = self._turns(int(rows[0]), pipeline)
-            found = np.maximum(found, _around_turns(pipeline, turns, microbatches, forward_s, back_s, message_s))
+            found = np.maximum(
+                found, _around_turns(pipeline, turns, microbatches, forward_s, back_s, message_s)
+            )
         return found
 
     def _turns(self, row: int, pipeline: Pipeline) -> tuple[Turns, ...]:

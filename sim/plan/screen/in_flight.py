@@ -101,7 +101,7 @@ def held_rows(actions: Actions, kind_of: Codes, kinds: int) -> Rows:
 
     def change(which: Mask, names: tuple[str, ...], count: int, *, ends: bool) -> None:
         for name in names:
-            np.add.at(rows, (2 * step[which] + ends, of_stage[which], _PLACE[name]), count)
+            np.add.at(rows[:, :, _PLACE[name]], (2 * step[which] + ends, of_stage[which]), count)
 
     change(forward, ("kept", "logits", "forward"), 1, ends=False)
     change(_outer(actions, forward, first=True), ("gathered",), 1, ends=False)

@@ -130,7 +130,9 @@ class MemoryScreen:
         """What ranks of a class may hold at their peak."""
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
         if traits_of(draft.schedule).filling:
-            ranks = ranks[:1]  # each next rank of such a schedule runs fewer forwards ahead, in the same turns
+            ranks = ranks[
+                :1
+            ]  # each next rank of such a schedule runs fewer forwards ahead, in the same turns
         pairs = pairs_run(draft)
         names = sorted(set(pipeline.of_rank(ranks[0])))
         own = tuple(names.index(kind) if kind in names else -1 for kind in pipeline.kind_of)
@@ -170,7 +172,8 @@ class MemoryScreen:
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         outside = CONTEXT_BYTES + self._network(one, rows)
         held = self._state(one, rows) + self.workspace[layer] + moving
-        return held * (1 + software.allocator_overhead) + outside + self._in_flight(one, rows, layer)
+        peak: Floats = held * (1 + software.allocator_overhead) + outside + self._in_flight(one, rows, layer)
+        return peak
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
         """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""

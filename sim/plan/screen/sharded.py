@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ....schedules.orders.action import Action, ActionKind
 from ....kernels.kernel import MemoryBound
+from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, Owned, action_blocks, block_owners, owned
 from ...lowering.sharded import sharding_of
 from ...lowering.sharding.compose import Around, Composer
@@ -56,14 +56,14 @@ class Piece(NamedTuple):
 
     names: tuple[Named, ...]
     around: Around
-    count: int
+    repeats: int
 
 
 class Part(NamedTuple):
     """A piece without what runs around it."""
 
     names: tuple[Named, ...]
-    count: int
+    repeats: int
 
 
 @dataclass
@@ -128,7 +128,7 @@ class ShardedTimes:
             if key not in known:
                 pieces = self._pieces(kind, stage, row)
                 each = np.array([self._around(piece, key[1]) for piece in pieces])
-                known[key] = tuple(Part(piece.names, piece.count) for piece in pieces), each
+                known[key] = tuple(Part(piece.names, piece.repeats) for piece in pieces), each
             alike.setdefault(known[key][0], []).append(case)
             costs.append(known[key][1])
         for parts, cases in alike.items():
@@ -161,7 +161,7 @@ class ShardedTimes:
             slowed = lead + copied + kernels + idle
             for moving, taken in zip(beside[::2], beside[1::2], strict=True):
                 slowed = slowed + taken * np.maximum(0.0, moving - memory - copied - idle)
-            total += part.count * np.maximum(np.maximum(alone, inner + over), slowed)
+            total += part.repeats * np.maximum(np.maximum(alone, inner + over), slowed)
         return total
 
     def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[Piece, ...]:
@@ -179,7 +179,7 @@ class ShardedTimes:
             self._pieces(kind, replace(stage, runs=(replace(stage.runs[0], count=count),)), row)
             for count in (_SHORT, _SHORT + 1)
         )
-        most = max(range(len(first)), key=lambda place: first[place].count)
+        most = max(range(len(first)), key=lambda place: first[place].repeats)
         if second != _with_more(first, most, 1):
             return ()
         return _with_more(first, most, stage.layers - _SHORT)
@@ -214,10 +214,12 @@ class ShardedTimes:
             # A copy of gradients waits for kernels alone, not for what else a block has on its way.
             late = composer.block((_lasting(_LONG_S),), replace(around, copies_in=0.0))
             over = solo_seconds(((late, 1),)) - _LONG_S
-            before = replace(around, copies_in=0.0, copies_out=0.0, beside=(), delayed=())
+            before = replace(around, copies_in=0.0, copies_out=0.0, overlapping=(), delayed=())
             lead = solo_seconds(((composer.block((_lasting(_LONG_S),), before), 1),)) - _LONG_S
             copies = sum(
-                costs.seconds(MemoryBound(hbm_bytes=size)) for size in (around.copies_in, around.copies_out) if size
+                costs.seconds(MemoryBound(hbm_bytes=size))
+                for size in (around.copies_in, around.copies_out)
+                if size
             )
             self.around[key] = alone, over, lead, copies, *self._beside(around)
         return self.around[key]
@@ -225,7 +227,7 @@ class ShardedTimes:
     def _beside(self, around: Around) -> tuple[float, float, float, float]:
         """For two streams: seconds of collectives beside the kernels, and the part of the SMs that they hold."""
         streams: dict[str, list[Collective]] = {}
-        for op in (*around.beside, *(() if around.first else (*around.reductions, *around.delayed))):
+        for op in (*around.overlapping, *(() if around.first else (*around.reductions, *around.delayed))):
             if isinstance(op.work, Collective) and op.work.transfer.sms:
                 streams.setdefault(op.stream, []).append(op.work)
         found: list[float] = []
@@ -253,13 +255,13 @@ class ShardedTimes:
             reductions=tuple(map(priced, around.reductions)),
             delayed=tuple(map(priced, around.delayed)),
             first=tuple(map(priced, around.first)),
-            beside=tuple(map(priced, around.beside)),
+            overlapping=tuple(map(priced, around.overlapping)),
         )
 
 
 def _with_more(pieces: tuple[Piece, ...], place: int, more: int) -> tuple[Piece, ...]:
     return tuple(
-        piece._replace(count=piece.count + more) if number == place else piece
+        piece._replace(repeats=piece.repeats + more) if number == place else piece
         for number, piece in enumerate(pieces)
     )
 
