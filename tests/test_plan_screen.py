@@ -40,8 +40,8 @@ AXES: dict[str, list[Any]] = {
         {"kind": "modules", "modules": ["layernorm", "mlp"]},
     ],
     "training.activation_offload": [False, True],
-    "software.overlap_grad_reduce": [False, True],
-    "software.moe_a2a_overlap": [False, True],
+    "software.gradients.overlap_grad_reduce": [False, True],
+    "software.exchange.moe_a2a_overlap": [False, True],
 }
 
 MOE = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 256}

@@ -50,8 +50,8 @@ WIDE: dict[str, list[Any]] = {
         {"kind": "modules", "modules": ["layernorm", "moe_act"]},
     ],
     "training.activation_offload": [False, True],
-    "software.overlap_grad_reduce": [False, True],
-    "software.moe_a2a_overlap": [False, True],
+    "software.gradients.overlap_grad_reduce": [False, True],
+    "software.exchange.moe_a2a_overlap": [False, True],
 }
 """Values that suit each other seldom."""
 

@@ -42,10 +42,10 @@ LAYOUT = (
     "training.recompute",
     "training.activation_offload",
     "parallelism.order",
-    "software.overlap_grad_reduce",
-    "software.overlap_param_gather",
-    "software.tp_comm_overlap",
-    "software.moe_a2a_overlap",
+    "software.gradients.overlap_grad_reduce",
+    "software.gradients.overlap_param_gather",
+    "software.exchange.tp_comm_overlap",
+    "software.exchange.moe_a2a_overlap",
 )
 """The axes of a layout, in the order in which they are crossed: those that others depend on first.
 

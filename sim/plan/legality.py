@@ -154,7 +154,7 @@ def _messages() -> Rule:
 
     def breaks(draft: Scenario) -> str:
         schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
-        paired = draft.software.moe_a2a_overlap and draft.parallelism.ep > 1
+        paired = draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
         several = shape.chunks > 1 and (not schedule.grouped or shape.group is not None)
         if shape.ranks == 1 or not (
             schedule.two_way or schedule.splits_backward or schedule.overlaps or several
@@ -168,7 +168,7 @@ def _messages() -> Rule:
             known[key] = _refused_messages(draft, schedule, shape)
         return known[key]
 
-    reads = (PP, VPP, DP, EP, SCHEDULE, MICRO_BATCH, *OPTIONS, "software.moe_a2a_overlap")
+    reads = (PP, VPP, DP, EP, SCHEDULE, MICRO_BATCH, *OPTIONS, "software.exchange.moe_a2a_overlap")
     return Rule(reads=reads, breaks=breaks)
 
 

@@ -23,7 +23,7 @@ _ORDERS = (
     "schedule_options.group",
     "schedule_options.memory_limit",
     "training.activation_offload",
-    "software.moe_a2a_overlap",
+    "software.exchange.moe_a2a_overlap",
 )
 
 
@@ -49,7 +49,7 @@ def alike_codes(tables: Tables) -> list[Codes]:
 
 def pairs_run(scenario: Scenario) -> bool:
     """Whether forwards may run beside backwards, for the sake of exchanges."""
-    return scenario.software.moe_a2a_overlap and scenario.parallelism.ep > 1
+    return scenario.software.exchange.moe_a2a_overlap and scenario.parallelism.ep > 1
 
 
 def _enough(tables: Tables) -> Codes:

@@ -107,7 +107,7 @@ class BoundScreen:
             size = boundary_bytes(tables.layers[int(tables.layer[row])].local, software)
             distances = set(tables.groups(row)[1].distances)
             messages = (
-                tables.communication.message(size, one, messages=software.p2p_messages) for one in distances
+                tables.communication.message(size, one, messages=software.pipeline.p2p_messages) for one in distances
             )
             found.append(min(message.solo_s for message in messages))
         return np.array(found)[number]
@@ -123,7 +123,7 @@ class BoundScreen:
     ) -> Floats:
         schedule = traits_of(draft.schedule)
         streams = schedule.weight_versions is not None  # a step begins before the one before it has ended
-        skewed = draft.software.optimizer_post_validation and schedule.splits_backward
+        skewed = draft.software.gradients.optimizer_post_validation and schedule.splits_backward
         chained = not (schedule.two_way or streams or skewed or pairs_run(draft))
         after = chained and not schedule.splits_backward
         shares = 2 if schedule.two_way else 1

@@ -172,7 +172,7 @@ class MemoryScreen:
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         outside = CONTEXT_BYTES + self._network(one, rows)
         held = self._state(one, rows) + self.workspace[layer] + moving
-        peak: Floats = held * (1 + software.allocator_overhead) + outside + self._in_flight(one, rows, layer)
+        peak: Floats = held * (1 + software.host.allocator_overhead) + outside + self._in_flight(one, rows, layer)
         return peak
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
@@ -210,7 +210,7 @@ class MemoryScreen:
 
     def _in_flight(self, one: RankClass, rows: Codes, layer: Codes) -> Floats:
         software = self.tables.base.software
-        if not software.records_streams or one.leading is None or software.cuda_graphs:
+        if not software.exchange.records_streams or one.leading is None or software.host.cuda_graphs:
             return np.zeros(len(rows))
         found = np.zeros(len(self.tables.layers))
         for number in np.unique(layer).tolist():

@@ -207,8 +207,8 @@ class ShardedTimes:
         key = piece.around, place, bool(piece.names)
         if key not in self.around:
             around = self._priced(piece.around, place)
-            costs = self.tables.blocks_of(int(self.plain.used[0])).costs
-            composer = Composer(costs)
+            blocks = self.tables.blocks_of(int(self.plain.used[0]))
+            costs, composer = blocks.costs, Composer(blocks.begin)
             inner = (_lasting(0.0),) if piece.names else ()
             alone = solo_seconds(((composer.block(inner, around), 1),))
             # A copy of gradients waits for kernels alone, not for what else a block has on its way.
@@ -248,7 +248,7 @@ class ShardedTimes:
             transfer = self.tables.communication.collective(work.kind, work.transfer.bytes, placement)
             return replace(op, work=replace(work, transfer=transfer))
 
-        if self.tables.base.software.sharding == "deepspeed":
+        if self.tables.base.software.sharding.implementation == "deepspeed":
             return around  # prices depend on the bucket, and so its form has the placement
         return replace(
             around,

@@ -29,6 +29,7 @@ from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
+from ..axes import field_value
 from .in_flight import enough_microbatches
 from .numbering import dense, distinct
 from .stages import Pipeline, pipeline_of
@@ -63,10 +64,10 @@ PIPELINE = (
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
 _SOFTWARE = (
-    "software.overlap_grad_reduce",
-    "software.overlap_param_gather",
-    "software.tp_comm_overlap",
-    "software.moe_a2a_overlap",
+    "software.gradients.overlap_grad_reduce",
+    "software.gradients.overlap_param_gather",
+    "software.exchange.tp_comm_overlap",
+    "software.exchange.moe_a2a_overlap",
 )
 
 
@@ -104,8 +105,8 @@ class Tables:
             cluster=self.cluster,
             curves=self.profile.collectives,
             measured=self.base.cluster.measured_network,
-            nccl=software.nccl,
-            checked=software.collective_checks,
+            nccl=software.exchange.nccl,
+            checked=software.host.collective_checks,
         )
         two_way = self._of_values("schedule", lambda name: traits_of(str(name)).two_way)
         self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
@@ -208,7 +209,7 @@ class Tables:
     def orders(self, row: int) -> Orders:
         """The orders of a layout with so few microbatches."""
         draft, shape = self.draft(row), self.shape(row)
-        key = draft.schedule, shape, draft.software.moe_a2a_overlap and draft.parallelism.ep > 1
+        key = draft.schedule, shape, draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
         if key not in self.known_orders:
             self.known_orders[key] = step_orders(draft, schedule_named(draft.schedule), shape)
         return self.known_orders[key]
@@ -247,7 +248,7 @@ class Tables:
         return LayerKey(
             local=local_shape_of(draft),
             groups=self._inner[int(self._inner_of_row[row])],
-            software=tuple(getattr(software, name.partition(".")[2]) for name in _SOFTWARE),
+            software=tuple(field_value(draft, name) for name in _SOFTWARE),
         )
 
 
