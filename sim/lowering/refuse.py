@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """``refuse(scenario, profile)`` raises NotSupported; ``reads`` are the fields of a layout that it looks at."""
+    """``refuse(scenario, profile)`` raises NotSupported; it ``reads`` these fields of a layout."""
 
     refuse: Callable[[Scenario, GpuProfile], None]
     reads: tuple[str, ...] = ()

@@ -1,10 +1,10 @@
 """What each axis of a layout may be where nobody says: the values that a search tries.
 
-Knows which values are worth trying; which of them fit one another is ``legality.py``'s. The scenario's own value
-of every axis is always among them.
+Knows which values are worth trying; which of them fit one another is ``legality.py``'s. The scenario's own
+value of every axis is always among them.
 
-Sources for what is worth trying: NVIDIA Megatron-Bridge docs/performance-guide.md (TP inside the NVLink domain,
-then PP; CP for long sequences; ETP seldom); Calculon's calculon/llm/optimal_execution.py (all divisors).
+Sources for what is worth trying: NVIDIA Megatron-Bridge docs/performance-guide.md (TP inside the NVLink
+domain, then PP; CP for long sequences; ETP seldom); Calculon's calculon/llm/optimal_execution.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A layout before it is checked: the blocks of a scenario with other values, for rules that read a few of them.
+"""A layout before it is checked: the blocks of a scenario with other values, for rules that read a few.
 
-Checking a whole scenario takes a millisecond, a draft some microseconds. It promises nothing: what does not fit
-together in it is what the rules of ``legality.py`` are asked about.
+Checking a whole scenario takes a millisecond, a draft some microseconds. It promises nothing: what does not
+fit together in it is what the rules of ``legality.py`` are asked about.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...scenario.models import Scenario
-    from .tables import Tables
+    from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
 
@@ -27,7 +27,7 @@ _ORDERS = (
 )
 
 
-def alike_layouts(tables: Tables, wanted: Codes) -> list[Codes]:
+def alike_layouts(tables: ScreenTables, wanted: Codes) -> list[Codes]:
     """The ``wanted`` layouts of a base by pipeline, and by how many microbatches fill it.
 
     Where a schedule weighs costs, layouts are alike that have these in common, too.
@@ -38,7 +38,7 @@ def alike_layouts(tables: Tables, wanted: Codes) -> list[Codes]:
     return [part for part in parts if len(part)]
 
 
-def alike_codes(tables: Tables) -> list[Codes]:
+def alike_codes(tables: ScreenTables) -> list[Codes]:
     """Codes by layout, all of which are equal for layouts that are alike."""
     spread = np.minimum(tables.space.columns["parallelism.ep"][tables.rows], 2)
     weighs = np.array([traits_of(name).uses_costs for name in tables.space.values["schedule"]])
@@ -52,7 +52,7 @@ def pairs_run(scenario: Scenario) -> bool:
     return scenario.software.exchange.moe_a2a_overlap and scenario.parallelism.ep > 1
 
 
-def _enough(tables: Tables) -> Codes:
+def _enough(tables: ScreenTables) -> Codes:
     """Microbatches of a step with the same memory, of each layout."""
     names = ("parallelism.pp", "parallelism.dp", "training.micro_batch", "schedule", "schedule_options.group")
     number, rows = dense([tables.code(name) for name in names])

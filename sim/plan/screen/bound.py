@@ -1,10 +1,11 @@
 """Seconds that a step takes at least, whatever the engine makes of it.
 
-A pipeline rank cannot begin before the stages below its own have passed the first microbatch forward, does all of
-its own work, and is followed by the backwards of the stages below: the step takes no less than the sum, of
-any rank. Times are those of each action by itself; sharing of links and SMs, messages and waiting only add.
-Where backwards are split, what follows a rank's last action is not known, and is left out; where forwards run
-beside backwards, or microbatches travel both ways, only the kernels of a rank are sure to take turns.
+A pipeline rank cannot begin before the stages below its own have passed the first microbatch forward, does
+all of its own work, and is followed by the backwards of the stages below: the step takes no less than the
+sum, of any rank. BlockTimes are those of each action by itself; sharing of links and SMs, messages and waiting
+only add. Where backwards are split, what follows a rank's last action is not known, and is left out; where
+forwards run beside backwards, or microbatches travel both ways, only the kernels of a rank are sure to take
+turns.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from ...scenario.models import Scenario
     from .stages import Pipeline
-    from .tables import Tables
+    from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 class BoundScreen:
     """Bounds of the layouts of one base that are ``wanted``."""
 
-    tables: Tables
+    tables: ScreenTables
     wanted: Mask
     times: ActionTimes = field(init=False)
     sharded: ShardedTimes = field(init=False)
@@ -107,7 +108,8 @@ class BoundScreen:
             size = boundary_bytes(tables.layers[int(tables.layer[row])].local, software)
             distances = set(tables.groups(row)[1].distances)
             messages = (
-                tables.communication.message(size, one, messages=software.pipeline.p2p_messages) for one in distances
+                tables.communication.message(size, one, messages=software.pipeline.p2p_messages)
+                for one in distances
             )
             found.append(min(message.solo_s for message in messages))
         return np.array(found)[number]

@@ -1,7 +1,7 @@
 """The peak memory of the fullest stage of every layout, as ``sim/lowering/memory.py`` has it of one.
 
-The terms are evaluated by that module's functions, once for each distinct thing that they depend on: states by
-what a rank holds and who shards it, buffers of NCCL by groups, activations by the layer. Arrays put them
+The terms are evaluated by that module's functions, once for each distinct thing that they depend on: states
+by what a rank holds and who shards it, buffers of NCCL by groups, activations by the layer. Arrays put them
 together, with counts of what is in flight (``in_flight.py``).
 """
 
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerKind, LayerRun
     from ...lowering.layers.stages import Stage
-    from ...scenario.models import Scenario
-    from .tables import Tables
+    from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
@@ -55,9 +54,9 @@ _ACTIVATIONS = ("kept", "working", "logits", "operands")
 class RankClass:
     """Pipeline ranks that hold the same: the kinds of their stages, and what may be the peak of any of them.
 
-    ``first`` is the lowest of them, ``whole`` all its stages as one, ``leading`` its first layers. ``rows`` are
-    as ``in_flight.held_rows`` has them, of ``kinds`` in order. ``shares_table``: the other end of the model, on
-    another rank, holds the table of this one too; ``ends_meet``: one rank has both ends.
+    ``first`` is the lowest of them, ``whole`` all its stages as one, ``leading`` its first layers. ``rows``
+    are as ``in_flight.held_rows`` has them, of ``kinds`` in order. ``shares_table``: the other end of the
+    model, on another rank, holds the table of this one too; ``ends_meet``: one rank has both ends.
     """
 
     first: int
@@ -74,7 +73,7 @@ class RankClass:
 class MemoryScreen:
     """Peaks of the layouts of one base."""
 
-    tables: Tables
+    tables: ScreenTables
     moments: dict[Any, Any] = field(default_factory=dict)
     states: dict[Any, dict[int, float]] = field(default_factory=dict)
     buffers: dict[Any, dict[int, tuple[float, ...]]] = field(default_factory=dict)
@@ -172,7 +171,9 @@ class MemoryScreen:
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         outside = CONTEXT_BYTES + self._network(one, rows)
         held = self._state(one, rows) + self.workspace[layer] + moving
-        peak: Floats = held * (1 + software.host.allocator_overhead) + outside + self._in_flight(one, rows, layer)
+        peak: Floats = (
+            held * (1 + software.host.allocator_overhead) + outside + self._in_flight(one, rows, layer)
+        )
         return peak
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
@@ -245,7 +246,7 @@ class MemoryScreen:
 def _of_each(
     number: Codes, rows: Codes, known: dict[int, Any], of: Callable[[int], Any]
 ) -> tuple[Codes, NDArray[Any]]:
-    """``of`` one layout of each ``number`` that the ``rows`` have, kept in ``known``; and its place by row."""
+    """``of`` one layout of each ``number`` that the ``rows`` have, kept in ``known``; and its place."""
     numbers, first, place = np.unique(number[rows], return_index=True, return_inverse=True)
     for one, row in zip(numbers.tolist(), rows[first].tolist(), strict=True):
         if one not in known:
@@ -253,7 +254,7 @@ def _of_each(
     return place.ravel(), np.array([known[one] for one in numbers.tolist()])
 
 
-def _column(tables: Tables, name: str) -> Codes:
+def _column(tables: ScreenTables, name: str) -> Codes:
     column: Codes = tables.space.columns[name][tables.rows]
     return column
 
@@ -284,7 +285,7 @@ class _Known(dict[Any, LayerBytes]):
         return self[key]
 
 
-def _joined_sizes(tables: Tables) -> ActivationBytes:
+def _joined_sizes(tables: ScreenTables) -> ActivationBytes:
     """The sizes of every layer of the tables in one: each number an array over the layers."""
     software = tables.base.software
     each = [activation_bytes(one.local, software) for one in tables.layers]

@@ -81,7 +81,7 @@ class LayerKey:
 
 
 @dataclass(kw_only=True)
-class Tables:
+class ScreenTables:
     """The distinct things of one base; ``rows`` are its layouts in the space.
 
     By layout: ``group`` numbers ``drafts_of_groups``, ``layer`` numbers ``layers``.
@@ -244,7 +244,6 @@ class Tables:
 
     def _layer_key(self, row: int) -> LayerKey:
         draft = self.draft(row)
-        software = draft.software
         return LayerKey(
             local=local_shape_of(draft),
             groups=self._inner[int(self._inner_of_row[row])],
@@ -252,10 +251,10 @@ class Tables:
         )
 
 
-def tables_of(space: Space, base: int, profile: GpuProfile) -> Tables:
+def tables_of(space: Space, base: int, profile: GpuProfile) -> ScreenTables:
     """The tables of the layouts of base number ``base``."""
     scenario = space.bases[base]
-    return Tables(
+    return ScreenTables(
         space=space,
         base=scenario,
         rows=np.flatnonzero(space.base == base),

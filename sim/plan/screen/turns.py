@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Turns:
-    """``first`` is the stage of a rank's first backward, ``last`` that of its last forward; ``before`` counts the
-    forwards ahead of the one and ``after`` the backwards behind the other, by kind of stage, of which the
+    """``first`` is the stage of a rank's first backward, ``last`` that of its last forward; ``before`` counts
+    the forwards ahead of the one and ``after`` the backwards behind the other, by kind of stage, of which the
     rank has so many ``stages``.
     """
 
