@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from stepsim.schedules.pipeline import get, names
 from stepsim.sim.plan.axes import layout_values
 from stepsim.sim.plan.screen.screen import screen
 from stepsim.sim.plan.space import Space, space_of
-from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
 AXES: dict[str, list[Any]] = {
@@ -40,8 +38,8 @@ AXES: dict[str, list[Any]] = {
         {"kind": "modules", "modules": ["layernorm", "mlp"]},
     ],
     "training.activation_offload": [False, True],
-    "software.overlap_grad_reduce": [False, True],
-    "software.moe_a2a_overlap": [False, True],
+    "software.gradients.overlap_grad_reduce": [False, True],
+    "software.exchange.moe_a2a_overlap": [False, True],
 }
 
 MOE = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 256}
@@ -88,7 +86,7 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
     run = space.scenario_of(i)
     result = simulate(run)
     assert found.capacity_bytes[i] == result.memory[0].capacity_bytes
-    if run.software.records_streams:
+    if run.software.exchange.records_streams:
         assert found.peak_bytes[i] >= max(stage.peak_bytes for stage in result.memory) * (1 - 1e-9)
     else:
         assert found.peak_bytes[i] == pytest.approx(

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_scenarios import layouts, presets_for, scenario
+from small_scenarios import presets_for, scenario
 
 from stepsim.schedules.pipeline import names
 from stepsim.sim.lowering.lower import lower
-from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values
+from stepsim.sim.plan.axes import LAYOUT, layout_values
 from stepsim.sim.plan.space import Space, space_of
 from stepsim.sim.scenario.errors import ScenarioError
-from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import build_cluster
@@ -50,8 +47,8 @@ WIDE: dict[str, list[Any]] = {
         {"kind": "modules", "modules": ["layernorm", "moe_act"]},
     ],
     "training.activation_offload": [False, True],
-    "software.overlap_grad_reduce": [False, True],
-    "software.moe_a2a_overlap": [False, True],
+    "software.gradients.overlap_grad_reduce": [False, True],
+    "software.exchange.moe_a2a_overlap": [False, True],
 }
 """Values that suit each other seldom."""
 

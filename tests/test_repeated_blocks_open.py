@@ -1,4 +1,4 @@
-"""When segments open and what they leave: hand-made cases with times worked out by hand."""
+"""When repeated blocks open and what they leave: hand-made cases with times worked out by hand."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_message_that_another_joined_in_its_latency_opens_what_has_closed_sinc
 
 
 def test_members_whose_blocks_end_at_once_tell_alike_that_they_have() -> None:
-    """Two classes end a block when the third, twice as fast, ends its segment: sums of tenths differ."""
+    """Two classes end a block when the third, twice as fast, ends its blocks: sums of tenths differ."""
     instant = Collective("all_reduce", "tp", Transfer(0.0, 0.0, 20.0))
     meets = Collective("all_reduce", "world", Transfer(0.0, 0.0, 20.0))
 
@@ -159,7 +159,10 @@ def test_the_laws_see_repeated_blocks_that_open() -> None:
         pp=2,
         dp=4,
         zero=1,
-        software={"preset": "megatron-core-2024", "bucket_elements": 1e5, "bucket_elements_per_replica": 0.0},
+        software={
+            "preset": "megatron-core-2024",
+            "gradients": {"bucket_elements": 1e5},
+        },
         gpu="H100-SXM5-80GB",
     )
     record = replay(lowered(run).programs)

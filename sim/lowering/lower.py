@@ -146,8 +146,8 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         cluster=cluster,
         curves=profile.collectives,
         measured=scenario.cluster.measured_network,
-        nccl=scenario.software.nccl,
-        checked=scenario.software.collective_checks,
+        nccl=scenario.software.exchange.nccl,
+        checked=scenario.software.host.collective_checks,
     )
     costs_of = partial(kernel_pricing, scenario, cluster, profile, kernels, communication)
     costs = costs_of(groups)
@@ -190,14 +190,14 @@ def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:
 def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
     """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
     orders = schedule.orders(shape)
-    if not scenario.software.moe_a2a_overlap or scenario.parallelism.ep == 1 or overlaps(orders):
+    if not scenario.software.exchange.moe_a2a_overlap or scenario.parallelism.ep == 1 or overlaps(orders):
         return orders
     try:
         return overlapped(orders, shape, schedule.rank_of)
     except ValueError as refusal:
         groups = " or schedule_options.group so that no last group is smaller than the ranks"
         raise NotSupported(
-            "software.moe_a2a_overlap",
+            "software.exchange.moe_a2a_overlap",
             f"forwards beside backwards would wait for each other: {refusal}; set it to false"
             + (groups if shape.chunks > 1 else ""),
         ) from None
@@ -239,24 +239,26 @@ def kernel_pricing(
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
-            if software.moe_dispatcher == "alltoall" and communication.has_measured(
+            if software.exchange.moe_dispatcher == "alltoall" and communication.has_measured(
                 "all_to_all", groups["ep"]
             ):
                 return communication.collective("all_to_all", size * busiest * router.copies, groups["ep"])
-            return token_exchange(size * busiest, router, groups["ep"], cluster, software.moe_dispatcher)
+            return token_exchange(
+                size * busiest, router, groups["ep"], cluster, software.exchange.moe_dispatcher
+            )
         return communication.collective(kind, size, groups[axis])
 
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
-    host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
+    host_s = 0.0 if software.host.cuda_graphs else software.host.host_s_per_kernel
     return KernelPricing(
         seconds=seconds,
         transfer=transfer,
         host_s=host_s,
-        host_collective_s=software.launches_per_collective * host_s,
+        host_collective_s=software.host.launches_per_collective * host_s,
         check_s=lambda axis: communication.check_s(groups[axis]),
         sms=cluster.gpu.sms,
-        blocks=software.launch_blocking,
+        blocks=software.host.launch_blocking,
     )
 
 

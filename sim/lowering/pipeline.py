@@ -51,13 +51,15 @@ class StepWriters:
         try:
             self.instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule)
         except ValueError as refusal:
-            raise NotSupported("software.point_to_point", str(refusal)) from None
+            raise NotSupported("software.pipeline.point_to_point", str(refusal)) from None
         # Registered schedules run under every rule that takes them; a user's table may not.
         if is_table(plan.scenario.schedule):
             try:
                 refuse(instruction_problems(self.instructions, f"rule {self.rule}"))
             except ValueError as refusal:
-                raise NotSupported("software.point_to_point", f"{refusal}; async waits for no send") from None
+                raise NotSupported(
+                    "software.pipeline.point_to_point", f"{refusal}; async waits for no send"
+                ) from None
 
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
@@ -104,8 +106,8 @@ class _StepWriter:
             writer=self.writer,
             rule=self.rule,
             transfer=MessageTransfers(plan=plan, index=self.index, alike=self.shared.transfers),
-            host_s=software.p2p_messages * plan.costs.host_collective_s,
-            host_sync=software.p2p_host_sync,
+            host_s=software.pipeline.p2p_messages * plan.costs.host_collective_s,
+            host_sync=software.pipeline.p2p_host_sync,
         )
         groups, experts = plan.groups, plan.local.experts is not None
         self.reduces = groups["dp"].ranks > 1 or (experts and groups["edp"].ranks > 1)
@@ -123,8 +125,8 @@ class _StepWriter:
         order = plan.orders[self.index]
         self.final = {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT}
         self.unreduced = list(plan.held_stages(self.index))
-        if whole and software.overlap_grad_reduce and together:
-            aligned = software.align_grad_reduce
+        if whole and software.gradients.overlap_grad_reduce and together:
+            aligned = software.gradients.reduction == "megatron-buckets"
             self._place(hooked(self.index, order, plan.shape, aligned=aligned))
 
     def _place(self, order: Iterable[Hooked]) -> None:
@@ -143,7 +145,7 @@ class _StepWriter:
             pass
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
-        if self.gathers_parameters and self.plan.scenario.software.overlap_param_gather:
+        if self._gathers_ahead and not self._gathers_by_hooks:
             self.gathers = self._parameter_gather().ahead()
         self._call(None)
         for instruction in instructions:
@@ -159,6 +161,16 @@ class _StepWriter:
                     self.messages.wait(part)
         self._finish()
         return self.writer.ops
+
+    @property
+    def _gathers_ahead(self) -> bool:
+        """Whether updated parameters come back ahead of the forwards that want them."""
+        return self.gathers_parameters and self.plan.scenario.software.gradients.overlap_param_gather
+
+    @property
+    def _gathers_by_hooks(self) -> bool:
+        """Whether the order says before which step each virtual stage is gathered."""
+        return any(hook.call is HookCall.GATHER for hooks in self.calls.values() for hook in hooks)
 
     # Actions -----------------------------------------------------------------------------------
 
@@ -280,7 +292,7 @@ class _StepWriter:
             self._run(action, self.sharding.last_reduction(action.stage))
 
     def _call(self, after: Step | None) -> None:
-        """What happens to gradients right after a step; before all of them for None."""
+        """What happens to gradients and parameters right after a step; before all of them for None."""
         for hook in self.calls.get(after, ()):
             match hook:
                 case Hook(HookCall.ENABLE | HookCall.DISABLE):
@@ -288,6 +300,8 @@ class _StepWriter:
                 case Hook(HookCall.REDUCE, int(stage)):
                     self.unreduced.remove(stage)
                     self._reduce_stage(stage)
+                case Hook(HookCall.GATHER, int(stage)) if self._gathers_ahead:
+                    self.gathers[stage] = self._parameter_gather().of_stage(stage)
 
     def _reduce_stage(self, stage: int) -> None:
         elements = self.plan.parameters[stage].elements
@@ -315,12 +329,12 @@ class _StepWriter:
         reduce_shared_table(plan, self.index, writer)
         if plan.ends != "streaming":
             self._update(self._share(held.total, updated), plan.held_stages(self.index))
-        gathers = self.gathers_parameters and not plan.scenario.software.overlap_param_gather
+        gathers = self.gathers_parameters and not plan.scenario.software.gradients.overlap_param_gather
         if gathers and not plan.skips:
             writer.wait(*self._parameter_gather().at_once())
-        fixed = plan.scenario.software.step_fixed_s
+        fixed = plan.scenario.software.host.step_fixed_s
         writer.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
-        if plan.scenario.software.step_barrier and not plan.skips:
+        if plan.scenario.software.host.step_barrier and not plan.skips:
             write_barrier(plan, writer)
 
     def _parameter_gather(self) -> ParameterGather:

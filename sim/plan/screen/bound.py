@@ -1,10 +1,11 @@
 """Seconds that a step takes at least, whatever the engine makes of it.
 
-A pipeline rank cannot begin before the stages below its own have passed the first microbatch forward, does all of
-its own work, and is followed by the backwards of the stages below: the step takes no less than the sum, of
-any rank. Times are those of each action by itself; sharing of links and SMs, messages and waiting only add.
-Where backwards are split, what follows a rank's last action is not known, and is left out; where forwards run
-beside backwards, or microbatches travel both ways, only the kernels of a rank are sure to take turns.
+A pipeline rank cannot begin before the stages below its own have passed the first microbatch forward, does
+all of its own work, and is followed by the backwards of the stages below: the step takes no less than the
+sum, of any rank. BlockTimes are those of each action by itself; sharing of links and SMs, messages and waiting
+only add. Where backwards are split, what follows a rank's last action is not known, and is left out; where
+forwards run beside backwards, or microbatches travel both ways, only the kernels of a rank are sure to take
+turns.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....schedules.orders.action import ActionKind
+from ...lowering.layers.local_shape import boundary_bytes
 from ...scenario.schedules import traits_of
-from .alike import alike_layouts, pairs_run
+from .alike import alike_codes, alike_layouts, pairs_run
+from .numbering import dense
 from .sharded import ShardedTimes
 from .times import ActionTimes
+from .turns import Turns, turns_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...scenario.models import Scenario
     from .stages import Pipeline
-    from .tables import Tables
+    from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
@@ -36,10 +40,11 @@ if TYPE_CHECKING:
 class BoundScreen:
     """Bounds of the layouts of one base that are ``wanted``."""
 
-    tables: Tables
+    tables: ScreenTables
     wanted: Mask
     times: ActionTimes = field(init=False)
     sharded: ShardedTimes = field(init=False)
+    turns: dict[tuple[int, ...], tuple[Turns, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]).tolist())
@@ -79,7 +84,35 @@ class BoundScreen:
             else:
                 forward_s.append(self.sharded.of(ActionKind.FORWARD, stage, rows))
                 back_s.append(sum((self.sharded.of(kind, stage, rows) for kind in backward), np.zeros(1)))
-        return self._longest(draft, pipeline, microbatches, forward_s, back_s, host_s)
+        found = self._longest(draft, pipeline, microbatches, forward_s, back_s, host_s)
+        if schedule.filling and pipeline.held[1:] and not together:
+            message_s = self._message_s(rows)
+            turns = self._turns(int(rows[0]), pipeline)
+            found = np.maximum(
+                found, _around_turns(pipeline, turns, microbatches, forward_s, back_s, message_s)
+            )
+        return found
+
+    def _turns(self, row: int, pipeline: Pipeline) -> tuple[Turns, ...]:
+        key = tuple(int(code[row]) for code in alike_codes(self.tables))
+        if key not in self.turns:
+            self.turns[key] = tuple(turns_of(order, pipeline) for order in self.tables.orders(row))
+        return self.turns[key]
+
+    def _message_s(self, rows: Codes) -> Floats:
+        """Seconds of a message between pipeline ranks, the nearest of them."""
+        tables, software = self.tables, self.tables.base.software
+        number, first = dense([tables.layer[rows], tables.group[rows]])
+        found = []
+        for row in rows[first].tolist():
+            size = boundary_bytes(tables.layers[int(tables.layer[row])].local, software)
+            distances = set(tables.groups(row)[1].distances)
+            messages = (
+                tables.communication.message(size, one, messages=software.pipeline.p2p_messages)
+                for one in distances
+            )
+            found.append(min(message.solo_s for message in messages))
+        return np.array(found)[number]
 
     def _longest(
         self,
@@ -92,7 +125,7 @@ class BoundScreen:
     ) -> Floats:
         schedule = traits_of(draft.schedule)
         streams = schedule.weight_versions is not None  # a step begins before the one before it has ended
-        skewed = draft.software.optimizer_post_validation and schedule.splits_backward
+        skewed = draft.software.gradients.optimizer_post_validation and schedule.splits_backward
         chained = not (schedule.two_way or streams or skewed or pairs_run(draft))
         after = chained and not schedule.splits_backward
         shares = 2 if schedule.two_way else 1
@@ -130,3 +163,37 @@ class BoundScreen:
             paces.append(own * microbatches / between)
         pace: Floats = np.min(paces, axis=0)
         return pace
+
+
+def _around_turns(
+    pipeline: Pipeline,
+    turns: tuple[Turns, ...],
+    microbatches: Codes,
+    forward_s: list[Floats],
+    back_s: list[Floats],
+    message_s: Floats,
+) -> Floats:
+    """The longest of any rank by what precedes its first backward and what follows its last forward.
+
+    Before the first backward its microbatch has passed all stages forward, and those above backward, whatever
+    else the rank did meanwhile; and so after the last forward. In between the rank does all the rest.
+    """
+    ahead = [forward_s[kind] for kind in pipeline.kind_of]
+    back = [back_s[kind] for kind in pipeline.kind_of]
+    down = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(ahead, axis=0)])
+    up = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(back, axis=0)])
+    last, longest = len(ahead), np.zeros(len(microbatches))
+    for held, one in zip(pipeline.held, turns, strict=True):
+        lowest = min(held)
+        before = down[lowest] + lowest * message_s
+        before = before + sum(count * forward_s[kind] for kind, count in one.before.items())
+        first = down[last] + up[last] - up[one.first + 1] + (2 * last - 2 - one.first) * message_s
+        after = up[lowest] + lowest * message_s
+        after = after + sum(count * back_s[kind] for kind, count in one.after.items())
+        end = down[last] - down[one.last + 1] + up[last] + (2 * last - 2 - one.last) * message_s
+        between = np.zeros(len(microbatches))
+        for kind, several in one.stages.items():
+            between = between + (several * microbatches - one.before.get(kind, 0)) * forward_s[kind]
+            between = between + (several * microbatches - one.after.get(kind, 0)) * back_s[kind]
+        longest = np.maximum(longest, np.maximum(before, first) + between + np.maximum(after, end))
+    return longest

@@ -1,7 +1,8 @@
 """The stages of a pipeline by what they hold: a few kinds, however many stages there are.
 
-Stages with the same layers, recomputed in the same way, and the same ends of the model are of one kind; ranks with
-stages of the same kinds hold the same. Follows ``sim/lowering/layers/stages.py`` for which layers are where.
+Stages with the same layers, recomputed in the same way, and the same ends of the model are of one kind; ranks
+with stages of the same kinds hold the same. Follows ``sim/lowering/layers/stages.py`` for which layers are
+where.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ of sim/lowering.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ...lowering.actions import Blocks
 from ...lowering.communication import Communication
 from ...lowering.layers.local_shape import LocalShape, local_shape_of
 from ...lowering.layers.stages import build_stages
-from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds
+from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds, step_orders
 from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
 from ...lowering.placements import Placements
 from ...lowering.plan import StepPlan
@@ -29,6 +29,8 @@ from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
+from ..axes import field_value
+from .in_flight import enough_microbatches
 from .numbering import dense, distinct
 from .stages import Pipeline, pipeline_of
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from ....hardware.cluster import Cluster
     from ....hardware.profile import GpuProfile
+    from ....schedules.orders.action import Orders
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.layer_builder import Kernel, KernelPricing
     from ...lowering.layers.stages import Stage
@@ -61,10 +64,10 @@ PIPELINE = (
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
 _SOFTWARE = (
-    "software.overlap_grad_reduce",
-    "software.overlap_param_gather",
-    "software.tp_comm_overlap",
-    "software.moe_a2a_overlap",
+    "software.gradients.overlap_grad_reduce",
+    "software.gradients.overlap_param_gather",
+    "software.exchange.tp_comm_overlap",
+    "software.exchange.moe_a2a_overlap",
 )
 
 
@@ -78,7 +81,7 @@ class LayerKey:
 
 
 @dataclass(kw_only=True)
-class Tables:
+class ScreenTables:
     """The distinct things of one base; ``rows`` are its layouts in the space.
 
     By layout: ``group`` numbers ``drafts_of_groups``, ``layer`` numbers ``layers``.
@@ -93,6 +96,7 @@ class Tables:
     placed: dict[int, tuple[PlacedGroups, RankGroups]] = field(default_factory=dict)
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
+    known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         software = self.base.software
@@ -101,8 +105,8 @@ class Tables:
             cluster=self.cluster,
             curves=self.profile.collectives,
             measured=self.base.cluster.measured_network,
-            tuning=software.nccl,
-            checked=software.collective_checks,
+            nccl=software.exchange.nccl,
+            checked=software.host.collective_checks,
         )
         two_way = self._of_values("schedule", lambda name: traits_of(str(name)).two_way)
         self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
@@ -195,6 +199,21 @@ class Tables:
             communication=self.communication,
         )
 
+    def shape(self, row: int) -> Shape:
+        """What the schedule of a layout is asked for, with as few microbatches as show all that is held."""
+        draft = self.draft(row)
+        shape = draft.pipeline_shape
+        shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
+        return self.weighed(row, shape) if traits_of(draft.schedule).uses_costs else shape
+
+    def orders(self, row: int) -> Orders:
+        """The orders of a layout with so few microbatches."""
+        draft, shape = self.draft(row), self.shape(row)
+        key = draft.schedule, shape, draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
+        if key not in self.known_orders:
+            self.known_orders[key] = step_orders(draft, schedule_named(draft.schedule), shape)
+        return self.known_orders[key]
+
     def weighed(self, row: int, shape: Shape) -> Shape:
         """``shape`` with what a schedule that searches is told of the costs of a layout."""
         draft, groups, layer = self.draft(row), self.groups(row)[1], int(self.layer[row])
@@ -225,18 +244,17 @@ class Tables:
 
     def _layer_key(self, row: int) -> LayerKey:
         draft = self.draft(row)
-        software = draft.software
         return LayerKey(
             local=local_shape_of(draft),
             groups=self._inner[int(self._inner_of_row[row])],
-            software=tuple(getattr(software, name.partition(".")[2]) for name in _SOFTWARE),
+            software=tuple(field_value(draft, name) for name in _SOFTWARE),
         )
 
 
-def tables_of(space: Space, base: int, profile: GpuProfile) -> Tables:
+def tables_of(space: Space, base: int, profile: GpuProfile) -> ScreenTables:
     """The tables of the layouts of base number ``base``."""
     scenario = space.bases[base]
-    return Tables(
+    return ScreenTables(
         space=space,
         base=scenario,
         rows=np.flatnonzero(space.base == base),
