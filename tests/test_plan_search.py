@@ -249,7 +249,7 @@ def test_a_key_hangs_on_all_that_a_prediction_reads(tmp_path: Path) -> None:
     others = [
         small(parallelism__tp=4),
         small(cluster__what_if={"nic": 2}),
-        small(software={"preset": "megatron-2022-sp", "host_s_per_kernel": 1e-6}),
+        small(software={"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 1e-6}}),
     ]
     keys = {key_of(one) for one in [base, *others]}
     assert len(keys) == 4

@@ -101,7 +101,6 @@ def faster_parts(scenario: Scenario) -> dict[str, dict[str, Any]]:
     host = {
         "software.host.host_s_per_kernel": software.host.host_s_per_kernel,
         "software.host.step_fixed_s": software.host.step_fixed_s,
-        "software.exchange.moe_host_sync_s": software.exchange.moe_host_sync_s,
     }
     parts["half the host time"] = {field: value / 2 for field, value in host.items()}
     return parts

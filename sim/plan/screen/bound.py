@@ -2,7 +2,7 @@
 
 A pipeline rank cannot begin before the stages below its own have passed the first microbatch forward, does
 all of its own work, and is followed by the backwards of the stages below: the step takes no less than the
-sum, of any rank. BlockTimes are those of each action by itself; sharing of links and SMs, messages and waiting
+sum, of any rank. Times are those of each action by itself; sharing of links and SMs, messages and waiting
 only add. Where backwards are split, what follows a rank's last action is not known, and is left out; where
 forwards run beside backwards, or microbatches travel both ways, only the kernels of a rank are sure to take
 turns.
