@@ -206,12 +206,17 @@ class ScreenTables:
         shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
         return self.weighed(row, shape) if traits_of(draft.schedule).uses_costs else shape
 
+    def order_key(self, row: int) -> tuple[str, Shape, bool]:
+        """What the orders of a layout depend on."""
+        draft = self.draft(row)
+        paired = draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
+        return draft.schedule, self.shape(row), paired
+
     def orders(self, row: int) -> Orders:
         """The orders of a layout with so few microbatches."""
-        draft, shape = self.draft(row), self.shape(row)
-        key = draft.schedule, shape, draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
+        key = self.order_key(row)
         if key not in self.known_orders:
-            self.known_orders[key] = step_orders(draft, schedule_named(draft.schedule), shape)
+            self.known_orders[key] = step_orders(self.draft(row), schedule_named(key[0]), key[1])
         return self.known_orders[key]
 
     def weighed(self, row: int, shape: Shape) -> Shape:
