@@ -90,9 +90,19 @@ class Space:
         values = {
             name: self._typed[name][code]
             for name, code in zip(self.codes, codes, strict=True)
-            if name in LAYOUT or name == DP
+            if name in self._changing
         }
         return draft_of(self._unpadded[base], values)
+
+    @cached_property
+    def _changing(self) -> set[str]:
+        """The fields of a layout that are not what they are in every base."""
+        return {
+            name
+            for name in (*LAYOUT, DP)
+            if len(self.values[name]) > 1
+            or any(field_value(base, name) != self.values[name][0] for base in self.bases)
+        }
 
     @cached_property
     def _unpadded(self) -> list[Scenario]:

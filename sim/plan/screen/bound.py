@@ -2,10 +2,10 @@
 
 A pipeline rank cannot begin before the stages below its own have passed the first microbatch forward, does
 all of its own work, and is followed by the backwards of the stages below: the step takes no less than the
-sum, of any rank. Times are those of each action by itself; sharing of links and SMs, messages and waiting
-only add. Where backwards are split, what follows a rank's last action is not known, and is left out; where
-forwards run beside backwards, or microbatches travel both ways, only the kernels of a rank are sure to take
-turns.
+sum, of any rank. BlockTimes are those of each action by itself; sharing of links and SMs, messages and
+waiting only add. Where backwards are split, what follows a rank's last action is not known, and is left out;
+where forwards run beside backwards, or microbatches travel both ways, only the kernels of a rank are sure to
+take turns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from ....schedules.orders.action import ActionKind
 from ...lowering.layers.local_shape import boundary_bytes
 from ...scenario.schedules import traits_of
-from .alike import alike_codes, alike_layouts, pairs_run
+from .alike import alike_layouts, pairs_run
 from .numbering import dense
 from .sharded import ShardedTimes
 from .times import ActionTimes
@@ -44,7 +44,7 @@ class BoundScreen:
     wanted: Mask
     times: ActionTimes = field(init=False)
     sharded: ShardedTimes = field(init=False)
-    turns: dict[tuple[int, ...], tuple[Turns, ...]] = field(default_factory=dict)
+    turns: dict[tuple[object, tuple[int, ...]], Turns] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]).tolist())
@@ -93,10 +93,10 @@ class BoundScreen:
             )
         return found
 
-    def _turns(self, row: int, pipeline: Pipeline) -> tuple[Turns, ...]:
-        key = tuple(int(code[row]) for code in alike_codes(self.tables))
+    def _turns(self, row: int, pipeline: Pipeline) -> Turns:
+        key = self.tables.order_key(row), pipeline.kind_of
         if key not in self.turns:
-            self.turns[key] = tuple(turns_of(order, pipeline) for order in self.tables.orders(row))
+            self.turns[key] = turns_of(self.tables.orders(row), pipeline)
         return self.turns[key]
 
     def _message_s(self, rows: Codes) -> Floats:
@@ -129,19 +129,15 @@ class BoundScreen:
         chained = not (schedule.two_way or streams or skewed or pairs_run(draft))
         after = chained and not schedule.splits_backward
         shares = 2 if schedule.two_way else 1
-        before_s, after_s = np.zeros(len(microbatches)), np.zeros(len(microbatches))
-        ahead: list[tuple[Floats, Floats]] = []
-        for kind in pipeline.kind_of:
-            ahead.append((before_s, after_s))
-            before_s, after_s = before_s + forward_s[kind], after_s + back_s[kind]
-        longest = np.zeros(len(microbatches))
-        for held in pipeline.held:
-            kinds = [pipeline.kind_of[stage] for stage in held]
-            own = sum(forward_s[kind] + back_s[kind] for kind in kinds) * (microbatches / shares)
-            issued = sum(host_s[kind] for kind in kinds) * (microbatches / shares)
-            lowest = ahead[min(held)]
-            busy = own + (lowest[0] if chained else 0.0) + (lowest[1] if after else 0.0)
-            longest = np.maximum(longest, np.maximum(busy, issued))
+        kinds, counts = list(pipeline.kind_of), pipeline.counts / shares
+        lowest = np.array([min(held) for held in pipeline.held])
+        busy = microbatches * (counts @ (np.stack(forward_s) + np.stack(back_s)))
+        if chained:
+            busy = busy + _behind(np.stack(forward_s)[kinds])[lowest]
+        if after:
+            busy = busy + _behind(np.stack(back_s)[kinds])[lowest]
+        issued = microbatches * (counts @ np.stack(host_s))
+        longest: Floats = np.maximum(busy, issued).max(axis=0)
         if streams:
             return self._pace(pipeline, microbatches, forward_s, back_s)
         return longest
@@ -165,9 +161,14 @@ class BoundScreen:
         return pace
 
 
+def _behind(stages_s: Floats) -> Floats:
+    """For each stage, the seconds of all before it."""
+    return np.concatenate([np.zeros((1, stages_s.shape[1])), np.cumsum(stages_s, axis=0)])
+
+
 def _around_turns(
     pipeline: Pipeline,
-    turns: tuple[Turns, ...],
+    turns: Turns,
     microbatches: Codes,
     forward_s: list[Floats],
     back_s: list[Floats],
@@ -178,22 +179,19 @@ def _around_turns(
     Before the first backward its microbatch has passed all stages forward, and those above backward, whatever
     else the rank did meanwhile; and so after the last forward. In between the rank does all the rest.
     """
-    ahead = [forward_s[kind] for kind in pipeline.kind_of]
-    back = [back_s[kind] for kind in pipeline.kind_of]
-    down = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(ahead, axis=0)])
-    up = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(back, axis=0)])
-    last, longest = len(ahead), np.zeros(len(microbatches))
-    for held, one in zip(pipeline.held, turns, strict=True):
-        lowest = min(held)
-        before = down[lowest] + lowest * message_s
-        before = before + sum(count * forward_s[kind] for kind, count in one.before.items())
-        first = down[last] + up[last] - up[one.first + 1] + (2 * last - 2 - one.first) * message_s
-        after = up[lowest] + lowest * message_s
-        after = after + sum(count * back_s[kind] for kind, count in one.after.items())
-        end = down[last] - down[one.last + 1] + up[last] + (2 * last - 2 - one.last) * message_s
-        between = np.zeros(len(microbatches))
-        for kind, several in one.stages.items():
-            between = between + (several * microbatches - one.before.get(kind, 0)) * forward_s[kind]
-            between = between + (several * microbatches - one.after.get(kind, 0)) * back_s[kind]
-        longest = np.maximum(longest, np.maximum(before, first) + between + np.maximum(after, end))
+    ahead, back = np.stack(forward_s), np.stack(back_s)  # kinds x layouts
+    kinds = list(pipeline.kind_of)
+    down = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(ahead[kinds], axis=0)])
+    up = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(back[kinds], axis=0)])
+    last = len(kinds)
+    lowest = np.array([min(held) for held in pipeline.held])
+    own_before, own_after = turns.before @ ahead, turns.after @ back
+    hops = (2 * last - 2 - np.stack([turns.first, turns.last]))[:, :, np.newaxis] * message_s
+    first = down[last] + up[last] - up[turns.first + 1] + hops[0]
+    end = down[last] - down[turns.last + 1] + up[last] + hops[1]
+    nearest = lowest[:, np.newaxis] * message_s
+    between = microbatches * (turns.stages @ (ahead + back)) - own_before - own_after
+    before = np.maximum(down[lowest] + nearest + own_before, first)
+    after = np.maximum(up[lowest] + nearest + own_after, end)
+    longest: Floats = (before + between + after).max(axis=0)
     return longest

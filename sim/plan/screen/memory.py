@@ -51,7 +51,7 @@ _ACTIVATIONS = ("kept", "working", "logits", "operands")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankClass:
+class AlikeRanks:
     """Pipeline ranks that hold the same: the kinds of their stages, and what may be the peak of any of them.
 
     ``first`` is the lowest of them, ``whole`` all its stages as one, ``leading`` its first layers. ``rows``
@@ -99,7 +99,7 @@ class MemoryScreen:
                 found[rows] = np.maximum(found[rows], self._peak(one, rows))
         return found
 
-    def classes(self, row: int) -> tuple[RankClass, ...]:
+    def classes(self, row: int) -> tuple[AlikeRanks, ...]:
         """The classes of pipeline ranks of a layout."""
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
         shape = self.tables.shape(row)
@@ -112,7 +112,7 @@ class MemoryScreen:
         found = []
         for ranks in alike.values():
             stages = [pipeline.kinds[kind] for kind in pipeline.of_rank(ranks[0])]
-            one = RankClass(
+            one = AlikeRanks(
                 first=ranks[0],
                 kinds=tuple(pipeline.kinds[kind] for kind in sorted(set(pipeline.of_rank(ranks[0])))),
                 whole=merged(stages),
@@ -158,7 +158,7 @@ class MemoryScreen:
             pipeline.kind_of[step.forward.stage], pipeline.kind_of[step.backward.stage]
         )
 
-    def _peak(self, one: RankClass, rows: Codes) -> Floats:
+    def _peak(self, one: AlikeRanks, rows: Codes) -> Floats:
         """The peak of a class of ranks in these layouts."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
@@ -187,29 +187,29 @@ class MemoryScreen:
         own = stage_buffers(plan, 0, sharding_of(plan, sharding_rule(plan.scenario)))
         return tuple(getattr(own, name) for name in QUANTITIES[len(_ACTIVATIONS) :])
 
-    def _state(self, one: RankClass, rows: Codes) -> Floats:
+    def _state(self, one: AlikeRanks, rows: Codes) -> Floats:
         known = self.states.setdefault((one.whole, one.ends_meet, one.versions), {})
         place, values = _of_each(self.state, rows, known, lambda row: self._state_of(one, row))
         found: Floats = values[place]
         return found
 
-    def _state_of(self, one: RankClass, row: int) -> float:
+    def _state_of(self, one: AlikeRanks, row: int) -> float:
         plan = self.tables.plan_of_rank(row, one.first, [one.whole])
         terms = state_terms(plan, one.first, sharding_of(plan, sharding_rule(plan.scenario)))
         return sum(terms.values()) + flat_buffer_bytes(plan, one.first)
 
-    def _network(self, one: RankClass, rows: Codes) -> Floats:
+    def _network(self, one: AlikeRanks, rows: Codes) -> Floats:
         experts = any(run.kind.experts for run in one.whole.runs)
         known = self.networks.setdefault((experts, one.shares_table), {})
         place, values = _of_each(self.tables.group, rows, known, lambda row: self._network_of(one, row))
         found: Floats = values[place]
         return found
 
-    def _network_of(self, one: RankClass, row: int) -> float:
+    def _network_of(self, one: AlikeRanks, row: int) -> float:
         plan = self.tables.plan_of_rank(row, one.first, [one.whole])
         return float(sum(each.total for each in communicators(plan, one.first)))
 
-    def _in_flight(self, one: RankClass, rows: Codes, layer: Codes) -> Floats:
+    def _in_flight(self, one: AlikeRanks, rows: Codes, layer: Codes) -> Floats:
         software = self.tables.base.software
         if not software.exchange.records_streams or one.leading is None or software.host.cuda_graphs:
             return np.zeros(len(rows))

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ....schedules.orders.schedule import holders
 from ...lowering.layers.kinds import LayerKind, LayerRun
@@ -18,6 +21,8 @@ from ...lowering.layers.stages import Stage, build_stages
 from ...scenario.schedules import schedule_named
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ...scenario.models import Scenario
 
 
@@ -37,6 +42,14 @@ class Pipeline:
     def ends(self, rank: int) -> tuple[int, ...]:
         """The first and the last virtual stage, as far as a rank holds them."""
         return tuple(stage for stage in self.held[rank] if stage in (0, len(self.kind_of) - 1))
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many stages of each kind each rank has: ranks x kinds."""
+        found = np.zeros((len(self.held), len(self.kinds)), dtype=np.int64)
+        for rank in range(len(self.held)):
+            np.add.at(found[rank], list(self.of_rank(rank)), 1)
+        return found
 
     @property
     def ends_meet(self) -> bool:

@@ -96,6 +96,8 @@ class ScreenTables:
     placed: dict[int, tuple[PlacedGroups, RankGroups]] = field(default_factory=dict)
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
+    drafts: dict[int, Scenario] = field(default_factory=dict)
+    known_codes: dict[str, Codes] = field(default_factory=dict)
     known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -127,11 +129,15 @@ class ScreenTables:
 
     def code(self, name: str) -> Codes:
         """The codes of a field, of the layouts of this base."""
-        return self.space.codes[name][self.rows]
+        if name not in self.known_codes:
+            self.known_codes[name] = self.space.codes[name][self.rows]
+        return self.known_codes[name]
 
     def draft(self, row: int) -> Scenario:
         """A layout of this base, unchecked."""
-        return self.space.draft(int(self.rows[row]))
+        if row not in self.drafts:
+            self.drafts[row] = self.space.draft(int(self.rows[row]))
+        return self.drafts[row]
 
     def pipeline(self, row: int) -> Pipeline:
         """The stages of a layout."""
@@ -206,12 +212,17 @@ class ScreenTables:
         shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
         return self.weighed(row, shape) if traits_of(draft.schedule).uses_costs else shape
 
+    def order_key(self, row: int) -> tuple[str, Shape, bool]:
+        """What the orders of a layout depend on."""
+        draft = self.draft(row)
+        paired = draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
+        return draft.schedule, self.shape(row), paired
+
     def orders(self, row: int) -> Orders:
         """The orders of a layout with so few microbatches."""
-        draft, shape = self.draft(row), self.shape(row)
-        key = draft.schedule, shape, draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
+        key = self.order_key(row)
         if key not in self.known_orders:
-            self.known_orders[key] = step_orders(draft, schedule_named(draft.schedule), shape)
+            self.known_orders[key] = step_orders(self.draft(row), schedule_named(key[0]), key[1])
         return self.known_orders[key]
 
     def weighed(self, row: int, shape: Shape) -> Shape:

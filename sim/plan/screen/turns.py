@@ -6,42 +6,62 @@ For schedules of whole backwards: a few forwards, then both in turn, then backwa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from ....schedules.orders.action import ActionKind, actions_of
+import numpy as np
+
+from ....schedules.orders.action import Action, ActionKind
 
 if TYPE_CHECKING:
-    from ....schedules.orders.action import Order
+    from numpy.typing import NDArray
+
+    from ....schedules.orders.action import Orders, Step
     from .stages import Pipeline
+
+    Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turns:
-    """``first`` is the stage of a rank's first backward, ``last`` that of its last forward; ``before`` counts
-    the forwards ahead of the one and ``after`` the backwards behind the other, by kind of stage, of which the
-    rank has so many ``stages``.
+    """By rank: ``first`` is the stage of its first backward, ``last`` that of its last forward; ``before`` counts
+    the forwards ahead of the one, ``after`` the backwards behind the other, by kind of stage, of which it
+    has so many ``stages``.
     """
 
-    first: int
-    last: int
-    before: Mapping[int, int]
-    after: Mapping[int, int]
-    stages: Mapping[int, int]
+    first: Codes
+    last: Codes
+    before: Codes
+    after: Codes
+    stages: Codes
 
 
-def turns_of(order: Order, pipeline: Pipeline) -> Turns:
-    """The turns of one rank's order."""
-    actions = list(actions_of(order))
-    forwards = [place for place, action in enumerate(actions) if action.kind is ActionKind.FORWARD]
-    start = next(place for place, action in enumerate(actions) if action.kind is not ActionKind.FORWARD)
-    end = forwards[-1]
-    kinds = pipeline.kind_of
+def turns_of(orders: Orders, pipeline: Pipeline) -> Turns:
+    """The turns of all ranks: of orders of whole backwards, without pairs."""
+    before = [_while(order, ActionKind.FORWARD) for order in orders]
+    after = [_while(reversed(order), ActionKind.BACKWARD) for order in orders]
+
+    def counted(several: list[list[int]]) -> Codes:
+        counts = [Counter(pipeline.kind_of[stage] for stage in stages) for stages in several]
+        return np.array([[one[kind] for kind in range(len(pipeline.kinds))] for one in counts])
+
     return Turns(
-        first=actions[start].stage,
-        last=actions[end].stage,
-        before=Counter(kinds[action.stage] for action in actions[:start]),
-        after=Counter(kinds[action.stage] for action in actions[end + 1 :]),
-        stages=Counter(kinds[stage] for stage in {action.stage for action in actions}),
+        first=np.array([_stage(order[len(own)]) for order, own in zip(orders, before, strict=True)]),
+        last=np.array([_stage(order[-1 - len(own)]) for order, own in zip(orders, after, strict=True)]),
+        before=counted(before),
+        after=counted(after),
+        stages=pipeline.counts,
     )
+
+
+def _while(steps: Iterable[Step], kind: ActionKind) -> list[int]:
+    """The stages of the steps up to the first of another kind."""
+    like = takewhile(lambda one: isinstance(one, Action) and one.kind is kind, steps)
+    return [_stage(step) for step in like]
+
+
+def _stage(step: Step) -> int:
+    assert isinstance(step, Action), "orders with pairs have no turns"
+    return step.stage
