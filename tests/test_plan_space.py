@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import layouts, presets_for, scenario
+
 from stepsim.schedules.pipeline import names
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values
@@ -28,7 +29,12 @@ WIDE: dict[str, list[Any]] = {
     "parallelism.ep": [1, 2, 4],
     "parallelism.etp": [1, 2],
     "parallelism.sequence_parallel": [False, True],
-    "parallelism.stage_split": ["uniform", "embedding_and_loss_as_layers", "uneven_unspecified", "flops_balanced"],
+    "parallelism.stage_split": [
+        "uniform",
+        "embedding_and_loss_as_layers",
+        "uneven_unspecified",
+        "flops_balanced",
+    ],
     "parallelism.zero": [0, 1, 2, 3],
     "parallelism.fsdp_shard_size": [None, 1, 2, 4],
     "schedule": ["none", *names(), "zb-2p"],
@@ -71,9 +77,7 @@ def test_legal_is_what_a_scenario_and_lowering_take(space: Space, data: st.DataO
     """Of any point of the product: it is in the space if and only if it loads and can be lowered."""
     legal = set(zip(*(space.codes[name].tolist() for name in LAYOUT), strict=True))
     for _ in range(4):
-        point = tuple(
-            data.draw(st.integers(0, len(space.values[name]) - 1), label=name) for name in LAYOUT
-        )
+        point = tuple(data.draw(st.integers(0, len(space.values[name]) - 1), label=name) for name in LAYOUT)
         changes = {name: space.values[name][code] for name, code in zip(LAYOUT, point, strict=True)}
         assert (point in legal) == runs(space.scenario, changes), changes
 

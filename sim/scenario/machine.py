@@ -15,8 +15,8 @@ from ...hardware.interconnect import get_interconnect
 from ...hardware.placement import Placement
 
 if TYPE_CHECKING:
-    from ...hardware.interconnect import Interconnect
     from ...hardware.gpu import Gpu
+    from ...hardware.interconnect import Interconnect
     from .blocks import ClusterSpec
 
 

@@ -145,7 +145,9 @@ class MemoryScreen:
         """The peak of a class of ranks in these layouts."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
-        columns = [column for stage in one.kinds for column in self._quantities(stage, rows, layer, one.ends_meet)]
+        columns = [
+            column for stage in one.kinds for column in self._quantities(stage, rows, layer, one.ends_meet)
+        ]
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         network = self._network(one, rows)
         outside = CONTEXT_BYTES + network

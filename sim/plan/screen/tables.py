@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks
 from ...lowering.communication import Communication
-from ...lowering.layers.local_shape import LocalShape, shard_of
+from ...lowering.layers.local_shape import LocalShape, local_shape_of
 from ...lowering.lower import ends_of_model_meet, kernel_pricing
 from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
-from ...lowering.plan import StepPlan
 from ...lowering.placements import Placements
+from ...lowering.plan import StepPlan
 from ...lowering.process_groups import ProcessGroups
 from ...lowering.stage_parameters import stage_parameters
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
-from ....schedules.orders.action import Action, ActionKind
 from .numbering import dense, distinct
 from .stages import Pipeline, pipeline_of
 
@@ -215,7 +215,7 @@ class Tables:
         draft = self.draft(row)
         software = draft.software
         return LayerKey(
-            local=shard_of(draft),
+            local=local_shape_of(draft),
             groups=self._inner[int(self._inner_of_row[row])],
             software=tuple(getattr(software, name.partition(".")[2]) for name in _SOFTWARE),
         )
