@@ -91,13 +91,17 @@ class MemoryScreen:
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
         )
 
-    def peaks(self) -> Floats:
-        """Bytes of the fullest stage of each layout, hosts as far ahead as they can be."""
-        found = np.zeros(len(self.tables.rows))
+    def peaks(self) -> tuple[Floats, Floats]:
+        """Bytes of the fullest stage of each layout, hosts as far ahead as they can be; and those among them
+        that it holds all through the step."""
+        found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
         for rows in alike_layouts(self.tables):
             for one in self.classes(int(rows[0])):
-                found[rows] = np.maximum(found[rows], self._peak(one, rows))
-        return found
+                peak, kept = self._peak(one, rows)
+                fuller = peak > found[rows]
+                found[rows] = np.where(fuller, peak, found[rows])
+                static[rows] = np.where(fuller, kept, static[rows])
+        return found, static
 
     def classes(self, row: int) -> tuple[RankClass, ...]:
         """The classes of pipeline ranks of a layout."""
@@ -141,8 +145,8 @@ class MemoryScreen:
         found: Floats = self.moments[key]
         return found
 
-    def _peak(self, one: RankClass, rows: Codes) -> Floats:
-        """The peak of a class of ranks in these layouts."""
+    def _peak(self, one: RankClass, rows: Codes) -> tuple[Floats, Floats]:
+        """The peak of a class of ranks in these layouts, and what of it is held all through the step."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
         columns = [
@@ -151,8 +155,9 @@ class MemoryScreen:
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         network = self._network(one, rows)
         outside = CONTEXT_BYTES + network
-        held = self._state(one, rows) + self.workspace[layer] + moving
-        return held * (1 + software.allocator_overhead) + outside + self._in_flight(one, rows, layer)
+        static = self._state(one, rows) + self.workspace[layer]
+        allocated = (static + moving) * (1 + software.allocator_overhead)
+        return allocated + outside + self._in_flight(one, rows, layer), static + outside
 
     def _quantities(self, stage: Stage, rows: Codes, layer: Codes, meets: bool) -> list[Floats]:
         """What a stage of that kind holds, in the order of ``QUANTITIES``."""

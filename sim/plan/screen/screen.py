@@ -21,26 +21,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Screened:
-    """By layout: bytes of its fullest stage, bytes of a GPU, seconds that its step takes at least.
+    """By layout: bytes of its fullest stage, what of them is held all through the step, bytes of a GPU, seconds
+    that its step takes at least.
 
     Where memory depends on how far hosts are ahead of their GPUs, it is that of hosts as far ahead as they
     can be. A bound of 0 says nothing.
     """
 
     peak_bytes: NDArray[np.float64]
+    static_bytes: NDArray[np.float64]
     capacity_bytes: NDArray[np.float64]
     bound_s: NDArray[np.float64]
 
 
 def screen(space: Space, profile: GpuProfile | None = None) -> Screened:
     """Memory and bound of every layout, by ``profile`` in place of the one that its base names where given."""
-    peak, capacity, bound = (np.zeros(len(space)) for _ in range(3))
+    peak, static, capacity, bound = (np.zeros(len(space)) for _ in range(4))
     for number, base in enumerate(space.bases):
         used = profile or calibrated_profile(base.cluster.gpu, base.calibration)
         tables = tables_of(space, number, used)
         if not len(tables.rows):
             continue
-        peak[tables.rows] = MemoryScreen(tables=tables).peaks()
+        peak[tables.rows], static[tables.rows] = MemoryScreen(tables=tables).peaks()
         bound[tables.rows] = BoundScreen(tables=tables).bounds()
         capacity[tables.rows] = tables.cluster.gpu.hbm_bytes
-    return Screened(peak_bytes=peak, capacity_bytes=capacity, bound_s=bound)
+    return Screened(peak_bytes=peak, static_bytes=static, capacity_bytes=capacity, bound_s=bound)
