@@ -161,7 +161,9 @@ def _of_cases(
     of_memory, sweeps = [row for _, row in memory_rows(report.rows)], sweep_rows(report, steps)
     return OfCases(
         steps=steps,
-        memory=fit_memory_spread(of_memory) if any(r.error is not None or not r.ran for r in of_memory) else None,
+        memory=fit_memory_spread(of_memory)
+        if any(r.error is not None or not r.ran for r in of_memory)
+        else None,
         layouts=fit_layout_spread(sweeps) if sweeps else None,
     )
 

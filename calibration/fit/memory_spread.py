@@ -187,7 +187,9 @@ class _Table:
         share = np.maximum(below(self.side * scores), 1e-300)
         seen = -logs - (_FREEDOM + 1) / 2 * np.log(squares)
         slope = np.where(
-            self.seen, -(_FREEDOM + 1) * scores / squares, self.side * _DENSITY / (squares**2.5 * share)
+            self.seen,
+            -(_FREEDOM + 1) * scores / squares,
+            self.side * _DENSITY / (squares * squares * np.sqrt(squares) * share),
         )
         steep = slope * np.exp(-logs)
         prior, by_prior = _prior(free, self.size)

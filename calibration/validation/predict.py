@@ -13,7 +13,7 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from ...sim.brief.step import Brief, brief_step
-from ...sim.evidence.measured_memory import fit_probability, room_of
+from ...sim.evidence.measured_memory import fit_probability, framework_name, room_of
 from ...sim.scenario.errors import ScenarioError
 from ..cases.case import Case, MemoryKind, Outcome
 from ..cases.halves import with_constants
@@ -41,7 +41,7 @@ class Prediction:
 
     ``interval_s`` is the 90 % interval of the step time, ``doubt`` what it was made of. ``internal`` marks a
     refusal that is the simulator's own mistake. ``room`` is of the fullest rank (measured_memory.room_of), and
-    ``fit_probability`` what it comes to.
+    ``fit_probability`` what it comes to with that ``framework``.
     """
 
     step_time_s: float | None = None
@@ -51,6 +51,7 @@ class Prediction:
     refused: str | None = None
     internal: bool = False
     doubt: Doubt | None = None
+    framework: str = ""
     room: tuple[float, float] | None = None
     fit_probability: float | None = None
 
@@ -89,6 +90,7 @@ def _prediction(case: Case, scenario: Scenario, step: Brief) -> Prediction:
         memory_bytes=memory_as_measured(step.memory, case.measured.memory_kind, first_rank),
         outcome="ok" if step.fits else "oom",
         doubt=step.doubt,
+        framework=framework_name(scenario.software.name),
         room=room_of(step.memory),
         fit_probability=fit_probability(scenario.software.name, step.memory),
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -105,11 +106,13 @@ def _drawn(one: Contender) -> Floats:
     return found
 
 
+@lru_cache(maxsize=1024)
 def _normal(name: str) -> Floats:
     """Draws of what a part of all intervals is off by, in its standard deviations."""
     return np.random.default_rng(zlib.crc32(name.encode())).standard_normal(SAMPLES)
 
 
+@lru_cache(maxsize=1024)
 def _heavy(name: str) -> Floats:
     """Draws of what goes with one value of a field, in spreads."""
     return np.random.default_rng(zlib.crc32(name.encode())).standard_t(_FREEDOM, SAMPLES)

@@ -18,7 +18,7 @@ from ...cases.errors import quantile
 from ...cases.sweep import FEWEST_RUNS, job_of, layout_fields
 from ..run import ValidatedCase
 from .fit_probabilities import left_out_probabilities
-from .thumb import by_thumb
+from .thumb import by_thumb, preference
 
 PROPOSED = 0.9
 """Fit probability of a layout that a plan proposes, unless asked for bolder ones."""
@@ -96,10 +96,17 @@ def thumb(sweep: Sweep) -> Sequence[Run]:
     return [sweep[place] for place in order]
 
 
+def thumb_of_fitting(sweep: Sweep) -> Sequence[Run]:
+    """The same recipe among layouts that stepsim would propose."""
+    fitting = tuple(run for run in sweep if run.fits >= PROPOSED)
+    return sorted(fitting, key=lambda run: preference(run.row.case))
+
+
 PLANNERS: Mapping[str, Planner] = {
     f"stepsim, fit probability of {PROPOSED:g}": by_time(PROPOSED),
     "stepsim, by time alone": by_time(0.0),
     "rule of thumb": thumb,
+    "rule of thumb, stepsim's memory": thumb_of_fitting,
 }
 THRESHOLDS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 

@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....sim.evidence.measured_memory import framework_name
-from ...cases.to_scenario import to_scenario
 from ...fit.memory_spread import MemoryRow, probabilities_left_out, reporting
 from ..run import ValidatedCase
 
@@ -40,7 +38,7 @@ def memory_rows(rows: Sequence[ValidatedCase]) -> list[tuple[int, MemoryRow]]:
         known = measured.memory_bytes is not None and predicted is not None
         one = MemoryRow(
             family=row.case.family,
-            framework=framework_name(to_scenario(row.case).software.name),
+            framework=row.prediction.framework,
             room=room[0],
             moving=room[1],
             error=math.log(measured.memory_bytes / predicted) if known else None,

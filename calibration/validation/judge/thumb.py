@@ -28,12 +28,13 @@ _STATE, _GRADIENTS, _WEIGHTS = 12.0, 4.0, 2.0
 def by_thumb(cases: Sequence[Case]) -> list[int]:
     """Numbers of the layouts that it would try, best first: those that fit by the textbook, else the
     smallest."""
-    order = sorted(range(len(cases)), key=lambda place: _preference(cases[place]))
+    order = sorted(range(len(cases)), key=lambda place: preference(cases[place]))
     fitting = [place for place in order if _bytes(cases[place]) <= _usable_bytes(cases[place])]
     return fitting or [min(order, key=lambda place: _bytes(cases[place]))]
 
 
-def _preference(case: Case) -> tuple[object, ...]:
+def preference(case: Case) -> tuple[object, ...]:
+    """What the recipe orders layouts by, the best first."""
     layout = case.layout
     return (
         _recompute(layout) == "full",
