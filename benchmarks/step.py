@@ -27,7 +27,7 @@ GPUS, BATCH = 16384, 2048
 MOST_CLASSES = 100_000
 
 
-def trouble_of(gpus: int, slow: int, weak: int) -> Degradation:
+def degradation_by_number(gpus: int, slow: int, weak: int) -> Degradation:
     """So many slow GPUs, and so many whose NICs send at half their rate."""
     drawn = random.Random(0)
     ranks = drawn.sample(range(gpus), slow + weak)
@@ -47,7 +47,7 @@ def run(gpus: int, slow: int, weak: int) -> dict[str, float]:
         began = time.perf_counter()
         lowered = lower(scenario, build_cluster(scenario))
         lower_s = time.perf_counter() - began
-        ready = folded(lowered, trouble_of(gpus, slow, weak), max_classes=MOST_CLASSES)
+        ready = folded(lowered, degradation_by_number(gpus, slow, weak), max_classes=MOST_CLASSES)
         fold_s = time.perf_counter() - began - lower_s
         record = replay(ready.programs)
         replay_s = time.perf_counter() - began - lower_s - fold_s

@@ -14,7 +14,7 @@ from .output import clear_status, console, echo_json, output_file, say, status_l
 from .views import JsonOption
 
 if TYPE_CHECKING:
-    from ..calibration.measure.kernel_csv import Beside, KernelRow
+    from ..calibration.measure.kernel_csv import KernelComparison, KernelRow
 
 DeviceOption = Annotated[
     str | None, typer.Option("--device", metavar="cuda|cpu", help="Where to measure (default: a GPU if any).")
@@ -94,7 +94,7 @@ def _print(rows: tuple[KernelRow, ...]) -> None:
     """Best and median rates by kernel and implementation; a GPU's Triton kernels beside torch's."""
     from statistics import median
 
-    from ..calibration.measure.kernel_csv import triton_beside
+    from ..calibration.measure.kernel_csv import triton_against_torch
     from ..calibration.validation.grids import Grid
     from ..calibration.validation.tables import print_grid
 
@@ -115,7 +115,7 @@ def _print(rows: tuple[KernelRow, ...]) -> None:
     print_grid(Grid(title="Measured kernels", columns=columns, rows=tuple(lines)), console())
     beside = tuple(
         (one.operation, one.dtype, one.implementation, str(one.shapes), f"{one.median:.2f}", _range(one))
-        for one in triton_beside(rows)
+        for one in triton_against_torch(rows)
     )
     if beside:
         names = ("kernel", "dtype", "beside", "shapes", "speed, median", "lowest to highest")
@@ -123,5 +123,5 @@ def _print(rows: tuple[KernelRow, ...]) -> None:
         print_grid(Grid(title=title, columns=names, rows=beside), console())
 
 
-def _range(one: Beside) -> str:
+def _range(one: KernelComparison) -> str:
     return f"{one.low:.2f} to {one.high:.2f}"

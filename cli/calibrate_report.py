@@ -23,7 +23,7 @@ _TOOLS = {
     "all_reduce": "all_reduce_perf",
     "all_gather": "all_gather_perf",
     "reduce_scatter": "reduce_scatter_perf",
-    "alltoall": "alltoall_perf",
+    "all_to_all": "alltoall_perf",
     "broadcast": "broadcast_perf",
     "sendrecv": "sendrecv_perf",
 }
@@ -111,7 +111,7 @@ def _kernel_points(
     """(measured, predicted) seconds of every kernel, by operation."""
     from dataclasses import replace
 
-    from ..calibration.fit.residuals import predicted_seconds
+    from ..calibration.fit.curve_fit import predicted_seconds
     from ..hardware.gpus import get_gpu
 
     found: dict[str, list[tuple[float, float]]] = {}

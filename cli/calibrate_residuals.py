@@ -18,13 +18,13 @@ from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.cases.case import Case
-    from ..calibration.fit.steps.step_residuals import StepRow
+    from ..calibration.fit.steps.interval_terms import StepRow
     from ..calibration.validation.run import Report
-    from ..hardware.residuals import Residual
+    from ..hardware.deviations import Deviation
     from ..sim.evidence.measured_steps import MeasuredSteps
 
 PACKAGE = Path(__file__).parents[1]
-RESIDUALS = PACKAGE / "hardware" / "residuals.yaml"
+DEVIATIONS = PACKAGE / "hardware" / "deviations.yaml"
 STEPS = PACKAGE / "sim" / "evidence" / "measured_steps.yaml"
 
 
@@ -53,7 +53,7 @@ def residuals(
 ) -> None:
     """Learn from regions left out of fits how far predictions may be off, and how that grows with distance.
 
-    Kernels and logs give hardware/residuals.yaml; cases, which read it, sim/evidence/measured_steps.yaml.
+    Kernels and logs give hardware/deviations.yaml; cases, which read it, sim/evidence/measured_steps.yaml.
     What no file is given for stays as it is shipped. With --write, give cases in a second call: they are
     predicted with the residuals as they were when it began.
     """
@@ -62,7 +62,7 @@ def residuals(
     if held_out and not files:
         raise ValueError("--held-out is of measured cases: give their files")
     keep_blas_to_one_thread()
-    found: dict[str, Residual] = {}
+    found: dict[str, Deviation] = {}
     reach: Mapping[str, Any] | None = None
     with progress() as show:
         if kernels:
@@ -75,13 +75,13 @@ def residuals(
         steps = _of_cases(files, held_out, jobs, show) if files else None
     document = _changed(found, reach)
     if write:
-        from ..calibration.fit.steps.step_residuals import steps_text
-        from ..calibration.validation.regions.residuals_file import residuals_text
+        from ..calibration.fit.steps.interval_terms import steps_text
+        from ..calibration.validation.regions.deviations_file import deviations_text
         from ..hardware.files import write_text
 
         if found:
-            write_text(RESIDUALS, residuals_text(document), edits=True)
-            wrote("residuals", RESIDUALS)
+            write_text(DEVIATIONS, deviations_text(document), edits=True)
+            wrote("residuals", DEVIATIONS)
         if steps:
             write_text(STEPS, steps_text(steps), edits=True)
             wrote("residuals of steps", STEPS)
@@ -91,29 +91,29 @@ def residuals(
         _print(found, steps)
 
 
-def _of_kernels(files: Sequence[Path]) -> dict[str, Residual]:
+def _of_kernels(files: Sequence[Path]) -> dict[str, Deviation]:
     from ..calibration.readers.measurements import read_measurements
     from ..calibration.validation.regions.kernel_regions import kernel_growth
 
     return kernel_growth(read_measurements(files))
 
 
-def _of_logs(files: Sequence[Path]) -> tuple[dict[str, Residual], dict[str, Any]]:
+def _of_logs(files: Sequence[Path]) -> tuple[dict[str, Deviation], dict[str, Any]]:
     from ..calibration.validation.collectives import predicted_s
-    from ..calibration.validation.regions.collective_regions import collective_residuals, measured_range
+    from ..calibration.validation.regions.collective_regions import collective_deviations, measured_range
     from ..hardware.collectives import collectives_document
 
     logs = read_cases(files)
     tell_refused(logs.refused)
     learnt = observed(logs.cases, logs.unstated)
-    return collective_residuals(learnt, predicted_s, collectives_document()), measured_range(learnt)
+    return collective_deviations(learnt, predicted_s, collectives_document()), measured_range(learnt)
 
 
 def _of_cases(
     files: Sequence[Path], held_out: Path | None, jobs: int, show: Callable[[str], None]
 ) -> MeasuredSteps:
     from ..calibration.cases.halves import read_halves
-    from ..calibration.fit.steps.step_residuals import fit_step_residuals
+    from ..calibration.fit.steps.interval_terms import fit_interval_terms
     from ..calibration.validation.run import validate
 
     halves = read_halves(held_out) if held_out else None
@@ -125,7 +125,7 @@ def _of_cases(
         progress=lambda done, all_: show(f"{done} of {all_} cases"),
     )
     tell_refused(report.refused)
-    return fit_step_residuals(step_rows(report))
+    return fit_interval_terms(step_rows(report))
 
 
 def _is_measured(case: Case) -> bool:
@@ -138,7 +138,7 @@ def step_rows(report: Report) -> list[StepRow]:
     where these are given, since the shipped ones were fitted on them."""
     from math import log
 
-    from ..calibration.fit.steps.step_residuals import StepRow
+    from ..calibration.fit.steps.interval_terms import StepRow
     from ..sim.evidence.measured_steps import is_outside, spanning
 
     high = [row for row in report.rows if row.case.trust == "high" and row.prediction.doubt]
@@ -163,20 +163,20 @@ def step_rows(report: Report) -> list[StepRow]:
     return found
 
 
-def _changed(found: Mapping[str, Residual], reach: Mapping[str, Any] | None) -> dict[str, Any]:
+def _changed(found: Mapping[str, Deviation], reach: Mapping[str, Any] | None) -> dict[str, Any]:
     """The shipped document with what was found in it."""
-    from ..hardware.residuals import residuals_document
+    from ..hardware.deviations import deviations_document
 
-    shipped = residuals_document()
+    shipped = deviations_document()
     sigmas = {**shipped["sigmas"], **{name: _entry(one) for name, one in found.items()}}
     return {"sigmas": sigmas, "collectives": dict(reach or shipped["collectives"])}
 
 
-def _entry(one: Residual) -> dict[str, Any]:
+def _entry(one: Deviation) -> dict[str, Any]:
     return {"sigma": float(f"{one.sigma:.3g}"), "source": one.source}
 
 
-def _print(found: Mapping[str, Residual], steps: MeasuredSteps | None) -> None:
+def _print(found: Mapping[str, Deviation], steps: MeasuredSteps | None) -> None:
     for name, one in found.items():
         typer.echo(f"{name:32} {one.sigma:6.3f}  {one.source}")
     if steps is None:

@@ -19,7 +19,7 @@ GPU, INTERCONNECT = "H100-SXM5-80GB", "ib-ndr400-x8"
 
 
 def collective(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="all_reduce, all_gather, alltoall, ...")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="all_reduce, all_gather, all_to_all, ...")],
     size: Annotated[
         str, typer.Option("--size", metavar="BYTES", help="Payload as nccl-tests counts it, such as 1GB.")
     ] = "1GB",
@@ -30,7 +30,7 @@ def collective(
             "--cluster",
             metavar="SCENARIO",
             help="On the machine of a scenario, the first --gpus of it. Where its fabric can be full, "
-            "alltoall takes at most 2,048 ranks.",
+            "all_to_all takes at most 2,048 ranks.",
         ),
     ] = None,
     gpu: Annotated[
@@ -137,17 +137,17 @@ def _told(
 
     from ..sim.network.nccl.choice import check_variable
 
-    tuning = case.tuning
+    settings = case.nccl
     if nccl is not None:
-        tuning = replace(tuning, version=_version(nccl))
+        settings = replace(settings, version=_version(nccl))
     if algorithm is not None and set(",^:;") & set(algorithm):
         check_variable("nccl_algo", algorithm)
-        tuning, algorithm = replace(tuning, algo=algorithm), None
+        settings, algorithm = replace(settings, algo=algorithm), None
     if protocol is not None and set(",^:;") & set(protocol):
         check_variable("nccl_proto", protocol)
-        tuning, protocol = replace(tuning, proto=protocol), None
+        settings, protocol = replace(settings, proto=protocol), None
     return replace(
-        case, algorithm=algorithm or case.algorithm, protocol=protocol or case.protocol, tuning=tuning
+        case, algorithm=algorithm or case.algorithm, protocol=protocol or case.protocol, nccl=settings
     )
 
 
@@ -184,7 +184,7 @@ def _show(
             case.cluster,
             algorithm=case.algorithm,
             protocol=case.protocol,
-            tuning=case.tuning,
+            nccl=case.nccl,
             limit=limit,
         )
         for size, _ in case.points

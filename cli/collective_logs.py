@@ -38,7 +38,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
     from ..sim.network.group_placement import placement_in_a_row
-    from ..sim.network.nccl.tuning import UNTUNED, Tuning
+    from ..sim.network.nccl.settings import NCCL_DEFAULTS, NcclSettings
     from ..sim.network.nccl.versions import parse_version
 
     system = system_of(log, gpu, interconnect)
@@ -51,10 +51,10 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
         fabric=replace(default_fabric(network), nodes_per_rack=system.nodes_per_rack),
     )
     algorithm, protocol = forced_choice(log)
-    tuning = UNTUNED
+    nccl = NCCL_DEFAULTS
     if stated := log.stated.get("nccl"):
         try:
-            tuning = Tuning(version=parse_version(stated.split()[0]))
+            nccl = NcclSettings(version=parse_version(stated.split()[0]))
         except ValueError as error:
             raise ValueError(f"{log.file}: ## nccl: {error}") from None
     return CollectiveCase(
@@ -65,7 +65,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
         points=tuple((float(row.bytes), row.seconds) for row in log.rows),
         algorithm=algorithm,
         protocol=protocol,
-        tuning=tuning,
+        nccl=nccl,
     )
 
 

@@ -101,11 +101,13 @@ def _explicit(chosen: tuple[int, ...], ranks: int, gpus: int) -> NDArray[np.int6
 
     if len(chosen) != ranks:
         raise ValueError(f"placement lists {len(chosen)} GPUs for {ranks} ranks; give one for each rank")
-    seat: dict[int, int] = {}
+    rank_on: dict[int, int] = {}
     for rank, gpu in enumerate(chosen):
         if not 0 <= gpu < gpus:
             raise ValueError(f"rank {rank}: there is no GPU {gpu}; they are numbered 0 to {gpus - 1}")
-        if gpu in seat:
-            raise ValueError(f"GPU {gpu} is given to ranks {seat[gpu]} and {rank}; each rank needs its own")
-        seat[gpu] = rank
+        if gpu in rank_on:
+            raise ValueError(
+                f"GPU {gpu} is given to ranks {rank_on[gpu]} and {rank}; each rank needs its own"
+            )
+        rank_on[gpu] = rank
     return np.asarray(chosen, dtype=np.int64)

@@ -100,7 +100,7 @@ class GpuProfile:
     in the same unit: 1 but where a sweep sustained less than the best measured shape.
     ``step_time_residual`` is the mean absolute error of steps that this fit did not see; None without one.
     ``measured_boost`` is how much faster short kernels ran in this GPU's own sweeps, before its power
-    limit acts (``calibration/fit/residuals.py``); no step is ever that short. ``measured_call_s`` is what a
+    limit acts (``calibration/fit/curve_fit.py``); no step is ever that short. ``measured_call_s`` is what a
     call of the host took there at least: no measured kernel is shorter.
     ``collectives`` are groups measured on a user's own cluster; shipped profiles have none.
     """

@@ -21,7 +21,7 @@ from stepsim.sim.scenario.software import get_software, software_names
 GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB")
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
 SCHEDULES = (*names(), *memory_limited())
-PAIRED = schedule_names(lambda schedule: schedule.overlaps)
+OVERLAPPED = schedule_names(lambda schedule: schedule.overlaps)
 COUNTS_FILE = Path(__file__).with_name("router_counts.json")
 IDLE_COUNTS_FILE = Path(__file__).with_name("router_counts_idle.json")  # the latter half gets no token
 
@@ -85,7 +85,7 @@ def combinations(draw: st.DrawFn, experts: bool) -> dict[str, Any]:
 
     tp, cp, pp, dp = pick(1, 2, 4), pick(1, 1, 2, 4), pick(1, 2, 4), pick(1, 2, 4)
     cp = cp if tp * cp * pp * dp <= 32 else 1
-    schedule = "none" if pp == 1 else pick(*SCHEDULES, *PAIRED[1:], *PAIRED[1:])
+    schedule = "none" if pp == 1 else pick(*SCHEDULES, *OVERLAPPED[1:], *OVERLAPPED[1:])
     vpp = 1
     if pp > 1 and (schedule in LOOPED or (schedule in names() and get(schedule).chunks == 2)):
         vpp = 2
@@ -174,7 +174,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
         "tp_comm_overlap": pick(own.tp_comm_overlap, True, False),
         "tp_overlap_style": pick("userbuffers", "local-shard"),
         "moe_dispatcher": pick("alltoall", "deepep"),
-        "moe_a2a_overlap": pick(True, False) if schedule in PAIRED else pick(*[False] * 9, True),
+        "moe_a2a_overlap": pick(True, False) if schedule in OVERLAPPED else pick(*[False] * 9, True),
         "moe_shared_expert_overlap": pick(True, False),
         "grouped_gemm": pick("streams", "one-kernel"),
         "sharding": pick(own.sharding, "fsdp1", "fsdp2", "megatron-fsdp"),

@@ -11,9 +11,9 @@ from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
 from stepsim.hardware.node import node_for
 from stepsim.schedules.transfers.collective import CollectiveKind
-from stepsim.sim.network.nccl.choice import AlgorithmChoice, table
+from stepsim.sim.network.nccl.choice import AlgorithmChoice, legal_choices
 from stepsim.sim.network.nccl.constants import NcclAlgorithm, NcclProtocol
-from stepsim.sim.network.nccl.model import lines, seconds_on
+from stepsim.sim.network.nccl.cost_model import lines, seconds_on
 from stepsim.sim.network.nccl.paths import Communicator, communicator_on
 
 AR, AG = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
@@ -62,7 +62,7 @@ def choose(
     kind: CollectiveKind | str, payload_bytes: float, comm: Communicator, **variables: str | None
 ) -> AlgorithmChoice:
     """The quickest of what is legal and asked for."""
-    return table(kind, payload_bytes, comm, **variables)[0]
+    return legal_choices(kind, payload_bytes, comm, **variables)[0]
 
 
 def seconds(

@@ -106,7 +106,7 @@ def expert_layouts(draw: st.DrawFn, **fixed: Any) -> Scenario:
 
 
 def expert_collectives(lowered: Lowered, axis: str) -> list[Op]:
-    """Every collective of that axis that the first class runs in a step, segments spelled out."""
+    """Every collective of that axis that the first class runs in a step, repeated blocks expanded."""
     found = []
     for op in lowered.programs.classes[0].ops:
         if isinstance(op.work, RepeatedBlocks):

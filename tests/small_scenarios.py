@@ -165,7 +165,7 @@ def lowered(given: Scenario) -> Lowered:
 
 
 def every_op(program: Program) -> Iterator[tuple[Op, int]]:
-    """All ops with how often they run: segments are spelled out into their blocks' ops."""
+    """All ops with how often they run: repeated blocks are expanded into their blocks' ops."""
     for op in program.ops:
         if isinstance(op.work, RepeatedBlocks):
             for block, count in op.work.blocks:

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from stepsim.calibration.cases.constants import unfitted
 from stepsim.calibration.cases.trial import Trial
-from stepsim.calibration.fit.steps.choice import Data, fittable
 from stepsim.calibration.fit.steps.rows import TimedRow
+from stepsim.calibration.fit.steps.step_constants import Data, fittable
 
 GPU, PRESET = "H100-SXM5-80GB", "nanotron-2024"
 

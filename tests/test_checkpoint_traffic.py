@@ -73,7 +73,7 @@ def test_writes_over_the_network_of_the_gpus() -> None:
     run = scenario(**LINKED)
     step = SimulatedStep(run, machine_of(run.cluster, run.parallelism, Domains()))
     rails = [f"link_degraded rail/{rail} bandwidth_factor=0.75" for rail in range(8)]
-    slowed = step.beside_writes(0.25)
+    slowed = step.during_writes(0.25)
     assert slowed == pytest.approx(cost(run, *rails).slowdown, rel=1e-9)
     assert slowed > 1.05
     found = {**run.to_document(), "run": {"steps": 1000}, "faults": {}}

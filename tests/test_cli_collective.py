@@ -52,7 +52,7 @@ def refused(*arguments: str) -> str:
         ("all_reduce", 2 * 63 / 64),
         ("all_gather", 63 / 64),
         ("reduce_scatter", 63 / 64),
-        ("alltoall", 63 / 64),
+        ("all_to_all", 63 / 64),
         ("gather", 63 / 64),
         ("scatter", 63 / 64),
         ("broadcast", 1.0),
@@ -78,7 +78,7 @@ def test_bandwidths_are_those_of_nccl_tests(kind: str, factor: float) -> None:
         (("all_reduce", "--gpus", "64", "--size", "8B"), "tree", "LL", "nvlink"),
         (("all_gather", "--gpus", "64", "--size", "8GB"), "ring", "Simple", "nic"),
         (("all_gather", "--gpus", "8", "--size", "8GB"), "ring", "Simple", "nvlink"),
-        (("alltoall", "--gpus", "64", "--size", "1GB"), "pairs", "Simple", "nic"),
+        (("all_to_all", "--gpus", "64", "--size", "1GB"), "pairs", "Simple", "nic"),
         (
             ("all_reduce", "--gpus", "8", "--size", "1GB", "--gpu", "A100-SXM4-80GB"),
             "ring",
@@ -104,7 +104,7 @@ def test_forced_choices_are_made_and_never_quicker() -> None:
 
 @settings(max_examples=15)
 @given(
-    st.sampled_from(["all_reduce", "all_gather", "alltoall"]),
+    st.sampled_from(["all_reduce", "all_gather", "all_to_all"]),
     st.sampled_from([8, 16, 64]),
     st.integers(3, 34),
 )

@@ -35,11 +35,11 @@ def on_tree(folder: Path, kind: str, oversubscription: float, gpus: int = 64, si
     return collective(kind, "--cluster", str(machine), "--gpus", str(gpus), "--size", size)
 
 
-@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "sendrecv", "alltoall"])
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "sendrecv", "all_to_all"])
 def test_narrow_uplinks_bind(kind: str, tmp_path: Path) -> None:
     """All that leaves a host leaves its leaf: its GPUs have the NICs' rate over the ratio."""
     nic = build_cluster(load_scenario("llama3.1-405b-16k")).nic_bytes_per_s_per_gpu
-    sent = {"sendrecv": 1 / 8, "alltoall": 7 / 8}.get(
+    sent = {"sendrecv": 1 / 8, "all_to_all": 7 / 8}.get(
         kind, 63 / 64 / 8
     )  # of the payload, by a GPU to other hosts
     for ratio in (20, 40):
@@ -65,7 +65,7 @@ def test_too_many_pairs_are_refused(tmp_path: Path) -> None:
         "extends: llama3.1-405b-16k\ncluster: { fabric: { kind: fat-tree, oversubscription: 7 } }\n",
         encoding="utf-8",
     )
-    told = refused("collective", "alltoall", "--cluster", str(machine), "--gpus", "4096")
+    told = refused("collective", "all_to_all", "--cluster", str(machine), "--gpus", "4096")
     assert "4,096 ranks" in told
 
 

@@ -248,7 +248,7 @@ def test_pairwise(n: int) -> None:
 def test_both_all_to_alls_send_as_much_between_nodes(local: int, nodes: int) -> None:
     group, between = RankGroup(local=local, nodes=nodes), Fraction(nodes - 1, nodes)
     pairwise = collectives.get("pairwise").plan("all_to_all", group)
-    hierarchical = collectives.get("hierarchical-all-to-all").plan("all_to_all", group)
+    hierarchical = collectives.get("hierarchical-pairwise").plan("all_to_all", group)
     assert pairwise.busiest("network").sent == hierarchical.busiest("network").sent == between
     assert hierarchical.busiest("local").sent == Fraction(local - 1, local)
     assert hierarchical.steps == local - 1 + nodes - 1

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from stepsim.calibration.validation.collective_grids import collectives_markdown
 from stepsim.calibration.validation.collectives import CollectiveRow
 from stepsim.cli.main import app
-from stepsim.sim.network.choosing import known_names
 from stepsim.sim.network.group_placement import KINDS
+from stepsim.sim.network.selection import known_names
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -35,8 +35,8 @@ def test_a_refused_choice_lists_all_that_are_accepted(kind: str, gpus: str) -> N
 
 @pytest.mark.parametrize(
     ("written", "kind"),
-    [("all-reduce", "all_reduce"), ("reduce-scatter", "reduce_scatter"), ("all-to-all", "alltoall"),
-     ("all_to_all", "alltoall"), ("send-recv", "sendrecv")],
+    [("all-reduce", "all_reduce"), ("reduce-scatter", "reduce_scatter"), ("all-to-all", "all_to_all"),
+     ("all_to_all", "all_to_all"), ("send-recv", "sendrecv")],
 )  # fmt: skip
 def test_kinds_as_others_write_them(written: str, kind: str) -> None:
     assert run(written, "--json") == run(kind, "--json")

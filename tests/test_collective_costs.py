@@ -25,14 +25,14 @@ from stepsim.schedules import collectives as schedules
 from stepsim.schedules.transfers.collective import CollectiveKind
 from stepsim.schedules.transfers.group import RankGroup
 from stepsim.schedules.transfers.loads import counted, steps_between_nodes
-from stepsim.sim.network.choosing import NAMES, known_names, named, runs
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
 from stepsim.sim.network.group_placement import GroupPlacement
-from stepsim.sim.network.nccl.model import bytes_per_s, combinations
+from stepsim.sim.network.nccl.cost_model import bytes_per_s, combinations
 from stepsim.sim.network.nccl.paths import communicator_on
-from stepsim.sim.network.nccl.tuning import Tuning
+from stepsim.sim.network.nccl.settings import NcclSettings
 from stepsim.sim.network.nccl.versions import parse_version
 from stepsim.sim.network.place import Place, place_of
+from stepsim.sim.network.selection import NAMES, known_names, named, selected_curves
 from stepsim.sim.scenario.models import Scenario
 
 GIB = float(1 << 30)
@@ -42,7 +42,7 @@ SYSTEMS = {
     "H200-SXM-141GB": "efa-3200",
     "B200-SXM-180GB": "roce-400-x8",
 }
-KINDS = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
+KINDS = {"send_recv": "sendrecv"}
 """Names of nccl-tests for what schedules call otherwise."""
 
 GROUPS = [(local, nodes) for local in range(1, 9) for nodes in range(1, 9) if local * nodes > 1]
@@ -153,19 +153,19 @@ def test_what_the_hardware_cannot_run_is_refused(
     algorithm: str, kind: str, local: int, nodes: int, cluster: Cluster, says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):
-        runs(kind, [GIB], place(local, nodes, cluster), algorithm=algorithm)
+        selected_curves(kind, [GIB], place(local, nodes, cluster), algorithm=algorithm)
 
 
 @pytest.mark.parametrize("name", ["sharp", "SHARP", "CollNetDirect", "collnet_direct", "collnet-direct"])
 def test_names_are_those_of_nccl_too(name: str) -> None:
-    (curve,) = runs("all_reduce", [GIB], place(8, 4), algorithm=name)
+    (curve,) = selected_curves("all_reduce", [GIB], place(8, 4), algorithm=name)
     assert (curve.algorithm, curve.protocol) == ("collnet-direct", "Simple")
 
 
 def test_sharp_and_pat_need_fewer_steps_than_a_ring() -> None:
     """The reason that they are there: an all_reduce of few bytes on many nodes."""
     for name, kind, at in (("sharp", "all_reduce", place(8, 64)), ("pat", "all_gather", place(1, 64))):
-        (theirs,), (ring,) = (runs(kind, [1e3], at, algorithm=one) for one in (name, "ring"))
+        (theirs,), (ring,) = (selected_curves(kind, [1e3], at, algorithm=one) for one in (name, "ring"))
         assert theirs.steps < ring.steps / 5
         assert theirs.solo_s(1e3) < ring.solo_s(1e3)
 
@@ -173,7 +173,7 @@ def test_sharp_and_pat_need_fewer_steps_than_a_ring() -> None:
 def test_phases_add_up() -> None:
     """2-D rings: within, between, within; a flat exchange of the same bytes uses both tiers at once."""
     (phases,), (flat,) = (
-        runs("all_reduce", [GIB], place(8, 8), algorithm=name, protocol="Simple")
+        selected_curves("all_reduce", [GIB], place(8, 8), algorithm=name, protocol="Simple")
         for name in ("hierarchical", "halving-doubling")
     )
     at = place(8, 8)
@@ -196,9 +196,9 @@ def test_phases_add_up() -> None:
 def test_what_runs_is_what_nccl_chooses(
     kind: str, gpu: str, local: int, nodes: int, size: float, version: tuple[int, int] | None
 ) -> None:
-    cluster, tuning = cluster_of(gpu), Tuning(version=version or (2, 28))
-    (curve,) = runs(kind, [size], place(local, nodes, cluster), tuning=tuning)
-    comm = communicator_on(cluster, ranks=local * nodes, domains=nodes, version=tuning.version or (2, 28))
+    cluster, nccl = cluster_of(gpu), NcclSettings(version=version or (2, 28))
+    (curve,) = selected_curves(kind, [size], place(local, nodes, cluster), nccl=nccl)
+    comm = communicator_on(cluster, ranks=local * nodes, domains=nodes, version=nccl.version or (2, 28))
     chosen = choose(kind, size, comm)
     assert (curve.algorithm, curve.protocol) == (NAMES[chosen.algorithm], chosen.protocol.value)
 
@@ -206,9 +206,9 @@ def test_what_runs_is_what_nccl_chooses(
 @given(st.floats(1.0, 1e11), st.integers(2, 8), st.integers(2, 16))
 def test_the_engine_pays_for_what_runs(size: float, local: int, nodes: int) -> None:
     placement, cluster = GroupPlacement(ranks=local * nodes, domains=nodes), cluster_of()
-    for tuning in (Tuning(), Tuning(algo="Ring"), Tuning(algo="^NVLSTree", proto="Simple")):
-        (curve,) = runs("all_reduce", [size], place(local, nodes), tuning=tuning)
-        sent = collective_transfer("all_reduce", size, placement, cluster, tuning=tuning)
+    for nccl in (NcclSettings(), NcclSettings(algo="Ring"), NcclSettings(algo="^NVLSTree", proto="Simple")):
+        (curve,) = selected_curves("all_reduce", [size], place(local, nodes), nccl=nccl)
+        sent = collective_transfer("all_reduce", size, placement, cluster, nccl=nccl)
         assert sent.solo_s == pytest.approx(curve.solo_s(size))
         assert dict(sent.weights)["nic.out"] == curve.nic
 
@@ -223,8 +223,8 @@ def test_gpus_that_nccl_has_no_tables_for_run_the_quickest() -> None:
         fabric=default_fabric(interconnect),
     )
     for size in (8.0, 1e6, GIB):
-        free = runs("all_reduce", [size], place(8, 8, cluster))[0].solo_s(size)
-        forced = runs("all_reduce", [size], place(8, 8, cluster), algorithm="ring")[0].solo_s(size)
+        free = selected_curves("all_reduce", [size], place(8, 8, cluster))[0].solo_s(size)
+        forced = selected_curves("all_reduce", [size], place(8, 8, cluster), algorithm="ring")[0].solo_s(size)
         assert free <= forced
 
 
@@ -239,11 +239,11 @@ def test_versions_differ_where_their_tables_do() -> None:
         fabric=default_fabric(network),
     )
     taken = {
-        version: runs(
+        version: selected_curves(
             "all_reduce",
             [16 * GIB],
             place_of(GroupPlacement(ranks=1440, domains=20), racks, collective_constants()),
-            tuning=Tuning(version=parse_version(version)),
+            nccl=NcclSettings(version=parse_version(version)),
         )[0].algorithm
         for version in ("2.26.2", "2.28.9")
     }
@@ -271,8 +271,8 @@ def test_trees_over_racks_are_as_slow_as_measured(shared: Path) -> None:
     (case,) = read_cases([log]).cases
     size, seconds = case.points[-1]
     at = place_of(case.placement, case.cluster, collective_constants())
-    (curve,) = runs(case.kind, [size], at, tuning=case.tuning)
-    assert (curve.algorithm, case.tuning.version) == ("tree", (2, 26))
+    (curve,) = selected_curves(case.kind, [size], at, nccl=case.nccl)
+    assert (curve.algorithm, case.nccl.version) == ("tree", (2, 26))
     assert curve.solo_s(size) == pytest.approx(seconds, rel=0.1)
 
 
@@ -286,7 +286,7 @@ def told(**software: str) -> Scenario:
 def test_a_scenario_steers_nccl() -> None:
     free = load_scenario("llama3-70b-h100")
     ring = told(nccl_algo="Ring", nccl_proto="LL")
-    assert ring.software.nccl == Tuning(algo="Ring", proto="LL")
+    assert ring.software.nccl == NcclSettings(algo="Ring", proto="LL")
     assert simulate(ring).step_time_s > simulate(free).step_time_s * 1.05
 
 

@@ -141,7 +141,7 @@ def test_sweeps_of_one_system_are_pooled() -> None:
         ("all_reduce", 4, 400e9 / 1.5),
         ("all_gather", 2, 450e9 * 16 / 15),  # half of the payload enters a host: NVLink binds
         ("all_gather", 8, 400e9 * 8 / 7),
-        ("alltoall", 2, 100e9),  # half of each GPU's payload leaves the host through its NIC
+        ("all_to_all", 2, 100e9),  # half of each GPU's payload leaves the host through its NIC
         ("sendrecv", 2, 50e9),
     ],
 )
@@ -151,7 +151,7 @@ def test_ceilings_are_line_rates_over_what_must_cross(kind: str, nodes: int, exp
 
 
 @given(
-    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast"]),
+    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast"]),
     st.integers(1, 64),
     st.sampled_from(
         [

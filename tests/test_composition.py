@@ -1,4 +1,4 @@
-"""Everything composes: whatever is legal runs, conserves, keeps its bounds, and lets go of all it took.
+"""Everything composes: whatever is legal runs, conserves, keeps its bounds, and frees all it took.
 
 Each drawn scenario goes through all laws; sums are in composition_flops.py, composition_bytes.py and
 composition_sharding.py. What is not legal, or not modelled, is refused by an error that names its field:
@@ -81,7 +81,7 @@ def obeys_every_law(run: Scenario, step: Lowered) -> None:
     counts_tokens_once(run, step, result)
     multiplies_the_model(run, step)
     sends_the_closed_forms(run, step)
-    lets_go_of_what_it_took(step, result)
+    frees_what_it_took(step, result)
     is_the_same_unfolded(step, result)
 
 
@@ -172,7 +172,7 @@ def sends_the_closed_forms(run: Scenario, step: Lowered) -> None:
         assert sent(program, step.plan) == pytest.approx(step_bytes(run, step.plan, r, load), rel=1e-9)
 
 
-def lets_go_of_what_it_took(step: Lowered, result: Result) -> None:
+def frees_what_it_took(step: Lowered, result: Result) -> None:
     """But for gradients that a first backward allocated whole, which the optimizer takes."""
     plan = step.plan
     kept = sharding_rule(plan.scenario) is None or plan.groups["dp"].ranks == 1

@@ -27,9 +27,9 @@ from stepsim.hardware.collectives import CollectiveConstants, collective_constan
 from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
-from stepsim.sim.network.choosing import runs
 from stepsim.sim.network.group_placement import KINDS, GroupPlacement
 from stepsim.sim.network.place import place_of
+from stepsim.sim.network.selection import selected_curves
 
 DOCUMENT = collectives_document()
 PATHS = tuple(parameter.path for parameter in PARAMETERS)
@@ -88,13 +88,13 @@ a_case = st.builds(
 def anew(case: CollectiveCase, constants: CollectiveConstants) -> list[float]:
     """The prediction by the way that every size chooses for itself, among all that there are."""
     place = place_of(case.placement, case.cluster, constants)
-    found = runs(
+    found = selected_curves(
         case.kind,
         list(SIZES),
         place,
         algorithm=case.algorithm,
         protocol=case.protocol,
-        tuning=case.tuning,
+        nccl=case.nccl,
     )
     return [curve.solo_s(size) for curve, size in zip(found, SIZES, strict=True)]
 
@@ -123,15 +123,15 @@ def test_also_where_an_algorithm_without_a_log_is_chosen(
     kind: str, planned: str, values: list[float]
 ) -> None:
     case, constants = case_of(kind, nodes=16, local=1), constants_at(values)
-    assert case.chosen is not None
-    assert planned in {algorithm for algorithm, _ in case.chosen}
+    assert case.selected is not None
+    assert planned in {algorithm for algorithm, _ in case.selected}
     assert predicted_s(case, constants) == pytest.approx(anew(case, constants), rel=1e-12)
 
 
 def test_where_costs_decide_nothing_is_chosen_beforehand() -> None:
-    assert case_of("all_reduce", system=SYSTEMS[-1]).chosen is None
-    assert case_of("all_reduce", forced=("double-binary-tree", None)).chosen is None
-    chosen = case_of("all_reduce").chosen
+    assert case_of("all_reduce", system=SYSTEMS[-1]).selected is None
+    assert case_of("all_reduce", forced=("double-binary-tree", None)).selected is None
+    chosen = case_of("all_reduce").selected
     assert chosen is not None
     assert len(set(chosen)) > 2
 
@@ -186,7 +186,7 @@ def test_a_case_reads_the_constants_of_its_own_machine_and_collective() -> None:
     assert "architectures.hopper.nvls_efficiency" in read(case_of("all_reduce"))
     assert "fabrics.infiniband.hop_s" in read(case_of("all_reduce"))
     assert not any(path.startswith(("tree.", "nvls.", "pairwise.")) for path in read(case_of("all_gather")))
-    assert {"pairwise.peer_s", "fabrics.infiniband.pairwise_bytes_per_s"} <= read(case_of("alltoall"))
+    assert {"pairwise.peer_s", "fabrics.infiniband.pairwise_bytes_per_s"} <= read(case_of("all_to_all"))
     assert read(case_of("sendrecv")) == frozenset()
 
 
@@ -196,7 +196,7 @@ def test_a_reading_that_cannot_be_watched_is_our_mistake() -> None:
 
 
 def test_who_is_not_observed_is_predicted_by_a_fit_on_all() -> None:
-    cases = [case_of("alltoall", nodes) for nodes in (1, 2)]
+    cases = [case_of("all_to_all", nodes) for nodes in (1, 2)]
     truth = constants_of({"pairwise.latency_s": 2e-5}, DOCUMENT)
     seen = [
         Observed(name=f"{case.placement.domains}", case=case, seconds=tuple(predicted_s(case, truth)))
@@ -210,5 +210,5 @@ def test_who_is_not_observed_is_predicted_by_a_fit_on_all() -> None:
 
 def test_a_changed_case_is_chosen_for_again() -> None:
     whole = case_of("all_reduce")
-    assert whole.chosen is not None
-    assert replace(whole, points=whole.points[:3]).chosen == whole.chosen[:3]
+    assert whole.selected is not None
+    assert replace(whole, points=whole.points[:3]).selected == whole.selected[:3]

@@ -8,7 +8,7 @@ import pytest
 from test_context_parallel import run_of
 
 from stepsim.sim.lowering.layers.context import received_bytes
-from stepsim.sim.lowering.layers.local_shape import shard_of
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.simulate import simulate
 
 LONG = {"seq_length": 65536, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 32}
@@ -37,12 +37,12 @@ def peak_bytes(comm: str, cp: int = 4, a2a: int | None = None) -> float:
 )
 def test_what_is_held_in_attention(comm: str, a2a: int | None, forward: float, backward: float) -> None:
     run = run_of(comm, 4, a2a, **LONG)
-    assert received_bytes(shard_of(run), run.software) == (forward, backward)
+    assert received_bytes(local_shape_of(run), run.software) == (forward, backward)
 
 
 def test_hierarchical_holds_the_ring_of_its_heads() -> None:
     run = run_of("p2p", 8, 2, **LONG)
-    local = shard_of(run)
+    local = local_shape_of(run)
     ring = received_bytes(replace(local, cp=4, cp_a2a=1, heads=16, kv_heads=16), run.software)
     exchange = local.tokens * local.qkv_width * 2
     assert received_bytes(local, run.software) == tuple(one + exchange for one in ring)
@@ -57,4 +57,4 @@ def test_gathered_keys_are_in_the_peak() -> None:
 
 def test_a_rank_alone_receives_nothing() -> None:
     run = run_of("all_gather", 1, **LONG)
-    assert received_bytes(shard_of(run), run.software) == (0.0, 0.0)
+    assert received_bytes(local_shape_of(run), run.software) == (0.0, 0.0)

@@ -64,7 +64,7 @@ def expected_bytes(comm: str, cp: int, a2a: int) -> dict[str, float]:
     local = 1024 / cp * 512 * 2  # of one of Q, K, V, O in 16 bit
     ring, expected = cp // a2a, {}
     if a2a > 1:  # Q, K, V and O, and their gradients
-        expected["alltoall"] = 8 * local
+        expected["all_to_all"] = 8 * local
     kv = 2 * local  # heads for tokens leaves it the same
     if ring > 1 and comm == "all_gather":
         expected |= {"all_gather": 2 * ring * kv, "reduce_scatter": ring * kv}

@@ -9,7 +9,7 @@ from small_scenarios import lowered, scenario
 
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.linear import accumulate_gradient
-from stepsim.sim.lowering.layers.local_shape import shard_of
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.pointwise import norm, norm_backward, rope
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
@@ -23,13 +23,13 @@ COSTS = KernelPricing(
     host_collective_s=1.0,
 )
 LLAMA = scenario(mlp="swiglu", software="aleph-alpha-2023")
-SHARD = shard_of(LLAMA)
+LOCAL = local_shape_of(LLAMA)
 
 
 def written(write: Any, software: Software, **options: Any) -> tuple[float, float]:
     """Bytes and launches of the first op that ``write`` appends."""
     builder = LayerBuilder(COSTS)
-    write(builder, SHARD, software, **options)
+    write(builder, LOCAL, software, **options)
     work = builder.ops[0].work
     assert isinstance(work, Compute)
     return work.bytes, builder.ops[0].host_s
@@ -40,14 +40,14 @@ def preset(name: str = "aleph-alpha-2023", **fields: Any) -> Software:
 
 
 def test_eager_rmsnorm_moves_every_intermediate_of_the_chain_and_of_its_gradient() -> None:
-    elements = SHARD.norm_tokens * SHARD.hidden
+    elements = LOCAL.norm_tokens * LOCAL.hidden
     assert written(norm, preset(fused_norm=False))[0] == 36 * elements
     assert written(norm_backward, preset(fused_norm=False))[0] == 92 * elements
     assert written(norm_backward, preset(fused_norm=True))[0] == 6 * elements
 
 
 def test_rotate_half_costs_half_as_much_again_backward() -> None:
-    size = SHARD.tokens * (SHARD.heads + SHARD.kv_heads) * SHARD.head_dim * SHARD.element_bytes
+    size = LOCAL.tokens * (LOCAL.heads + LOCAL.kv_heads) * LOCAL.head_dim * LOCAL.element_bytes
     assert written(rope, preset())[0] == 10 * size
     assert written(rope, preset(), backward=True)[0] == 15 * size
 
@@ -64,7 +64,7 @@ def test_a_fresh_gradient_is_cast_where_its_type_is_another(
 ) -> None:
     software = get_software("megatron-deepspeed-2022")
     builder = LayerBuilder(COSTS)
-    local = shard_of(scenario(precision=precision, software="megatron-deepspeed-2022"))
+    local = local_shape_of(scenario(precision=precision, software="megatron-deepspeed-2022"))
     accumulate_gradient(builder, 100.0, local, software)
     (op,) = builder.ops
     assert isinstance(op.work, Compute)

@@ -95,14 +95,14 @@ def test_a_slow_host_bounds_small_kernels_and_a_sync_restarts_it() -> None:
     st.integers(1, 4),
     st.floats(0, 30),
 )
-def test_a_segment_takes_as_long_as_its_ops_spelled_out(
+def test_repeated_blocks_take_as_long_as_their_ops(
     sizes: list[tuple[float, float]], count: int, delay: float
 ) -> None:
     """Device- or host-bound, whatever the host's lead at the start."""
     ops = [kernel(device, host_s=host) for device, host in sizes]
     block = Block("block", tuple(ops))
     host_s = count * sum(host for _, host in sizes)
-    folded = Op("segment", "compute", "compute", RepeatedBlocks(((block, count),)), host_s=host_s)
+    folded = Op("repeated", "compute", "compute", RepeatedBlocks(((block, count),)), host_s=host_s)
     first = kernel(delay, host_s=0.5)
     expanded = replay(programs([first, *(ops * count)])).makespan_s
     assert replay(programs([first, folded])).makespan_s == pytest.approx(expanded, rel=1e-9)

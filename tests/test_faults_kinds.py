@@ -27,7 +27,7 @@ def test_every_kind_is_whole(name: str) -> None:
     assert kind.detectors
     scope = kind.scopes[0]
     target = scope if scope in ("job", "storage") else f"{scope}/0"
-    lasts = kind.effect not in ("crash", "hang") or kind.damage != "none"
+    lasts = kind.effect not in ("crash", "hang") or kind.swapped != "none"
     fault = parse_fault(f"{name} {target} at=1h" + " duration=10s" * lasts)
     assert fault.where == Target(scope, None if scope in ("job", "storage") else 0)
     assert fault.at == 3600.0

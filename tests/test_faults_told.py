@@ -84,7 +84,7 @@ def test_the_factor_found_for_writes_beside_steps_is_kept() -> None:
     )
     run = scenario(**LINKED)
     sizes = sizes_of(run, spec, 4, 32)
-    (tier,) = tiers_of(spec, sizes, 10.0, loads=True, beside_writes=lambda share: 1.0 + share)
+    (tier,) = tiers_of(spec, sizes, 10.0, loads=True, during_writes=lambda share: 1.0 + share)
     share = 1e12 / 4 / 120.0 / sizes.network_bytes_per_s
     assert tier.slow_factor == pytest.approx(1.0 + share)
     assert share > 0.001

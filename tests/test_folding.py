@@ -77,7 +77,7 @@ def test_refinement_does_not_depend_on_chance(drawn: tuple[np.ndarray, Edges], s
 
 
 @st.composite
-def troubled(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
+def degraded(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
     """A small job and what is wrong with it: slow GPUs, weak links; often several of a kind."""
     run = draw(layouts())
     rank = st.integers(0, run.world_size - 1)
@@ -105,7 +105,7 @@ def same_times(ours: Times, theirs: Times) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=200)
-@given(troubled())
+@given(degraded())
 def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn
     step = lowered(run)
@@ -122,7 +122,7 @@ def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(layouts())
-def test_without_trouble_a_class_is_a_pipeline_rank(run: Scenario) -> None:
+def test_without_degradation_a_class_is_a_pipeline_rank(run: Scenario) -> None:
     """And then nothing is rewritten."""
     step = lowered(run)
     ranks = ranks_of(step)
@@ -134,7 +134,7 @@ def test_without_trouble_a_class_is_a_pipeline_rank(run: Scenario) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=60)
-@given(troubled())
+@given(degraded())
 def test_folded_programs_can_run(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn
     step = lowered(run)

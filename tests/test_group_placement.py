@@ -30,7 +30,7 @@ from stepsim.sim.simulate import build_cluster, simulate
 RACKS: dict[str, Any] = {"gpu": "GB200-NVL72", "gpus_per_node": 1}
 """Hosts of one GPU each, so that NVLink domains can have any size."""
 
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 parts_of = st.lists(st.integers(1, 12), min_size=2, max_size=6)
 
@@ -251,7 +251,7 @@ def test_a_group_that_straddles_is_never_quicker_than_inside_a_domain(
 
 @settings(deadline=None)
 @given(
-    st.integers(2, 30), st.integers(0, 30), st.sampled_from([("all_reduce", "ring"), ("alltoall", "pairs")])
+    st.integers(2, 30), st.integers(0, 30), st.sampled_from([("all_reduce", "ring"), ("all_to_all", "pairs")])
 )
 def test_the_more_uneven_two_parts_are_the_longer_it_takes(
     fewest: int, more: int, what: tuple[str, str]

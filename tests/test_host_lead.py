@@ -28,7 +28,7 @@ def lead_s(*ops: Op) -> float:
     return host_lead_s(replay(programs), 0)
 
 
-def segment(layers: int, seconds: float, host_s: float, after: tuple[int, ...] = ()) -> Op:
+def repeated(layers: int, seconds: float, host_s: float, after: tuple[int, ...] = ()) -> Op:
     work = RepeatedBlocks(((layer(seconds, host_s), layers),))
     return Op("forward", "compute", "compute", work, after, host_s=work.host_s)
 
@@ -38,23 +38,23 @@ def test_a_faster_host_is_ahead_by_what_the_gpu_has_left(layers: int, seconds: f
     """All is issued at ``layers`` x host_s; the GPU began at host_s and has done a part."""
     done = (layers - 1) * host_s / (layers * seconds)
     expected = layers * host_s * (1 - done)
-    assert lead_s(segment(layers, seconds, host_s)) == pytest.approx(expected)
+    assert lead_s(repeated(layers, seconds, host_s)) == pytest.approx(expected)
 
 
 @given(layers=st.integers(2, 40), host_s=st.floats(1.0, 9.0), share=st.floats(0.01, 0.9))
 def test_a_slower_host_is_a_layer_ahead_at_most(layers: int, host_s: float, share: float) -> None:
-    assert lead_s(segment(layers, share * host_s, host_s)) <= host_s * (1 + 1e-9)
+    assert lead_s(repeated(layers, share * host_s, host_s)) <= host_s * (1 + 1e-9)
 
 
 def test_a_host_runs_ahead_while_its_gpu_waits_for_others() -> None:
     """The GPU waits 100 s for a message; the host issues 8 layers of 2 s meanwhile."""
     late = Op("late", "pp", "pp", Collective("x", "x", Transfer(100.0, 0.0, math.inf)))
-    assert lead_s(late, segment(8, 0.5, 2.0, after=(0,))) == pytest.approx(16.0)
+    assert lead_s(late, repeated(8, 0.5, 2.0, after=(0,))) == pytest.approx(16.0)
 
 
 def test_a_host_that_waits_for_the_message_is_not_ahead_of_it() -> None:
     late = Op("late", "pp", "pp", Collective("x", "x", Transfer(100.0, 0.0, math.inf)), host_sync=True)
-    assert lead_s(late, segment(8, 0.5, 2.0, after=(0,))) <= 2.0
+    assert lead_s(late, repeated(8, 0.5, 2.0, after=(0,))) <= 2.0
 
 
 def forward(check_s: float) -> Block:

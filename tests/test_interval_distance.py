@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from stepsim.calibration.fit.growth import NORMAL_NINTH, LeftOut, growth_per_doubling
-from stepsim.calibration.fit.steps.step_residuals import StepRow, fit_step_residuals, steps_text
-from stepsim.calibration.validation.regions.residuals_file import residuals_text
+from stepsim.calibration.fit.steps.interval_terms import StepRow, fit_interval_terms, steps_text
+from stepsim.calibration.validation.regions.deviations_file import deviations_text
 from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import load_profile, profile_names
+from stepsim.hardware.deviations import deviations_document, measured_collectives, shipped_deviations
 from stepsim.hardware.provenance import Provenance
-from stepsim.hardware.residuals import measured_collectives, residuals_document, shipped_residuals
 from stepsim.kernels.cost import beyond_range, in_range
 from stepsim.kernels.kernel import Gemm
 from stepsim.sim.evidence.interval import doubt_of, interval_of
@@ -193,7 +193,7 @@ def test_kernels_of_a_gpu_whose_clock_no_step_shows_count_in_full() -> None:
         interval = interval_of(1.0, doubt_of(1.0, path, own), measured_steps())
         return next(part.sigma for part in interval.parts if part.name == "GEMM")
 
-    assert gemm(replace(plan, profile=unfitted)) == shipped_residuals()["carried_kernels"].sigma
+    assert gemm(replace(plan, profile=unfitted)) == shipped_deviations()["carried_kernels"].sigma
     assert gemm(plan) < gemm(replace(plan, profile=unfitted))
 
 
@@ -222,9 +222,9 @@ def made_rows(seed: int = 1, many: int = 240, experts_sigma: float = 0.2) -> lis
 
 def test_the_fit_finds_what_experts_add_and_holds_nine_in_ten_of_unseen_runs() -> None:
     rows = made_rows()
-    steps = fit_step_residuals(rows)
+    steps = fit_interval_terms(rows)
     assert steps.terms["experts"].sigma == pytest.approx(0.2, rel=0.4)
-    assert fit_step_residuals(made_rows(experts_sigma=0.02)).terms["experts"].sigma < 0.1
+    assert fit_interval_terms(made_rows(experts_sigma=0.02)).terms["experts"].sigma < 0.1
     unseen = [row for row in rows if not row.fitted]
     held = [
         interval.low_s <= math.exp(row.error) <= interval.high_s
@@ -237,12 +237,12 @@ def test_the_fit_finds_what_experts_add_and_holds_nine_in_ten_of_unseen_runs() -
 
 def test_names_of_sources_and_the_order_of_runs_change_nothing() -> None:
     rows = made_rows(many=90)
-    once = fit_step_residuals(rows)
+    once = fit_interval_terms(rows)
     renamed = [
         replace(row, family=f"x{hash_of(row.family)}", source=f"y{hash_of(row.source)}") for row in rows
     ]
     Random(3).shuffle(renamed)
-    again = fit_step_residuals(renamed)
+    again = fit_interval_terms(renamed)
     assert again.families == once.families
     assert again.quantile == pytest.approx(once.quantile, rel=0.02)
     for name, one in once.terms.items():
@@ -255,7 +255,7 @@ def hash_of(name: str) -> int:
 
 def test_nothing_is_learnt_without_runs_that_shaped_no_constant() -> None:
     with pytest.raises(ValueError, match="medium trust"):
-        fit_step_residuals([row for row in made_rows(many=30) if row.fitted])
+        fit_interval_terms([row for row in made_rows(many=30) if row.fitted])
     done = CliRunner().invoke(app, ["calibrate", "residuals"])
     assert done.exit_code == 2
 
@@ -266,8 +266,8 @@ def test_the_shipped_files_are_what_the_command_writes() -> None:
     text = (package / "sim" / "evidence" / "measured_steps.yaml").read_text(encoding="utf-8")
     assert steps_text(steps) == text
     assert steps_from_document(yaml.safe_load(text)) == steps
-    text = (package / "hardware" / "residuals.yaml").read_text(encoding="utf-8")
-    assert residuals_text(residuals_document()) == text
+    text = (package / "hardware" / "deviations.yaml").read_text(encoding="utf-8")
+    assert deviations_text(deviations_document()) == text
 
 
 @pytest.mark.slow
@@ -293,8 +293,8 @@ def test_the_shipped_growth_is_what_regions_left_out_give(shared: Path) -> None:
         if item.operation == "attention"
     ]
     for name, one in kernel_growth(points).items():
-        assert one.sigma == pytest.approx(shipped_residuals()[name].sigma, rel=0.02), name
-        assert one.source == shipped_residuals()[name].source
+        assert one.sigma == pytest.approx(shipped_deviations()[name].sigma, rel=0.02), name
+        assert one.source == shipped_deviations()[name].source
 
 
 def test_the_shipped_range_of_collectives_is_that_of_the_logs(shared: Path) -> None:

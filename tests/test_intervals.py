@@ -23,9 +23,9 @@ from stepsim.calibration.validation.intervals import (
 from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.collective_curve import CollectiveCurve
+from stepsim.hardware.deviations import shipped_deviations
 from stepsim.hardware.profile import GpuProfile
 from stepsim.hardware.provenance import Provenance
-from stepsim.hardware.residuals import shipped_residuals
 from stepsim.sim.evidence.interval import step_interval
 from stepsim.sim.evidence.measured_steps import measured_steps
 from stepsim.sim.lowering.lower import lower
@@ -103,7 +103,7 @@ def test_a_gpu_without_step_times_is_less_certain(result: Result) -> None:
     unfitted = interval_with(replace(load_profile(GPU), step_time_residual=None, step_time_fit="defaults"))
     assert result.interval is not None
     assert unfitted.high_s > little.high_s > result.interval.high_s
-    assert {part.sigma for part in unfitted.parts} >= {shipped_residuals()["unfitted_clock"].sigma}
+    assert {part.sigma for part in unfitted.parts} >= {shipped_deviations()["unfitted_clock"].sigma}
 
 
 def test_own_collectives_count_where_all_of_a_tier_were_measured() -> None:
@@ -120,12 +120,12 @@ def test_own_collectives_count_where_all_of_a_tier_were_measured() -> None:
         return next(part.sigma for part in parts if part.name == "communication, node")
 
     weight = measured_steps().weights["communication"]
-    assert sigma("all_gather") == pytest.approx(weight * shipped_residuals()["collectives_node"].sigma)
+    assert sigma("all_gather") == pytest.approx(weight * shipped_deviations()["collectives_node"].sigma)
     assert sigma("all_gather", "reduce_scatter", "all_reduce") == pytest.approx(weight * 0.02 * 1.4826)
 
 
 def test_every_residual_has_its_source() -> None:
-    for name, one in shipped_residuals().items():
+    for name, one in shipped_deviations().items():
         assert 0 < one.sigma < 0.5, name
         assert len(one.source) > 20, name
 

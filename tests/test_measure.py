@@ -19,7 +19,7 @@ from stepsim.calibration.measure.kernel_csv import (
     append_row,
     kernel_columns,
     read_rows,
-    triton_beside,
+    triton_against_torch,
 )
 from stepsim.calibration.measure.nvml import Nvml, Reading
 from stepsim.calibration.measure.points import FAMILIES, Point, memory_kernel, sweep
@@ -127,7 +127,7 @@ def test_triton_is_held_beside_torch_at_equal_shapes(tmp_path: Path) -> None:
         append_row(path, line(point, seconds=1e-3))
         append_row(path, line(ours[point.shape], seconds=1e-3 * number))
     append_row(path, line(ours["m1024-n4096-k4096"], seconds=1.0))  # nothing beside it
-    (found,) = triton_beside(read_rows([path]))
+    (found,) = triton_against_torch(read_rows([path]))
     assert (found.operation, found.implementation, found.shapes) == ("gemm", "torch", 6)
     assert (found.low, found.high) == (pytest.approx(1 / 6), 1.0)
     assert found.median == pytest.approx((1 / 3 + 1 / 4) / 2)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_experts import with_experts
 
-from stepsim.calibration.fit.residuals import before_power_limit
+from stepsim.calibration.fit.curve_fit import before_power_limit
 from stepsim.calibration.measure import device as device_module
 from stepsim.calibration.measure import session
 from stepsim.calibration.measure.device import Device
@@ -87,7 +87,12 @@ def test_exchanges_of_tokens_take_the_measured_alltoall(dispatcher: str) -> None
     shipped = load_profile("H100-SXM5-80GB")
     steps = [
         simulate(scenario, profile=replace(shipped, collectives=curves)).step_time_s
-        for curves in ((), (curve("alltoall", 1.0),), (curve("alltoall", 1e4),), (curve("broadcast", 1e4),))
+        for curves in (
+            (),
+            (curve("all_to_all", 1.0),),
+            (curve("all_to_all", 1e4),),
+            (curve("broadcast", 1e4),),
+        )
     ]
     assert steps[3] == steps[0]
     if dispatcher == "deepep":  # its kernels are not NCCL's

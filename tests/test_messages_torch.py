@@ -205,7 +205,7 @@ def test_any_order_is_lowered_as_torch_lowers_it(drawn: tuple[Schedule, Shape], 
 
 @pytest.mark.torch
 def test_pairs_are_lowered_as_torch_lowers_them() -> None:
-    """Combined steps of many chunks: a rank lets go of two stages at once, in the order of torch's set."""
+    """Combined steps of many chunks: a rank frees two stages at once, in the order of torch's set."""
     module = torch_schedules()
     for p, m, v in [(2, 4, 4), (3, 9, 6), (5, 10, 5), (8, 16, 5)]:
         shape = Shape(ranks=p, microbatches=m, chunks=v)

@@ -16,9 +16,9 @@ from nccl_communicators import A100, AR, B200, GIB, H100, H800, A, P, choose, on
 from stepsim.schedules import collectives
 from stepsim.schedules.transfers.collective import CollectiveKind
 from stepsim.schedules.transfers.group import RankGroup
-from stepsim.sim.network.nccl.choice import allowed, table
+from stepsim.sim.network.nccl.choice import allowed, legal_choices
 from stepsim.sim.network.nccl.constants import NcclProtocol
-from stepsim.sim.network.nccl.model import TUNED, combinations
+from stepsim.sim.network.nccl.cost_model import TUNED, combinations
 from stepsim.sim.network.nccl.paths import Communicator
 
 # What is legal --------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_every_choice_has_an_algorithm_that_runs_there(
 ) -> None:
     """What a simulator needs to join them: the transfers of the chosen algorithm on that group."""
     group = RankGroup(local=comm.local, nodes=comm.nodes)
-    for each in table(kind, size, comm):
+    for each in legal_choices(kind, size, comm):
         assert collectives.get(each.algorithm.schedule).plan(kind, group).steps > 0
 
 
@@ -159,7 +159,9 @@ def test_overrides_are_obeyed() -> None:
     comm = on(H100, 2)
     assert choose("all_reduce", GIB, comm, nccl_algo="Ring").algorithm is A.RING
     assert choose("all_reduce", 8, comm, nccl_proto="Simple").protocol is P.SIMPLE
-    assert {each.algorithm for each in table("all_reduce", 8, comm, nccl_algo="^Ring,Tree")} == {A.NVLS_TREE}
+    assert {each.algorithm for each in legal_choices("all_reduce", 8, comm, nccl_algo="^Ring,Tree")} == {
+        A.NVLS_TREE
+    }
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from nccl_communicators import A100, B200, GIB, H100, A, P, choose, on
 
 from stepsim.schedules.transfers.collective import CollectiveKind
-from stepsim.sim.network.nccl.model import bus_gb_per_s
+from stepsim.sim.network.nccl.cost_model import bus_gb_per_s
 from stepsim.sim.network.nccl.paths import Communicator
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stepsim.calibration.readers.nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_of
+from stepsim.calibration.readers.nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_by_bus_factor
 from stepsim.calibration.readers.nccl_log import parse_log, read_log, without_prefix
 from stepsim.calibration.readers.nccl_system import forced_choice, system_of, tuned
 
@@ -26,7 +26,7 @@ PREFIXES = (
 )
 REDUCES = ("all_reduce", "reduce_scatter", "reduce", "sendrecv")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
-UNCHECKED = ("alltoall", "sendrecv")
+UNCHECKED = ("all_to_all", "sendrecv")
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,14 @@ def test_prefixes_of_launchers_are_taken_off(prefix: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ranks"), [(k, n) for k in ("all_reduce", "all_gather", "alltoall") for n in (2, 4, 8, 16, 32)]
+    ("kind", "ranks"), [(k, n) for k in ("all_reduce", "all_gather", "all_to_all") for n in (2, 4, 8, 16, 32)]
 )
 def test_bandwidths_betray_the_ranks(kind: str, ranks: int) -> None:
-    assert ranks_of(kind, bus_factor(kind, ranks)) == ranks
+    assert ranks_by_bus_factor(kind, bus_factor(kind, ranks)) == ranks
 
 
 @pytest.mark.parametrize(
-    "kind", ["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast"]
+    "kind", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast"]
 )
 def test_a_row_betrays_its_collective(kind: str) -> None:
     fields = {"redop": "sum" if kind in REDUCES else "none", "root": "0" if kind in ROOTED else "-1"}
@@ -154,7 +154,7 @@ def test_names_of_programs_are_known() -> None:
         "bcast",
         "sum",
     )
-    expected = ("all_reduce", "alltoall", "sendrecv", "all_gather", "reduce_scatter", "broadcast", None)
+    expected = ("all_reduce", "all_to_all", "sendrecv", "all_gather", "reduce_scatter", "broadcast", None)
     assert tuple(map(named_kind, names)) == expected
 
 

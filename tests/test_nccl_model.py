@@ -15,7 +15,7 @@ from stepsim.schedules import collectives
 from stepsim.schedules.transfers.collective import CollectiveKind
 from stepsim.schedules.transfers.group import RankGroup
 from stepsim.sim.network.nccl.constants import ARCHITECTURES
-from stepsim.sim.network.nccl.model import TUNED, bus_gb_per_s, bytes_per_s, latency_us
+from stepsim.sim.network.nccl.cost_model import TUNED, bus_gb_per_s, bytes_per_s, latency_us
 from stepsim.sim.network.nccl.paths import ChannelPaths, Communicator, communicator_on, ring_within_a_node
 
 # Channels -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from stepsim.sim.lowering.layers.experts import experts_of_model
 from stepsim.sim.lowering.layers.kinds import layer_kinds
-from stepsim.sim.lowering.layers.local_shape import LocalShape, shard_of_model
+from stepsim.sim.lowering.layers.local_shape import LocalShape, local_shape_of_model
 from stepsim.sim.lowering.parameters import (
     OF_EXPERTS,
     Parameter,
@@ -37,11 +37,11 @@ def cut_shape(model: Model) -> LocalShape:
     experts, tp = experts_of_model(model), ways(model)
     if experts:
         experts = replace(experts, held=experts.held // EP, shared_ffn=experts.shared_ffn // tp)
-    return shard_of_model(model, tp=tp, experts=experts)
+    return local_shape_of_model(model, tp=tp, experts=experts)
 
 
 def whole_shape(model: Model) -> LocalShape:
-    return shard_of_model(model, experts=experts_of_model(model))
+    return local_shape_of_model(model, experts=experts_of_model(model))
 
 
 @pytest.mark.parametrize("name", model_names())

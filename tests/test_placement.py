@@ -28,13 +28,13 @@ def placed(ranks: int = 64, held: int = 64, per_node: int = 8, unit: int = 4, **
 )
 def test_every_rank_has_a_gpu_of_its_own(nodes: int, spare: int, unit: int, kind: str, group: int) -> None:
     options = {"group": group} if kind == "rail-aware" else {"seed": group} if kind == "scattered" else {}
-    seats = placed(nodes * 8, (nodes + spare) * 8, unit=unit, kind=kind, **options)
-    assert len(set(seats.tolist())) == nodes * 8
-    assert 0 <= seats.min() <= seats.max() < (nodes + spare) * 8
+    gpus = placed(nodes * 8, (nodes + spare) * 8, unit=unit, kind=kind, **options)
+    assert len(set(gpus.tolist())) == nodes * 8
+    assert 0 <= gpus.min() <= gpus.max() < (nodes + spare) * 8
     if kind != "scattered":
-        assert sorted(seats.tolist()) == list(range(nodes * 8))
+        assert sorted(gpus.tolist()) == list(range(nodes * 8))
     if kind == "scattered" or group == 8:
-        assert (seats.reshape(-1, 8) // 8 == seats.reshape(-1, 8)[:, :1] // 8).all()
+        assert (gpus.reshape(-1, 8) // 8 == gpus.reshape(-1, 8)[:, :1] // 8).all()
 
 
 def test_contiguous_is_the_identity() -> None:
@@ -43,11 +43,11 @@ def test_contiguous_is_the_identity() -> None:
 
 def test_rail_aware_neighbours_are_one_switch_apart() -> None:
     """Pairs stay in a host; the next pair is on the same rails of the unit's next host."""
-    seats = placed(kind="rail-aware", group=2)
-    assert seats[:10].tolist() == [0, 1, 8, 9, 16, 17, 24, 25, 2, 3]
+    gpus = placed(kind="rail-aware", group=2)
+    assert gpus[:10].tolist() == [0, 1, 8, 9, 16, 17, 24, 25, 2, 3]
     topology = regular("rail-optimized", gpus=64, nodes_per_leaf=4)
-    assert topology.links_of(seats[0], seats[2]).hops.tolist() == [4.0]
-    assert topology.links_of(seats[1], seats[3]).hops.tolist() == [4.0]
+    assert topology.links_of(gpus[0], gpus[2]).hops.tolist() == [4.0]
+    assert topology.links_of(gpus[1], gpus[3]).hops.tolist() == [4.0]
 
 
 def test_scattered_depends_on_the_seed_alone() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import presets_for, scenario
+
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.plan.axes import layout_values
 from stepsim.sim.plan.screen.screen import screen

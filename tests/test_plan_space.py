@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import layouts, presets_for, scenario
+
 from stepsim.schedules.pipeline import names
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values

@@ -74,7 +74,7 @@ def test_bubbles_and_peaks_of_the_v_schedules(shared: Path) -> None:
 def test_bubble_rates_of_the_zero_bubble_paper(shared: Path) -> None:
     """The ZB-V column of the arXiv version, of longest spans, in the bytes of its section on memory.
 
-    A forward keeps 34h + 5as, a weight gradient lets go 32h; s is 1024, and the limit 2p forwards.
+    A forward keeps 34h + 5as, a weight gradient frees 32h; s is 1024, and the limit 2p forwards.
     """
     table = json.loads((shared / "data/goldens/zb_paper_bubble_rates.json").read_text(encoding="utf-8"))
     assert table["arxiv"]

@@ -251,7 +251,7 @@ def test_a_table_is_found_beside_the_scenario_and_checked(tmp_path: Path) -> Non
 
 
 def test_a_search_is_told_of_the_median_stage() -> None:
-    """Whole microseconds and bytes of the kernel model; I lets go of what W does not need."""
+    """Whole microseconds and bytes of the kernel model; I frees what W does not need."""
     run = a_pipeline("zb", num_layers=14, stage_split=(2, 4, 4, 4), software="nanotron-2024", seq_length=1024)
     plan = lowered(run).plan
     middle, sizes = plan.stages[1], activation_bytes(plan.local, run.software)

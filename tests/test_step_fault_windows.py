@@ -1,4 +1,4 @@
-"""Faults that come and go within a step: whole and empty windows, closed forms, folded and spelled out."""
+"""Faults that come and go within a step: whole and empty windows, closed forms, folded and expanded."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import layouts, lowered, scenario
-from test_joint_segments import troubled
-from test_segments import assert_same_times
+from test_joint_blocks import degraded
+from test_repeated_blocks import assert_same_times
 from test_step_faults import LINKED, TWIN, assert_same, cost, with_faults
 
 from stepsim.sim.degradation.of_faults import beginning
@@ -45,7 +45,7 @@ def changing(draw: st.DrawFn) -> tuple[Scenario, Degradation, list[float]]:
     """A small job with two troubles, one after the other, healthy before and between or not; the edges as
     shares of the healthy step.
     """
-    run, first = draw(troubled())
+    run, first = draw(degraded())
     rank = st.integers(0, run.world_size - 1)
     second = Degradation(slow=draw(st.dictionaries(rank, st.sampled_from([1.25, 3.0]), max_size=2)))
     states = draw(st.permutations([first, second, Degradation()]))
@@ -73,7 +73,7 @@ def programs_in_time(run: Scenario, degradation: Degradation, step_s: float) -> 
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(changing())
-def test_a_step_that_changes_is_the_same_spelled_out(
+def test_a_step_that_changes_is_the_same_expanded(
     drawn: tuple[Scenario, Degradation, list[float]],
 ) -> None:
     """No segment runs through an edge unnoticed: op by op, all times are the same."""
@@ -82,7 +82,7 @@ def test_a_step_that_changes_is_the_same_spelled_out(
     assert_same_times(programs_in_time(run, degradation, step_s))
 
 
-def test_the_edges_of_that_law_lie_inside_segments() -> None:
+def test_the_edges_of_that_law_lie_inside_repeated_blocks() -> None:
     """It could fail: runs that do not heed edges end otherwise."""
     run = scenario(**TWIN)
     step_s = replay(folded(lowered(run)).programs).makespan_s
@@ -259,7 +259,7 @@ def test_a_flap_from_the_start_lasts_as_long_as_flaps_do() -> None:
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(layouts(), st.data())
-def test_a_flap_is_the_same_spelled_out_and_folded(run: Scenario, data: st.DataObject) -> None:
+def test_a_flap_is_the_same_expanded_and_folded(run: Scenario, data: st.DataObject) -> None:
     step_s = replay(folded(lowered(run)).programs).makespan_s
     rank = data.draw(st.integers(0, run.world_size - 1))
     since, until = sorted(data.draw(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.5))))

@@ -12,10 +12,16 @@ from step_fit_jobs import GPU, JOBS, PRESET, Job, closed_form, data_of, measured
 
 from stepsim.calibration.cases.constants import CLOCKS, CORUNS, FIXED_S, HOSTS_S, UNFITTED_PRESET, unfitted
 from stepsim.calibration.cases.trial import Trial
-from stepsim.calibration.fit.steps.choice import WORTH, best_fixed, fit_constants, fittable, mean_error
 from stepsim.calibration.fit.steps.page import fit_markdown
 from stepsim.calibration.fit.steps.report import half_of, judge
 from stepsim.calibration.fit.steps.search import around, climb, coarse_to_fine
+from stepsim.calibration.fit.steps.step_constants import (
+    WORTH,
+    best_fixed,
+    fit_constants,
+    fittable,
+    mean_error,
+)
 from stepsim.hardware.calibrated.overlay import load_profile
 
 

@@ -10,10 +10,10 @@ import yaml
 from step_fit_jobs import GPU, JOBS, PRESET, closed_form, measured
 
 from stepsim.calibration.cases.trial import Trial
-from stepsim.calibration.fit.steps.choice import fittable
 from stepsim.calibration.fit.steps.files import edited_presets
 from stepsim.calibration.fit.steps.page import fit_markdown
 from stepsim.calibration.fit.steps.report import StepFit, judge
+from stepsim.calibration.fit.steps.step_constants import fittable
 from stepsim.cli.calibrate import PRESETS, write_constants
 from stepsim.hardware.calibrated.overlay import load_profile, shipped_profile
 from stepsim.sim.scenario.software.software import Software

@@ -8,7 +8,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.spelled_out import expanded
+from oracles.expanded import expanded
 from small_scenarios import layouts, lowered, scenario
 from test_step_faults import LINKED, TWIN, cost
 from typer.testing import CliRunner
@@ -36,7 +36,7 @@ def hang(run: Scenario, line: str, fold: bool = True) -> Hang:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(layouts(), st.data())
-def test_a_hang_is_the_same_spelled_out(run: Scenario, data: st.DataObject) -> None:
+def test_a_hang_is_the_same_expanded(run: Scenario, data: st.DataObject) -> None:
     """Every class comes as far as op by op, and waits in the same communication."""
     step = lowered(run)
     rank = data.draw(st.integers(0, run.world_size - 1))

@@ -34,7 +34,7 @@ def bubble_rate(shape: Shape) -> float:
 
 
 def rates(p: int, m: int, f: int, b: int, w: int, c: int, hidden: int, heads: int) -> tuple[float, float]:
-    """Within p and 2p activations; in their unit F keeps 34h + 5as, and W lets go 32h of it."""
+    """Within p and 2p activations; in their unit F keeps 34h + 5as, and W frees 32h of it."""
     forward = 34 * hidden + 5 * heads * SEQUENCE
     costs = Costs(forward=f, input_grad=b, weight_grad=w, latency=c)
     one, two = (

@@ -13,7 +13,7 @@ from ...hardware.gpu import Gpu
 from ...hardware.profile import AttentionCurve, GpuProfile, Provenance
 from ...kernels.kernel import Attention
 from ..readers.measurements import Measurement
-from .residuals import FitParameter, fit, provenance
+from .curve_fit import FitParameter, fit, provenance
 
 # Backward rate over forward rate, where only the forward or their sum was measured: FlashAttention-2
 # on A100-PCIe runs 156.8 against 185.2 TFLOP/s at head dimension 128 (points simumax-a100p-attn).

@@ -71,18 +71,18 @@ def ceiling_bytes_per_s(kind: str, ranks: int, domains: int, cluster: Cluster) -
     """The payload rate that no algorithm can exceed: line rates over the bytes that must cross them.
 
     All-reduce needs the payload once into each GPU, and 2(N-1)/N of it out of each of N domains;
-    the others (n-1)/n into a GPU and (N-1)/N into a domain, alltoall of each GPU's own payload;
+    the others (n-1)/n into a GPU and (N-1)/N into a domain, all_to_all of each GPU's own payload;
     point-to-point and rooted ones need it once.
     """
     local = ranks // domains
-    gathers = kind in ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
+    gathers = kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
     nvlink = max(cluster.gpu.nvlink_bytes_per_s, cluster.gpu.pcie_bytes_per_s)
     inside = nvlink / ((ranks - 1) / ranks if gathers else 1.0)
     if domains == 1 or cluster.nodes == 1:
         return inside
     network = cluster.interconnect
     nic = network.link_bytes_per_s * network.links_per_host / cluster.gpus_per_node
-    edge = nic if kind in ("alltoall", "sendrecv", "gather", "scatter") else nic * local
+    edge = nic if kind in ("all_to_all", "sendrecv", "gather", "scatter") else nic * local
     crossing = (domains - 1) / domains
     share = {"all_reduce": 2 * crossing, "sendrecv": 1.0, "broadcast": 1.0, "reduce": 1.0}.get(kind, crossing)
     return min(inside, edge / share)

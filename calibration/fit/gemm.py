@@ -16,7 +16,7 @@ from ...hardware.gpu import Gpu
 from ...hardware.profile import GemmCurve, GpuProfile, Provenance, Rate, Tile
 from ...kernels.kernel import Gemm
 from ..readers.measurements import Measurement
-from .residuals import FitParameter, before_power_limit, fit, predicted_seconds, state_weight
+from .curve_fit import FitParameter, before_power_limit, fit, predicted_seconds, state_weight
 
 # Bounds from physics. A smaller tile does fewer FLOPs per byte that it loads (256x128: 85, 128x128:
 # 64, 256x64: 51, 128x64: 43, 64x64: 32), so tiles are ordered; no rate exceeds peak.

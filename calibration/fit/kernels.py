@@ -22,10 +22,10 @@ from ...kernels.kernel import Attention
 from ..measure.plan import PLANS, Donor, MeasurementPlan, MemorySweep
 from ..readers.measurements import Measurement, is_gemm, read_measurements
 from .attention import fit_attention, scaled
+from .curve_fit import provenance
 from .gemm import fit_fraction, fit_shape, fraction_of_best, mean_shape, with_fraction, with_wide_tiles
 from .profile_file import write_profile
 from .residual_table import print_residuals
-from .residuals import provenance
 
 PUBLISHED = Path(__file__).parent / "published.yaml"
 PROFILES = Path(__file__).parents[2] / "hardware" / "profiles"

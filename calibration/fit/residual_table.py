@@ -14,7 +14,7 @@ from ...hardware.gpus import get_gpu
 from ...hardware.profile import GpuProfile
 from ...kernels.kernel import Attention, Gemm
 from ..readers.measurements import Measurement
-from .residuals import predicted_seconds
+from .curve_fit import predicted_seconds
 
 _WORST = 3
 

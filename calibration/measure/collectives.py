@@ -3,7 +3,7 @@
 Knows what each collective moves, how its result is checked, and how it is timed: all groups of an axis
 run at once, as in training; a sample is a run of calls after a barrier; of each sample the slowest
 rank's time counts, and of the samples the median. Sizes are nccl-tests': the whole buffer that is
-gathered or scattered, or reduced, and of alltoall each rank's own.
+gathered or scattered, or reduced, and of all_to_all each rank's own.
 
 torch is imported inside functions. A table is appended to as it is measured, so that a run that is cut
 short can go on.
@@ -184,7 +184,7 @@ class _Bench:
 
     def payload(self, kind: str, size: int) -> int:
         """The size in whole elements, the same number for each rank where it is shared out."""
-        share = self.ranks if kind in ("all_gather", "reduce_scatter", "alltoall") else 1
+        share = self.ranks if kind in ("all_gather", "reduce_scatter", "all_to_all") else 1
         return max(1, round(size / _ELEMENT_BYTES / share)) * share * _ELEMENT_BYTES
 
     def sweep(self, kind: str, payloads: Sequence[int], groups: MeasuredGroups) -> None:

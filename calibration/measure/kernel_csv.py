@@ -64,7 +64,7 @@ class KernelRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class KernelComparison:
     """How fast Triton's kernels ran beside torch's over ``shapes`` shapes that both have, as torch / Triton
     seconds: ``median`` (above 1: Triton is faster), ``low`` and ``high``.
     """
@@ -78,7 +78,7 @@ class Beside:
     high: float
 
 
-def triton_beside(rows: Iterable[KernelRow]) -> tuple[Beside, ...]:
+def triton_against_torch(rows: Iterable[KernelRow]) -> tuple[KernelComparison, ...]:
     """Triton's kernels beside those of every other implementation, by operation and dtype."""
     shapes: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for row in rows:
@@ -90,7 +90,7 @@ def triton_beside(rows: Iterable[KernelRow]) -> tuple[Beside, ...]:
             if "triton" in seconds:
                 ratios[operation, dtype, implementation].append(seconds[implementation] / seconds["triton"])
     return tuple(
-        Beside(
+        KernelComparison(
             operation=operation,
             dtype=dtype,
             implementation=implementation,

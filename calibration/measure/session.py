@@ -18,7 +18,7 @@ from .kernel_csv import append_row, kernel_columns, read_rows
 from .nvml import Reading
 from .operands import Run, memory_run, prepare, reason_of
 from .points import Point, sweep
-from .timing import Timing, time_beside, time_empty_kernel, time_host_launch, time_run
+from .timing import Timing, time_empty_kernel, time_host_launch, time_overlapped, time_run
 
 _COPY_BYTES = {"cuda": 2**28, "cpu": 2**23}  # of one copy beside a GEMM; larger than any cache
 
@@ -132,7 +132,7 @@ def _timed(point: Point, device: Device) -> tuple[Timing, dict[str, object], Rea
     found = time_run(run, kind, meanwhile=look)
     if not point.beside:
         return found, {}, readings[0]
-    beside, rate = time_beside(run, _copy(point, kind), 2.0 * _COPY_BYTES[kind], kind)
+    beside, rate = time_overlapped(run, _copy(point, kind), 2.0 * _COPY_BYTES[kind], kind)
     extra: dict[str, object] = {"beside": point.beside, "alone_s": found.median_s, "beside_bytes_per_s": rate}
     return beside, extra, readings[0]
 

@@ -122,15 +122,19 @@ def _tiny_trains(device: str) -> list[tuple[float, float]]:
     return found[2:]
 
 
-def time_beside(run: Run, copy: Run, copied_bytes: float, device: str) -> tuple[Timing, float]:
+def time_overlapped(run: Run, copy: Run, copied_bytes: float, device: str) -> tuple[Timing, float]:
     """Time ``run`` while ``copy`` repeats beside it, and bytes per second that the copies moved meanwhile.
 
     On a GPU the copies run on a stream of their own, on a CPU in a thread.
     """
-    return _beside_cpu(run, copy, copied_bytes) if device == "cpu" else _beside_cuda(run, copy, copied_bytes)
+    return (
+        _overlapped_cpu(run, copy, copied_bytes)
+        if device == "cpu"
+        else _overlapped_cuda(run, copy, copied_bytes)
+    )
 
 
-def _beside_cuda(run: Run, copy: Run, copied_bytes: float) -> tuple[Timing, float]:
+def _overlapped_cuda(run: Run, copy: Run, copied_bytes: float) -> tuple[Timing, float]:
     torch = load_torch()
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.int8, device="cuda")
     run()
@@ -161,7 +165,7 @@ def _beside_cuda(run: Run, copy: Run, copied_bytes: float) -> tuple[Timing, floa
     return timing([start.elapsed_time(end) * 1e-3 for start, end in pairs]), rate
 
 
-def _beside_cpu(run: Run, copy: Run, copied_bytes: float) -> tuple[Timing, float]:
+def _overlapped_cpu(run: Run, copy: Run, copied_bytes: float) -> tuple[Timing, float]:
     from time import perf_counter
 
     stop, copies = threading.Event(), 0

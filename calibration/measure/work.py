@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv")
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "sendrecv")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def work(
         given, found = full(elements, mine), full(part, 0)
         scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         return MeasuredWork(lambda: scatter(found, given, group=group), lambda: bool((found == total).all()))
-    if kind == "alltoall":
+    if kind == "all_to_all":
         given, found = full(elements, mine), full(elements, 0)
         right = lambda: bool((found.view(n, part) == places[:, None]).all())  # noqa: E731
         return MeasuredWork(lambda: dist.all_to_all_single(found, given, group=group), right)

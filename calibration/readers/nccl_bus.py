@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _TWICE = ("all_reduce",)
-_ONCE = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
+_ONCE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _WHOLE = ("broadcast", "reduce", "sendrecv", "hypercube")
 
 BUS_FACTORS: Mapping[str, int] = {
@@ -20,7 +20,7 @@ BUS_FACTORS: Mapping[str, int] = {
 }
 """How often (n-1)/n enters the factor; 0: the factor is 1."""
 
-_ALIASES = {"sendreceive": "sendrecv", "alltoallv": "alltoall", "bcast": "broadcast"}
+_ALIASES = {"sendreceive": "sendrecv", "alltoallv": "all_to_all", "bcast": "broadcast"}
 
 
 def named_kind(name: str) -> str | None:
@@ -37,7 +37,7 @@ def named_kind(name: str) -> str | None:
 def kind_of(fields: Mapping[str, str], ratio: float | None, *, unchecked: bool) -> str | None:
     """The collective that a row betrays: by its operation and root, and bus over algorithm bandwidth.
 
-    ``unchecked``: the in-place half has N/A for errors, as only alltoall and sendrecv print it.
+    ``unchecked``: the in-place half has N/A for errors, as only all_to_all and sendrecv print it.
     None where two or more collectives print such a row.
     """
     reduces = fields.get("redop", "none") != "none"
@@ -49,17 +49,17 @@ def kind_of(fields: Mapping[str, str], ratio: float | None, *, unchecked: bool) 
     if ratio < 0.98:
         if reduces:
             return "reduce_scatter"
-        return None if rooted else "alltoall" if unchecked else "all_gather"
+        return None if rooted else "all_to_all" if unchecked else "all_gather"
     if rooted:
         return "reduce" if reduces else "broadcast"
     return "sendrecv" if unchecked else None
 
 
-def ranks_of(kind: str, ratio: float | None) -> int | None:
+def ranks_by_bus_factor(kind: str, ratio: float | None) -> int | None:
     """Ranks from bus over algorithm bandwidth; None where it does not change with them or is near its limit.
 
-    >>> ranks_of("all_reduce", 1.75), ranks_of("all_gather", 0.9375), ranks_of("sendrecv", 1.0)
-    (8, 16, None)
+    >>> [ranks_by_bus_factor(*one) for one in (("all_reduce", 1.75), ("all_gather", 0.9375), ("sendrecv", 1))]
+    [8, 16, None]
     """
     times = BUS_FACTORS[kind]
     if not times or ratio is None:

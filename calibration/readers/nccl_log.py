@@ -19,7 +19,7 @@ from pathlib import Path
 from ...hardware.files import read_bytes
 from .foreign.kinds import no_text
 from .foreign.values import LARGEST_BYTES, LARGEST_SECONDS, shown, written_number, written_whole
-from .nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_of
+from .nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_by_bus_factor
 from .nccl_lines import whole_lines, without_prefix
 
 _ROW = re.compile(r"\d+\s+\d+\s+[a-z][a-z0-9_]*\s+\S")
@@ -174,7 +174,7 @@ def _measurements(
     if kind is None:
         raise ValueError(f"{name}: does not tell its collective; write '## collective: NAME' at its top")
     ranks = _stated_number(name, stated, "ranks") or (
-        max(hosts) + 1 if hosts else ranks_of(kind, _bus_ratio(full))
+        max(hosts) + 1 if hosts else ranks_by_bus_factor(kind, _bus_ratio(full))
     )
     if ranks is None:
         raise ValueError(f"{name}: does not tell how many ranks took part; write '## ranks: N' at its top")

@@ -38,7 +38,7 @@ _COLLECTIVES = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
     "reducescatter": "reduce_scatter",
-    "alltoall": "alltoall",
+    "alltoall": "all_to_all",
     "broadcast": "broadcast",
     "sendrecv": "sendrecv",
     "reduce": "reduce",

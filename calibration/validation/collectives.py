@@ -13,12 +13,12 @@ from typing import Any
 
 from ...hardware.cluster import Cluster
 from ...hardware.collectives import CollectiveConstants, collective_constants
-from ...sim.network.choosing import chosen, priced, runs
 from ...sim.network.collectives import collective_curve
 from ...sim.network.curve import Curve
 from ...sim.network.group_placement import GroupPlacement
-from ...sim.network.nccl.tuning import UNTUNED, Tuning
+from ...sim.network.nccl.settings import NCCL_DEFAULTS, NcclSettings
 from ...sim.network.place import Place, place_of
+from ...sim.network.selection import curves_named, selected_curves, selected_names
 from ..cases.errors import quantile
 
 LARGE_BYTES = 1 << 20
@@ -29,7 +29,7 @@ LARGE_BYTES = 1 << 20
 class CollectiveCase:
     """One sweep over sizes: ``points`` are (bytes, seconds).
 
-    ``algorithm`` and ``protocol`` are what its user forced, by our names; ``tuning`` holds NCCL's version.
+    ``algorithm`` and ``protocol`` are what its user forced, by our names; ``nccl`` holds NCCL's version.
     ``machine`` is what the cluster is the first GPUs of, where that is known: its fabric may bind.
     """
 
@@ -40,19 +40,19 @@ class CollectiveCase:
     points: tuple[tuple[float, float], ...]
     algorithm: str | None = None
     protocol: str | None = None
-    tuning: Tuning = UNTUNED
+    nccl: NcclSettings = NCCL_DEFAULTS
     machine: Cluster | None = None
 
     @cached_property
-    def chosen(self) -> tuple[tuple[str, str], ...] | None:
+    def selected(self) -> tuple[tuple[str, str], ...] | None:
         """Algorithm and protocol that run at every point, whatever the constants; None where these decide."""
-        return chosen(
+        return selected_names(
             self.kind,
             [size for size, _ in self.points],
             place_of(self.placement, self.cluster, collective_constants()),
             algorithm=self.algorithm,
             protocol=self.protocol,
-            tuning=self.tuning,
+            nccl=self.nccl,
         )
 
 
@@ -94,10 +94,12 @@ def predicted_s(case: CollectiveCase, constants: CollectiveConstants) -> list[fl
 
 
 def _running(case: CollectiveCase, place: Place) -> list[Curve]:
-    if case.chosen is not None:
-        return priced(case.chosen, case.kind, place)
+    if case.selected is not None:
+        return curves_named(case.selected, case.kind, place)
     sizes = [size for size, _ in case.points]
-    return runs(case.kind, sizes, place, algorithm=case.algorithm, protocol=case.protocol, tuning=case.tuning)
+    return selected_curves(
+        case.kind, sizes, place, algorithm=case.algorithm, protocol=case.protocol, nccl=case.nccl
+    )
 
 
 def compare(

@@ -25,7 +25,7 @@ CPU = "cpu"
 """In place of a GPU: collectives between processes without one, as gloo runs them."""
 
 KINDS = (
-    "all_reduce", "all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "broadcast", "reduce",
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "broadcast", "reduce",
     "sendrecv",
 )  # fmt: skip
 IMPLEMENTATIONS = ("fa1", "fa2", "fa3", "cudnn")

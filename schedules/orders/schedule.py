@@ -35,7 +35,7 @@ class Costs:
 class ActivationUnits:
     """What the actions of one chunk add to what their rank holds: integers of any one unit.
 
-    ``input_grad`` is what an input gradient lets go already (0 or less); the weight gradient lets go
+    ``input_grad`` is what an input gradient frees already (0 or less); the weight gradient frees
     the rest. ``limit`` is the most that a rank may hold; None is the schedule's own.
     """
 
@@ -46,7 +46,7 @@ class ActivationUnits:
     def __post_init__(self) -> None:
         if self.forward < 1 or not -self.forward <= self.input_grad <= 0:
             raise ValueError(
-                f"a forward keeps at least 1 and an input gradient lets go at most that, not {self.forward} "
+                f"a forward keeps at least 1 and an input gradient frees at most that, not {self.forward} "
                 f"and {self.input_grad}"
             )
         if self.limit is not None and self.limit < self.forward:
@@ -99,7 +99,7 @@ class Schedule:
     with a ValueError saying which would do. ``rank_of(stage, microbatch, shape)`` places the stages.
     ``in_flight(rank, shape)`` is the largest number of chunk activations that a rank ever holds; None
     where only the orders tell. ``chunks`` per rank is what a shape has unless it says otherwise.
-    ``weighs``: the orders depend on the costs and the memory of the shape.
+    ``uses_costs``: the orders depend on the costs and the memory of the shape.
     ``weight_versions(rank, shape)`` is how many versions of its weights a rank keeps, which it updates after
     every microbatch; None: one.
 
@@ -122,7 +122,7 @@ class Schedule:
     rank_of: Placement
     in_flight: Callable[[int, Shape], int] | None = None
     chunks: int = 1
-    weighs: bool = False
+    uses_costs: bool = False
     weight_versions: Callable[[int, Shape], int] | None = None
     splits_backward: bool = False
     ends_meet: bool = False

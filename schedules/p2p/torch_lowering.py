@@ -2,7 +2,7 @@
 
 ``lowered`` is the list that torch's runtime works through: a send right after its action; a receive at
 the place where its sender's turn put it, which may be long before its use; parameters gathered for the
-next few stages and let go when none of these is theirs; gradients reduced after a stage's last
+next few stages and freed when none of these is theirs; gradients reduced after a stage's last
 microbatch. The lists come of one walk over all ranks, one entry of each rank in turn, so that the messages
 between two ranks stand in the same order on both. Knows neither seconds nor bytes; instructions for the
 engine are written by torch_runtime.py.
@@ -77,7 +77,7 @@ def lowered(
 
 
 def _with_calls(order: Order, shape: Shape, active_stages: int) -> Iterator[Step | StageCall]:
-    # A set, as in torch: several stages let go at once leave in the order in which it lists them.
+    # A set, as in torch: several stages freed at once leave in the order in which it lists them.
     held: set[int] = set()
     ended: Counter[int] = Counter()
     for step, ahead in zip(order, _stages_ahead(order, active_stages), strict=True):

@@ -48,7 +48,7 @@ def weak_nic(cluster: Cluster, gpu: Ids, node: int, nic: int, share: float) -> D
     messages to several NICs goes at the pace of the slowest. ``gpu`` is where each rank runs.
     """
     _check_nic(cluster, gpu, node, nic)
-    ranks = [rank for rank in _ranks_of(cluster, gpu, node) if nic in cluster.nics_of(int(gpu[rank]))]
+    ranks = [rank for rank in _ranks_on_node(cluster, gpu, node) if nic in cluster.nics_of(int(gpu[rank]))]
     return Degradation(link_share={(rank, port): share for rank in ranks for port in PORTS})
 
 
@@ -108,11 +108,11 @@ def _fewer_nics(cluster: Cluster, gpu: Ids, node: int, lost: float, why: str = "
     if lost >= nics:
         raise ValueError(f"{why} is lost, and host {node} has no other way: the job stops")
     share = (nics - lost) / nics
-    ranks = _ranks_of(cluster, gpu, node)
+    ranks = _ranks_on_node(cluster, gpu, node)
     return Degradation(link_share={(rank, port): share for rank in ranks for port in PORTS})
 
 
-def _ranks_of(cluster: Cluster, gpu: Ids, node: int) -> list[int]:
+def _ranks_on_node(cluster: Cluster, gpu: Ids, node: int) -> list[int]:
     return np.flatnonzero(gpu // cluster.gpus_per_node == node).tolist()
 
 

@@ -121,7 +121,7 @@ def _staged(record: Record, r: int, i: int, stages: Sequence[int]) -> Mapping[st
     """Seconds of repeated blocks by part; where their groups join several pipeline stages (copies of a
     stage), late peers are those stages.
     """
-    parts, programs = segment_parts(record, r, i), record.programs
+    parts, programs = repeated_parts(record, r, i), record.programs
     if parts.keys().isdisjoint(PEERS):
         return parts
     work = programs.classes[r].ops[i].work
@@ -132,7 +132,7 @@ def _staged(record: Record, r: int, i: int, stages: Sequence[int]) -> Mapping[st
     return total({STAGES if name in PEERS else name: seconds} for name, seconds in parts.items())
 
 
-def segment_parts(record: Record, r: int, i: int) -> dict[str, float]:
+def repeated_parts(record: Record, r: int, i: int) -> dict[str, float]:
     """Seconds of op ``i``, repeated blocks, by kernel kind, exposed axis, late peers (PEERS) and, between
     the blocks, host.
     """

@@ -76,7 +76,7 @@ def _done(rates: Rates, at: float) -> float:
 
 
 @dataclass(frozen=True)
-class SegmentRun:
+class RepeatedRun:
     """Repeated blocks from block ``number`` on, as one class runs them, from ``first`` to ``last``.
 
     ``runs`` are those of the blocks, each of which counts from its own ``bases``.
@@ -112,9 +112,9 @@ class SegmentRun:
             count += 1
         return count
 
-    def lead_s(self, segment: RepeatedBlocks) -> float:
+    def lead_s(self, repeated: RepeatedBlocks) -> float:
         """How far ahead a host must be that no op waits for it, if none does in this run."""
-        issued = segment.issued_s
+        issued = repeated.issued_s
         return max(
             (
                 issued[k] - issued[self.number] - (base + run.first - self.first) + run.lead_s

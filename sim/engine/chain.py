@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from ..program.program import Collective, Exchange
 from .clock import Clock
-from .ranks import Rank
+from .rank_state import RankState
 from .rendezvous import RendezvousPoints
 from .scope import WAITS, Scope
 from .signal import Signal
 
 Behind = Callable[[Scope, int, str], Signal | None]
-"""What to wait for behind repeated blocks on one of their streams: ``Segments.behind``."""
+"""What to wait for behind repeated blocks on one of their streams: ``RepeatedBlocksReplay.behind``."""
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Chain:
     """The ops ``row`` of a scope; ``ended`` happens when the last one has."""
 
     env: Clock
-    rank: Rank
+    rank: RankState
     rendezvous_points: RendezvousPoints
     behind: Behind
     scope: Scope
@@ -98,7 +98,7 @@ class Chain:
         left = None if left is WAITS else left
         self.goes_on = left is not None
         issued = scope.all_issued(i) if work.calls > 1 else -math.inf
-        self.awaited = (self.rendezvous_points.reach(work, place, scope.tag, left, issued),)
+        self.awaited = (self.rendezvous_points.arrive(work, place, scope.tag, left, issued),)
 
     def _end(self, i: int) -> None:
         scope = self.scope

@@ -15,12 +15,12 @@ from ..program.program import Change, Programs
 from .clock import Clock
 from .flows import Flows
 from .groups import JointGroups
-from .ranks import Rank, is_down
+from .rank_state import RankState, is_down
 from .scope import SLACK_S
 
 
 def begin_changes(
-    env: Clock, programs: Programs, ranks: Sequence[Rank], flows: Flows, groups: JointGroups
+    env: Clock, programs: Programs, ranks: Sequence[RankState], flows: Flows, groups: JointGroups
 ) -> None:
     """Have all changes of ``programs`` happen at their times, after whatever ends then: sums of times differ
     by a little, and whether a rank stops just before or just after an end must not follow from that.
@@ -50,7 +50,7 @@ class _Edge:
         env: Clock,
         before: Programs,
         after: Programs,
-        ranks: Sequence[Rank],
+        ranks: Sequence[RankState],
         flows: Flows,
         groups: JointGroups,
     ) -> None:

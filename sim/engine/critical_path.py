@@ -10,7 +10,7 @@ import math
 
 from ..program.program import Compute, Op, RepeatedBlocks
 from ..result.step import PEERS
-from .accounting import segment_parts
+from .accounting import repeated_parts
 from .record import Record
 
 NAMES = {
@@ -66,7 +66,7 @@ def _add(parts: dict[str, float], name: str, seconds: float) -> None:
 
 def _attribute(record: Record, at: tuple[int, int], op: Op, seconds: float, parts: dict[str, float]) -> None:
     if isinstance(op.work, RepeatedBlocks):
-        found = segment_parts(record, *at)
+        found = repeated_parts(record, *at)
         whole_s = sum(found.values())
         for name, part in found.items():  # all of it, but where its stream was awaited and not its end
             _add(parts, NAMES.get(name, name), part * seconds / whole_s)

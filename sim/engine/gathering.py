@@ -12,11 +12,11 @@ from typing import NamedTuple
 import simpy
 
 from ..program.program import RepeatedBlocks
-from .blocks import SegmentRun
+from .blocks import RepeatedRun
 from .clock import Clock
 from .groups import How, JointGroup
-from .ranks import Rank
-from .runs import NEVER, Beside, Runs
+from .rank_state import RankState
+from .runs import NEVER, Contention, Runs
 
 
 class Host(NamedTuple):
@@ -35,13 +35,13 @@ class Here:
     """
 
     process: simpy.Process
-    rank: Rank
+    rank: RankState
     number: int
     at: float
     lead_s: float
-    beside: Beside
+    contention: Contention
     end: simpy.Event = field(init=False)
-    run: SegmentRun | None = None
+    run: RepeatedRun | None = None
     zero: float = 0.0
     opened: bool = False
 
@@ -60,7 +60,7 @@ class Gathering:
     """
 
     group: JointGroup
-    segments: tuple[RepeatedBlocks, ...]
+    repeated_blocks: tuple[RepeatedBlocks, ...]
     ways: tuple[How, ...] | None
     number: int
     expected: int = field(init=False)
@@ -122,9 +122,9 @@ class Gathering:
             if one is None:
                 arrivals.append(NEVER)
             else:
-                arrivals.append((one.at - zero, one.lead_s if one.lead_s > 0 else 0.0, one.beside))
+                arrivals.append((one.at - zero, one.lead_s if one.lead_s > 0 else 0.0, one.contention))
         number = next(iter(here.values())).number
-        found = runs.segments(self.group, self.segments, number, tuple(arrivals))
+        found = runs.repeated_blocks(self.group, self.repeated_blocks, number, tuple(arrivals))
         for r, run in zip(members, found, strict=True):
             if r in here:
                 here[r].run, here[r].zero = run, zero

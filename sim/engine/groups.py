@@ -26,8 +26,8 @@ class JointGroup:
     collectives between members.
 
     ``communicators`` are those that join members, by their numbers in the group; ``bindings`` and ``links``
-    are by member, and so are ``segments``: all repeated blocks of each one's program, which correspond in
-    their order. When a member or a link changes speed, so do ``kind``, ``bindings`` and ``links``
+    are by member, and so are ``repeated_blocks``: all of each one's program, which correspond in their
+    order. When a member or a link changes speed, so do ``kind``, ``bindings`` and ``links``
     (``JointGroups.renew``).
     """
 
@@ -36,15 +36,17 @@ class JointGroup:
     communicators: Mapping[str, tuple[int, ...]]
     bindings: tuple[Binding, ...]
     links: tuple[Mapping[str, float], ...]
-    segments: tuple[tuple[RepeatedBlocks, ...], ...]
+    repeated_blocks: tuple[tuple[RepeatedBlocks, ...], ...]
 
     def rendezvous(self, number: int) -> tuple[RepeatedBlocks, ...] | None:
         """The ``number``-th repeated blocks of all members, if any of their blocks meet others; else None."""
-        found = tuple(mine[number] for mine in self.segments if number < len(mine))
+        found = tuple(mine[number] for mine in self.repeated_blocks if number < len(mine))
         names = (binding.communicators for binding in self.bindings)
         if all(s.communicators.isdisjoint(mine) for s, mine in zip(found, names, strict=False)):
             return None
-        assert len(found) == len(self.members), "segments that meet correspond in their order (matching.py)"
+        assert len(found) == len(self.members), (
+            "repeated blocks that meet correspond in their order (matching.py)"
+        )
         return found
 
 
@@ -76,16 +78,16 @@ class JointGroups:
             self._joint |= dict.fromkeys(members, group)
         return self._joint[r]
 
-    def ways(self, group: JointGroup, segments: tuple[RepeatedBlocks, ...]) -> tuple[How, ...]:
+    def ways(self, group: JointGroup, repeated_blocks: tuple[RepeatedBlocks, ...]) -> tuple[How, ...]:
         """By number of a block, how the repeated blocks of all members can run from there on."""
-        if any(self.crosses(r, s) for r, s in zip(group.members, segments, strict=True)):
-            return (IN_DETAIL,) * len(segments[0].row)
-        key = group.kind, tuple(map(id, segments))
+        if any(self.crosses(r, s) for r, s in zip(group.members, repeated_blocks, strict=True)):
+            return (IN_DETAIL,) * len(repeated_blocks[0].row)
+        key = group.kind, tuple(map(id, repeated_blocks))
         if key not in self._ways:
-            all_, ends = (1 << len(segments)) - 1, [1 << m for m in range(len(segments))]
+            all_, ends = (1 << len(repeated_blocks)) - 1, [1 << m for m in range(len(repeated_blocks))]
             ways: list[How] = []
             meets = False
-            for blocks in zip(*(reversed(s.row) for s in segments), strict=True):
+            for blocks in zip(*(reversed(s.row) for s in repeated_blocks), strict=True):
                 through, rendezvous = self._awaited(group, blocks)
                 ends = [_union(bits for m, bits in enumerate(through) if end >> m & 1) for end in ends]
                 meets = meets or rendezvous
@@ -93,14 +95,14 @@ class JointGroups:
             self._ways[key] = tuple(reversed(ways))
         return self._ways[key]
 
-    def crosses(self, r: int, segment: RepeatedBlocks) -> bool:
+    def crosses(self, r: int, repeated: RepeatedBlocks) -> bool:
         """Whether collectives of these blocks of class ``r`` cross the fabric, whose links others use too."""
         if not self.programs.paths.collectives:
             return False
         if r not in self._routed:
             self._routed[r] = self.programs.paths.routed(r)
         to = self.programs.binding(r).communicators
-        return any(to.get(name, name) in self._routed[r] for name in segment.communicators)
+        return any(to.get(name, name) in self._routed[r] for name in repeated.communicators)
 
     def _awaited(self, group: JointGroup, blocks: tuple[Block, ...]) -> tuple[list[int], bool]:
         """Bits of the members whose beginning the end of each one's block awaits, and whether any meet."""
@@ -125,16 +127,16 @@ class JointGroups:
         """The repeated blocks of a class's program, and the communicators that they call."""
         program = self.programs.classes[r]
         if id(program) not in self._called:
-            segments = tuple(op.work for op in program.ops if isinstance(op.work, RepeatedBlocks))
-            distinct = {id(one): one for one in segments}.values()
+            repeated_blocks = tuple(op.work for op in program.ops if isinstance(op.work, RepeatedBlocks))
+            distinct = {id(one): one for one in repeated_blocks}.values()
             names = frozenset(name for one in distinct for name in one.communicators)
-            self._called[id(program)] = segments, names
+            self._called[id(program)] = repeated_blocks, names
         return self._called[id(program)]
 
     def _group(self, members: tuple[int, ...]) -> JointGroup:
         programs, number = self.programs, {r: m for m, r in enumerate(members)}
         communicators: dict[str, tuple[int, ...]] = {}
-        bindings, segments = [], []
+        bindings, repeated_blocks = [], []
         for r in members:
             names = {}
             for name in self._calls(r)[1] if len(members) > 1 else ():
@@ -144,9 +146,9 @@ class JointGroups:
                     names[name] = f"{name} {meets}"
                     communicators[names[name]] = meets
             bindings.append(Binding(slow=programs.binding(r).slow, communicators=names))
-            segments.append(self._calls(r)[0])
+            repeated_blocks.append(self._calls(r)[0])
         links = tuple(programs.links[r] for r in members)
-        group = JointGroup(members, 0, communicators, tuple(bindings), links, tuple(segments))
+        group = JointGroup(members, 0, communicators, tuple(bindings), links, tuple(repeated_blocks))
         group.kind = self._kind(group)
         return group
 

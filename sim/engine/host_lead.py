@@ -24,13 +24,13 @@ def host_lead_s(record: Record, r: int) -> float:
     import numpy as np
 
     ops, start, end = record.programs.classes[r].ops, record.start[r], record.end[r]
-    segments = [i for i, op in enumerate(ops) if isinstance(op.work, RepeatedBlocks)]
-    if not segments:
+    repeated_blocks = [i for i, op in enumerate(ops) if isinstance(op.work, RepeatedBlocks)]
+    if not repeated_blocks:
         return 0.0
     issued = [(end[sync] if sync >= 0 else 0.0) + offset for sync, offset in issue_times(ops, last=True)]
-    work_s = np.concatenate([[0.0], np.cumsum([ops[i].host_s for i in segments])])
-    times = np.array([(start[i], end[i]) for i in segments]).ravel()
+    work_s = np.concatenate([[0.0], np.cumsum([ops[i].host_s for i in repeated_blocks])])
+    times = np.array([(start[i], end[i]) for i in repeated_blocks]).ravel()
     done_s = np.interp(
-        [issued[i] for i in segments], times, np.column_stack([work_s[:-1], work_s[1:]]).ravel()
+        [issued[i] for i in repeated_blocks], times, np.column_stack([work_s[:-1], work_s[1:]]).ravel()
     )
     return float(np.max(work_s[1:] - done_s))

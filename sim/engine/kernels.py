@@ -10,7 +10,7 @@ import simpy
 
 from ..program.program import Compute
 from .clock import Clock, happen_now
-from .ranks import Rank
+from .rank_state import RankState
 
 
 class Kernel:
@@ -24,7 +24,7 @@ class Kernel:
     def __init__(
         self,
         env: Clock,
-        rank: Rank,
+        rank: RankState,
         work: Compute,
         left: float,
         rates: list[tuple[float, float]] | None,

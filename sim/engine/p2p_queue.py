@@ -13,7 +13,7 @@ from functools import partial
 
 from ..program.program import Exchange, MessageEnd
 from .clock import Clock
-from .ranks import Rank
+from .rank_state import RankState
 from .rendezvous import Receiver, RendezvousPoints, Source
 from .scope import Layout, Scope
 from .signal import Signal
@@ -27,7 +27,7 @@ class P2PQueue:
     """
 
     env: Clock
-    rank: Rank
+    rank: RankState
     rendezvous_points: RendezvousPoints
     scope: Scope
     layout: Layout

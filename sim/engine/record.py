@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..program.program import Collective, Programs
-from .blocks import SegmentRun
+from .blocks import RepeatedRun
 from .scope import BITS, NOBODY, Scope, Times, unknown
 
 
@@ -16,7 +16,7 @@ from .scope import BITS, NOBODY, Scope, Times, unknown
 class Stretch:
     """Blocks that ran as a whole: the first ``count`` of ``run``, whose times count from ``at``."""
 
-    run: SegmentRun
+    run: RepeatedRun
     at: float
     count: int
 
@@ -56,7 +56,7 @@ class Record:
     begin: list[array[float]]
     end: list[array[float]]
     source: list[array[int]]
-    at_once: list[dict[int, SegmentRun]]
+    at_once: list[dict[int, RepeatedRun]]
     in_pieces: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)
     slowed: list[SlowedBy] = field(default_factory=list)
     events: int = 0
@@ -79,7 +79,7 @@ class Record:
         """Add a part of how op ``i``, repeated blocks, ran."""
         self.in_pieces.setdefault((r, i), []).append(piece)
 
-    def add_whole(self, r: int, i: int, run: SegmentRun, zero: float) -> None:
+    def add_whole(self, r: int, i: int, run: RepeatedRun, zero: float) -> None:
         """Op ``i``, repeated blocks, ran to its end as a whole; times of ``run`` count from ``zero``."""
         if run.number:
             self.add_piece(r, i, Stretch(run, zero, len(run.runs)))
@@ -93,12 +93,12 @@ class Record:
             return self.in_pieces.get((r, i), ())
         return (Stretch(run, self.start[r][i] - run.first, len(run.runs)),)
 
-    def segments(self) -> Iterator[tuple[int, int]]:
+    def repeated_blocks(self) -> Iterator[tuple[int, int]]:
         """Class and op of all repeated blocks that have run."""
         yield from ((r, i) for r, runs in enumerate(self.at_once) for i in runs)
         yield from self.in_pieces
 
-    def whole(self, r: int, i: int) -> SegmentRun | None:
+    def whole(self, r: int, i: int) -> RepeatedRun | None:
         """How op ``i``, repeated blocks, ran, if all of it did as a whole at once; else None."""
         return self.at_once[r].get(i)
 

@@ -17,7 +17,7 @@ from ..network.transfer import Transfer, link_names
 from ..program.program import Collective, MessageEnd, Programs
 from .clock import Clock
 from .flows import Flows
-from .ranks import Rank
+from .rank_state import RankState
 from .record import SlowedBy
 from .scope import Left
 from .signal import Done, Signal
@@ -83,19 +83,19 @@ class RendezvousPoints:
 
     env: Clock
     programs: Programs
-    ranks: Sequence[Rank]
+    ranks: Sequence[RankState]
     flows: Flows
     p2p_queue: dict[int, Receiver] = field(default_factory=dict)
     _open: dict[tuple[Any, ...], Rendezvous] = field(default_factory=dict)
     _posted: dict[tuple[tuple[int, int], str], tuple[Signal, float, Source]] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)
-    _places: dict[int, list[tuple[Rank, str]]] = field(default_factory=dict)
+    _places: dict[int, list[tuple[RankState, str]]] = field(default_factory=dict)
     _kinds: dict[int, int] = field(default_factory=dict)
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _kept: list[Transfer] = field(default_factory=list)
     _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand]] = field(default_factory=dict)
 
-    def reach(
+    def arrive(
         self,
         work: Collective,
         place: Source,
@@ -103,7 +103,7 @@ class RendezvousPoints:
         left: Left | None,
         issued: float = -math.inf,
     ) -> Signal:
-        """Class and op at ``place`` reach a collective; its end.
+        """Class and op at ``place`` arrive at a collective; its end.
 
         Calls of blocks meet by their ``tag`` and op, which are the same on all classes, those of programs
         (None) by their number. ``left`` where it has begun before, which all members tell alike. ``issued``
@@ -122,7 +122,7 @@ class RendezvousPoints:
         else:
             key = (communicator, *tag, i)
         members = self.programs.communicators[communicator]
-        rendezvous = self._meeting(key)
+        rendezvous = self._rendezvous(key)
         rendezvous.arrived += 1
         rendezvous.issued = max(rendezvous.issued, issued)
         if rendezvous.arrived == len(members):
@@ -197,7 +197,7 @@ class RendezvousPoints:
             if rank.uses(link, self.env.time, math.inf):
                 rank.open()
 
-    def _closed(self, demand: Demand) -> list[tuple[Rank, str]]:
+    def _closed(self, demand: Demand) -> list[tuple[RankState, str]]:
         """Ranks whose blocks run as a whole and use a link of ``demand`` at some time, with that link."""
         places = self._places.get(id(demand))
         if places is None:  # a rank's own links; blocks that cross the fabric never run as a whole
@@ -210,7 +210,7 @@ class RendezvousPoints:
                 found.append(place)
         return found
 
-    def _meeting(self, key: tuple[Any, ...]) -> Rendezvous:
+    def _rendezvous(self, key: tuple[Any, ...]) -> Rendezvous:
         if key not in self._open:
             self._open[key] = Rendezvous()
         return self._open[key]

@@ -23,7 +23,7 @@ from .clock import Clock
 from .flows import Flows
 from .gathering import Gathering, Here, Host
 from .groups import IN_DETAIL, JointGroups
-from .ranks import Rank, Uses
+from .rank_state import RankState, Uses
 from .record import Record, Stretch
 from .rendezvous import RendezvousPoints
 from .runs import Runs
@@ -34,11 +34,11 @@ Process = Generator[simpy.Event, Any, None]
 
 
 @dataclass
-class Segments:
+class RepeatedBlocksReplay:
     """``stream(process, scope, indices)`` runs ops one after the other."""
 
     env: Clock
-    ranks: Sequence[Rank]
+    ranks: Sequence[RankState]
     flows: Flows
     rendezvous_points: RendezvousPoints
     groups: JointGroups
@@ -49,37 +49,37 @@ class Segments:
     _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
     _single: dict[tuple[int, int], Gathering] = field(default_factory=dict)
 
-    def run(self, process: simpy.Process, scope: Scope, i: int, segment: RepeatedBlocks) -> Process:
+    def run(self, process: simpy.Process, scope: Scope, i: int, repeated: RepeatedBlocks) -> Process:
         """Op ``i`` of a program, when all but the host is ready; the host's last wait before it is over."""
         rank = self.ranks[scope.r]
-        rank.segment, rank.passed = i, set()
+        rank.repeated_op, rank.passed = i, set()
         issued_at = None if scope.issued_at is None else scope.issued(i)
         scope.start[i] = scope.begin[i] = max(self.env.time, issued_at or 0.0)
         together = self._gathering(scope.r)
         alone = None
-        number, count = 0, len(segment.row)
+        number, count = 0, len(repeated.row)
         while number < count:
-            lead_s = math.inf if issued_at is None else self.env.time - issued_at - segment.issued_s[number]
+            lead_s = math.inf if issued_at is None else self.env.time - issued_at - repeated.issued_s[number]
             if together is not None and together.meets(number):
                 gathering = together
             else:
-                gathering = alone = alone or self._alone(scope.r, segment)
-            whole = gathering.joins(number) and self._beginning(scope, i, segment, number, lead_s, gathering)
+                gathering = alone = alone or self._alone(scope.r, repeated)
+            whole = gathering.joins(number) and self._beginning(scope, i, repeated, number, lead_s, gathering)
             if lead_s < 0 and not whole:
                 yield simpy.Timeout(self.env, -lead_s)
                 lead_s = 0.0
                 whole = gathering.joins(number) and self._beginning(
-                    scope, i, segment, number, lead_s, gathering
+                    scope, i, repeated, number, lead_s, gathering
                 )
             host = Host(issued_at, lead_s)
             if whole:
-                number = yield from self._whole(process, scope, i, segment, number, host, gathering)
+                number = yield from self._whole(process, scope, i, repeated, number, host, gathering)
             else:
-                block = self._block(scope, segment, number, host, gathering)
-                yield from self._in_detail(process, scope, i, segment, number, block, gathering)
+                block = self._block(scope, repeated, number, host, gathering)
+                yield from self._in_detail(process, scope, i, repeated, number, block, gathering)
                 number += 1
         if rank.awaited:
-            for stream in segment.last_on:
+            for stream in repeated.last_on:
                 rank.ended_on(i, stream)
 
     def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
@@ -88,10 +88,10 @@ class Segments:
         The blocks run in detail meanwhile, to know when that is.
         """
         rank = self.ranks[scope.r]
-        if scope.end[i] >= 0 or (rank.segment == i and stream in rank.passed):
+        if scope.end[i] >= 0 or (rank.repeated_op == i and stream in rank.passed):
             return None
         signal = rank.awaited.setdefault((i, stream), Signal())
-        if rank.segment == i:
+        if rank.repeated_op == i:
             rank.open()
         return signal
 
@@ -103,33 +103,35 @@ class Segments:
         number = self._met[r] = self._met.get(r, -1) + 1
         key = group.members[0], number
         if key not in self._gatherings:
-            segments = group.rendezvous(number)
-            if segments is None:
+            repeated_blocks = group.rendezvous(number)
+            if repeated_blocks is None:
                 return None
-            self._gatherings[key] = Gathering(group, segments, self.groups.ways(group, segments), number)
+            self._gatherings[key] = Gathering(
+                group, repeated_blocks, self.groups.ways(group, repeated_blocks), number
+            )
         gathering = self._gatherings[key]
         gathering.expected -= 1
         if not gathering.expected:
             del self._gatherings[key]
         return gathering
 
-    def _alone(self, r: int, segment: RepeatedBlocks) -> Gathering:
+    def _alone(self, r: int, repeated: RepeatedBlocks) -> Gathering:
         """Class ``r`` by itself, in detail where others can be met on the way."""
-        gathering = self._single.get((r, id(segment)))
+        gathering = self._single.get((r, id(repeated)))
         if gathering is None:
-            ways = (IN_DETAIL,) * len(segment.row) if self.groups.crosses(r, segment) else None
-            gathering = Gathering(self.groups.alone(r), (segment,), ways, -1)
-            self._single[r, id(segment)] = gathering
+            ways = (IN_DETAIL,) * len(repeated.row) if self.groups.crosses(r, repeated) else None
+            gathering = Gathering(self.groups.alone(r), (repeated,), ways, -1)
+            self._single[r, id(repeated)] = gathering
         gathering.detail = -1
         return gathering
 
     def _beginning(
-        self, scope: Scope, i: int, segment: RepeatedBlocks, number: int, lead_s: float, gathering: Gathering
+        self, scope: Scope, i: int, repeated: RepeatedBlocks, number: int, lead_s: float, gathering: Gathering
     ) -> bool:
         """Whether nothing disturbs a run from block ``number`` on, so far as is known as it begins."""
         rank = self.ranks[scope.r]
         plain = i not in scope.before and not rank.awaited and not rank.changing
-        if plain and self.flows.idle(scope.r, segment.links):
+        if plain and self.flows.idle(scope.r, repeated.links):
             return True
 
         def uses(link: str, since: float, until: float) -> bool:
@@ -137,12 +139,12 @@ class Segments:
                 return True  # not known before all have come
             rank, zero = self.ranks[scope.r], self.env.time + max(0.0, -lead_s)
             arrival = 0.0, max(0.0, lead_s), (rank.held_sms, rank.moving)
-            (run,) = self.runs.segments(gathering.group, (segment,), number, (arrival,))
+            (run,) = self.runs.repeated_blocks(gathering.group, (repeated,), number, (arrival,))
             return run.uses(link, since - zero, until - zero)
 
-        return self._undisturbed(scope, i, segment, uses)
+        return self._undisturbed(scope, i, repeated, uses)
 
-    def _undisturbed(self, scope: Scope, i: int, segment: RepeatedBlocks, uses: Uses) -> bool:
+    def _undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, uses: Uses) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it.
 
         Communications of others on its links do not, as long as it ``uses`` none before they end.
@@ -155,7 +157,7 @@ class Segments:
         if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):
             return False
         now = self.env.time
-        for link in segment.links:
+        for link in repeated.links:
             until = self.flows.until((scope.r, link))
             if until >= now and uses(link, now, until):
                 return False
@@ -166,43 +168,43 @@ class Segments:
         process: simpy.Process,
         scope: Scope,
         i: int,
-        segment: RepeatedBlocks,
+        repeated: RepeatedBlocks,
         number: int,
         host: Host,
         gathering: Gathering,
     ) -> Generator[simpy.Event, Any, int]:
         """Run the blocks from ``number`` on as a whole, until something interferes; the next block to run."""
         rank = self.ranks[scope.r]
-        beside = rank.held_sms, rank.moving
+        contention = rank.held_sms, rank.moving
         at = self.env.time - host.lead_s if host.lead_s < 0 else self.env.time
-        here = Here(process, rank, number, at, host.lead_s, beside)
+        here = Here(process, rank, number, at, host.lead_s, contention)
         gathering.arrive(scope.r, here, self.env, self.runs)
         while True:
-            rank.closed, rank.closed_links, rank.closed_uses = process, segment.links, here.uses
-            self.flows.tell(scope.r, segment.links, self.rendezvous_points.move)
+            rank.closed, rank.closed_links, rank.closed_uses = process, repeated.links, here.uses
+            self.flows.tell(scope.r, repeated.links, self.rendezvous_points.move)
             try:
                 yield here.end
             except simpy.Interrupt:
-                if here.opened or (rank.held_sms, rank.moving) != beside:
+                if here.opened or (rank.held_sms, rank.moving) != contention:
                     break
-                if not self._undisturbed(scope, i, segment, here.uses):
+                if not self._undisturbed(scope, i, repeated, here.uses):
                     break
             else:
                 rank.closed = None
                 gathering.leave(scope.r)
                 assert here.run is not None
                 self.record.add_whole(scope.r, i, here.run, here.zero)
-                return len(segment.row)
+                return len(repeated.row)
         if not here.opened:
             gathering.open(self.runs)
-        return (yield from self._opened(process, scope, i, segment, here, host, gathering))
+        return (yield from self._opened(process, scope, i, repeated, here, host, gathering))
 
     def _opened(
         self,
         process: simpy.Process,
         scope: Scope,
         i: int,
-        segment: RepeatedBlocks,
+        repeated: RepeatedBlocks,
         here: Here,
         host: Host,
         gathering: Gathering,
@@ -217,23 +219,23 @@ class Segments:
             self.record.add_piece(scope.r, i, Stretch(run, here.zero, ended))
         if ended == len(run.runs) or run.bases[ended] + run.runs[ended].first > since + SLACK_S:
             return number  # between two blocks
-        block = self._block(scope, segment, number, host, gathering)
+        block = self._block(scope, repeated, number, host, gathering)
         go_on(block, run.runs[ended], here.zero, run.bases[ended], since)
-        yield from self._in_detail(process, scope, i, segment, number, block, gathering)
+        yield from self._in_detail(process, scope, i, repeated, number, block, gathering)
         return number + 1
 
     def _block(
-        self, scope: Scope, segment: RepeatedBlocks, number: int, host: Host, gathering: Gathering
+        self, scope: Scope, repeated: RepeatedBlocks, number: int, host: Host, gathering: Gathering
     ) -> Scope:
-        at = None if host.issued_at is None else host.issued_at + segment.issued_s[number]
-        return block_scope(segment.row[number], scope.r, issued_at=at, tag=(gathering.number, number))
+        at = None if host.issued_at is None else host.issued_at + repeated.issued_s[number]
+        return block_scope(repeated.row[number], scope.r, issued_at=at, tag=(gathering.number, number))
 
     def _in_detail(
         self,
         process: simpy.Process,
         scope: Scope,
         i: int,
-        segment: RepeatedBlocks,
+        repeated: RepeatedBlocks,
         number: int,
         block: Scope,
         gathering: Gathering,
@@ -241,16 +243,16 @@ class Segments:
         """Run one block op by op. Its other streams wait for what is before them in the program."""
         gathering.goes_in_detail(number, self.runs)
         self.record.add_piece(scope.r, i, block)
-        streams = segment.row[number].streams
+        streams = repeated.row[number].streams
         others = [
-            self._beside(scope, i, segment, number, block, stream, left)
+            self._other_stream(scope, i, repeated, number, block, stream, left)
             for stream, rows in streams.items()
             if stream != "compute"
             for row in rows
             if (left := [k for k in row if block.end[k] < 0])
         ]
         unfinished = {block.ops[k].stream for k, end in enumerate(block.end) if end < 0}
-        for stream, last in segment.last_on.items():
+        for stream, last in repeated.last_on.items():
             if last <= number and stream not in unfinished:
                 self.ranks[scope.r].ended_on(i, stream)
         for row in streams.get("compute", ()):
@@ -259,11 +261,11 @@ class Segments:
             if not done.happened:
                 yield done.event(self.env)
 
-    def _beside(
+    def _other_stream(
         self,
         scope: Scope,
         i: int,
-        segment: RepeatedBlocks,
+        repeated: RepeatedBlocks,
         number: int,
         block: Scope,
         stream: str,
@@ -279,7 +281,7 @@ class Segments:
                     return
             chain.go()
 
-        if segment.last_on[stream] == number:
+        if repeated.last_on[stream] == number:
             chain.ended.then(lambda: self.ranks[scope.r].ended_on(i, stream))
         begin()
         return chain.ended

@@ -24,10 +24,10 @@ from .groups import JointGroups
 from .kernels import Kernel
 from .p2p_queue import P2PQueue
 from .period import step_seconds
-from .ranks import ranks_of
+from .rank_state import rank_states
 from .record import Record
 from .rendezvous import RendezvousPoints
-from .repeated_blocks import Segments
+from .repeated_blocks import RepeatedBlocksReplay
 from .runs import Arrivals, Runs, Times
 from .scope import UNKNOWN, WAITS, Layout, Left, Scope, layout_of, program_scope
 
@@ -67,8 +67,8 @@ def _together(programs: Programs, arrivals: Arrivals) -> list[Times]:
     one.rates = rates
     one.flows.watch = lambda place, now, rate: rates[place[0]][place[1]].append((now, rate))
     issued: list[float | None] = []
-    for program, rank, (at, lead_s, beside) in zip(programs.classes, one.ranks, arrivals, strict=True):
-        rank.held_sms, rank.moving = beside
+    for program, rank, (at, lead_s, contention) in zip(programs.classes, one.ranks, arrivals, strict=True):
+        rank.held_sms, rank.moving = contention
         ahead = math.isinf(lead_s) or not program.ops
         issued.append(None if ahead else at - lead_s - program.ops[0].host_s)
     one.start(issued, [at for at, _, _ in arrivals], tag=())
@@ -98,12 +98,12 @@ class _Replay:
         }
         capacity.update(programs.paths.capacity.items())
         self.flows = Flows(self.env, capacity)
-        self.ranks = ranks_of(programs)
+        self.ranks = rank_states(programs)
         self.record = Record.empty(programs)
         self.rendezvous_points = RendezvousPoints(self.env, programs, self.ranks, self.flows)
         self.flows.begins, self.flows.delayed = self.rendezvous_points.move, self.rendezvous_points.delayed
         runs, groups = Runs(programs, _together), JointGroups(programs)
-        self.segments = Segments(
+        self.repeated_blocks = RepeatedBlocksReplay(
             self.env, self.ranks, self.flows, self.rendezvous_points, groups, runs, self.record, self._stream
         )
         begin_changes(self.env, programs, self.ranks, self.flows, groups)
@@ -129,7 +129,12 @@ class _Replay:
             for row, alone in zip(layout.rows, layout.chains, strict=True):
                 if alone:
                     chain = Chain(
-                        self.env, self.ranks[r], self.rendezvous_points, self.segments.behind, scope, row
+                        self.env,
+                        self.ranks[r],
+                        self.rendezvous_points,
+                        self.repeated_blocks.behind,
+                        scope,
+                        row,
                     )
                     begins.append((late_s, chain.start))
                 else:
@@ -176,7 +181,7 @@ class _Replay:
                     if not isinstance(op.work, RepeatedBlocks) and scope.issued(i) > env.time:
                         yield simpy.Timeout(env, scope.issued(i) - env.time)
                 if i in scope.behind:
-                    passed = self.segments.behind(scope, scope.behind[i], op.stream)
+                    passed = self.repeated_blocks.behind(scope, scope.behind[i], op.stream)
                     if passed is not None:
                         yield passed.event(env)
                 if rank.stopped:
@@ -184,7 +189,7 @@ class _Replay:
                 start[i] = scope.begin[i] = env.time
             work = op.work
             if isinstance(work, RepeatedBlocks):
-                yield from self.segments.run(process, scope, i, work)
+                yield from self.repeated_blocks.run(process, scope, i, work)
             elif isinstance(work, Compute):
                 yield self._compute(scope, i, work, left)
             elif isinstance(work, Collective):
@@ -207,7 +212,7 @@ class _Replay:
         if left is WAITS:
             left = None
         issued = scope.all_issued(i) if work.calls > 1 else -math.inf
-        done = self.rendezvous_points.reach(work, (r, i), scope.tag, left, issued)
+        done = self.rendezvous_points.arrive(work, (r, i), scope.tag, left, issued)
         if not done.happened:
             yield done.event(self.env)
         rank.hold(-transfer.sms, -1)

@@ -2,8 +2,8 @@
 
 What a run depends on besides the blocks of the group's members: their links, slowness and whom they meet
 (``JointGroup.kind``), how far apart they reach it, the SMs that others hold all the while and the
-communications of others that move (``Beside``), and how far each host is ahead when it starts. A host that
-is far enough ahead for no op to wait for it is as good as any other.
+communications of others that move (``Contention``), and how far each host is ahead when it starts. A host
+that is far enough ahead for no op to wait for it is as good as any other.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..program.program import Block, Program, Programs, RepeatedBlocks
-from .blocks import BlockRun, Rates, SegmentRun, block_parts
+from .blocks import BlockRun, Rates, RepeatedRun, block_parts
 from .groups import JointGroup
 
-Beside = tuple[int, int]
+Contention = tuple[int, int]
 """SMs that others hold on the rank, and communications of others that move there."""
 
 TICK_S = 2.0**-45
 """Leads of hosts and arrivals are told apart to 3e-14 s: below what a clock of 100 s resolves."""
 
 
-Arrival = tuple[float, float, Beside]
+Arrival = tuple[float, float, Contention]
 """How a member reaches a block or repeated blocks: so long after the first member (infinite: never), its
 host so far ahead (infinite: far enough), with so much beside it all the while.
 
@@ -48,65 +48,65 @@ class Runs:
     programs: Programs
     together: Together
     _blocks: dict[tuple[object, ...], tuple[BlockRun, ...]] = field(default_factory=dict)
-    _segments: dict[tuple[object, ...], tuple[SegmentRun, ...]] = field(default_factory=dict)
+    _repeated_blocks: dict[tuple[object, ...], tuple[RepeatedRun, ...]] = field(default_factory=dict)
     _leads: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
 
-    def segments(
-        self, group: JointGroup, segments: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
-    ) -> tuple[SegmentRun, ...]:
-        """How ``segments``, the repeated blocks of each member, run from block ``number`` on; by member."""
-        names = tuple(map(id, segments))
-        free = tuple([(_ticks(at), math.inf, beside) for at, _, beside in arrivals])
+    def repeated_blocks(
+        self, group: JointGroup, repeated_blocks: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
+    ) -> tuple[RepeatedRun, ...]:
+        """How the repeated blocks of each member run from block ``number`` on; by member."""
+        names = tuple(map(id, repeated_blocks))
+        free = tuple([(_ticks(at), math.inf, contention) for at, _, contention in arrivals])
         known = group.kind, names, number, free
         leads = self._leads.get(known)
         if leads is None:
-            runs = self._segments[known] = self._row(group, segments, number, free)
-            leads = tuple(run.lead_s(s) for run, s in zip(runs, segments, strict=True))
+            runs = self._repeated_blocks[known] = self._row(group, repeated_blocks, number, free)
+            leads = tuple(run.lead_s(s) for run, s in zip(runs, repeated_blocks, strict=True))
             self._leads[known] = leads
         if _far_enough(arrivals, leads):
-            return self._segments[known]
-        told = tuple([(_ticks(at), _ticks(lead_s), beside) for at, lead_s, beside in arrivals])
+            return self._repeated_blocks[known]
+        told = tuple([(_ticks(at), _ticks(lead_s), contention) for at, lead_s, contention in arrivals])
         key = group.kind, names, number, told
-        if key not in self._segments:
-            self._segments[key] = self._row(group, segments, number, told)
-        return self._segments[key]
+        if key not in self._repeated_blocks:
+            self._repeated_blocks[key] = self._row(group, repeated_blocks, number, told)
+        return self._repeated_blocks[key]
 
     def _row(
-        self, group: JointGroup, segments: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
-    ) -> tuple[SegmentRun, ...]:
+        self, group: JointGroup, repeated_blocks: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
+    ) -> tuple[RepeatedRun, ...]:
         """Block after block; members are apart by as much as they end the one before."""
-        members = range(len(segments))
+        members = range(len(repeated_blocks))
         reached = [at for at, _, _ in arrivals]
         issued = [at - lead_s for at, lead_s, _ in arrivals]  # the first op of the first block
         rows: list[list[BlockRun]] = [[] for _ in members]
         bases: list[float] = []
-        for k in range(number, len(segments[0].row)):
+        for k in range(number, len(repeated_blocks[0].row)):
             leads = []
-            for m, segment in enumerate(segments):
-                at = issued[m] + segment.issued_s[k] - segment.issued_s[number]
+            for m, repeated in enumerate(repeated_blocks):
+                at = issued[m] + repeated.issued_s[k] - repeated.issued_s[number]
                 reached[m] = max(reached[m], at)
                 leads.append(reached[m] - at if at > -math.inf and reached[m] < math.inf else math.inf)
             base = min(reached)
             if base == math.inf:
                 break
             apart = tuple((_ticks(reached[m] - base), leads[m], arrivals[m][2]) for m in members)
-            runs = self._block(group, tuple(s.row[k] for s in segments), apart)
+            runs = self._block(group, tuple(s.row[k] for s in repeated_blocks), apart)
             bases.append(base)
             for m, run in enumerate(runs):
                 rows[m].append(run)
                 reached[m] = base + run.last
-        return tuple(SegmentRun(number, rows[m], bases, arrivals[m][0], reached[m]) for m in members)
+        return tuple(RepeatedRun(number, rows[m], bases, arrivals[m][0], reached[m]) for m in members)
 
     def _block(
         self, group: JointGroup, blocks: tuple[Block, ...], arrivals: Arrivals
     ) -> tuple[BlockRun, ...]:
-        free = tuple((at, math.inf, beside) for at, _, beside in arrivals)
+        free = tuple((at, math.inf, contention) for at, _, contention in arrivals)
         known = group.kind, blocks, free
         if known not in self._blocks:
             self._blocks[known] = self._replayed(group, blocks, free)
         if _far_enough(arrivals, [run.lead_s for run in self._blocks[known]]):
             return self._blocks[known]
-        told = tuple((at, _ticks(lead_s), beside) for at, lead_s, beside in arrivals)
+        told = tuple((at, _ticks(lead_s), contention) for at, lead_s, contention in arrivals)
         key = group.kind, blocks, told
         if key not in self._blocks:
             self._blocks[key] = self._replayed(group, blocks, told)

@@ -1,7 +1,7 @@
 """The interval that holds nine in ten of the step times that a prediction may turn out to be.
 
 Knows what a step time is made of (its critical path), how uncertain each part is (the residuals of the
-profile's curves, else of hardware/residuals.yaml), how far it lies from what was measured
+profile's curves, else of hardware/deviations.yaml), how far it lies from what was measured
 (measured_steps.py here, and the measured ranges of curves and collectives) and how causes go together:
 errors of one curve are one error, so its kernels add up linearly; those of different curves, of the
 sustained clock, of what no curve knows and of each difference to measured runs are independent. How many
@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...hardware.calibrated.overlay import load_profile, profile_names
-from ...hardware.residuals import NORMAL_MEAN, NORMAL_MEDIAN, Residual, shipped_residuals
+from ...hardware.deviations import NORMAL_MEAN, NORMAL_MEDIAN, Deviation, shipped_deviations
 from ..lowering.communication import nearest_curve
 from ..result.step import Interval, IntervalPart, PathSegment
 from .interval_beyond import beyond_measured, unlike_measured
@@ -74,7 +74,7 @@ def _causes(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPar
 
     ``shares`` of the critical path by name.
     """
-    profile, known = plan.profile, shipped_residuals()
+    profile, known = plan.profile, shipped_deviations()
     curves = {
         "GEMM": _of_curve(profile.gemm.provenance, "GEMM"),
         "attention": _attention(profile, plan.scenario.software.attention),
@@ -96,7 +96,7 @@ def _causes(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPar
     yield from beyond_measured(shares, tiers, plan)
 
 
-def _part(name: str, share: float, residual: Residual, kind: str) -> IntervalPart:
+def _part(name: str, share: float, residual: Deviation, kind: str) -> IntervalPart:
     return IntervalPart(name=name, share=share, sigma=residual.sigma, source=residual.source, kind=kind)
 
 
@@ -119,30 +119,30 @@ def _has_shipped_curves(profile: GpuProfile) -> bool:
 def _clock(compute: float, profile: GpuProfile) -> IntervalPart:
     """A clock fitted on many steps is known; one on a few is as uncertain as ``weights`` says; else as
     measured."""
-    known = shipped_residuals()
+    known = shipped_deviations()
     if profile.step_time_residual is not None:
         return _part("sustained clock", compute, known["fitted_clock"], "fitted clock")
     kind = "clock" if _is_fitted(profile) else "unfitted clock"
     return _part("sustained clock", compute, known["unfitted_clock"], kind)
 
 
-def _of_curve(provenance: Provenance, what: str) -> Residual:
+def _of_curve(provenance: Provenance, what: str) -> Deviation:
     """The residual of a curve: of points that its fit did not see where there are any; else as carried."""
     median = _stated_median(provenance)
     seen = "in sample" if provenance.held_out_median is None else "held out"
     if median is None or provenance.carried:
-        return shipped_residuals()["carried_kernels"]
+        return shipped_deviations()["carried_kernels"]
     source = (
         f"{what}: median residual {median:.1%} over {provenance.points} points {seen} ({provenance.source})"
     )
-    return Residual(sigma=NORMAL_MEDIAN * median, source=source)
+    return Deviation(sigma=NORMAL_MEDIAN * median, source=source)
 
 
-def _attention(profile: GpuProfile, implementation: str) -> Residual:
+def _attention(profile: GpuProfile, implementation: str) -> Deviation:
     for curve in profile.attention:
         if curve.implementation == implementation:
             return _of_curve(curve.provenance, f"attention {implementation}")
-    return shipped_residuals()["pointwise"]  # an unfused chain is bound by memory
+    return shipped_deviations()["pointwise"]  # an unfused chain is bound by memory
 
 
 def _communication(shares: Mapping[str, float], plan: StepPlan) -> dict[str, float]:
@@ -160,7 +160,7 @@ def _communication(shares: Mapping[str, float], plan: StepPlan) -> dict[str, flo
     return found
 
 
-def _collectives(plan: StepPlan, tier: str) -> Residual:
+def _collectives(plan: StepPlan, tier: str) -> Deviation:
     """The residual of the user's own curves of that tier, the worst of those in use; else as shipped."""
     used = [
         curve
@@ -171,9 +171,9 @@ def _collectives(plan: StepPlan, tier: str) -> Residual:
     medians = [median for curve in used if (median := _stated_median(curve.provenance)) is not None]
     whole = len(used) == sum((a.domains == 1) == (tier == "node") for a in plan.communication.asked)
     if not medians or not whole:
-        return shipped_residuals()[f"collectives_{tier}"]
+        return shipped_deviations()[f"collectives_{tier}"]
     source = f"own measurements: median residual {max(medians):.1%} ({used[0].provenance.source})"
-    return Residual(sigma=NORMAL_MEDIAN * max(medians), source=source)
+    return Deviation(sigma=NORMAL_MEDIAN * max(medians), source=source)
 
 
 def _stated_median(provenance: Provenance) -> float | None:
@@ -182,8 +182,8 @@ def _stated_median(provenance: Provenance) -> float | None:
     return provenance.median_residual if held_out is None else held_out
 
 
-def _of_steps(profile: GpuProfile) -> Residual:
+def _of_steps(profile: GpuProfile) -> Deviation:
     mean = profile.step_time_residual
     if mean is None:
-        return shipped_residuals()["step"]
-    return Residual(sigma=NORMAL_MEAN * mean, source=f"steps of {profile.gpu}: {profile.step_time_fit}")
+        return shipped_deviations()["step"]
+    return Deviation(sigma=NORMAL_MEAN * mean, source=f"steps of {profile.gpu}: {profile.step_time_fit}")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...hardware.residuals import Residual, measured_collectives, shipped_residuals
+from ...hardware.deviations import Deviation, measured_collectives, shipped_deviations
 from ...kernels.cost import beyond_range
 from ...kernels.kernel import Attention, Gemm
 from ..lowering.communication import nearest_curve
@@ -62,7 +62,7 @@ def _kernels(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPa
         outside_s = sum(seconds for seconds, _ in members)
         doublings = sum(seconds * far for seconds, far in members) / outside_s
         share = shares.get(name, 0.0) * outside_s / totals[name]
-        one = shipped_residuals()[f"{name.lower()}_beyond_{end}"]
+        one = shipped_deviations()[f"{name.lower()}_beyond_{end}"]
         largest, smallest, what = _WORDS[quantity]
         edge = largest if end == "largest" else smallest
         text = f"{name}: {doublings:.1f} doublings beyond the {edge} measured {what}"
@@ -80,7 +80,7 @@ def _collectives(tier: str, share: float, plan: StepPlan) -> Iterator[IntervalPa
     total = sum(asked.values())
     if not total:
         return
-    known, logs = shipped_residuals(), measured_collectives()
+    known, logs = shipped_deviations(), measured_collectives()
     network = plan.cluster.interconnect.kind
     reach = logs.domains.get(network, max(logs.domains.values())) if tier == "network" else 0
     far = sum(seconds * _doublings(one, reach or logs.ranks_in_a_domain) for one, seconds in asked.items())
@@ -113,7 +113,7 @@ def _doublings(asked: CollectiveRequest, reach: int) -> float:
     return max(0.0, math.log2(size / reach))
 
 
-def _grown(name: str, share: float, one: Residual, distance: float) -> IntervalPart:
+def _grown(name: str, share: float, one: Deviation, distance: float) -> IntervalPart:
     """A cause that grows with its distance."""
     return IntervalPart(
         name=name,

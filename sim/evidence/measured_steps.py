@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ...hardware.residuals import Residual
+from ...hardware.deviations import Deviation
 
 if TYPE_CHECKING:
     from ..lowering.plan import StepPlan
@@ -35,7 +35,7 @@ EXPERTS = ("experts", "experts_across_domains")
 exchange of tokens between NVLink domains."""
 
 KINDS = ("kernels", "communication", "host", "clock", "beyond")
-"""Causes whose standard deviations come from elsewhere (hardware/residuals.yaml) and are weighed here."""
+"""Causes whose standard deviations come from elsewhere (hardware/deviations.yaml) and are weighed here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class MeasuredSteps:
 
     quantile: float
     weights: Mapping[str, float]
-    terms: Mapping[str, Residual]
+    terms: Mapping[str, Deviation]
     families: tuple[Regime, ...]
     left_out: Mapping[str, float]
 
@@ -101,7 +101,7 @@ def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:
         quantile=float(document["quantile"]),
         weights={kind: float(document["weights"][kind]) for kind in KINDS},
         terms={
-            name: Residual(
+            name: Deviation(
                 sigma=float(document["terms"][name]["sigma"]), source=document["terms"][name]["source"]
             )
             for name in (*DIFFERENCES, *EXPERTS)

@@ -63,6 +63,6 @@ def _unnoticed(plan: StepPlan, ratio: float, bounds: Iterable[Bound]) -> str:
     if any(word in bound.link for bound in bounds for word in SWITCHES):
         return ""
     above = [(kind, placement) for kind, placement in plan.communication.placements if placement.units > 1]
-    if any(kind == "alltoall" or placement.domains / placement.units < ratio for kind, placement in above):
+    if any(kind == "all_to_all" or placement.domains / placement.units < ratio for kind, placement in above):
         return ""
     return "a ring leaves the hosts of a leaf switch once for all of them, so its uplinks are wide enough"

@@ -54,7 +54,7 @@ def refine(colours: NDArray[np.int64], edges: Edges, *, seed: int = 0) -> NDArra
         odd = rows.unlike_their_first(current)
         if not odd.any():
             return current
-        current = _paired(current, odd.astype(np.uint64))  # an accident of hashing: part them, and go on
+        current = _split_by(current, odd.astype(np.uint64))  # an accident of hashing: part them, and go on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class _Rows:
             count = int(colours.max(initial=-1)) + 1
             # One random number per label and colour; sums of them tell multisets apart, but for accidents.
             numbers = random.integers(0, 2**63, size=kinds * count, dtype=np.uint64)
-            refined = _paired(colours, self._sums(numbers[self.label * count + colours[self.neighbour]]))
+            refined = _split_by(colours, self._sums(numbers[self.label * count + colours[self.neighbour]]))
             if refined.max(initial=-1) + 1 == count:
                 return colours
             colours = refined
@@ -113,7 +113,7 @@ class _Rows:
         return odd
 
 
-def _paired(colours: NDArray[np.int64], values: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _split_by(colours: NDArray[np.int64], values: NDArray[np.uint64]) -> NDArray[np.int64]:
     """One colour per distinct pair."""
     _, narrow = np.unique(values, return_inverse=True)
     return numbered(colours * (int(narrow.max(initial=0)) + 1) + narrow)

@@ -48,11 +48,11 @@ class ActivationCopies:
             other = place - 1 if forward else place + 1
             if place >= 0 and 0 <= other < len(layers):
                 copy = self._copy(single[layers[other]][1], forward)
-                block = self.composer.block((block,), Around(beside=(copy,), early=not forward))
+                block = self.composer.block((block,), Around(overlapping=(copy,), early=not forward))
             found.append((block, owner, 1))
         return tuple(found)
 
-    def beside(self, row: OverlappedBlocks) -> OverlappedBlocks:
+    def overlapped(self, row: OverlappedBlocks) -> OverlappedBlocks:
         """``row`` of a forward and a backward that run as one, with copies beside the layers of both."""
         single = [(block, mine, other) for block, mine, other, count in row for _ in range(count)]
         ahead = [i for i, (_, mine, _) in enumerate(single) if isinstance(mine, LayerRun)]
@@ -66,7 +66,9 @@ class ActivationCopies:
                 for layers, forward in ((leaves, True), (comes, False))
                 if i in layers
             )
-            found.append((self.composer.block((block,), Around(beside=copies, early=True)), mine, other, 1))
+            found.append(
+                (self.composer.block((block,), Around(overlapping=copies, early=True)), mine, other, 1)
+            )
         return tuple(found)
 
     def _copy(self, owner: str | LayerRun | None, forward: bool) -> Op:

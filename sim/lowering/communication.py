@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..network.checks import check_s
 from ..network.collectives import Distance, GroupPlacement, collective_transfer, message_transfer
-from ..network.nccl.tuning import UNTUNED, Tuning
+from ..network.nccl.settings import NCCL_DEFAULTS, NcclSettings
 from ..network.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ class CollectiveRequest:
 class Communication:
     """What collectives and messages cost on ``cluster``; ``curves`` are measured ones.
 
-    ``measured`` is the job's own bandwidth, which scales the model where no curve speaks; ``tuning`` is what
+    ``measured`` is the job's own bandwidth, which scales the model where no curve speaks; ``nccl`` is what
     the job tells NCCL. ``checked``: hosts compare notes before every collective (network/checks.py).
     """
 
     cluster: Cluster
     curves: tuple[CollectiveCurve, ...] = ()
     measured: MeasuredNetwork | None = None
-    tuning: Tuning = UNTUNED
+    nccl: NcclSettings = NCCL_DEFAULTS
     checked: bool = False
     asked: dict[CollectiveRequest, float] = field(default_factory=dict)
     _known: dict[tuple[str, float, GroupPlacement, bool], Transfer] = field(default_factory=dict, repr=False)
@@ -73,15 +73,15 @@ class Communication:
         if curve is None:
             measured = self.measured if scaled else None
             transfer = collective_transfer(
-                kind, payload_bytes, placement, self.cluster, measured, self.tuning, checked=self.checked
+                kind, payload_bytes, placement, self.cluster, measured, self.nccl, checked=self.checked
             )
         else:
-            model = collective_transfer(kind, payload_bytes, placement, self.cluster, tuning=self.tuning)
+            model = collective_transfer(kind, payload_bytes, placement, self.cluster, nccl=self.nccl)
             there = GroupPlacement(ranks=curve.ranks, domains=curve.domains)
             transfer = _as_measured(
                 model,
                 curve,
-                collective_transfer(kind, payload_bytes, there, self.cluster, tuning=self.tuning),
+                collective_transfer(kind, payload_bytes, there, self.cluster, nccl=self.nccl),
             )
         transfer = self._on_time(transfer)
         if placement.ranks > 1 and kind != "ring_step":

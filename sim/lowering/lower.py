@@ -27,7 +27,7 @@ from ..scenario.schedules import schedule_named
 from .actions import Blocks
 from .communication import Communication
 from .layers.layer_builder import Kernel, KernelPricing
-from .layers.local_shape import LocalShape, boundary_bytes, shard_of
+from .layers.local_shape import LocalShape, boundary_bytes, local_shape_of
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads, rank_loads
 from .layers.stages import build_stages
@@ -36,7 +36,7 @@ from .placed_groups import PlacedGroups, RankGroups, gpus
 from .placements import distinct_placements
 from .plan import StepPlan
 from .process_groups import ProcessGroups
-from .profiled_costs import overlaps, weighed_shape
+from .profiled_costs import overlaps, profiled_shape
 from .refuse import refuse_unsupported
 from .stage_parameters import stage_parameters
 from .state.activations import activation_bytes
@@ -134,7 +134,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
     refuse_unsupported(scenario, profile)
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
     two_way = stage_to_rank(schedule.rank_of, shape) is None
-    local, stages = shard_of(scenario), build_stages(scenario)
+    local, stages = local_shape_of(scenario), build_stages(scenario)
     placed = PlacedGroups(
         process_groups=ProcessGroups(parallelism=scenario.parallelism, two_way=two_way),
         cluster=cluster,
@@ -146,16 +146,16 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         cluster=cluster,
         curves=profile.collectives,
         measured=scenario.cluster.measured_network,
-        tuning=scenario.software.nccl,
+        nccl=scenario.software.nccl,
         checked=scenario.software.collective_checks,
     )
     costs_of = partial(kernel_pricing, scenario, cluster, profile, kernels, communication)
     costs = costs_of(groups)
     blocks = Blocks(local=local, software=scenario.software, costs=costs)
-    if schedule.weighs:
+    if schedule.uses_costs:
         sizes = activation_bytes(local, scenario.software)
         message_s = message_seconds(scenario, communication, local, groups)
-        shape = weighed_shape(shape, stages, blocks, sizes, message_s)
+        shape = profiled_shape(shape, stages, blocks, sizes, message_s)
     orders = step_orders(scenario, schedule, shape)
     ends_meet = ends_of_model_meet(schedule, shape)
     parameters = [stage_parameters(stage, local, scenario, ends_meet=ends_meet) for stage in stages]
@@ -239,8 +239,10 @@ def kernel_pricing(
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
-            if software.moe_dispatcher == "alltoall" and communication.has_measured("alltoall", groups["ep"]):
-                return communication.collective("alltoall", size * busiest * router.copies, groups["ep"])
+            if software.moe_dispatcher == "alltoall" and communication.has_measured(
+                "all_to_all", groups["ep"]
+            ):
+                return communication.collective("all_to_all", size * busiest * router.copies, groups["ep"])
             return token_exchange(size * busiest, router, groups["ep"], cluster, software.moe_dispatcher)
         return communication.collective(kind, size, groups[axis])
 

@@ -56,4 +56,4 @@ def gather_received(plan: StepPlan, writer: ProgramBuilder, exchange: MessageGro
     work = Collective("all_gather", "tp", plan.costs.transfer("tp", "all_gather", local.hidden_bytes))
     for _ in received:
         host_s = plan.costs.host_collective_s
-        writer.wait(writer.beside("message all_gather", "tp", "pp", work, after=(posted,), host_s=host_s))
+        writer.wait(writer.on_stream("message all_gather", "tp", "pp", work, after=(posted,), host_s=host_s))

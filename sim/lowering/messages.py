@@ -42,7 +42,7 @@ class Messages:
         else:
             after, stream = self.writer.frontier(), self._stream(exchange)
         parts = tuple(map(self._part, exchange.parts))
-        index = self.writer.beside(
+        index = self.writer.on_stream(
             "exchange",
             stream,
             "pp",

@@ -98,7 +98,7 @@ class Update:
         own_fsdp = self.plan.scenario.software.sharding == "fsdp2"
         each = EXCHANGED_BYTES if own_fsdp else FP32_BYTES
         size = float(each * elements_of(matrices)) / ranks
-        self._collective(writer, "momentum all_to_all", "alltoall", size, matrices)
+        self._collective(writer, "momentum all_to_all", "all_to_all", size, matrices)
 
     def _collective(
         self,
@@ -117,7 +117,7 @@ class Update:
         work = Collective(kind, communicator, transfer, calls)
         stream = communicator if sharding_rule(plan.scenario) else "dp"
         host_s = calls * (plan.costs.host_collective_s + plan.communication.check_s(placement))
-        writer.wait(writer.beside(name, stream, "dp", work, host_s=host_s))
+        writer.wait(writer.on_stream(name, stream, "dp", work, host_s=host_s))
 
     def _shard_group(self, *, experts: bool) -> tuple[str, GroupPlacement]:
         groups = self.plan.groups
@@ -170,4 +170,4 @@ class Update:
         costs = self.plan.costs
         work = Collective(kind, axis, several(costs.transfer(axis, kind, size), calls), calls)
         host_s = calls * (costs.host_collective_s + costs.check_s(axis))
-        writer.wait(writer.beside(f"momentum {kind}", axis, axis, work, host_s=host_s))
+        writer.wait(writer.on_stream(f"momentum {kind}", axis, axis, work, host_s=host_s))

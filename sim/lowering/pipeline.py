@@ -24,7 +24,7 @@ from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies
-from .meetings import update_checks_s, write_barrier
+from .host_rendezvous import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received
 from .messages import Messages
 from .optimizers import updated_parameters
@@ -74,7 +74,7 @@ class _Shared:
 
     sharding: Sharding | None = None
     copies: ActivationCopies | None = None
-    segments: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
+    repeated_blocks: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
 
 
@@ -111,11 +111,11 @@ class _StepWriter:
         self.reduces = groups["dp"].ranks > 1 or (experts and groups["edp"].ranks > 1)
         self.sharded = par.zero >= 1
         shards = groups["fsdp"].ranks > 1 or (experts and groups["efsdp"].ranks > 1)
-        self.returns_parameters = self.sharded and shards
+        self.gathers_parameters = self.sharded and shards
         # Both copies of a stage must reduce in the same order, so they do so when all is there.
         self.sharding = self.shared.sharding
         if self.sharding and self.sharding.rule.gathers != "never":
-            self.returns_parameters = False
+            self.gathers_parameters = False
         whole = self.reduces and self.sharding is None
         together = not plan.two_way and plan.ends != "streaming"
         self.gradients = gradients_of(plan, self.index)
@@ -143,8 +143,8 @@ class _StepWriter:
             pass
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
-        if self.returns_parameters and self.plan.scenario.software.overlap_param_gather:
-            self.gathers = self._returned().ahead()
+        if self.gathers_parameters and self.plan.scenario.software.overlap_param_gather:
+            self.gathers = self._parameter_gather().ahead()
         self._call(None)
         for instruction in instructions:
             match instruction:
@@ -222,16 +222,16 @@ class _StepWriter:
             stages = self.plan.stages
             blocks = pair_blocks(stages[key[0]], stages[key[1]], self.plan.blocks)
             copies = self.shared.copies
-            self.pairs[key] = copies.beside(blocks) if copies and blocks else blocks
+            self.pairs[key] = copies.overlapped(blocks) if copies and blocks else blocks
         found = self.pairs[key]
         if found is None:
             return False
         row: CountedBlocks = tuple((block, count) for block, _, _, count in found)
         if self.sharding:
             row = self.sharding.pair_row(step, found, first=self._begins(step.forward))
-        if row not in self.shared.segments:
-            self.shared.segments[row] = RepeatedBlocks(row)
-        self.writer.segment("forward, backward", self.shared.segments[row], action=str(step))
+        if row not in self.shared.repeated_blocks:
+            self.shared.repeated_blocks[row] = RepeatedBlocks(row)
+        self.writer.repeat("forward, backward", self.shared.repeated_blocks[row], action=str(step))
         self.messages.done |= dict.fromkeys(parts(step), self.writer.frontier())
         self._after_backward(step.backward)
         return True
@@ -262,9 +262,9 @@ class _StepWriter:
         row = tuple(blocks)
         if not row:
             return
-        if row not in self.shared.segments:
-            self.shared.segments[row] = RepeatedBlocks(row)
-        self.writer.segment(NAMES[action.kind], self.shared.segments[row], action=str(action))
+        if row not in self.shared.repeated_blocks:
+            self.shared.repeated_blocks[row] = RepeatedBlocks(row)
+        self.writer.repeat(NAMES[action.kind], self.shared.repeated_blocks[row], action=str(action))
 
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
@@ -315,15 +315,15 @@ class _StepWriter:
         reduce_shared_table(plan, self.index, writer)
         if plan.ends != "streaming":
             self._update(self._share(held.total, updated), plan.held_stages(self.index))
-        gathers = self.returns_parameters and not plan.scenario.software.overlap_param_gather
+        gathers = self.gathers_parameters and not plan.scenario.software.overlap_param_gather
         if gathers and not plan.skips:
-            writer.wait(*self._returned().at_once())
+            writer.wait(*self._parameter_gather().at_once())
         fixed = plan.scenario.software.step_fixed_s
         writer.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
         if plan.scenario.software.step_barrier and not plan.skips:
             write_barrier(plan, writer)
 
-    def _returned(self) -> ParameterGather:
+    def _parameter_gather(self) -> ParameterGather:
         return ParameterGather(
             plan=self.plan,
             index=self.index,

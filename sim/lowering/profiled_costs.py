@@ -21,7 +21,7 @@ from .state.activations import ActivationBytes
 MICROSECOND = 1e-6
 
 
-def weighed_shape(
+def profiled_shape(
     shape: Shape, stages: Sequence[Stage], blocks: Blocks, sizes: ActivationBytes, message_s: float
 ) -> Shape:
     """``shape`` with the costs of the median stage."""

@@ -104,7 +104,7 @@ def reduce_shared_table(plan: StepPlan, index: int, writer: ProgramBuilder) -> N
     transfer = plan.communication.collective("all_reduce", size, plan.groups["embedding"], scaled=False)
     work = Collective("all_reduce", "embedding", transfer)
     host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups["embedding"])
-    writer.wait(writer.beside("embedding gradient all_reduce", "world", "pp", work, host_s=host_s))
+    writer.wait(writer.on_stream("embedding gradient all_reduce", "world", "pp", work, host_s=host_s))
 
 
 def offload_of(plan: StepPlan) -> Offload | None:

@@ -239,14 +239,14 @@ def _refuse_barrier(scenario: Scenario, profile: GpuProfile) -> None:
 def _refuse_layers(scenario: Scenario, profile: GpuProfile) -> None:
     """Kinds of layer in layouts that they are not modelled in."""
     model, par = scenario.model, scenario.parallelism
-    beside = scenario.software.moe_a2a_overlap and par.ep > 1
-    if beside and par.zero > 1 and scenario.software.sharding == "deepspeed":
+    overlaps = scenario.software.moe_a2a_overlap and par.ep > 1
+    if overlaps and par.zero > 1 and scenario.software.sharding == "deepspeed":
         raise NotSupported(
             "software.moe_a2a_overlap",
             f"DeepSpeed's ZeRO-{par.zero} overlaps no exchanges; set it to false, or software.sharding to "
             "megatron-fsdp",
         )
-    if beside and not traits_of(scenario.schedule).overlaps:
+    if overlaps and not traits_of(scenario.schedule).overlaps:
         # Megatron-LM transformer_config.py: virtual stages are wanted where there is a pipeline. With one
         # chunk on a rank a forward waits for what runs beside it on the next one, and ranks take turns.
         known = ", ".join(schedule_names(lambda schedule: schedule.overlaps))

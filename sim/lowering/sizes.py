@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ..scenario.optimizers import get_optimizer
 from .layers.experts import experts_of_model
 from .layers.kinds import LayerKind, kind_of, layer_kinds, prediction_kinds
-from .layers.local_shape import shard_of_model
+from .layers.local_shape import local_shape_of_model
 from .parameters import (
     OF_EXPERTS,
     Parameter,
@@ -76,7 +76,7 @@ class Parameters:
 
 def parameters(model: Model, *, positions: int = 0) -> Parameters:
     """Exact parameter count; ``positions`` are rows of a learned position table (the longest sequence)."""
-    shape = shard_of_model(model)
+    shape = local_shape_of_model(model)
     table = table_parameter("embedding", shape).elements
     listed = [parameter for kind in layer_kinds(model) for parameter in whole_layer(model, kind)]
     experts = count_of(parameter for parameter in listed if parameter.replicated_over == OF_EXPERTS)
@@ -95,7 +95,7 @@ def parameters(model: Model, *, positions: int = 0) -> Parameters:
 @lru_cache(maxsize=64)
 def whole_layer(model: Model, kind: LayerKind) -> tuple[Parameter, ...]:
     """The parameters of a layer of that kind that nothing cuts, each branch of an MLP by itself."""
-    shape = replace(shard_of_model(model, experts=experts_of_model(model)), split_gate=True)
+    shape = replace(local_shape_of_model(model, experts=experts_of_model(model)), split_gate=True)
     return layer_parameters(shape.of(kind))
 
 
@@ -112,7 +112,7 @@ def met(model: Model, listed: Iterable[Parameter]) -> int:
 
 def joint_elements(model: Model) -> int:
     """Elements of the matrix that makes one stream of two before a layer of multi-token prediction."""
-    return count_of(matrices_of(prediction_parameters(shard_of_model(model))))
+    return count_of(matrices_of(prediction_parameters(local_shape_of_model(model))))
 
 
 def checkpoint_bytes(scenario: Scenario) -> float:
@@ -122,7 +122,7 @@ def checkpoint_bytes(scenario: Scenario) -> float:
     each = WEIGHTS_AND_MASTERS + row.state_bytes(4, momentum=spec.momentum)
     if not (row.orthogonalizes or row.factors):
         return total * float(each)
-    table = table_parameter("embedding", shard_of_model(model))
+    table = table_parameter("embedding", local_shape_of_model(model))
     layers = [
         one for kind in (*layer_kinds(model), *prediction_kinds(model)) for one in whole_layer(model, kind)
     ]
@@ -156,7 +156,7 @@ def layer_attention_flops(
 
 def logits_flops(model: Model, tokens: float) -> float:
     """Forward FLOPs of the output layer."""
-    rows, columns = table_parameter("head", shard_of_model(model)).shape
+    rows, columns = table_parameter("head", local_shape_of_model(model)).shape
     return 2.0 * tokens * columns * rows
 
 

@@ -2,7 +2,7 @@
 
 Knows rings, trees, the reduction in the NVSwitch (NVLS), trees of it over nodes (NVLSTree) and
 messages between all pairs; algorithms without a log are in ``planned``. Weights and steps are those
-of the algorithm's own plan (``schedules/collectives``). Does not choose; that is in ``choosing``.
+of the algorithm's own plan (``schedules/collectives``). Does not choose; that is in ``selection``.
 
 Bytes through a GPU's link per payload byte, n ranks, g of them in a domain, N domains:
 
@@ -200,7 +200,7 @@ def _nvls_tree(place: Place) -> Curve:
 
 def _pairs(place: Place) -> Curve:
     """A message to every other rank; those to other domains pass NVLink too, to the GPU on their rail."""
-    loads, pairwise = place.loads("pairwise", "alltoall"), place.constants.pairwise
+    loads, pairwise = place.loads("pairwise", "all_to_all"), place.constants.pairwise
     n, local = place.group.ranks, place.group.local
     through = Fraction(n - 1, n)  # to neighbours, and to whoever sends it on
     nvlink = place.on_nvlink(through)

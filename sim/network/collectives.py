@@ -1,6 +1,6 @@
 """What one collective costs on the cluster: latency, ceiling, and the weight it puts on each link.
 
-Takes the algorithm and protocol that NCCL chooses (``choosing``), whose costs are in ``algorithms`` and
+Takes the algorithm and protocol that NCCL chooses (``selection``), whose costs are in ``algorithms`` and
 ``planned``, and knows point-to-point messages. Payload and bus bandwidth are nccl-tests': a collective
 on ``n`` ranks moves 2(n-1)/n bytes per payload byte for all_reduce, (n-1)/n for all_gather and
 reduce_scatter (payload: the whole buffer).
@@ -19,11 +19,11 @@ from ...hardware.collectives import CollectiveConstants, collective_constants
 from ...hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES
 from .algorithms import ALGORITHMS, logged
 from .checks import check_s, mean_call_s
-from .choosing import named, quickest, run, runs
 from .curve import Curve
 from .group_placement import KINDS, GroupPlacement, payload_factor, placement_in_a_row
-from .nccl.tuning import UNTUNED, Tuning
+from .nccl.settings import NCCL_DEFAULTS, NcclSettings
 from .place import Place, on_network, place_of, share_above_the_leaf
+from .selection import named, quickest, selected_curve, selected_curves
 from .transfer import Transfer
 
 if TYPE_CHECKING:
@@ -47,16 +47,16 @@ def collective_transfer(
     placement: GroupPlacement,
     cluster: Cluster,
     measured: MeasuredNetwork | None = None,
-    tuning: Tuning = UNTUNED,
+    nccl: NcclSettings = NCCL_DEFAULTS,
     *,
     checked: bool = False,
 ) -> Transfer:
-    """``kind`` is all_reduce, all_gather, reduce_scatter, alltoall, or one neighbour to the next: ring_step
+    """``kind`` is all_reduce, all_gather, reduce_scatter, all_to_all, or one neighbour to the next: ring_step
     (userbuffers in an NVLink domain), neighbours (NCCL's send and receive, over whatever lies between).
 
     ``checked``: the calls that ``measured`` timed were checked (checks.py), and it is read accordingly.
 
-    ValueError where ``tuning`` leaves NCCL nothing that the group can run.
+    ValueError where ``nccl`` leaves NCCL nothing that the group can run.
     """
     if placement.ranks == 1:
         return Transfer(0.0, 0.0, math.inf)
@@ -66,7 +66,7 @@ def collective_transfer(
         return neighbour_transfer(payload_bytes, placement, cluster)
     ratio = _measured_ratio(kind, placement, cluster, measured, checked)
     place, ways = _surveyed(kind, placement, cluster, ratio)
-    curve = run(kind, payload_bytes, place, ways, tuning)
+    curve = selected_curve(kind, payload_bytes, place, ways, nccl)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
     sms, pattern = _sms(curve.algorithm, placement, cluster), pattern_of(curve.algorithm)
     return Transfer(curve.latency_s, payload_bytes, ceiling, _weights(curve), sms, pattern, curve.binding)
@@ -95,14 +95,14 @@ def collective_curve(
     algorithm: str | None = None,
     protocol: str | None = None,
     constants: CollectiveConstants | None = None,
-    tuning: Tuning = UNTUNED,
+    nccl: NcclSettings = NCCL_DEFAULTS,
 ) -> Curve:
-    """What runs for one of KINDS on an idle network; see ``choosing`` for names and errors."""
+    """What runs for one of KINDS on an idle network; see ``selection`` for names and errors."""
     if kind == "sendrecv":
         name = None if algorithm is None else named(algorithm)
         return quickest([_neighbours(payload_bytes, placement, cluster)], payload_bytes, name, protocol)
     place = place_of(placement, cluster, constants or collective_constants())
-    return runs(kind, [payload_bytes], place, algorithm=algorithm, protocol=protocol, tuning=tuning)[0]
+    return selected_curves(kind, [payload_bytes], place, algorithm=algorithm, protocol=protocol, nccl=nccl)[0]
 
 
 def _neighbours(payload_bytes: float, placement: GroupPlacement, cluster: Cluster) -> Curve:
@@ -237,7 +237,7 @@ __all__ = [
     "CollectiveConstants",
     "Distance",
     "GroupPlacement",
-    "Tuning",
+    "NcclSettings",
     "collective_transfer",
     "message_transfer",
     "pattern_of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...hardware.catalogue import unknown_name
 from .group_placement import KINDS
 
-_OTHER = {"bcast": "broadcast", "sendreceive": "sendrecv", "p2p": "sendrecv", "alltoallv": "alltoall"}
+_OTHER = {"bcast": "broadcast", "sendreceive": "sendrecv", "p2p": "sendrecv", "alltoallv": "all_to_all"}
 """Names of logs that differ from ours by more than their spelling, with ours."""
 
 

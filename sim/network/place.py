@@ -62,7 +62,7 @@ class Place:
         return float(weight) if self.placement.most > 1 else 0.0
 
 
-SCHEDULED = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+SCHEDULED = {"sendrecv": "send_recv"}
 """nccl-tests' names of collectives that schedules call otherwise."""
 
 

@@ -21,7 +21,7 @@ from ...schedules.transfers.loads import Loads
 from .algorithms import nvls_bytes_per_s, with_protocols
 from .curve import Curve, Way
 from .nccl.constants import NcclAlgorithm, NcclProtocol
-from .nccl.model import bytes_per_s, combinations
+from .nccl.cost_model import bytes_per_s, combinations
 from .nccl.paths import communicator_on
 from .place import SCHEDULED, Place, over
 
@@ -45,7 +45,7 @@ def planned(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
     _check_hardware(algorithm, kind, place)
     if algorithm == "nvls":
         return (_simple(_nvls(kind, place, loads), place),)
-    if kind == "alltoall" and schedules.get(algorithm).in_phases:
+    if kind == "all_to_all" and schedules.get(algorithm).in_phases:
         return (_all_to_all(algorithm, place, loads),)
     way = _flat(algorithm, place, loads)
     if algorithm in OF_NCCL:

@@ -105,7 +105,7 @@ def token_exchange(
 ) -> Transfer:
     """A dispatch or combine where every rank has ``token_bytes`` of tokens, one copy of each."""
     if dispatcher == "alltoall":
-        sent = collective_transfer("alltoall", token_bytes * router.copies, placement, cluster)
+        sent = collective_transfer("all_to_all", token_bytes * router.copies, placement, cluster)
         return replace(sent, latency_s=cluster.latency * sent.latency_s) if cluster.latency != 1.0 else sent
     return _deepep(token_bytes * router.copies / router.topk, router, placement, cluster)
 

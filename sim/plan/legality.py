@@ -151,7 +151,9 @@ def _messages() -> Rule:
         schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
         paired = draft.software.moe_a2a_overlap and draft.parallelism.ep > 1
         several = shape.chunks > 1 and (not schedule.grouped or shape.group is not None)
-        if shape.ranks == 1 or not (schedule.two_way or schedule.splits_backward or schedule.overlaps or several):
+        if shape.ranks == 1 or not (
+            schedule.two_way or schedule.splits_backward or schedule.overlaps or several
+        ):
             return ""
         if not (schedule.two_way or schedule.splits_backward or several or paired):
             return ""
@@ -191,16 +193,20 @@ def _refused_messages(draft: Scenario, schedule: Schedule, shape: Shape) -> str:
 _SAME = (
     Rule(
         reads=(PP, VPP, SPLIT),
-        breaks=lambda one: "the same twice"
-        if one.parallelism.pp * one.parallelism.vpp == 1 and one.parallelism.stage_split != "uniform"
-        else "",
+        breaks=lambda one: (
+            "the same twice"
+            if one.parallelism.pp * one.parallelism.vpp == 1 and one.parallelism.stage_split != "uniform"
+            else ""
+        ),
         about=SPLIT,
     ),
     Rule(
         reads=(CP, DP, EP, ZERO),
-        breaks=lambda one: "the same twice"
-        if one.parallelism.dp * one.parallelism.cp * one.parallelism.ep == 1 and one.parallelism.zero
-        else "",
+        breaks=lambda one: (
+            "the same twice"
+            if one.parallelism.dp * one.parallelism.cp * one.parallelism.ep == 1 and one.parallelism.zero
+            else ""
+        ),
         about=ZERO,
     ),
 )

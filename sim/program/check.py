@@ -14,9 +14,9 @@ from ..network.transfer import LINKS, Transfer
 from ..result.step import AXES
 from .bind import bound
 from .deadlock import deadlock_problems
-from .matching import block_meeting_problems, matching_problems, place_name
+from .expand import rendezvous_expanded
+from .matching import block_rendezvous_problems, matching_problems, place_name
 from .program import UNORDERED, Block, Collective, Compute, Exchange, MessageEnd, Op, Programs, RepeatedBlocks
-from .spell_out import meetings_spelled_out
 
 CATEGORIES = ("compute", "optimizer", *AXES)
 KERNEL_KINDS = ("gemm", "attention", "memory-bound", "fixed")
@@ -51,10 +51,10 @@ def program_problems(programs: Programs) -> tuple[str, ...]:
     Deadlocks are looked for only where all else is right: a message without its other end is one already.
     """
     programs = bound(programs)
-    found = [*_machine_problems(programs), *_op_problems(programs), *block_meeting_problems(programs)]
+    found = [*_machine_problems(programs), *_op_problems(programs), *block_rendezvous_problems(programs)]
     if found:
         return tuple(found)
-    met = meetings_spelled_out(programs)
+    met = rendezvous_expanded(programs)
     return tuple(matching_problems(met)) or tuple(deadlock_problems(met))
 
 

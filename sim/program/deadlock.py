@@ -112,10 +112,10 @@ def deadlock_problems(programs: Programs) -> Iterator[str]:
         chain[awaited] = None
         awaited = run.awaited(awaited)
     circle = list(chain)[list(chain).index(awaited) :]
-    meetings = [place for place in circle if _meets(programs, place)]
+    waiting = [place for place in circle if _meets(programs, place)]
     # Begun at the lowest class, so that the same deadlock reads the same from wherever it was found.
-    turn = meetings.index(min(meetings))
-    names = [_described(programs, place) for place in meetings[turn:] + meetings[:turn]]
+    turn = waiting.index(min(waiting))
+    names = [_described(programs, place) for place in waiting[turn:] + waiting[:turn]]
     yield "deadlock: " + ", which waits for ".join([*names, names[0]])
 
 

@@ -62,36 +62,36 @@ def messages(programs: Programs) -> dict[Message, OpEnds]:
     return found
 
 
-def block_meeting_problems(programs: Programs) -> Iterator[str]:
+def block_rendezvous_problems(programs: Programs) -> Iterator[str]:
     """Where classes meet in blocks, but not at the same place of their repeated blocks.
 
     The engine runs such blocks of all classes together, so they must be laid out alike.
     """
-    layouts = [_meeting_layouts(programs, program) for program in programs.classes]
+    layouts = [_rendezvous_layouts(programs, program) for program in programs.classes]
     for name in sorted(set().union(*layouts)):
         first, *others = programs.communicators[name]
         for r in others:
             if layouts[r].get(name) != layouts[first].get(name):
                 yield (
                     f"communicator {name!r}: blocks of class {r} call it in other places than those of class "
-                    f"{first}; expected the same segments, blocks and ops"
+                    f"{first}; expected the same repeated blocks, blocks and ops"
                 )
 
 
-def _meeting_layouts(programs: Programs, program: Program) -> dict[str, list[tuple[object, ...]]]:
+def _rendezvous_layouts(programs: Programs, program: Program) -> dict[str, list[tuple[object, ...]]]:
     """By communicator, for each of the repeated blocks that calls it: its place, its size, and the ops."""
     found: dict[str, list[tuple[object, ...]]] = {}
     known: dict[Block, tuple[int, dict[str, list[tuple[object, ...]]]]] = {}
-    segments = [op.work for op in program.ops if isinstance(op.work, RepeatedBlocks)]
-    for number, segment in enumerate(segments):
-        if segment.communicators.isdisjoint(programs.communicators):
+    repeated_blocks = [op.work for op in program.ops if isinstance(op.work, RepeatedBlocks)]
+    for number, repeated in enumerate(repeated_blocks):
+        if repeated.communicators.isdisjoint(programs.communicators):
             continue
-        for k, block in enumerate(segment.row):
+        for k, block in enumerate(repeated.row):
             if block not in known:
                 known[block] = len(block.ops), _calls_of(programs, block)
             size, calls = known[block]
             for name, places in calls.items():
-                found.setdefault(name, []).append((number, len(segment.row), k, size, *places))
+                found.setdefault(name, []).append((number, len(repeated.row), k, size, *places))
     return found
 
 

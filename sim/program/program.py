@@ -119,7 +119,7 @@ class Block:
 class RepeatedBlocks:
     """Blocks in a row, each so many times: what one pipeline action runs.
 
-    They mean their ops in their place (spell_out.py): each block is replayed once, and taken as a whole
+    They mean their ops in their place (expand.py): each block is replayed once, and taken as a whole
     wherever nothing else begins or ends on the rank meanwhile.
     """
 

@@ -24,7 +24,7 @@ class ProgramBuilder:
         self.last_compute = self._append(op)
         return self.last_compute
 
-    def beside(
+    def on_stream(
         self,
         name: str,
         stream: str,
@@ -51,9 +51,9 @@ class ProgramBuilder:
         """Make the next op on the compute stream wait for these ops."""
         self.awaited.update(indices)
 
-    def segment(self, name: str, segment: RepeatedBlocks, *, action: str) -> int:
+    def repeat(self, name: str, repeated: RepeatedBlocks, *, action: str) -> int:
         """Append repeated blocks as one op of the compute stream; its index."""
-        return self.compute(name, segment, action=action, host_s=segment.host_s)
+        return self.compute(name, repeated, action=action, host_s=repeated.host_s)
 
     def _append(self, op: Op) -> int:
         self.ops.append(op)

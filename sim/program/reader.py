@@ -61,7 +61,7 @@ class Reader:
     transfers: dict[str, Transfer] = field(default_factory=dict)
     blocks: dict[str, Block] = field(default_factory=dict)
     collectives: dict[tuple[str, str, str, int], Collective] = field(default_factory=dict)
-    segments: dict[tuple[tuple[str, int], ...], RepeatedBlocks] = field(default_factory=dict)
+    repeated_blocks: dict[tuple[tuple[str, int], ...], RepeatedBlocks] = field(default_factory=dict)
 
     def read(self, document: object) -> tuple[Programs, tuple[RankClass, ...], dict[str, Any] | None]:
         """Programs, rank classes, and the scenario's document. Malformed lists all problems, one a line."""
@@ -156,7 +156,7 @@ class Reader:
         if kind == "messages":
             return Exchange(tuple(self._part(entry.where, part) for part in entry.items("messages")))
         if kind == "blocks":
-            return self._segment(entry)
+            return self._repeated(entry)
         names = entry.text("collective"), entry.text("communicator"), entry.text("transfer")
         key = *names, entry.whole("calls", 1, least=1)
         if key not in self.collectives:
@@ -171,7 +171,7 @@ class Reader:
         transfer = _named(self.transfers, entry, "transfer")
         return MessageEnd(send, entry.whole(peer), entry.text(tag), transfer)
 
-    def _segment(self, entry: Entry) -> RepeatedBlocks:
+    def _repeated(self, entry: Entry) -> RepeatedBlocks:
         pairs = entry.items("blocks")
         for pair in pairs:
             if not (isinstance(pair, list) and [type(x) for x in pair] == [str, int]):
@@ -179,9 +179,11 @@ class Reader:
             if pair[0] not in self.blocks:
                 raise Malformed(f"{entry.where}: blocks: {unknown_name('block', pair[0], self.blocks)}")
         key = tuple((name, count) for name, count in pairs)
-        if key not in self.segments:
-            self.segments[key] = RepeatedBlocks(tuple((self.blocks[name], count) for name, count in key))
-        return self.segments[key]
+        if key not in self.repeated_blocks:
+            self.repeated_blocks[key] = RepeatedBlocks(
+                tuple((self.blocks[name], count) for name, count in key)
+            )
+        return self.repeated_blocks[key]
 
     # Mistakes ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...hardware.cluster import Cluster
 from ..network.collectives import collective_curve, pattern_of
 from ..network.group_placement import KINDS, GroupPlacement, payload_factor
-from ..network.nccl.tuning import UNTUNED, Tuning
+from ..network.nccl.settings import NCCL_DEFAULTS, NcclSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def collective_cost(
     *,
     algorithm: str | None = None,
     protocol: str | None = None,
-    tuning: Tuning = UNTUNED,
+    nccl: NcclSettings = NCCL_DEFAULTS,
     limit: Limit | None = None,
 ) -> CollectiveCost:
     """What ``kind`` costs a group that is alone; ``limit`` says what the fabric leaves it.
@@ -67,7 +67,7 @@ def collective_cost(
     if kind not in KINDS:
         raise ValueError(f"no collective {kind!r}; known: {', '.join(KINDS)}")
     curve = collective_curve(
-        kind, payload_bytes, placement, cluster, algorithm=algorithm, protocol=protocol, tuning=tuning
+        kind, payload_bytes, placement, cluster, algorithm=algorithm, protocol=protocol, nccl=nccl
     )
     time_s, binding = curve.solo_s(payload_bytes), curve.binding
     if limit is not None and curve.nic:

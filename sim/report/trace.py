@@ -26,10 +26,10 @@ Event = dict[str, Any]
 SCHEDULE_THREAD = 0
 STREAM_ORDER = ("compute", *AXES)
 COLLECTIVES = {
-    "allreduce": "AllReduce",
-    "allgather": "AllGather",
-    "reducescatter": "ReduceScatter",
-    "alltoall": "SendRecv",
+    "all_reduce": "AllReduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "all_to_all": "SendRecv",
     "broadcast": "Broadcast",
     "send": "SendRecv",
     "recv": "SendRecv",
@@ -199,8 +199,8 @@ def _nccl(name: str) -> tuple[str, str]:
     """Kernel and collective as NCCL and PyTorch call them, from a name such as ``all_reduce gradients``."""
     squeezed = re.sub(r"[^a-z]", "", name.lower())
     for collective, kernel in COLLECTIVES.items():
-        if collective in squeezed:
-            return f"ncclDevKernel_{kernel}", collective
+        if (plain := collective.replace("_", "")) in squeezed:  # plain is what PyTorch writes
+            return f"ncclDevKernel_{kernel}", plain
     return "ncclDevKernel_Generic", name
 
 

@@ -124,7 +124,7 @@ def _recompute(entries: dict[str, TreeNode]) -> tuple[dict[str, TreeNode], list[
     if isinstance(kind.value, dict):
         return left | {"recompute": kind.with_entries({**kind.entries, **said})}, []
     if kind.value not in ("full", "selective"):
-        return left, [_nothing_beside(said)]
+        return left, [_nothing_recomputed(said)]
     if kind.value == "full" and "method" not in said:
         message = "recompute_granularity full takes recompute_method, uniform or block, beside it"
         return left, [Problem(mark=kind.mark, path="training.recompute_method", message=message)]
@@ -133,7 +133,7 @@ def _recompute(entries: dict[str, TreeNode]) -> tuple[dict[str, TreeNode], list[
     return left | {"recompute": kind.with_entries({"kind": named, **said})}, []
 
 
-def _nothing_beside(said: dict[str, TreeNode]) -> Problem:
+def _nothing_recomputed(said: dict[str, TreeNode]) -> Problem:
     """Megatron's names say more about a recompute_granularity that is not there."""
     field, node = next(iter(said.items()))
     name = next(name for name, known in RECOMPUTE.items() if known == field)

@@ -25,7 +25,7 @@ def model_fields(node: TreeNode) -> dict[str, Any]:
     if "preset" not in changes:
         return changes  # type: ignore[no-any-return]
     preset = changes.pop("preset")
-    fields = config_fields(_beside(node, preset)) if _is_path(preset) else catalogue_fields(str(preset))
+    fields = config_fields(_relative_to(node, preset)) if _is_path(preset) else catalogue_fields(str(preset))
     return {**fields, **{key: _changed(fields.get(key), change) for key, change in changes.items()}}
 
 
@@ -48,7 +48,7 @@ def _is_path(preset: Any) -> bool:
     return isinstance(preset, str) and (preset.endswith(".json") or "/" in preset)
 
 
-def _beside(node: TreeNode, preset: str) -> Path:
+def _relative_to(node: TreeNode, preset: str) -> Path:
     """A path in a file is relative to the file; on a command line or in Python, to the current folder."""
     mark = node.entries["preset"].mark
     return Path(mark.file).parent / preset if mark.line else Path(preset)

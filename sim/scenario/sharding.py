@@ -1,4 +1,4 @@
-"""How a framework shards: when parameters are gathered and let go, when gradients are reduced.
+"""How a framework shards: when parameters are gathered and freed, when gradients are reduced.
 
 One rule for a scenario, from its ZeRO stage, its pipeline and the software's implementation. ZeRO-0 and
 ZeRO-1 have none: there every rank holds all parameters and reduces once a step (updates/gradients.py),
@@ -35,7 +35,7 @@ When = Literal["never", "once", "each"]
 @dataclass(frozen=True, kw_only=True)
 class ShardingRule:
     """``gathers``: parameters are never gathered (each rank holds them whole), once a step by a stage's
-    first forward, or by each microbatch; ``regathers``: backward gathers what forward let go.
+    first forward, or by each microbatch; ``regathers``: backward gathers what forward freed.
 
     ``reduces_each``: every microbatch's gradients are reduced; else those of the last, with what the
     others left. ``root``: embedding, final norm and head are one unit, gathered first and kept until the

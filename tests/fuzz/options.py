@@ -23,7 +23,7 @@ COMMAND_LINES = (
     "faults w.yaml --fault 'gpu_fatal gpu/3 time=1h' -n 1 --json",
     "collective all_reduce --gpus 16 --size 1MB --json",
     "collective all_gather --gpus 64 --size 1GB --sweep",
-    "collective alltoall --gpus 64 --size 64MB --algorithm ring --protocol LL --json",
+    "collective all_to_all --gpus 64 --size 64MB --algorithm ring --protocol LL --json",
     "collective all_reduce --gpu GB200-NVL72 --gpus 144 --interconnect ib-ndr400-x4 --nccl 2.28.9 --json",
     "collective all_reduce --cluster a.yaml --gpus 16 --json",
     "schedule 1f1b -p 4 -m 8 --tf 10 --tb 11 --tw 7 --tc 1 --json",

@@ -142,5 +142,5 @@ def _ceiling(gpu: str, kind: str, ranks: int) -> float:
     if gpu == CPU:
         return _CPU_BYTES_PER_S
     chip = get_gpu(gpu)
-    gathers = kind in ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
+    gathers = kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
     return max(chip.nvlink_bytes_per_s, chip.pcie_bytes_per_s) / ((ranks - 1) / ranks if gathers else 1.0)

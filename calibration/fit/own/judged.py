@@ -18,7 +18,7 @@ from ....hardware.gpu import Gpu
 from ....hardware.profile import GpuProfile
 from ....hardware.provenance import Provenance
 from ...readers.measurements import Measurement
-from ..residuals import predicted_seconds, provenance
+from ..curve_fit import predicted_seconds, provenance
 
 FEW = 3
 """Points, or families, below which nothing is fitted or drawn."""

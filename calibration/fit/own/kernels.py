@@ -16,8 +16,8 @@ from ....hardware.provenance import Provenance
 from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...readers.measurements import Measurement
 from ..attention import fit_attention
+from ..curve_fit import FitParameter, fit
 from ..gemm import fit_fraction, fit_shape, with_fraction
-from ..residuals import FitParameter, fit
 from .judged import FEW, Fit, Interval, Judged, judged
 
 SHAPE_POINTS, SHAPE_FAMILIES = 24, 8

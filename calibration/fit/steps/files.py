@@ -12,8 +12,8 @@ from typing import Any
 
 from ....sim.figures import percent
 from ....sim.scenario.software import get_software
-from .choice import ConstantsChoice
 from .report import FittedCoverage, StepFit
+from .step_constants import StepConstant
 
 COMMENT_COLUMN = 36  # where the comments of presets.yaml stand
 
@@ -56,7 +56,7 @@ def _with_field(text: str, preset: str, name: str, value: float, comment: str) -
     return "\n".join(lines) + "\n"
 
 
-def _comment(choice: ConstantsChoice, coverage: FittedCoverage) -> str:
+def _comment(choice: StepConstant, coverage: FittedCoverage) -> str:
     return f"{'fitted' if choice.earned else 'default, a fit gains nothing'}: {_basis(coverage)}"
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from ....sim.figures import percent, seconds, signed_percent
 from ...cases.constants import CLOCKS, GpuConstants
-from .choice import FEWEST_FAMILIES, SHOWS, WORTH, ConstantsChoice
 from .report import ErrorCurve, FittedCoverage, GpuFit, PresetFit, Score, StepFit
+from .step_constants import FEWEST_FAMILIES, SHOWS, WORTH, StepConstant
 
 Written = Callable[[float], str]
 """How a value of the constant is written."""
@@ -112,7 +112,7 @@ def _constants(fit: StepFit) -> str:
     return f"## Every constant\n\n{_table(columns, rows)}\n{legend}"
 
 
-def _line(choice: ConstantsChoice, written: Written) -> tuple[str, ...]:
+def _line(choice: StepConstant, written: Written) -> tuple[str, ...]:
     ends = "**yes**" if choice.ends_range and choice.best != choice.default else "no"
     verdict = "fitted" if choice.earned else "stays"
     return written(choice.adopted), "-", "-", f"{choice.gain * 100:.2f}", ends, verdict
@@ -170,7 +170,7 @@ def _coverage(covered: FittedCoverage) -> str:
     return f"{covered.basis}: error {percent(covered.error, 2)}, held out {percent(covered.held_out, 2)}."
 
 
-def _choice(choice: ConstantsChoice, written: Written) -> str:
+def _choice(choice: StepConstant, written: Written) -> str:
     if choice.best == choice.default:
         return f"stays {written(choice.default)}: no value tried is better."
     merit = f"takes {choice.gain * 100:.2f} points off, {choice.families} families show it"

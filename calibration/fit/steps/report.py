@@ -1,6 +1,6 @@
 """What a fit is worth: its constants, the error they leave, and the error on families they never saw.
 
-Knows how rows are selected and split, and asks choice.py for fits; writes nothing.
+Knows how rows are selected and split, and asks step_constants.py for fits; writes nothing.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from pathlib import Path
 from ...cases.constants import CLOCKS, HOSTS_S, Constants, Wanted, shipped_constants, unfitted
 from ...cases.errors import Errors, errors_of
 from ...cases.halves import HALVES, Halves, half_of
-from .choice import (
+from .rows import StepTimes, TimedRow, Times, timed_rows
+from .search import Points, around, flat_range
+from .step_constants import (
     COARSE_CLOCKS,
     COARSE_HOSTS,
     WORTH,
-    ConstantsChoice,
     Data,
+    StepConstant,
     best_corun,
     best_fixed,
     best_host,
@@ -25,8 +27,6 @@ from .choice import (
     fittable,
     mean_error,
 )
-from .rows import StepTimes, TimedRow, Times, timed_rows
-from .search import Points, around, flat_range
 
 Say = Callable[[str], None]
 
@@ -77,7 +77,7 @@ class GpuFit:
 
     name: str
     clock: ErrorCurve
-    corun: ConstantsChoice
+    corun: StepConstant
     coverage: FittedCoverage
     halves: tuple[float, ...]
 
@@ -87,9 +87,9 @@ class PresetFit:
     """Constants of a preset. ``halves`` are the host times that each half gives by itself."""
 
     name: str
-    host: ConstantsChoice
+    host: StepConstant
     host_curve: ErrorCurve
-    fixed: ConstantsChoice
+    fixed: StepConstant
     coverage: FittedCoverage
     halves: tuple[float, ...]
 

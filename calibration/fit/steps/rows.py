@@ -1,6 +1,6 @@
 """Measured steps that constants may be fitted on, and the step times that constants give them.
 
-Knows cases, scenarios and processes; which constants are tried, and why, is in choice.py.
+Knows cases, scenarios and processes; which constants are tried, and why, is in step_constants.py.
 """
 
 from __future__ import annotations

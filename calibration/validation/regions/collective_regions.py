@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ....hardware.residuals import Residual
+from ....hardware.deviations import Deviation
 from ...fit.collective_constants import Observed, constants_of, fit_constants
 from ...fit.growth import NORMAL_NINTH, LeftOut, growth_per_doubling, weighted_quantile
 
@@ -31,19 +31,19 @@ Predict = Callable[[CollectiveCase, "CollectiveConstants"], Sequence[float]]
 Tiers = dict[str, list[LeftOut]]
 
 
-def collective_residuals(
+def collective_deviations(
     observed: Sequence[Observed[CollectiveCase]], predict: Predict, document: Mapping[str, Any]
-) -> dict[str, Residual]:
+) -> dict[str, Deviation]:
     """``collectives_node``, ``collectives_network``, and of each what a doubling of GPUs or NVLink domains
     and an unknown fabric or GPU add."""
-    found: dict[str, Residual] = {}
+    found: dict[str, Deviation] = {}
     inside: dict[str, float] = {}
     alone = _by_tier(_each_left_out(observed, predict, document))
     for tier, points in sorted(alone.items()):
         absolute = sorted((abs(point.error), 1.0) for point in points)
         inside[tier] = weighted_quantile(absolute, 0.9) / NORMAL_NINTH
         logs = len({point.group for point in points})
-        found[f"collectives_{tier}"] = Residual(
+        found[f"collectives_{tier}"] = Deviation(
             sigma=inside[tier],
             source=f"stepsim calibrate residuals, each log left out: 90th percentile of {len(points)} sizes "
             f"of 1 MiB and more in {logs} logs",
@@ -55,10 +55,10 @@ def collective_residuals(
     return found
 
 
-def _grown(name: str, points: Sequence[LeftOut]) -> Residual:
+def _grown(name: str, points: Sequence[LeftOut]) -> Deviation:
     regions = sorted({point.group.split(",")[0] for point in points})
     what = "a doubling; " if name == "beyond" else ""
-    return Residual(
+    return Deviation(
         sigma=growth_per_doubling(points),
         source=f"{what}stepsim calibrate residuals, logs left out together ({', '.join(regions)}): "
         f"{len(points)} sizes of 1 MiB and more",
@@ -154,7 +154,7 @@ def _by_tier(points: Iterator[tuple[str, LeftOut]]) -> Tiers:
 
 
 def measured_range(observed: Sequence[Observed[CollectiveCase]]) -> dict[str, Any]:
-    """What logs reach, as residuals.yaml states it."""
+    """What logs reach, as deviations.yaml states it."""
     domains: dict[str, int] = {}
     for one in observed:
         if one.case.placement.domains > 1:

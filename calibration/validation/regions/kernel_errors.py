@@ -18,8 +18,8 @@ from ....kernels.cost import in_range
 from ....kernels.kernel import Attention, Gemm
 from ...fit.attention import fit_attention
 from ...fit.carried import carried_profile
+from ...fit.curve_fit import predicted_seconds, provenance
 from ...fit.gemm import fit_shape, with_call
-from ...fit.residuals import predicted_seconds, provenance
 from ...measure.plan import PLANS
 from ...readers.measurements import Measurement
 

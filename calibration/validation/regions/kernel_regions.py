@@ -13,14 +13,14 @@ from math import log
 from typing import Literal
 
 from ....hardware.calibrated.overlay import load_profile
+from ....hardware.deviations import Deviation
 from ....hardware.gpus import get_gpu
 from ....hardware.profile import GpuProfile
 from ....hardware.provenance import Beyond
-from ....hardware.residuals import Residual
 from ....kernels.cost import beyond_range, curve_provenance, range_quantities
 from ....kernels.kernel import Attention
+from ...fit.curve_fit import predicted_seconds
 from ...fit.growth import NORMAL_NINTH, LeftOut, growth_per_doubling
-from ...fit.residuals import predicted_seconds
 from ...readers.measurements import Measurement
 from .kernel_errors import ENOUGH, fitted_on
 
@@ -31,18 +31,18 @@ ENDS: tuple[Literal["largest", "smallest"], ...] = ("largest", "smallest")
 _QUANTITIES = {"gemm": ("narrow", "k", "flops"), "attention": ("seq",)}
 
 
-def kernel_growth(points: Sequence[Measurement]) -> dict[str, Residual]:
+def kernel_growth(points: Sequence[Measurement]) -> dict[str, Deviation]:
     """By name (``gemm_beyond_largest``), the standard deviation that each doubling adds."""
     found: dict[str, list[LeftOut]] = {}
     for operation, far, one in regions_left_out(points):
         found.setdefault(f"{operation}_beyond_{far.end}", []).append(one)
-    return {name: _residual(members) for name, members in sorted(found.items())}
+    return {name: _deviation(members) for name, members in sorted(found.items())}
 
 
-def _residual(points: Sequence[LeftOut]) -> Residual:
+def _deviation(points: Sequence[LeftOut]) -> Deviation:
     regions, far = {point.group for point in points}, max(point.distance for point in points)
     curves = sorted({group.split(",")[0] for group in regions})
-    return Residual(
+    return Deviation(
         sigma=growth_per_doubling(points),
         source=f"a doubling; stepsim calibrate residuals, regions of {', '.join(curves)} left out of their "
         f"fit: {len(points)} predictions in {len(regions)} regions, up to {far:.1f} doublings away",

@@ -96,7 +96,7 @@ def _exchanged(local: LocalShape) -> LocalShape:
 def _exchange_heads(builder: LayerBuilder, local: LocalShape, width: int, name: str) -> None:
     if local.cp_a2a > 1:
         axis = "cp" if local.cp_a2a == local.cp else "cp.heads"
-        builder.collective(axis, name, "alltoall", float(local.tokens * width * local.element_bytes))
+        builder.collective(axis, name, "all_to_all", float(local.tokens * width * local.element_bytes))
 
 
 def _ring(local: LocalShape) -> str:

@@ -32,8 +32,8 @@ from .pointwise import (
     norm_backward,
     norm_quantises,
     rearrange,
-    residual,
-    residual_backward,
+    residual_add,
+    residual_add_backward,
     rope,
     small_kernels,
 )
@@ -123,7 +123,7 @@ def write_backward(
     split: bool = False,
 ) -> None:
     """Append the backward pass, last operator first; ``split`` leaves out the matrices' weight gradients."""
-    residual_backward(builder, local, software)
+    residual_add_backward(builder, local, software)
     backward = moe_backward if local.experts else mlp_backward
     backward(builder, local, software, recompute=recompute, split=split)
     attention_part_backward(builder, local, software, recompute=recompute, split=split)
@@ -142,7 +142,7 @@ def attention_part_forward(builder: LayerBuilder, local: LocalShape, software: S
     rope(builder, local, software)
     attention_forward(builder, local, software)
     row_forward(builder, _proj(local), local, software)
-    residual(builder, local, software)
+    residual_add(builder, local, software)
     norm(builder, local, software, into_product=not local.experts)
 
 
@@ -153,7 +153,7 @@ def attention_part_backward(
     weight gradients.
     """
     norm_backward(builder, local, software)
-    residual_backward(builder, local, software)
+    residual_add_backward(builder, local, software)
     (row_input_grad if split else row_backward)(builder, _proj(local), local, software)
     if "mla_up_proj" in recompute:
         up_projections(builder, local, software)
@@ -176,5 +176,5 @@ def attention_part_backward(
 
 def end_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Append what follows the MLP or the experts: the residual, and the framework's small kernels."""
-    residual(builder, local, software)
+    residual_add(builder, local, software)
     small_kernels(builder, software)

@@ -37,7 +37,7 @@ class KernelPricing:
     left: float = 1.0
     blocks: bool = False
 
-    def beside_exchanges(self, sms: int) -> KernelPricing:
+    def during_exchanges(self, sms: int) -> KernelPricing:
         """Pricing where exchanges have ``sms`` SMs to themselves, at work or not."""
 
         def transfer(axis: str, kind: str, size: float) -> Transfer:

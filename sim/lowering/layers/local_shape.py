@@ -148,7 +148,7 @@ def boundary_bytes(local: LocalShape, software: Software) -> float:
     return local.hidden_bytes / (local.tp if split else 1)
 
 
-def shard_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None) -> LocalShape:
+def local_shape_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None) -> LocalShape:
     """The sizes of a model's layer on one of ``tp`` ranks, for one token in 16 bit."""
     return LocalShape(
         batch=1,
@@ -181,12 +181,12 @@ def shard_of_model(model: Model, *, tp: int = 1, experts: Experts | None = None)
     )
 
 
-def shard_of(scenario: Scenario) -> LocalShape:
+def local_shape_of(scenario: Scenario) -> LocalShape:
     """The layer share of one rank of ``scenario``."""
     par, training, software = scenario.parallelism, scenario.training, scenario.software
     rule, precision = sharding_rule(scenario), training.precision
     return replace(
-        shard_of_model(scenario.model, tp=par.tp, experts=experts_of(scenario)),
+        local_shape_of_model(scenario.model, tp=par.tp, experts=experts_of(scenario)),
         batch=training.micro_batch,
         sequence=training.seq_length,
         cp=par.cp,

@@ -24,7 +24,7 @@ from .layer_builder import LayerBuilder
 from .linear import Linear, column_forward
 from .local_shape import LocalShape
 from .moe import arrive, exchange, first_half, route
-from .pointwise import activation, norm, norm_quantises, rearrange, residual, rope
+from .pointwise import activation, norm, norm_quantises, rearrange, residual_add, rope
 from .prediction import join_forward
 from .recompute import Recompute, keeps, keeps_attention
 
@@ -100,7 +100,7 @@ def operators_again(
     if local.tp > 1 and not keeps(recompute, "reduce_scatter"):
         kind = "reduce_scatter" if local.sequence_parallel else "all_reduce"
         builder.tp(f"proj again {kind}", kind, local.hidden_bytes)
-    residual(builder, local, software)
+    residual_add(builder, local, software)
     norm(builder, local, software, into_product=not local.experts)
     if local.experts:
         _experts_again(builder, local, software, recompute, kept)

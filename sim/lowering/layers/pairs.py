@@ -30,7 +30,7 @@ from .moe import (
     work_weight_grad,
 )
 from .operators import operators_again
-from .pointwise import norm, residual_backward
+from .pointwise import norm, residual_add_backward
 from .recompute import FULL, Recompute, by_operators, title
 
 
@@ -38,14 +38,14 @@ def pair_block(
     forward: LocalShape, backward: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute
 ) -> Block:
     """One layer forward and one backward, of which ``recompute`` is run again first."""
-    builder = LayerBuilder(costs.beside_exchanges(software.exchange_sms) if software.exchange_sms else costs)
+    builder = LayerBuilder(costs.during_exchanges(software.exchange_sms) if software.exchange_sms else costs)
     if recompute == FULL:
         write_forward(builder, backward, software)
     elif by_operators(recompute):
         operators_again(builder, backward, software, recompute)
-    returned = _start_backward(builder, backward, software, recompute)
+    combine_backward = _start_backward(builder, backward, software, recompute)
     sent = _start_forward(builder, forward, software)
-    sent_back = _experts_backward(builder, backward, software, recompute, returned)
+    sent_back = _experts_backward(builder, backward, software, recompute, combine_backward)
     combined = _experts_forward(builder, forward, software, sent)
     _end_backward(builder, backward, software, recompute, sent_back)
     _end_forward(builder, forward, software, combined)
@@ -86,7 +86,7 @@ def _end_forward(builder: LayerBuilder, local: LocalShape, software: Software, c
 def _start_backward(
     builder: LayerBuilder, local: LocalShape, software: Software, recompute: Recompute
 ) -> int | None:
-    residual_backward(builder, local, software)
+    residual_add_backward(builder, local, software)
     if local.experts is None:
         mlp_backward(builder, local, software, recompute=recompute)
         return None
@@ -99,12 +99,16 @@ def _start_backward(
 
 
 def _experts_backward(
-    builder: LayerBuilder, local: LocalShape, software: Software, recompute: Recompute, returned: int | None
+    builder: LayerBuilder,
+    local: LocalShape,
+    software: Software,
+    recompute: Recompute,
+    combine_backward: int | None,
 ) -> int | None:
     """The gradient of the rows goes home while those of the matrices are made."""
     if local.experts is None:
         return None
-    arrive(builder, returned)
+    arrive(builder, combine_backward)
     work_backward(builder, local, software, recompute=recompute, split=True)
     sent_back = exchange(builder, local, "dispatch backward")
     work_weight_grad(builder, local, software)

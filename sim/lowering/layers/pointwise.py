@@ -113,7 +113,7 @@ def activation_backward(builder: LayerBuilder, local: LocalShape, software: Soft
         builder.memory("bias gradient", wide)
 
 
-def residual(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def residual_add(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Bias, dropout and residual addition after a row-parallel layer."""
     mask = local.norm_tokens * local.hidden if local.dropout else 0
     if software.fused_residual or software.torch_compile:
@@ -125,7 +125,7 @@ def residual(builder: LayerBuilder, local: LocalShape, software: Software) -> No
     )
 
 
-def residual_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def residual_add_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
     """Dropout's gradient and the bias gradient; a plain residual passes the gradient through."""
     if local.dropout:
         builder.memory("dropout backward", 2 * local.norm_bytes + local.norm_tokens * local.hidden)

@@ -76,7 +76,7 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
         layers[0] -= 1
         layers[-1] -= 1
     elif split == "uneven_unspecified" and model.mtp_layers:
-        layers = _beside_prediction(model.num_layers, model.mtp_layers, count)
+        layers = _with_prediction(model.num_layers, model.mtp_layers, count)
     else:  # uniform; where layers do not divide, Megatron-like remainders go to the middle stages
         layers = _near_uniform(model.num_layers, count)
     return tuple(
@@ -110,7 +110,7 @@ def _runs(scenario: Scenario, layers: list[int], head: int) -> Iterator[tuple[La
         yield joined(runs)
 
 
-def _beside_prediction(num_layers: int, predictions: int, count: int) -> list[int]:
+def _with_prediction(num_layers: int, predictions: int, count: int) -> list[int]:
     """The layers of multi-token prediction and each passage of the head count as layers of the last chunk.
 
     Of DeepSeek-V3 on 16 chunks that leaves one layer there, as NVIDIA's layout has it (Megatron-Bridge

@@ -27,7 +27,7 @@ class Around:
     reductions: tuple[Op, ...] = ()
     delayed: tuple[Op, ...] = ()
     first: tuple[Op, ...] = ()
-    beside: tuple[Op, ...] = ()
+    overlapping: tuple[Op, ...] = ()
     copies_out: float = 0.0
     copies_in: float = 0.0
     early: bool = False
@@ -60,13 +60,13 @@ class Composer:
         if around.copies_out:
             builder.memory("parameter copy-out", around.copies_out)
         if around.early:
-            builder.ops += around.beside
+            builder.ops += around.overlapping
         for block in row:
             _append(builder, block)
         if around.copies_in:
             builder.memory("gradient copy-in", around.copies_in)
         if not around.early:
-            builder.ops += around.beside
+            builder.ops += around.overlapping
         names = " + ".join(block.name for block in row) or "gradients"
         return builder.block(f"{names}, sharded")
 

@@ -45,7 +45,7 @@ def pair_row(
             reductions=pending,
             delayed=delayed,
             first=() if k else _gathers(rows, fetches[0]),
-            beside=_gathers(rows, fetches[k + 1]) if k + 1 < len(joints) else (),
+            overlapping=_gathers(rows, fetches[k + 1]) if k + 1 < len(joints) else (),
             copies_out=sum(map(rows.traffic.copied_out, fetches[k])),
             copies_in=rows.traffic.copied_in(ended) if ended else 0.0,
             early=True,

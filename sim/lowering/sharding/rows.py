@@ -58,7 +58,7 @@ class Rows:
         for k, piece in enumerate(row):
             around = Around(
                 first=self._first(row, fetches, k),
-                beside=self._beside(row, fetches, k),
+                overlapping=self._overlapping(row, fetches, k),
                 copies_out=self._copies_out(fetches[k]),
             )
             blocks.append(self.composer.block(piece.blocks, around))
@@ -75,7 +75,7 @@ class Rows:
                 reductions=pending,
                 delayed=delayed,
                 first=self._first(row, fetches, k),
-                beside=self._beside(row, fetches, k),
+                overlapping=self._overlapping(row, fetches, k),
                 copies_out=self._copies_out(fetches[k]),
                 copies_in=self.traffic.copied_in(piece.unit) if ended else 0.0,
                 early=True,
@@ -128,7 +128,7 @@ class Rows:
         now = self.traffic.gather(unit, 1.0 - self._ahead(row, fetches, k))
         return now + (self.traffic.gather(unit) if unit.again else ())
 
-    def _beside(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> tuple[Op, ...]:
+    def _overlapping(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> tuple[Op, ...]:
         unit = fetches[k + 1] if k + 1 < len(row) else None
         return self.traffic.gather(unit, self._ahead(row, fetches, k + 1)) if unit else ()
 

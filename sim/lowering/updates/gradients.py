@@ -92,17 +92,17 @@ class Gradients:
         kind = "reduce_scatter" if self.sharded else "all_reduce"
         host_s = self.costs.host_collective_s + (0.0 if self.sharded else self.check_s)
         work = self._calls(kind, elements, calls)
-        index = writer.beside(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
+        index = writer.on_stream(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
         if self.over_replicas:
             own = elements * self.wire_bytes / self.shards
             late = Collective("all_reduce", self.replicas, self.over_replicas(own))
             host_s = self.costs.host_collective_s
-            index = writer.beside(
+            index = writer.on_stream(
                 "gradient all_reduce", self.replicas, "dp", late, after=(index,), host_s=host_s
             )
         if self.offload:
             leave = self.offload.gradients_leave(elements / self.shards)
-            index = writer.beside(
+            index = writer.on_stream(
                 leave.name, leave.stream, leave.category, leave.work, after=(index,), host_s=leave.host_s
             )
         self.reductions.append(index)
@@ -134,7 +134,7 @@ class Gradients:
     ) -> int:
         """All-gather updated parameters; returns the op to wait for."""
         work = Collective("all_gather", self.communicator, self.transfer("all_gather", size_bytes))
-        return writer.beside(
+        return writer.on_stream(
             "parameter all_gather",
             "dp",
             "dp",

@@ -84,4 +84,4 @@ def write_offloaded(writer: ProgramBuilder, offload: Offload, updated: float, *,
 
 
 def _append(writer: ProgramBuilder, op: Op, after: tuple[int, ...]) -> int:
-    return writer.beside(op.name, op.stream, op.category, op.work, after=after, host_s=op.host_s)
+    return writer.on_stream(op.name, op.stream, op.category, op.work, after=after, host_s=op.host_s)

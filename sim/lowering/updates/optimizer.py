@@ -87,7 +87,7 @@ def _meet(
         return
     work = Collective("all_reduce", "world", reduces)
     host_s = costs.host_collective_s + check_s
-    writer.wait(writer.beside(name, "world", "optimizer", work, host_s=host_s, host_sync=True))
+    writer.wait(writer.on_stream(name, "world", "optimizer", work, host_s=host_s, host_sync=True))
 
 
 def _kernels(writer: ProgramBuilder, passes: list[tuple[str, float, int]], costs: KernelPricing) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ....hardware.catalogue import unknown_name
 from ....schedules.transfers.collective import CollectiveKind
 from .constants import BYTES_PER_THREAD, NVLS_CHANNELS, THREADS, NcclAlgorithm, NcclProtocol
-from .model import TUNED, lines, seconds_on
+from .cost_model import TUNED, lines, seconds_on
 from .paths import Communicator
 from .versions import parse_version
 
@@ -34,7 +34,7 @@ class AlgorithmChoice:
     channels: int
 
 
-def table(
+def legal_choices(
     kind: CollectiveKind | str,
     payload_bytes: float,
     comm: Communicator,

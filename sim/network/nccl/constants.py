@@ -1,7 +1,7 @@
 """The constants of NCCL's tuning model, as NCCL states them: microseconds and GB/s.
 
 Version 2.28.9 (src/graph/tuning.cc, search.cc); how other versions differ is in ``versions.py``.
-Knows no equations: those are in ``model.py``.
+Knows no equations: those are in ``cost_model.py``.
 
 Sources: the project's table of hardware facts, section 3.1 and 3.2 (read in NCCL's source).
 """

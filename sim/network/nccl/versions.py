@@ -1,7 +1,7 @@
 """How versions of NCCL differ in what their tuning model assumes.
 
 Knows 2.18 to 2.30, and which of them to take for a job that does not say: that of the logs its
-architecture was measured with. Knows no equations: those are in ``model.py``.
+architecture was measured with. Knows no equations: those are in ``cost_model.py``.
 
 Sources: NCCL src/graph/tuning.cc of the tags v2.18.3 to v2.30.7; the project's table of hardware facts,
 section 3.1 ("Versions", and the table of constants by version).

@@ -34,7 +34,9 @@ def alike_layouts(tables: Tables, wanted: Codes) -> list[Codes]:
     """
     spread = np.minimum(tables.space.columns["parallelism.ep"][tables.rows], 2)
     weighs = np.array([traits_of(name).weighs for name in tables.space.values["schedule"]])
-    costs = np.where(weighs[tables.code("schedule")], tables.layer * (tables.group.max() + 1) + tables.group + 1, 0)
+    costs = np.where(
+        weighs[tables.code("schedule")], tables.layer * (tables.group.max() + 1) + tables.group + 1, 0
+    )
     number, rows = dense(
         [*(tables.code(name) for name in (*PIPELINE, *_ORDERS)), spread, _enough(tables), costs]
     )

@@ -135,7 +135,9 @@ class MemoryScreen:
         """What ranks of a class may hold at their peak."""
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
         if traits_of(draft.schedule).filling:
-            ranks = ranks[:1]  # each next rank of such a schedule runs fewer forwards ahead, in the same turns
+            ranks = ranks[
+                :1
+            ]  # each next rank of such a schedule runs fewer forwards ahead, in the same turns
         pairs = pairs_run(draft)
         names = sorted(set(pipeline.of_rank(ranks[0])))
         own = tuple(names.index(kind) if kind in names else -1 for kind in pipeline.kind_of)

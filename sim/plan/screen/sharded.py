@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ....schedules.orders.action import Action, ActionKind
 from ....kernels.kernel import MemoryBound
+from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, Owned, action_blocks, block_owners, owned
 from ...lowering.sharded import sharding_of
 from ...lowering.sharding.compose import Around, Composer
@@ -217,7 +217,9 @@ class ShardedTimes:
             before = replace(around, copies_in=0.0, copies_out=0.0, beside=(), delayed=())
             lead = solo_seconds(((composer.block((_lasting(_LONG_S),), before), 1),)) - _LONG_S
             copies = sum(
-                costs.seconds(MemoryBound(hbm_bytes=size)) for size in (around.copies_in, around.copies_out) if size
+                costs.seconds(MemoryBound(hbm_bytes=size))
+                for size in (around.copies_in, around.copies_out)
+                if size
             )
             self.around[key] = alone, over, lead, copies, *self._beside(around)
         return self.around[key]

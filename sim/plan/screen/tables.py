@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks
 from ...lowering.communication import Communication
-from ...lowering.layers.local_shape import LocalShape, shard_of
+from ...lowering.layers.local_shape import LocalShape, local_shape_of
 from ...lowering.layers.stages import build_stages
 from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds
 from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
-from ...lowering.plan import StepPlan
 from ...lowering.placements import Placements
+from ...lowering.plan import StepPlan
 from ...lowering.process_groups import ProcessGroups
-from ...lowering.profiled_costs import weighed_shape
+from ...lowering.profiled_costs import profiled_shape
 from ...lowering.stage_parameters import stage_parameters
 from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
-from ....schedules.orders.action import Action, ActionKind
 from .numbering import dense, distinct
 from .stages import Pipeline, pipeline_of
 
@@ -201,7 +201,7 @@ class Tables:
         local = self.layers[layer].local
         message_s = message_seconds(draft, self.communication, local, groups)
         sizes = activation_bytes(local, draft.software)
-        return weighed_shape(shape, build_stages(draft), self.blocks_of(layer), sizes, message_s)
+        return profiled_shape(shape, build_stages(draft), self.blocks_of(layer), sizes, message_s)
 
     def _of_values(self, name: str, of: object) -> Codes:
         found = np.array([of(value) for value in self.space.values[name]], dtype=np.int64)  # type: ignore[operator]
@@ -227,7 +227,7 @@ class Tables:
         draft = self.draft(row)
         software = draft.software
         return LayerKey(
-            local=shard_of(draft),
+            local=local_shape_of(draft),
             groups=self._inner[int(self._inner_of_row[row])],
             software=tuple(getattr(software, name.partition(".")[2]) for name in _SOFTWARE),
         )

@@ -38,7 +38,7 @@ def strike(
     notice: float = 0.0,
 ) -> Fault:
     """A fault of that kind at the target of ``effect``; what it does may depend on strength and length."""
-    if repair is None and duration_s is not None and kind.damage != "none" and kind.effect in STOPS:
+    if repair is None and duration_s is not None and kind.swapped != "none" and kind.effect in STOPS:
         repair = Law("constant", duration_s)
     elif repair is None and kind.repair_s is not None:
         repair = Law("constant", kind.repair_s)

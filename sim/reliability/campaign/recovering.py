@@ -75,7 +75,7 @@ def _lose(state: ReplicationState, stop: Stop) -> tuple[RestoredCopy, float]:
         lost = roll_back(state, step, ledger)
     else:
         fault = stop.fault
-        gone = set(fault.nodes) if fault and fault.kind.damage != "none" else set()
+        gone = set(fault.nodes) if fault and fault.kind.swapped != "none" else set()
         copy = choose_copy(state, gone)
         lost = close(state, copy.step)
     state.outcome.lost_s.append(lost)
@@ -181,7 +181,7 @@ def _still_there(state: ReplicationState, fault: Fault, copy: RestoredCopy) -> R
     """The copy to restore after yet another fault: what it took along may have been part of it."""
     from .recovering_rules import survives
 
-    gone = set(fault.nodes) if fault.kind.damage != "none" else set()
+    gone = set(fault.nodes) if fault.kind.swapped != "none" else set()
     if copy.tier is None or survives(copy.tier, gone, state.plan.machine.nodes):
         return copy
     wasted = RestoredCopy(state.storage_step, state.plan.storage, ())

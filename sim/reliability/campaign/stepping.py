@@ -108,9 +108,9 @@ def _open(state: ReplicationState, place: StepPosition, pause_as: str) -> StepSt
         step = slowed * replicas / live
     elif live < replicas:
         useful = plan.step_s * live / replicas
-    beside = 0.0
+    slowdown_s = 0.0
     if state.writer and state.writer.busy(state.now):
-        beside = step * (state.writer.tier.slow_factor - 1.0)
+        slowdown_s = step * (state.writer.tier.slow_factor - 1.0)
     if rules.policy == "per_step_ft" and live < rules.min_replicas and not place.pause_s:
         back = min(state.down_replicas.values())
         place, pause_as = replace(place, pause_s=max(0.0, back - state.now)), "idle"
@@ -118,12 +118,12 @@ def _open(state: ReplicationState, place: StepPosition, pause_as: str) -> StepSt
     return StepStretch(
         start_s=state.now,
         place=place,
-        step_s=step + beside,
+        step_s=step + slowdown_s,
         useful_s=useful,
         slow_s=slowed - plan.step_s,
         due=_due(state),
         pause_as=pause_as,
-        beside_s=beside,
+        write_slowdown_s=slowdown_s,
     )
 
 
@@ -174,7 +174,7 @@ def _next(state: ReplicationState, stretch: StepStretch, leaving: Leaving | None
         best = min(best, (stretch.time_of(_goal(state, stretch)), "goal"))
     if state.writer:  # "due" sorts before "goal": the checkpoint after the last step belongs to the run
         best = min(best, (stretch.time_of(state.writer.next_due), "due"))
-        if stretch.beside_s:
+        if stretch.write_slowdown_s:
             best = min(best, (state.writer.until_s, "written"))
     if state.straggler_at < inf:
         best = min(best, (state.straggler_at, "straggler"))
@@ -310,11 +310,11 @@ def only_idle(state: ReplicationState, fault: Fault) -> bool:
 
 def mark_broken(state: ReplicationState, fault: Fault) -> None:
     """Hosts that leave for repair; those that are out already do not leave again."""
-    if fault.kind.damage != "none" and fault.kind.effect in (*STOPS, "silent"):
+    if fault.kind.swapped != "none" and fault.kind.effect in (*STOPS, "silent"):
         for slot in fault.nodes:
             if slot not in state.empty:
                 state.empty.append(slot)
-                state.pool.broken(slot, fault.repair, fault.kind.name, fixed=fault.kind.damage == "domain")
+                state.pool.broken(slot, fault.repair, fault.kind.name, fixed=fault.kind.swapped == "domain")
 
 
 def _regrow(state: ReplicationState, place: StepPosition) -> Leaving | None:

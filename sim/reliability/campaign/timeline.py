@@ -28,8 +28,8 @@ class StepPosition:
 @dataclass(slots=True)
 class StepStretch:
     """From ``start_s`` on, at ``place``. A step takes ``step_s``, of which ``useful_s`` is what the same work
-    takes with nothing wrong, ``slow_s`` what slow parts add and ``beside_s`` what the writing of a checkpoint
-    beside it adds; the rest is missing replicas. ``pause_as`` is what the pause is accounted as.
+    takes with nothing wrong, ``slow_s`` what slow parts add and ``write_slowdown_s`` what the writing of a
+    checkpoint meanwhile adds; the rest is missing replicas. ``pause_as`` is what the pause is accounted as.
     """
 
     start_s: float
@@ -39,7 +39,7 @@ class StepStretch:
     slow_s: float
     due: Due
     pause_as: str = "slow"
-    beside_s: float = 0.0
+    write_slowdown_s: float = 0.0
     end_s: float = float("inf")
     wasted_part: float = 0.0  # of a step that was in flight at the end and does not count
 
@@ -128,8 +128,8 @@ class StepStretch:
         spent = {
             "useful": steps * self.useful_s,
             "slow": steps * self.slow_s,
-            "degraded": steps * (self.step_s - self.useful_s - self.slow_s - self.beside_s),
-            "checkpoint": stall + steps * self.beside_s,
+            "degraded": steps * (self.step_s - self.useful_s - self.slow_s - self.write_slowdown_s),
+            "checkpoint": stall + steps * self.write_slowdown_s,
         }
         spent[self.pause_as] = spent.get(self.pause_as, 0.0) + self.place.pause_s - place.pause_s
         return spent

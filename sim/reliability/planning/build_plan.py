@@ -44,7 +44,7 @@ def build_plan(blocks: CampaignBlocks, step: SimulatedStep | None = None) -> Cam
     cost = blocks.recovery.restart_cost
     loads = cost.fixed is None and isinstance(cost.load, str)
     tiers = tuple(
-        tiers_of(blocks.checkpoint, sizes, step_s, loads=loads, beside_writes=step_time.beside_writes)
+        tiers_of(blocks.checkpoint, sizes, step_s, loads=loads, during_writes=step_time.during_writes)
     )
     sources = tuple(sources_of(blocks))
     events = tuple(known_events(blocks, step_s))
@@ -159,7 +159,7 @@ def _daily_rate(blocks: CampaignBlocks) -> float:
     total = sum(
         source.rate_per_s
         for source in sources_of(blocks)
-        if get_kind(source.kind).damage == "node" and source.gap
+        if get_kind(source.kind).swapped == "node" and source.gap
     )
     return -math.expm1(-total * 86400.0 / blocks.machine.nodes)
 

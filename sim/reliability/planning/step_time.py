@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...scenario.faults.machine import Machine
     from ...scenario.models import Scenario
 
-Trouble = frozenset[tuple[int, str, float]]
+DegradationKey = frozenset[tuple[int, str, float]]
 """(rank, "" or the rank's own link, factor): kernels that take so many times as long, or the share of a
 link; (link, FABRIC, share) for a link between switches.
 """
@@ -48,7 +48,7 @@ class GivenStep:
     def __init__(self, step_s: float) -> None:
         self.step_s = step_s
 
-    def beside_writes(self, share: float) -> float:
+    def during_writes(self, share: float) -> float:
         """How much slower a step is when writes take ``share`` of every NIC. ValueError: nothing says so."""
         raise ValueError(
             "checkpoint.storage.persist_slow_factor: from_bytes needs a model, and step_time is given; give "
@@ -76,7 +76,7 @@ class SimulatedStep:
     def __init__(self, scenario: Scenario, machine: Machine, healthy_s: float | None = None) -> None:
         self.scenario, self.machine = scenario, machine
         self.given_s = healthy_s
-        self.simulated: dict[Trouble, float] = {}
+        self.simulated: dict[DegradationKey, float] = {}
         self._lowered: Any = None
         self._job: Any = None
         self._wrong: dict[Effect, Wrong] = {}
@@ -103,14 +103,14 @@ class SimulatedStep:
         worst = max(self._simulated(alone[0]), self._together(alone))
         return self.healthy_s * max(1.0, worst / self._simulated(frozenset()))
 
-    def _together(self, replicas: list[Trouble]) -> float:
+    def _together(self, replicas: list[DegradationKey]) -> float:
         """The step with several replicas struck, each in the nearest stage that stands for its own."""
         moved = sorted(
             {self._moved(one) for one in replicas}, key=lambda one: (-self._simulated(one), sorted(one))
         )
         return self._simulated(self._at_once(moved[:TOGETHER])) if len(moved) > 1 else 0.0
 
-    def _at_once(self, replicas: list[Trouble]) -> Trouble:
+    def _at_once(self, replicas: list[DegradationKey]) -> DegradationKey:
         """What is wrong in several replicas, in the first, the second, ... of the job."""
         group = self.machine.replica_gpus
         return frozenset(
@@ -119,12 +119,12 @@ class SimulatedStep:
             for place, port, factor in own
         )
 
-    def beside_writes(self, share: float) -> float:
+    def during_writes(self, share: float) -> float:
         """How much slower a step is when writes take ``share`` of every NIC, towards the network."""
         wrong = frozenset((rank, "nic.out", 1.0 - share) for rank in range(self.machine.gpus))
         return max(1.0, self._simulated(wrong) / self._simulated(frozenset()))
 
-    def by_replica(self, effects: frozenset[Effect]) -> set[Trouble]:
+    def by_replica(self, effects: frozenset[Effect]) -> set[DegradationKey]:
         """What is wrong in each replica, as if it were the first, and between switches; none: nothing is.
         Several on the same part multiply, as in a step.
         """
@@ -146,7 +146,7 @@ class SimulatedStep:
         found = {_flat(own) | between for own in replicas.values()}
         return found or ({between} if between else set())
 
-    def _moved(self, degradation: Trouble) -> Trouble:
+    def _moved(self, degradation: DegradationKey) -> DegradationKey:
         """A replica's degradation, each stage's at the nearest that stands for all, unless they meet."""
         size = self._stage_size
         stages = {place // size for place, port, _ in degradation if port != FABRIC}
@@ -197,7 +197,7 @@ class SimulatedStep:
             self._wrong[effect] = degradation_of([event], self._job)
         return self._wrong[effect]
 
-    def _simulated(self, degradation: Trouble) -> float:
+    def _simulated(self, degradation: DegradationKey) -> float:
         """Makespans are compared: the time from step to step differs from them by what does not slow down."""
         if degradation not in self.simulated:
             if not degradation:
@@ -208,7 +208,7 @@ class SimulatedStep:
                 self.simulated[degradation] = self._simulated(frozenset()) * self._slowdown(degradation)
         return self.simulated[degradation]
 
-    def _slowdown(self, degradation: Trouble) -> float:
+    def _slowdown(self, degradation: DegradationKey) -> float:
         from ...engine.collection import collection_paused
         from ...engine.replay import replay
         from ...fold.ranks import Degradation as Whole
@@ -249,5 +249,5 @@ def stand_ins(stages: int) -> list[int]:
     return sorted({0, min(1, last), last // 2, max(0, last - 1), last})
 
 
-def _flat(wrong: dict[tuple[int, str], float]) -> Trouble:
+def _flat(wrong: dict[tuple[int, str], float]) -> DegradationKey:
     return frozenset((rank, port, factor) for (rank, port), factor in wrong.items())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...scenario.faults.recovery import Checkpoint, StorageTier
     from ...scenario.models import Scenario
 
-Beside = Callable[[float], float]
+StepSlowdown = Callable[[float], float]
 
 COPY_SHARE = 0.8
 """Of PCIe's rate that a copy from a GPU to pinned host memory reaches: 55.4 of 63 GB/s measured towards the
@@ -68,10 +68,10 @@ def sizes_of(scenario: Scenario | None, spec: Checkpoint, nodes: int, gpus: int)
 
 
 def tiers_of(
-    spec: Checkpoint, sizes: Sizes, step_s: float, *, loads: bool, beside_writes: Beside
+    spec: Checkpoint, sizes: Sizes, step_s: float, *, loads: bool, during_writes: StepSlowdown
 ) -> Iterator[Tier]:
     """Every tier, those in memory first. ``loads``: whether anyone asks how long loading takes; else it is 0.
-    ``beside_writes`` says how much slower steps are when writes take a share of every NIC.
+    ``during_writes`` says how much slower steps are when writes take a share of every NIC.
 
     ValueError for an overlap without a rule, or a size that nobody
     knows.
@@ -101,10 +101,12 @@ def tiers_of(
         every = disk.every.in_steps(step_s)
         yield Tier(name="local_disk", every=every, stall_s=stall, lag_s=0.0, load_s=load, save_s=stall)
     if spec.storage:
-        yield _storage(spec.storage, sizes, step_s, beside_writes, loads=loads)
+        yield _storage(spec.storage, sizes, step_s, during_writes, loads=loads)
 
 
-def _storage(spec: StorageTier, sizes: Sizes, step_s: float, beside_writes: Beside, *, loads: bool) -> Tier:
+def _storage(
+    spec: StorageTier, sizes: Sizes, step_s: float, during_writes: StepSlowdown, *, loads: bool
+) -> Tier:
     every = spec.every.in_steps(step_s)
 
     def write(field: str) -> float:
@@ -119,7 +121,7 @@ def _storage(spec: StorageTier, sizes: Sizes, step_s: float, beside_writes: Besi
     persist = _or(spec.persist, lambda: write("checkpoint.storage.persist"))
     tau = every * step_s
     save = stall + persist
-    slowed = _slowed(spec, sizes, persist, beside_writes)
+    slowed = _slowed(spec, sizes, persist, during_writes)
     drag = persist * (1.0 - 1.0 / slowed)
     if persist > tau + stall + drag and spec.on_overlap is None:
         raise ValueError(
@@ -141,7 +143,7 @@ def _storage(spec: StorageTier, sizes: Sizes, step_s: float, beside_writes: Besi
     )
 
 
-def _slowed(spec: StorageTier, sizes: Sizes, persist: float, beside_writes: Beside) -> float:
+def _slowed(spec: StorageTier, sizes: Sizes, persist: float, during_writes: StepSlowdown) -> float:
     """How much slower steps are while a copy is being written."""
     field = "checkpoint.storage.persist_slow_factor"
     if isinstance(spec.persist_slow_factor, float):
@@ -154,7 +156,7 @@ def _slowed(spec: StorageTier, sizes: Sizes, persist: float, beside_writes: Besi
             f"{field}: writing in {persist:,.1f} s needs {share:.2f} times the network of a host; write for "
             "longer (persist), or give a factor"
         )
-    return beside_writes(share) if share else 1.0
+    return during_writes(share) if share else 1.0
 
 
 def _or(given: float | str, derived: Callable[[], float]) -> float:

@@ -61,7 +61,7 @@ def check_magnitudes(kind: FaultKind, given: Magnitude, where: str) -> None:
     """ValueError for a magnitude that the kind does not take."""
     wrong = [key for key in MAGNITUDES if getattr(given, key) is not None and key not in kind.keys]
     if wrong:
-        over = kind.effect in ("crash", "hang") and kind.damage == "none"
+        over = kind.effect in ("crash", "hang") and kind.swapped == "none"
         known = ", ".join((*kind.keys, *(() if over else ("duration",)))) or "at alone"
         raise ValueError(f"{where}{kind.name} takes no {wrong[0]}; it takes {known}")
     if given.cv is not None and given.cv > MOST_CV:
@@ -73,7 +73,7 @@ def check_magnitudes(kind: FaultKind, given: Magnitude, where: str) -> None:
 
 def check_duration(kind: FaultKind, duration: Lasting | None) -> None:
     """ValueError for a duration of a fault that is over when the job restarts."""
-    if duration is not None and kind.effect in ("crash", "hang") and kind.damage == "none":
+    if duration is not None and kind.effect in ("crash", "hang") and kind.swapped == "none":
         raise ValueError(f"{kind.name} takes no duration: it is over when the job restarts")
 
 

@@ -23,7 +23,7 @@ Detector = Literal["error", "gpu", "nic", "switch", "host", "heartbeat", "notice
 """Who notices: the process's own error, a health check by class of component, missed heartbeats, the
 announcement itself, the hunt for corrupt data, or the monitor of step times."""
 
-Damage = Literal["none", "node", "domain"]
+Swapped = Literal["none", "node", "domain"]
 """What must be swapped before the job goes on: nothing, the host, or every host of the domain."""
 
 ANYWHERE = ("job", "rank", "gpu", "nic", "rail", "link", "node", "leaf", "spine", "rack", "power", "storage")
@@ -47,7 +47,7 @@ class FaultKind:
     effect: Effect
     scopes: tuple[str, ...]
     detectors: tuple[Detector, ...]
-    damage: Damage
+    swapped: Swapped
     source: str
     keys: dict[str, float | None] = field(default_factory=dict)
     duration_s: float | None = None

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from ....hardware.fields import NO_BOOL, PositiveShare, number, whole
 from ...network.nccl.choice import check_variable
-from ...network.nccl.tuning import Tuning
+from ...network.nccl.settings import NcclSettings
 from ...network.nccl.versions import parse_version
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
@@ -161,7 +161,7 @@ class Software(BaseModel):
     )
     sharding: Sharding = "fsdp2"  # whose ZeRO-2 and ZeRO-3 (sim/scenario/sharding.py)
     reshard_after_forward: Reshard = (
-        "default"  # torch: parameters are let go after forward; by default where there is no pipeline
+        "default"  # torch: parameters are freed after forward; by default where there is no pipeline
     )
     prefetch_elements: Elements = 0.0  # layers up to so many parameters are gathered as one
     max_live_elements: Limit = math.inf  # no prefetch beyond so many gathered parameters
@@ -187,10 +187,10 @@ class Software(BaseModel):
         return value
 
     @property
-    def nccl(self) -> Tuning:
+    def nccl(self) -> NcclSettings:
         """What steers NCCL's choice of algorithms."""
         version = None if self.nccl_version is None else parse_version(self.nccl_version)
-        return Tuning(algo=self.nccl_algo, proto=self.nccl_proto, version=version)
+        return NcclSettings(algo=self.nccl_algo, proto=self.nccl_proto, version=version)
 
     def gradient_bytes(self, precision: str) -> int:
         """Bytes per element of the gradient that is accumulated and reduced under 16-bit ``precision``."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import yaml
 
-from ....hardware.residuals import Residual
+from ....hardware.deviations import Deviation
 from ....sim.evidence.measured_steps import (
     DIFFERENCES,
     EXPERTS,
@@ -92,7 +92,7 @@ class _Table:
         return found
 
 
-def fit_step_residuals(rows: Sequence[StepRow]) -> MeasuredSteps:
+def fit_interval_terms(rows: Sequence[StepRow]) -> MeasuredSteps:
     """Everything that intervals read of measured steps. ValueError where there is nothing to learn from."""
     rows = sorted(rows, key=lambda row: (row.source, row.family, row.error, repr(row.doubt.regime)))
     fitted = [row for row in rows if row.fitted]
@@ -110,7 +110,7 @@ def fit_step_residuals(rows: Sequence[StepRow]) -> MeasuredSteps:
         quantile=_rounded(quantile),
         weights={kind: sigmas[kind] for kind in KINDS},
         terms={
-            name: Residual(sigma=sigmas[name], source=_source(name, shown[name]))
+            name: Deviation(sigma=sigmas[name], source=_source(name, shown[name]))
             for name in (*DIFFERENCES, *EXPERTS)
         },
         families=families,

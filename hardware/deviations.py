@@ -1,4 +1,4 @@
-"""Standard deviations of what predictions are made of, each with its source (residuals.yaml)."""
+"""Standard deviations of what predictions are made of, each with its source (deviations.yaml)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NORMAL_MEAN = 1 / 0.7979
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residual:
+class Deviation:
     """``sigma`` is of the natural logarithm of measured over predicted."""
 
     sigma: float
@@ -35,24 +35,24 @@ class MeasuredCollectives:
     architectures: tuple[str, ...]
 
 
-def residuals_document() -> dict[str, Any]:
-    """The content of residuals.yaml, unchecked."""
-    return read(Path(__file__).with_name("residuals.yaml"))
+def deviations_document() -> dict[str, Any]:
+    """The content of deviations.yaml, unchecked."""
+    return read(Path(__file__).with_name("deviations.yaml"))
 
 
 @cache
-def shipped_residuals() -> dict[str, Residual]:
-    """Residuals by name, from residuals.yaml. Names that end in ``_beyond...`` are of one doubling."""
+def shipped_deviations() -> dict[str, Deviation]:
+    """Deviations by name, from deviations.yaml. Names that end in ``_beyond...`` are of one doubling."""
     return {
-        name: Residual(sigma=float(entry["sigma"]), source=str(entry["source"]))
-        for name, entry in residuals_document()["sigmas"].items()
+        name: Deviation(sigma=float(entry["sigma"]), source=str(entry["source"]))
+        for name, entry in deviations_document()["sigmas"].items()
     }
 
 
 @cache
 def measured_collectives() -> MeasuredCollectives:
-    """What measured collectives say of intervals, from residuals.yaml."""
-    found = residuals_document()["collectives"]
+    """What measured collectives say of intervals, from deviations.yaml."""
+    found = deviations_document()["collectives"]
     return MeasuredCollectives(
         domains={kind: int(count) for kind, count in found["domains"].items()},
         ranks_in_a_domain=int(found["ranks_in_a_domain"]),

@@ -24,7 +24,7 @@ class Running(Protocol):
 
 
 @dataclass(slots=True)
-class Rank:
+class RankState:
     """``running`` are its kernels. ``closed`` is the process of repeated blocks that run as a whole,
     which uses ``closed_links``; ``closed_uses`` says whether it uses one between two times.
 
@@ -33,7 +33,7 @@ class Rank:
     ``stopped`` it makes no progress.
 
     ``awaited`` holds, by op and stream, who waits for the last op of those repeated blocks on that stream;
-    ``passed`` the streams on which the repeated blocks in progress, op ``segment``, are known to be done.
+    ``passed`` the streams on which the repeated blocks in progress, op ``repeated_op``, are known to be done.
     """
 
     sms: int
@@ -46,7 +46,7 @@ class Rank:
     closed: simpy.Process | None = None
     closed_links: AbstractSet[str] = frozenset()
     closed_uses: Uses | None = None
-    segment: int = -1
+    repeated_op: int = -1
     passed: set[str] = field(default_factory=set)
     awaited: dict[tuple[int, str], Signal] = field(default_factory=dict)
     changing: bool = False
@@ -93,20 +93,20 @@ class Rank:
         if self.closed is process:
             self.open()
 
-    def ended_on(self, segment: int, stream: str) -> None:
+    def ended_on(self, repeated_op: int, stream: str) -> None:
         """The last op of repeated blocks on a stream has ended."""
-        if segment == self.segment:
+        if repeated_op == self.repeated_op:
             self.passed.add(stream)
-        signal = self.awaited.pop((segment, stream), None)
+        signal = self.awaited.pop((repeated_op, stream), None)
         if signal is not None:
             signal.happen()
 
 
-def ranks_of(programs: Programs) -> list[Rank]:
+def rank_states(programs: Programs) -> list[RankState]:
     """A rank of each class, with nothing going on."""
     bindings = [programs.binding(r) for r in range(len(programs.classes))]
     return [
-        Rank(programs.sms, programs.corun_slowdown, b.slow, b.peers, changing=is_down(links))
+        RankState(programs.sms, programs.corun_slowdown, b.slow, b.peers, changing=is_down(links))
         for b, links in zip(bindings, programs.links, strict=True)
     ]
 

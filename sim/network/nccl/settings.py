@@ -8,7 +8,7 @@ from .versions import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
+class NcclSettings:
     """``algo`` and ``proto`` as NCCL_ALGO and NCCL_PROTO; ``version`` of NCCL, by default that of the logs of
     the architecture."""
 
@@ -17,4 +17,4 @@ class Tuning:
     version: Version | None = None
 
 
-UNTUNED = Tuning()
+NCCL_DEFAULTS = NcclSettings()

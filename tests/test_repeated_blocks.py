@@ -1,4 +1,4 @@
-"""Segments give what their ops give one by one: the engine's short cut against the programs spelled out."""
+"""Segments give what their ops give one by one: the engine's short cut against the programs expanded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.spelled_out import expanded
+from oracles.expanded import expanded
 from small_scenarios import changed, layouts, lowered
 
 from stepsim.sim.engine.accounting import iter_spans, rank_time
@@ -72,9 +72,7 @@ OVERLAPS = {
     st.sampled_from([{}, OVERLAPS]),
     st.sampled_from([None, 0.0, 3e-6, 3e-5, 3e-4]),
 )
-def test_a_step_is_the_same_spelled_out(
-    run: Scenario, overlaps: dict[str, Any], host_s: float | None
-) -> None:
+def test_a_step_is_the_same_expanded(run: Scenario, overlaps: dict[str, Any], host_s: float | None) -> None:
     """Every schedule, software preset and layout; with the preset's host, none, and slower ones."""
     host = {} if host_s is None else {"host_s_per_kernel": host_s}
     assert_same_times(lowered(changed(run, software={**overlaps, **host})).programs)
@@ -126,13 +124,13 @@ def classes(
     for i in range(draw(st.integers(2, 12))):
         earlier = st.sets(st.integers(0, i - 1), max_size=2) if i else st.just(set[int]())
         after = tuple(sorted(draw(earlier)))
-        what = draw(st.sampled_from(["segment", "segment", "kernel", "local", "shared", "message"]))
-        if what == "segment":
+        what = draw(st.sampled_from(["repeated", "repeated", "kernel", "local", "shared", "message"]))
+        if what == "repeated":
             picked = draw(
                 st.lists(st.tuples(st.sampled_from(known), st.integers(1, 3)), min_size=1, max_size=3)
             )
-            segment = RepeatedBlocks(tuple(picked))
-            ops.append(Op("segment", "compute", "compute", segment, after, "0F0", segment.host_s))
+            repeated = RepeatedBlocks(tuple(picked))
+            ops.append(Op("repeated", "compute", "compute", repeated, after, "0F0", repeated.host_s))
         elif what == "shared" and calls:
             work = Collective("all_reduce", "world", calls.pop(0))
             ops.append(Op("world", "world", "dp", work, after, host_s=draw(host)))
@@ -176,7 +174,7 @@ def interfering(draw: st.DrawFn) -> Programs:
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(interfering())
-def test_any_program_is_the_same_spelled_out(programs: Programs) -> None:
+def test_any_program_is_the_same_expanded(programs: Programs) -> None:
     """Streams shared with blocks, foreign SMs and flows on the links of blocks, hosts ahead and behind."""
     problems = program_problems(programs)
     if problems:  # messages and collectives in orders that do not agree

@@ -1,4 +1,4 @@
-"""hardware/residuals.yaml as text: its layout. Numbers come from kernel_regions and collective_regions."""
+"""hardware/deviations.yaml as text: its layout. Numbers come from kernel_regions and collective_regions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-_RESIDUALS = """\
+_DEVIATIONS = """\
 # How far predictions lie from measurements that no fit of theirs saw: standard deviations of the
 # natural logarithm, for what no profile states a residual of its own. A median of absolute errors
 # becomes one times 1.4826, a 90th percentile over 1.645, a mean absolute error over 0.798 (normal
@@ -18,9 +18,9 @@ _RESIDUALS = """\
 """
 
 
-def residuals_text(document: Mapping[str, Any]) -> str:
-    """hardware/residuals.yaml."""
-    return _RESIDUALS + _dumped(document)
+def deviations_text(document: Mapping[str, Any]) -> str:
+    """hardware/deviations.yaml."""
+    return _DEVIATIONS + _dumped(document)
 
 
 def _dumped(document: Mapping[str, Any]) -> str:

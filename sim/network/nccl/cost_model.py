@@ -205,7 +205,7 @@ def _ring_us(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningLine:
+class CostLine:
     """What NCCL works out once for a communicator: latency and bandwidth of one combination."""
 
     algorithm: NcclAlgorithm
@@ -215,10 +215,10 @@ class TuningLine:
 
 
 @lru_cache(maxsize=512)
-def lines(kind: CollectiveKind, comm: Communicator) -> tuple[TuningLine, ...]:
+def lines(kind: CollectiveKind, comm: Communicator) -> tuple[CostLine, ...]:
     """The combinations that are legal, in NCCL's order."""
     return tuple(
-        TuningLine(
+        CostLine(
             algorithm=algorithm,
             protocol=protocol,
             bytes_per_s=bytes_per_s(algorithm, protocol, kind, comm),
@@ -228,7 +228,7 @@ def lines(kind: CollectiveKind, comm: Communicator) -> tuple[TuningLine, ...]:
     )
 
 
-def seconds_on(line: TuningLine, kind: CollectiveKind, payload_bytes: float, comm: Communicator) -> float:
+def seconds_on(line: CostLine, kind: CollectiveKind, payload_bytes: float, comm: Communicator) -> float:
     """NCCL's predicted time: latency and bandwidth, corrected by size; infinite without any bandwidth."""
     algorithm, protocol, rate, latency = line.algorithm, line.protocol, line.bytes_per_s, line.latency_us
     if not rate:

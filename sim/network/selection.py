@@ -20,11 +20,11 @@ from ...schedules import collectives as schedules
 from ...schedules.transfers.collective import CollectiveKind
 from .algorithms import ALGORITHMS, logged, logged_curves, logged_names
 from .curve import Curve
-from .nccl.choice import table
+from .nccl.choice import legal_choices
 from .nccl.constants import ARCHITECTURES, NcclAlgorithm, NcclProtocol
-from .nccl.model import TUNED
+from .nccl.cost_model import TUNED
 from .nccl.paths import Communicator, communicator_on
-from .nccl.tuning import UNTUNED, Tuning
+from .nccl.settings import NCCL_DEFAULTS, NcclSettings
 from .nccl.versions import USUAL, Version
 from .place import Place
 from .planned import OF_NCCL, planned
@@ -77,14 +77,14 @@ def named(algorithm: str) -> str:
     return plain
 
 
-def runs(
+def selected_curves(
     kind: str,
     sizes: Sequence[float],
     place: Place,
     *,
     algorithm: str | None = None,
     protocol: str | None = None,
-    tuning: Tuning = UNTUNED,
+    nccl: NcclSettings = NCCL_DEFAULTS,
 ) -> list[Curve]:
     """The curve that runs for each payload; ``algorithm`` and ``protocol`` are our names of what is forced.
 
@@ -92,7 +92,7 @@ def runs(
     """
     ways, name = logged(kind, place), None if algorithm is None else named(algorithm)
     if algorithm is protocol is None:
-        return [run(kind, size, place, ways, tuning) for size in sizes]
+        return [selected_curve(kind, size, place, ways, nccl) for size in sizes]
     if name in planned_names() and name not in {way.algorithm for way in ways}:
         ways = planned(name, kind, place)
         return [quickest(ways, size, name, protocol) for size in sizes]
@@ -100,21 +100,21 @@ def runs(
         raise _none_allowed((*ways, *_planned_too(kind, place, ways)), name, protocol)
     if not _nccl_chooses(kind, place):
         return [quickest(ways, size, name, protocol) for size in sizes]
-    algo = tuning.algo if name is None else _OF_NCCL[name].value
-    asked = Tuning(algo=algo, proto=protocol or tuning.proto, version=tuning.version)
-    return [run(kind, size, place, ways, asked) for size in sizes]
+    algo = nccl.algo if name is None else _OF_NCCL[name].value
+    asked = NcclSettings(algo=algo, proto=protocol or nccl.proto, version=nccl.version)
+    return [selected_curve(kind, size, place, ways, asked) for size in sizes]
 
 
-def chosen(
+def selected_names(
     kind: str,
     sizes: Sequence[float],
     place: Place,
     *,
     algorithm: str | None = None,
     protocol: str | None = None,
-    tuning: Tuning = UNTUNED,
+    nccl: NcclSettings = NCCL_DEFAULTS,
 ) -> tuple[tuple[str, str], ...] | None:
-    """Algorithm and protocol of each curve that ``runs`` gives; None where the quickest of several runs.
+    """Algorithm and protocol of each of ``selected_curves``; None where the quickest of several runs.
 
     NCCL's choice looks at none of our constants: it is the same whatever those of ``place`` are.
     """
@@ -122,12 +122,12 @@ def chosen(
     beyond = name not in (None, *names) and name in planned_names()
     if beyond or not (_nccl_chooses(kind, place) or names == ("pairs",)):
         return None
-    found = runs(kind, sizes, place, algorithm=algorithm, protocol=protocol, tuning=tuning)
+    found = selected_curves(kind, sizes, place, algorithm=algorithm, protocol=protocol, nccl=nccl)
     return tuple((curve.algorithm, curve.protocol) for curve in found)
 
 
-def priced(names: Iterable[tuple[str, str]], kind: str, place: Place) -> list[Curve]:
-    """The curves that ``chosen`` named, without those that it passed over."""
+def curves_named(names: Iterable[tuple[str, str]], kind: str, place: Place) -> list[Curve]:
+    """The curves that ``selected_names`` named, without those that it passed over."""
     names, there = tuple(names), logged_names(kind, place)
     curves = {
         (curve.algorithm, curve.protocol): curve
@@ -141,15 +141,17 @@ def _nccl_chooses(kind: str, place: Place) -> bool:
     return kind in TUNED and place.cluster.gpu.architecture in ARCHITECTURES
 
 
-def run(kind: str, size: float, place: Place, ways: Sequence[Curve], tuning: Tuning = UNTUNED) -> Curve:
+def selected_curve(
+    kind: str, size: float, place: Place, ways: Sequence[Curve], nccl: NcclSettings = NCCL_DEFAULTS
+) -> Curve:
     """The first in NCCL's order of ``ways`` and what is planned; without its tables the quickest.
 
     ValueError where NCCL_ALGO and NCCL_PROTO leave nothing.
     """
     if not _nccl_chooses(kind, place):
         return quickest(ways, size)
-    comm = communicator(place, tuning.version)
-    for algorithm, protocol in ranked(kind, size, comm, tuning.algo, tuning.proto):
+    comm = communicator(place, nccl.version)
+    for algorithm, protocol in ranked(kind, size, comm, nccl.algo, nccl.proto):
         name = NAMES[algorithm]
         for way in ways:
             if (way.algorithm, way.protocol) == (name, protocol):
@@ -157,7 +159,7 @@ def run(kind: str, size: float, place: Place, ways: Sequence[Curve], tuning: Tun
         if name in planned_names():
             return planned(name, kind, place)[0]
     raise ValueError(
-        f"NCCL_ALGO={tuning.algo or 'unset'}, NCCL_PROTO={tuning.proto or 'unset'} leave nothing that runs "
+        f"NCCL_ALGO={nccl.algo or 'unset'}, NCCL_PROTO={nccl.proto or 'unset'} leave nothing that runs "
         f"{kind} here; there are: {_listed(ways)}"
     )
 
@@ -206,7 +208,7 @@ def ranked(
     kind: str, payload_bytes: float, comm: Communicator, algo: str | None, proto: str | None
 ) -> Sequence[tuple[NcclAlgorithm, NcclProtocol]]:
     """What is legal and asked for, the quickest by NCCL's model first."""
-    choices = table(CollectiveKind(kind), payload_bytes, comm, nccl_algo=algo, nccl_proto=proto)
+    choices = legal_choices(CollectiveKind(kind), payload_bytes, comm, nccl_algo=algo, nccl_proto=proto)
     return tuple((choice.algorithm, choice.protocol) for choice in choices)
 
 

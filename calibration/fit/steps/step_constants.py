@@ -107,7 +107,7 @@ def fit_constants(data: Data, say: Callable[[str], None] = lambda _: None) -> Co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConstantsChoice:
+class StepConstant:
     """The best value of a constant beside its default, and which of the two is adopted.
 
     ``gain`` is what the best value takes off the error; ``families`` are those that show it;
@@ -131,7 +131,7 @@ class ConstantsChoice:
         return self.best if self.earned else self.default
 
 
-def best_host(data: Data, constants: Constants, preset: str) -> ConstantsChoice:
+def best_host(data: Data, constants: Constants, preset: str) -> StepConstant:
     """Host time per kernel of ``preset``, all else given."""
     rows = data.of_preset(preset)
 
@@ -146,7 +146,7 @@ def best_host(data: Data, constants: Constants, preset: str) -> ConstantsChoice:
         best = climb(HOSTS_S, score, present, NEAR)
     else:
         best = coarse_to_fine(HOSTS_S, score, COARSE_HOSTS)
-    return ConstantsChoice(
+    return StepConstant(
         best=best,
         default=default,
         gain=score(default) - score(best),
@@ -155,7 +155,7 @@ def best_host(data: Data, constants: Constants, preset: str) -> ConstantsChoice:
     )
 
 
-def best_fixed(data: Data, constants: Constants, preset: str) -> ConstantsChoice:
+def best_fixed(data: Data, constants: Constants, preset: str) -> StepConstant:
     """Fixed time per step of ``preset``, all else given. Costs no simulation."""
     rows = data.of_preset(preset)
 
@@ -166,7 +166,7 @@ def best_fixed(data: Data, constants: Constants, preset: str) -> ConstantsChoice
         return data.error(of(fixed_s), rows)
 
     best, default = min(FIXED_S, key=score), UNFITTED_PRESET.step_fixed_s
-    return ConstantsChoice(
+    return StepConstant(
         best=best,
         default=default,
         gain=score(default) - score(best),
@@ -175,11 +175,11 @@ def best_fixed(data: Data, constants: Constants, preset: str) -> ConstantsChoice
     )
 
 
-def best_corun(data: Data, constants: Constants, gpu: str) -> ConstantsChoice:
+def best_corun(data: Data, constants: Constants, gpu: str) -> StepConstant:
     """Co-run slowdown of ``gpu``. The clock follows each value: one makes up for much of the other."""
     rows, present = data.of_gpu(gpu), constants.gpus[gpu].corun_slowdown
     if data.near:
-        return ConstantsChoice(best=present, default=present, gain=0.0, ends_range=False, families=0)
+        return StepConstant(best=present, default=present, gain=0.0, ends_range=False, families=0)
 
     def of(corun: float) -> Constants:
         return _with_clock(data, constants.with_gpu(gpu, corun_slowdown=corun), gpu, (2,))
@@ -189,7 +189,7 @@ def best_corun(data: Data, constants: Constants, gpu: str) -> ConstantsChoice:
 
     default = CORUNS[0]
     best = climb(CORUNS, score, present, CORUN_STRIDES)
-    return ConstantsChoice(
+    return StepConstant(
         best=best,
         default=default,
         gain=score(default) - score(best),

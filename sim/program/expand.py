@@ -1,7 +1,7 @@
 """Expanded programs, without repeated blocks: every block's ops in their place, as without a memo.
 
 What repeated blocks mean is said here: they follow one another, each beginning and ending with all its
-streams joined. The engine's short cut must give the same times (tests/test_segments.py).
+streams joined. The engine's short cut must give the same times (tests/test_repeated_blocks.py).
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from .bind import bound
 from .program import UNORDERED, Block, Op, Program, Programs, RepeatedBlocks
 
 
-def meetings_spelled_out(programs: Programs) -> Programs:
+def rendezvous_expanded(programs: Programs) -> Programs:
     """The programs without bindings, and op by op where blocks call collectives that join other classes."""
     programs = bound(programs)
 
-    def meets(segment: RepeatedBlocks) -> bool:
-        return not segment.communicators.isdisjoint(programs.communicators)
+    def meets(repeated: RepeatedBlocks) -> bool:
+        return not repeated.communicators.isdisjoint(programs.communicators)
 
-    return replace(programs, classes=tuple(spell_out(one, meets) for one in programs.classes))
+    return replace(programs, classes=tuple(expand(one, meets) for one in programs.classes))
 
 
-def spell_out(program: Program, chosen: Callable[[RepeatedBlocks], bool]) -> Program:
+def expand(program: Program, chosen: Callable[[RepeatedBlocks], bool]) -> Program:
     """The program with the ``chosen`` repeated blocks expanded into their ops."""
     writer = _Writer(chosen)
     for op in program.ops:

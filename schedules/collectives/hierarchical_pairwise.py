@@ -74,7 +74,7 @@ def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
 
 
 ALGORITHM = Algorithm(
-    name="hierarchical-all-to-all",
+    name="hierarchical-pairwise",
     title="Hierarchical all_to_all (within the node, then along the rails)",
     loads_of=loads,
     plans={CollectiveKind.ALL_TO_ALL: all_to_all},

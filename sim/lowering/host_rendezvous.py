@@ -30,4 +30,4 @@ def write_barrier(plan: StepPlan, writer: ProgramBuilder) -> None:
     transfer = plan.communication.collective("all_reduce", 4.0, plan.groups["world"], scaled=False)
     host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups["world"])
     work = Collective("all_reduce", "world", transfer)
-    writer.wait(writer.beside("barrier", "world", "optimizer", work, host_s=host_s, host_sync=True))
+    writer.wait(writer.on_stream("barrier", "world", "optimizer", work, host_s=host_s, host_sync=True))

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.spelled_out import expanded
+from oracles.expanded import expanded
 from small_scenarios import changed, layouts, lowered, scenario
-from test_segments import LINKS, OVERLAPS, SMS, assert_same_times, host, seconds, transfers
+from test_repeated_blocks import LINKS, OVERLAPS, SMS, assert_same_times, host, seconds, transfers
 
 from stepsim.sim.engine.groups import JointGroups
 from stepsim.sim.engine.record import Stretch
@@ -36,7 +36,7 @@ from stepsim.sim.scenario.models import Scenario
 
 
 @st.composite
-def troubled(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
+def degraded(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
     """A small job of tensor-parallel groups with slow GPUs and weak links, and hosts from none to slow."""
     run: Scenario = draw(layouts(tp=draw(st.sampled_from([2, 4]))))
     host_s = draw(st.sampled_from([None, None, 0.0, 3e-5]))
@@ -50,8 +50,8 @@ def troubled(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@given(troubled())
-def test_a_troubled_step_is_the_same_spelled_out(drawn: tuple[Scenario, Degradation]) -> None:
+@given(degraded())
+def test_a_degraded_step_is_the_same_expanded(drawn: tuple[Scenario, Degradation]) -> None:
     assert_same_times(folded(*drawn))
 
 
@@ -90,7 +90,7 @@ def rows(draw: st.DrawFn, count: int, names: list[str]) -> list[Block]:
 
 
 @st.composite
-def meeting(draw: st.DrawFn) -> Programs:
+def rendezvous(draw: st.DrawFn) -> Programs:
     """Classes that meet in blocks, over one communicator or two in a chain, beside ops of their own."""
     count = draw(st.integers(2, 3))
     communicators = {"tp": tuple(range(count)), "world": tuple(range(count))}
@@ -100,19 +100,19 @@ def meeting(draw: st.DrawFn) -> Programs:
         names, means = ["tp", "cp"], [{"cp": "own"}, {}, {"tp": "own"}]
     known = [draw(rows(count, names)) for _ in range(draw(st.integers(1, 2)))]
     picked = st.lists(st.tuples(st.sampled_from(known), st.integers(1, 3)), min_size=1, max_size=3)
-    segments = draw(st.lists(picked, min_size=1, max_size=4))
+    repeated_blocks = draw(st.lists(picked, min_size=1, max_size=4))
     world = draw(st.lists(transfers(), max_size=2))
     message = Transfer(0.1, draw(st.floats(1.0, 50.0)), 50.0, (("nvlink", 1.0),))
     programs = []
     for m in range(count):
         ops: list[Op] = []
         calls = list(world)
-        for number, row in enumerate(segments):
-            segment = RepeatedBlocks(tuple((blocks[m], times) for blocks, times in row))
+        for number, row in enumerate(repeated_blocks):
+            repeated = RepeatedBlocks(tuple((blocks[m], times) for blocks, times in row))
             earlier = st.sets(st.integers(0, len(ops) - 1), max_size=2) if ops else st.just(set[int]())
             after = tuple(sorted(draw(earlier)))
             ops.append(
-                Op("segment", "compute", "compute", segment, after, f"0F{number}", host_s=segment.host_s)
+                Op("repeated", "compute", "compute", repeated, after, f"0F{number}", host_s=repeated.host_s)
             )
             for _ in range(draw(st.integers(0, 2))):
                 after = tuple(sorted(draw(st.sets(st.integers(0, len(ops) - 1), max_size=2))))
@@ -145,8 +145,8 @@ def meeting(draw: st.DrawFn) -> Programs:
 
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
-@given(meeting())
-def test_any_classes_that_meet_in_blocks_are_the_same_spelled_out(programs: Programs) -> None:
+@given(rendezvous())
+def test_any_classes_that_meet_in_blocks_are_the_same_expanded(programs: Programs) -> None:
     problems = program_problems(programs)
     if problems:
         assert {problem.partition(":")[0] for problem in problems} == {"deadlock"}
@@ -164,8 +164,8 @@ def pair(
     *ops: Op, others: tuple[tuple[Op, ...], ...] = ((), ()), slow: float = 1.0, times: int = 1
 ) -> Programs:
     """Two classes that run the same block, ``times`` over, after ops of their own; the second is slow."""
-    segment = RepeatedBlocks(((Block("block", ops), times),))
-    op = Op("segment", "compute", "compute", segment, action="0F0")
+    repeated = RepeatedBlocks(((Block("block", ops), times),))
+    op = Op("repeated", "compute", "compute", repeated, action="0F0")
     return Programs(
         classes=tuple(Program(ops=(*own, op)) for own in others),
         communicators={"both": (0, 1)},
@@ -191,14 +191,16 @@ def test_the_slow_one_sets_the_pace() -> None:
     """A kernel of 1 or 3 s, a sum of 1 s, a kernel: in step from the first sum on but for the last kernel."""
     record = replay(pair(kernel(1.0), call(SECOND, 0), kernel(1.0, 1), slow=3.0, times=2))
     assert [list(ends) for ends in record.end] == [[12.0], [14.0]]
-    assert all(record.whole(*key) for key in record.segments())
+    assert all(record.whole(*key) for key in record.repeated_blocks())
 
 
 def test_one_that_is_late_is_waited_for_and_nothing_opens() -> None:
     late = (Op("before", "compute", "compute", Compute(5.0, "gemm")),)
     record = replay(pair(kernel(1.0), call(SECOND, 0), others=((), late)))
     assert [list(ends) for ends in record.end] == [[7.0], [5.0, 7.0]]
-    assert all(isinstance(piece, Stretch) for key in record.segments() for piece in record.pieces(*key))
+    assert all(
+        isinstance(piece, Stretch) for key in record.repeated_blocks() for piece in record.pieces(*key)
+    )
 
 
 def test_what_interferes_with_one_opens_both() -> None:
@@ -210,7 +212,9 @@ def test_what_interferes_with_one_opens_both() -> None:
     )
     record = replay(pair(kernel(1.0), call(SECOND, 0), others=((wait, held), ())))
     assert [list(ends) for ends in record.end] == [[0.5, 9.5, 2.5], [2.5]]
-    assert not any(isinstance(piece, Stretch) for key in record.segments() for piece in record.pieces(*key))
+    assert not any(
+        isinstance(piece, Stretch) for key in record.repeated_blocks() for piece in record.pieces(*key)
+    )
 
 
 def test_groups_are_those_that_meet_in_blocks() -> None:
@@ -242,14 +246,14 @@ def test_a_block_that_ends_on_one_before_another_begins_is_not_run_together() ->
     middle = Block("middle", middle_ops)
     late = Op("before", "compute", "compute", Compute(5.0, "gemm"))
     third = Block("third", (Op("y", "tp", "tp", Collective("all_reduce", "own", SECOND)), middle_ops[1]))
-    segments = [
-        Op("segment", "compute", "compute", RepeatedBlocks(((b, 1),))) for b in (first, middle, third)
+    repeated_blocks = [
+        Op("repeated", "compute", "compute", RepeatedBlocks(((b, 1),))) for b in (first, middle, third)
     ]
     programs = Programs(
         classes=(
-            Program(ops=(segments[0],)),
-            Program(ops=(segments[1],)),
-            Program(ops=(late, segments[2])),
+            Program(ops=(repeated_blocks[0],)),
+            Program(ops=(repeated_blocks[1],)),
+            Program(ops=(late, repeated_blocks[2])),
         ),
         communicators={"tp": (0, 1), "cp": (1, 2)},
         links=(LINKS,) * 3,

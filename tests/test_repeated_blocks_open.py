@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from oracles.spelled_out import expanded
+from oracles.expanded import expanded
 from small_scenarios import layouts, lowered, scenario
 
-from stepsim.sim.engine.accounting import iter_spans, segment_parts
+from stepsim.sim.engine.accounting import iter_spans, repeated_parts
 from stepsim.sim.engine.critical_path import critical_path
 from stepsim.sim.engine.record import Record, Stretch
 from stepsim.sim.engine.replay import replay
@@ -40,9 +40,9 @@ def collective(stream: str, transfer: Transfer, *after: int) -> Op:
     return Op(stream, stream, stream, Collective("all_reduce", stream, transfer), after)
 
 
-def segment(*ops: Op, times: int = 1) -> Op:
+def repeated(*ops: Op, times: int = 1) -> Op:
     work = RepeatedBlocks(((Block("block", ops), times),))
-    return Op("segment", "compute", "compute", work, action="0F0", host_s=work.host_s)
+    return Op("repeated", "compute", "compute", work, action="0F0", host_s=work.host_s)
 
 
 def shape(record: Record, i: int) -> list[int | str]:
@@ -51,7 +51,7 @@ def shape(record: Record, i: int) -> list[int | str]:
 
 
 def test_alone_it_never_opens() -> None:
-    record = replay(programs(segment(kernel(1.0), times=5)))
+    record = replay(programs(repeated(kernel(1.0), times=5)))
     assert shape(record, 0) == [5]
     assert list(record.end[0]) == [5.0]
 
@@ -60,7 +60,7 @@ def test_it_opens_when_sms_are_taken_and_again_when_they_come_back() -> None:
     """Half the SMs are held from 1.5 s to 3.5 s: kernels take twice as long."""
     taken = Transfer(2.0, 0.0, math.inf, sms=50)
     blocker = [collective("delay", Transfer(1.5, 0.0, math.inf)), collective("dp", taken, 0)]
-    record = replay(programs(*blocker, segment(kernel(1.0), times=4)))
+    record = replay(programs(*blocker, repeated(kernel(1.0), times=4)))
     assert shape(record, 2) == [1, "open", "open", 1]
     # Half of the second block is done at 1.5 s, half of the third at 3.5 s.
     assert [span.end_s for span in iter_spans(record)][2:] == pytest.approx([1.0, 2.5, 4.0, 5.0])
@@ -69,7 +69,7 @@ def test_it_opens_when_sms_are_taken_and_again_when_they_come_back() -> None:
 def test_a_change_that_changes_nothing_leaves_it_closed() -> None:
     """One collective follows another: as many SMs are held all the while."""
     held = Transfer(1.0, 0.0, math.inf, sms=50)
-    record = replay(programs(collective("dp", held), collective("dp", held), segment(kernel(0.5), times=2)))
+    record = replay(programs(collective("dp", held), collective("dp", held), repeated(kernel(0.5), times=2)))
     assert shape(record, 2) == [2]
     assert record.end[0][2] == pytest.approx(2.0)
 
@@ -77,7 +77,7 @@ def test_a_change_that_changes_nothing_leaves_it_closed() -> None:
 def test_a_flow_on_its_links_opens_it_and_shares_them() -> None:
     """100 bytes take 1 s alone; from 0.5 s on another 100 share the link: 50 left take 1 s."""
     mine, other = Transfer(0.0, 100.0, math.inf, NVLINK), Transfer(0.5, 100.0, math.inf, NVLINK)
-    record = replay(programs(collective("dp", other), segment(collective("tp", mine), kernel(1.0, 0))))
+    record = replay(programs(collective("dp", other), repeated(collective("tp", mine), kernel(1.0, 0))))
     assert shape(record, 1) == ["open"]
     assert list(record.end[0]) == pytest.approx([2.0, 2.5])
 
@@ -87,7 +87,7 @@ def test_a_flow_on_other_links_leaves_it_closed() -> None:
         Transfer(0.0, 100.0, math.inf, NVLINK),
         Transfer(0.5, 100.0, math.inf, (("nvlink.in", 1.0),)),
     )
-    record = replay(programs(collective("dp", other), segment(collective("tp", mine), kernel(1.0, 0))))
+    record = replay(programs(collective("dp", other), repeated(collective("tp", mine), kernel(1.0, 0))))
     assert shape(record, 1) == [1]
 
 
@@ -95,16 +95,16 @@ def test_what_follows_on_its_stream_waits_for_the_last_op_there() -> None:
     """The block's collective ends after 2 s, its last kernel after 5; the second collective lies between."""
     second = Transfer(1.0, 0.0, math.inf)
     block = [kernel(1.0), collective("tp", second, 0), kernel(3.0, 1)]
-    record = replay(programs(segment(*block), collective("tp", second)))
+    record = replay(programs(repeated(*block), collective("tp", second)))
     assert list(record.end[0]) == pytest.approx([5.0, 3.0])
 
 
 def test_a_host_that_falls_behind_is_seen_in_each_block() -> None:
     """Launches take 1 s: the first two ops wait for the host, the third for the second."""
     block = [kernel(0.5, host_s=1.0), kernel(3.0, host_s=1.0), kernel(0.5, host_s=1.0)]
-    record = replay(programs(segment(*block, times=2)))
+    record = replay(programs(repeated(*block, times=2)))
     assert [span.start_s for span in iter_spans(record)] == pytest.approx([1.0, 2.0, 5.0, 5.5, 6.0, 9.0])
-    assert segment_parts(record, 0, 0) == pytest.approx({"gemm": 8.0, "host": 0.5})
+    assert repeated_parts(record, 0, 0) == pytest.approx({"gemm": 8.0, "host": 0.5})
 
 
 @settings(max_examples=60, deadline=None)
@@ -112,9 +112,9 @@ def test_a_host_that_falls_behind_is_seen_in_each_block() -> None:
 def test_the_critical_path_and_the_accounts_add_up(run: Scenario) -> None:
     record = replay(lowered(run).programs)
     assert sum(critical_path(record).values()) == pytest.approx(record.makespan_s, rel=1e-9)
-    for r, i in record.segments():
+    for r, i in record.repeated_blocks():
         start, _, end = record.times(r, i)
-        assert sum(segment_parts(record, r, i).values()) == pytest.approx(end - start, rel=1e-9)
+        assert sum(repeated_parts(record, r, i).values()) == pytest.approx(end - start, rel=1e-9)
 
 
 LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
@@ -126,7 +126,7 @@ def test_a_message_that_another_joined_in_its_latency_opens_what_has_closed_sinc
     work = Collective("all_reduce", "tp", Transfer(0.1, 49.5, 20.0, weights))
     block = Op("sum", "tp", "tp", work, host_s=1.0), kernel(1.0, host_s=1.0)
     message = Transfer(0.1, 1.0, 20.0, (("nic.in", 1.0), ("nic.out", 1.0)))
-    given_ = programs(segment(*block, times=6), collective("dp", message), corun=0.1)
+    given_ = programs(repeated(*block, times=6), collective("dp", message), corun=0.1)
     given_ = replace(given_, links=(LINKS,), sms=400)
     short, full = replay(given_), replay(expanded(given_))
     assert short.makespan_s == pytest.approx(full.makespan_s, rel=1e-12)
@@ -140,7 +140,7 @@ def test_members_whose_blocks_end_at_once_tell_alike_that_they_have() -> None:
 
     def member(seconds: float, *waits: int) -> Program:
         block = Op("sum", "tp", "tp", instant), kernel(seconds), kernel(seconds)
-        return Program(ops=(segment(*block, times=2), Op("world", "world", "world", meets, waits)))
+        return Program(ops=(repeated(*block, times=2), Op("world", "world", "world", meets, waits)))
 
     given_ = Programs(
         classes=(member(1.0), member(1.0), member(0.5, 0)),
@@ -152,8 +152,8 @@ def test_members_whose_blocks_end_at_once_tell_alike_that_they_have() -> None:
     assert replay(given_).makespan_s == pytest.approx(replay(expanded(given_)).makespan_s, rel=1e-9)
 
 
-def test_the_laws_see_segments_that_open() -> None:
-    """Guards tests/test_segments.py: with everything closed there would be nothing to compare."""
+def test_the_laws_see_repeated_blocks_that_open() -> None:
+    """Guards tests/test_repeated_blocks.py: with everything closed there would be nothing to compare."""
     run = scenario(
         tp=2,
         pp=2,
@@ -163,23 +163,23 @@ def test_the_laws_see_segments_that_open() -> None:
         gpu="H100-SXM5-80GB",
     )
     record = replay(lowered(run).programs)
-    ran = [isinstance(piece, Stretch) for key in record.segments() for piece in record.pieces(*key)]
+    ran = [isinstance(piece, Stretch) for key in record.repeated_blocks() for piece in record.pieces(*key)]
     assert True in ran
     assert False in ran
     full = replay(expanded(lowered(run).programs))
-    assert not list(full.segments())
+    assert not list(full.repeated_blocks())
     assert full.events > record.events
 
 
 def test_others_beside_blocks_must_leave_an_sm() -> None:
     most = Transfer(1.0, 0.0, math.inf, sms=50)
     problems = program_problems(
-        programs(collective("dp", most), segment(collective("tp", most), kernel(1.0, 0)))
+        programs(collective("dp", most), repeated(collective("tp", most), kernel(1.0, 0)))
     )
     assert problems == ("class 0: its collectives can hold 100 SMs at once, and there are 100 in all",)
 
 
 def test_blocks_run_on_the_compute_stream() -> None:
     work = RepeatedBlocks(((Block("block", (kernel(1.0),)), 1),))
-    problems = program_problems(programs(Op("segment", "side", "compute", work)))
-    assert problems == ("class 0, op 0 (segment): stream: blocks run on the compute stream, got 'side'",)
+    problems = program_problems(programs(Op("repeated", "side", "compute", work)))
+    assert problems == ("class 0, op 0 (repeated): stream: blocks run on the compute stream, got 'side'",)
