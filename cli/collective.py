@@ -88,8 +88,8 @@ def collective(
     """
     output_file("--svg", svg, (".svg",), [log] if log else [])
 
+    from ..hardware.collective_kinds import kind_called
     from ..hardware.quantities import parse_quantity
-    from ..sim.network.kind_names import kind_called
 
     kind = kind_called(kind)
 

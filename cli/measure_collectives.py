@@ -33,6 +33,7 @@ def measure_collectives(
     from .. import __version__
     from ..calibration.measure import collectives as bench
     from ..hardware.catalogue import unknown_name
+    from ..hardware.collective_kinds import known_kind
     from ..hardware.quantities import parse_quantity
 
     output_file("--out", out, (".csv",), [], appended=True)
@@ -44,6 +45,7 @@ def measure_collectives(
         )
     if backend is not None and backend not in bench.BACKENDS:
         raise ValueError(f"--backend: {unknown_name('backend', backend, bench.BACKENDS)}")
+    kinds = [known_kind(kind) or kind for kind in kinds]
     for kind in kinds:
         if kind not in bench.KINDS:
             raise ValueError(f"--kind: {unknown_name('collective', kind, bench.KINDS)}")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from stepsim.calibration.validation.collective_grids import collectives_markdown
 from stepsim.calibration.validation.collectives import CollectiveRow
 from stepsim.cli.main import app
-from stepsim.sim.network.group_placement import KINDS
+from stepsim.hardware.collective_kinds import KINDS
 from stepsim.sim.network.selection import known_names
 
 

@@ -23,11 +23,12 @@ from stepsim.calibration.fit.collective_constants import (
 from stepsim.calibration.fit.constants_read import paths_read, remembered
 from stepsim.calibration.validation.collectives import CollectiveCase, predicted_s
 from stepsim.hardware.cluster import Cluster
+from stepsim.hardware.collective_kinds import KINDS
 from stepsim.hardware.collectives import CollectiveConstants, collective_constants, collectives_document
 from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect
-from stepsim.sim.network.group_placement import KINDS, GroupPlacement
+from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.place import place_of
 from stepsim.sim.network.selection import selected_curves
 

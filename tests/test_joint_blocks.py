@@ -1,4 +1,4 @@
-"""Segments whose blocks meet other classes give what their ops give one by one, closed and opened."""
+"""Repeated blocks that meet other classes give what their ops give one by one, closed and opened."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ def test_measuring_says_what_it_needs(tmp_path: Path) -> None:
         ((), "give --spawn N"),
         (("--spawn", 1, "--backend", "gloo"), "1 process has nobody to talk to"),
         (("--spawn", 2, "--backend", "mpi"), "no backend is called 'mpi'"),
-        (("--spawn", 2, "--backend", "gloo", "--kind", "allreduce"), "Did you mean all_reduce?"),
+        (("--spawn", 2, "--backend", "gloo", "--kind", "allreduc"), "Did you mean all_reduce?"),
         (("--spawn", 2, "--backend", "gloo", "--scenario", SCENARIO), "has 64 GPUs, but 2 processes"),
         (("log.txt", "--spawn", 2), "LOGs are fitted, not measured"),
     ):

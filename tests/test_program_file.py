@@ -103,6 +103,21 @@ def test_blocks_of_one_name_stay_apart(tmp_path: Path) -> None:
     assert rewritten(saved, tmp_path / "again.json") == (tmp_path / "program.json").read_bytes()
 
 
+@pytest.mark.parametrize("spelling", ["alltoall", "all-to-all", "AllToAll"])
+def test_a_collective_goes_by_any_spelling(spelling: str, tmp_path: Path) -> None:
+    """Files of earlier versions say alltoall."""
+    op = Op("dispatch", "ep", "ep", Collective("all_to_all", "ep", Transfer(1e-6, 1e6, 1e9)))
+    programs = Programs(
+        classes=(Program(ops=(op,)),), communicators={}, links=({},), sms=1, corun_slowdown=0.0
+    )
+    path = tmp_path / "program.json"
+    write_program(programs, path)
+    text = path.read_text()
+    assert text.count('"collective": "all_to_all"') + text.count('"collective":"all_to_all"') == 1
+    path.write_text(text.replace('"all_to_all"', f'"{spelling}"'))
+    assert read_program(path).programs == programs
+
+
 def test_ops_that_are_the_same_are_lines_that_are_the_same(tmp_path: Path) -> None:
     """Waits count back from the op, so that an op more changes one line."""
 

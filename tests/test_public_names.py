@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 
 import stepsim
 from stepsim.cli.main import app
+from stepsim.hardware.collective_kinds import KINDS, kind_called
 from stepsim.hardware.gpus import get_gpu, gpu_called, gpu_names
-from stepsim.sim.network.group_placement import KINDS
-from stepsim.sim.network.kind_names import kind_called
 from stepsim.sim.network.place import SCHEDULED
 
 

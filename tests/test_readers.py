@@ -103,7 +103,7 @@ def test_nvlink_domains_of_a_group(gpu: str, ranks: int, hosts: int, domains: in
         ),
         (KERNELS.replace(GPU, "H100"), ":2: gpu: no GPU is called 'H100'"),
         (KERNELS.replace(GPU, ""), "names no GPU of the catalogue; give --gpu"),
-        (COLLECTIVES.replace("all_reduce", "allreduce"), "Did you mean all_reduce?"),
+        (COLLECTIVES.replace("all_reduce", "all_reduc"), "Did you mean all_reduce?"),
         (COLLECTIVES.replace("16,2", "15,2"), ":2: hosts: 15 ranks do not divide over 2 hosts"),
         (COLLECTIVES.replace("16,2", "1,1"), ":2: ranks: '1' is no whole number of at least 2"),
         (COLLECTIVES.replace("gpu\n", "gpu,correct\n").replace(f"{GPU}\n", f"{GPU},0\n"), "result"),

@@ -1,4 +1,4 @@
-"""Segments give what their ops give one by one: the engine's short cut against the programs expanded."""
+"""Repeated blocks give what their ops give one by one: the short cut against the programs expanded."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ OVERLAPS = {
     "bucket_elements": 1e5,
     "bucket_elements_per_replica": 0.0,
 }
-"""Buckets that even a small model fills, so that most runs have segments that open."""
+"""Buckets that even a small model fills, so that most runs have blocks that open."""
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def blocks(draw: st.DrawFn) -> Block:
 def classes(
     draw: st.DrawFn, known: list[Block], collectives: list[Transfer], messages: list[MessageEnd]
 ) -> Program:
-    """Segments beside kernels, collectives and messages that wait for anything before them."""
+    """Repeated blocks beside kernels, collectives and messages that wait for anything before them."""
     ops: list[Op] = []
     calls, left = list(collectives), list(messages)
     for i in range(draw(st.integers(2, 12))):
@@ -151,7 +151,7 @@ def classes(
 
 @st.composite
 def interfering(draw: st.DrawFn) -> Programs:
-    """Classes whose segments others interfere with in every way that the format knows."""
+    """Classes whose repeated blocks others interfere with in every way that the format knows."""
     count = draw(st.integers(1, 3))
     known = draw(st.lists(blocks(), min_size=1, max_size=3))
     world = draw(st.lists(transfers(), max_size=3))

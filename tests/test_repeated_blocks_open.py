@@ -1,4 +1,4 @@
-"""When segments open and what they leave: hand-made cases with times worked out by hand."""
+"""When repeated blocks open and what they leave: hand-made cases with times worked out by hand."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_message_that_another_joined_in_its_latency_opens_what_has_closed_sinc
 
 
 def test_members_whose_blocks_end_at_once_tell_alike_that_they_have() -> None:
-    """Two classes end a block when the third, twice as fast, ends its segment: sums of tenths differ."""
+    """Two classes end a block when the third, twice as fast, ends its blocks: sums of tenths differ."""
     instant = Collective("all_reduce", "tp", Transfer(0.0, 0.0, 20.0))
     meets = Collective("all_reduce", "world", Transfer(0.0, 0.0, 20.0))
 

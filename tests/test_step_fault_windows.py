@@ -76,7 +76,7 @@ def programs_in_time(run: Scenario, degradation: Degradation, step_s: float) -> 
 def test_a_step_that_changes_is_the_same_expanded(
     drawn: tuple[Scenario, Degradation, list[float]],
 ) -> None:
-    """No segment runs through an edge unnoticed: op by op, all times are the same."""
+    """No repeated blocks run through an edge unnoticed: op by op, all times are the same."""
     run, degradation, _ = drawn
     step_s = replay(folded(lowered(run)).programs).makespan_s
     assert_same_times(programs_in_time(run, degradation, step_s))

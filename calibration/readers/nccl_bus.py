@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_TWICE = ("all_reduce",)
-_ONCE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
-_WHOLE = ("broadcast", "reduce", "sendrecv", "hypercube")
+from ...hardware.collective_kinds import KINDS, known_kind
+from ...sim.network.group_placement import ROUNDS
 
-BUS_FACTORS: Mapping[str, int] = {
-    **dict.fromkeys(_TWICE, 2),
-    **dict.fromkeys(_ONCE, 1),
-    **dict.fromkeys(_WHOLE, 0),
-}
+_HYPERCUBE = "hypercube"
+"""A program of nccl-tests that no other part prices."""
+
+BUS_FACTORS: Mapping[str, int] = {kind: ROUNDS.get(kind, 0) for kind in KINDS} | {_HYPERCUBE: 0}
 """How often (n-1)/n enters the factor; 0: the factor is 1."""
-
-_ALIASES = {"sendreceive": "sendrecv", "alltoallv": "all_to_all", "bcast": "broadcast"}
 
 
 def named_kind(name: str) -> str | None:
@@ -29,9 +25,7 @@ def named_kind(name: str) -> str | None:
     >>> named_kind("all_reduce_perf"), named_kind("AllGather"), named_kind("?")
     ('all_reduce', 'all_gather', None)
     """
-    plain = name.lower().removesuffix("_perf").replace("_", "").replace("-", "").replace(" ", "")
-    plain = _ALIASES.get(plain, plain)
-    return next((kind for kind in BUS_FACTORS if kind.replace("_", "") == plain), None)
+    return _HYPERCUBE if name.lower().removesuffix("_perf") == _HYPERCUBE else known_kind(name)
 
 
 def kind_of(fields: Mapping[str, str], ratio: float | None, *, unchecked: bool) -> str | None:

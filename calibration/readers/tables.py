@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...hardware.calibrated.models import CPU, KINDS
+from ...hardware.calibrated.models import CPU
 from ...hardware.catalogue import unknown_name
+from ...hardware.collective_kinds import KINDS, known_kind
 from ...hardware.gpus import gpu_names
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Implementation, Kernel, MemoryBound
 from .foreign.csv_table import Line, read_table_of
@@ -101,9 +102,9 @@ def _gpu(path: Path, lines: Sequence[tuple[int, Line]], stated: str | None) -> s
 
 def _collective(path: Path, number: int, line: Line, gpu: str) -> MeasuredCollective:
     where = f"{path}:{number}"
-    kind = line["kind"].strip()
-    if kind not in KINDS:
-        raise ValueError(f"{where}: kind: {unknown_name('collective', kind, KINDS)}")
+    kind = known_kind(line["kind"])
+    if kind is None:
+        raise ValueError(f"{where}: kind: {unknown_name('collective', line['kind'].strip(), KINDS)}")
     ranks = _whole(where, line, "ranks", low=2, high=_MOST_RANKS)
     hosts = _whole(where, line, "hosts", high=_MOST_RANKS)
     if ranks % hosts:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ..catalogue import unknown_name
 from ..collective_curve import CollectiveCurve
+from ..collective_kinds import KINDS, known_kind
 from ..fields import MOST_GPUS, NO_BOOL, Flag, number, quantity, whole
 from ..gpus import gpu_names
 from ..profile import AttentionCurve
@@ -24,10 +25,6 @@ FORMAT = 1
 CPU = "cpu"
 """In place of a GPU: collectives between processes without one, as gloo runs them."""
 
-KINDS = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "broadcast", "reduce",
-    "sendrecv",
-)  # fmt: skip
 IMPLEMENTATIONS = ("fa1", "fa2", "fa3", "cudnn")
 REFERENCE_BYTES = 1e6
 """Payload at which a file states the part of a collective's time that grows with the square root."""
@@ -45,6 +42,11 @@ def _number_of(value: Any) -> Any:
         return float(value)
     except ValueError:
         return value
+
+
+def _kind_of(value: Any) -> Any:
+    """The collective that a name means; any other value as it is."""
+    return (isinstance(value, str) and known_kind(value)) or value
 
 
 _PLAIN = BeforeValidator(_number_of)
@@ -195,7 +197,10 @@ class CollectiveBlock(_Block):
     ``corrections`` are measured times over that form, where the library changes its algorithm.
     """
 
-    kind: Literal[KINDS]  # type: ignore[valid-type]  # a tuple of names, which typing spells out
+    kind: Annotated[
+        Literal[KINDS],  # type: ignore[valid-type]  # a tuple of names, which typing lists
+        BeforeValidator(_kind_of),
+    ]
     ranks: Annotated[int, *whole(2, MOST_GPUS), _PLAIN]
     domains: Count = Field(description="NVLink domains that the group spans: its hosts, on most systems")
     latency: Seconds

@@ -75,14 +75,18 @@ def _placements(plan: StepPlan, r: int, groups: RankGroups) -> Iterator[tuple[st
         named["cp"] = groups["cp"]
     else:
         named |= {"cp.heads": groups["cp.heads"], "cp.ring": groups["cp.ring"]}
-    named |= {
-        "dp": groups["fsdp"],
-        "replicas": groups["hsdp"],
-        "pp": GroupPlacement(ranks=pp, domains=1 if near else pp),
-    }
+    named |= _data_parallel(groups, "dp", "fsdp", "hsdp")
+    named["pp"] = GroupPlacement(ranks=pp, domains=1 if near else pp)
     if any(run.kind.experts for s in plan.held_stages(r) for run in plan.stages[s].runs):
         named |= {"ep": groups["ep"], "etp": groups["etp"]}
-        named |= {"edp": groups["efsdp"], "expert replicas": groups["ehsdp"]}
+        named |= _data_parallel(groups, "edp", "efsdp", "ehsdp")
     if shares_table(plan, r):
         named["embedding"] = groups["embedding"]
     yield from ((name, placement) for name, placement in named.items() if placement.ranks > 1)
+
+
+def _data_parallel(groups: RankGroups, whole: str, shards: str, replicas: str) -> dict[str, GroupPlacement]:
+    """The whole group, or its two parts where the sharded state is held several times."""
+    if 1 in (groups[shards].ranks, groups[replicas].ranks):
+        return {whole: groups[whole]}
+    return {shards: groups[shards], replicas: groups[replicas]}

@@ -20,7 +20,7 @@ from ...hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES
 from .algorithms import ALGORITHMS, logged
 from .checks import check_s, mean_call_s
 from .curve import Curve
-from .group_placement import KINDS, GroupPlacement, payload_factor, placement_in_a_row
+from .group_placement import GroupPlacement, payload_factor, placement_in_a_row
 from .nccl.settings import NCCL_DEFAULTS, NcclSettings
 from .place import Place, on_network, place_of, share_above_the_leaf
 from .selection import named, quickest, selected_curve, selected_curves
@@ -233,7 +233,6 @@ def shows_checks(measured: MeasuredNetwork, cluster: Cluster) -> bool:
 
 __all__ = [
     "ALGORITHMS",
-    "KINDS",
     "CollectiveConstants",
     "Distance",
     "GroupPlacement",

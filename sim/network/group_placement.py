@@ -9,7 +9,6 @@ ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1
 """How often (n-1)/n of the payload passes through a rank's link; the others pass it once, whole."""
 
 WHOLE = ("broadcast", "reduce", "sendrecv")
-KINDS = (*ROUNDS, *WHOLE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,7 @@ _ALSO = {
     "nvls-tree": "nvls_tree",
     "nvlstree": "nvls_tree",
     "pairwise": "pairs",
+    "hierarchical-all-to-all": "hierarchical-pairwise",
     "send-recv": "pairs",
     "sharp": "collnet-direct",
     "collnetdirect": "collnet-direct",

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...hardware.catalogue import unknown_name
+from ...hardware.collective_kinds import known_kind
 from ..network.paths import NO_PATHS, Path, Paths
 from ..network.patterns import PATTERNS
 from ..network.transfer import Transfer
@@ -161,7 +162,8 @@ class Reader:
         key = *names, entry.whole("calls", 1, least=1)
         if key not in self.collectives:
             transfer = _named(self.transfers, entry, "transfer")
-            self.collectives[key] = Collective(*key[:2], transfer, key[3])
+            kind = known_kind(key[0]) or key[0]
+            self.collectives[key] = Collective(kind, key[1], transfer, key[3])
         return self.collectives[key]
 
     def _part(self, where: str, value: object) -> MessageEnd:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...hardware.cluster import Cluster
+from ...hardware.collective_kinds import KINDS
 from ..network.collectives import collective_curve, pattern_of
-from ..network.group_placement import KINDS, GroupPlacement, payload_factor
+from ..network.group_placement import GroupPlacement, payload_factor
 from ..network.nccl.settings import NCCL_DEFAULTS, NcclSettings
 
 
