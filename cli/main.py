@@ -25,6 +25,8 @@ from .replay import replay
 from .run import run
 from .schedule import schedule
 from .schema import schema
+from .sensitivity import sensitivity
+from .sweep import sweep
 from .validate import validate
 
 app = typer.Typer(
@@ -41,6 +43,8 @@ app = typer.Typer(
 app.command("run")(reported(run))
 app.command("replay")(reported(replay))
 app.command("plan")(reported(plan))
+app.command("sweep")(reported(sweep))
+app.command("sensitivity")(reported(sensitivity))
 app.command("compare")(reported(compare))
 app.command("memory")(reported(memory))
 app.command("cluster")(reported(cluster))

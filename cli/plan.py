@@ -13,6 +13,9 @@ from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..sim.plan.search.layout_plan import LayoutPlan
+    from ..sim.plan.search.plan import Means
+    from ..sim.plan.search.searching import Wishes
+    from ..sim.scenario.models import Scenario
 
 NOTHING_FITS = 1
 INTERRUPTED = 130
@@ -22,7 +25,8 @@ FixOption = Annotated[
     typer.Option(
         "--fix",
         metavar="FIELD[=VALUE]",
-        help="Keep a field: parallelism.tp=4, or the scenario's own parallelism.tp, or all of parallelism. Repeatable.",
+        help="Keep a field, as in parallelism.tp=4; without a value the scenario's own, or a whole block's. "
+        "Repeatable.",
     ),
 ]
 VaryOption = Annotated[
@@ -140,11 +144,12 @@ def plan(
         audit=audit,
     )
     means = Means(jobs=jobs, ray=ray, journal=journal)
+    asked = fixed(fix or (), base), varied(vary or ())
     if find is not None:
-        _find(find, base, fixed(fix or (), base), varied(vary or ()), wishes, as_json)
+        _find(find, base, *asked, wishes, means, as_json)
         return
     with progress() as status:
-        found = planned(base, fixed(fix or (), base), varied(vary or ()), wishes, means, status)
+        found = planned(base, *asked, wishes, means, status)
     _write(found, csv, parquet, picture, save)
     if as_json:
         echo_json(found.to_dict())
@@ -182,10 +187,11 @@ def _write(
 
 def _find(
     what: str,
-    base: Any,
+    base: Scenario,
     fix: dict[str, Any],
     vary: dict[str, list[Any]],
-    wishes: Any,
+    wishes: Wishes,
+    means: Means,
     as_json: bool,
 ) -> None:
     """One number in place of a plan."""
@@ -193,7 +199,7 @@ def _find(
     from ..sim.report.plan.found import found_document, print_found
 
     with progress() as status:
-        answer = find(what, base, fix, vary, wishes, progress=status)
+        answer = find(what, base, fix, vary, wishes, means=means, progress=status)
     if as_json:
         echo_json(found_document(answer))
     else:

@@ -154,9 +154,9 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
     blocks = Blocks(local=local, software=scenario.software, costs=costs)
     if schedule.uses_costs:
         sizes = activation_bytes(local, scenario.software)
-        message_s = _message_s(scenario, communication, local, groups)
+        message_s = message_seconds(scenario, communication, local, groups)
         shape = profiled_shape(shape, stages, blocks, sizes, message_s)
-    orders = _orders(scenario, schedule, shape)
+    orders = step_orders(scenario, schedule, shape)
     ends_meet = ends_of_model_meet(schedule, shape)
     parameters = [stage_parameters(stage, local, scenario, ends_meet=ends_meet) for stage in stages]
     return StepPlan(
@@ -187,7 +187,7 @@ def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:
     return not first.isdisjoint(last)
 
 
-def _orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
+def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
     """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
     orders = schedule.orders(shape)
     if not scenario.software.moe_a2a_overlap or scenario.parallelism.ep == 1 or overlaps(orders):
@@ -209,7 +209,7 @@ def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
     return {(a, b) for here, there in pairwise(held) for a in here for b in there if a != b}
 
 
-def _message_s(
+def message_seconds(
     scenario: Scenario, communication: Communication, local: LocalShape, groups: RankGroups
 ) -> float:
     """A message between neighbouring pipeline ranks, the median of them."""

@@ -7,22 +7,26 @@ of them reads. So a rule stands once, and a hundred thousand layouts cost as muc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ...schedules.p2p.point_to_point import point_to_point
+from ..lowering.lower import step_orders
+from ..lowering.plan import point_to_point_rule
 from ..lowering.refuse import REFUSALS
 from ..scenario import checks
 from ..scenario.checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from ..scenario.checks_recompute import recompute_fits
 from ..scenario.frameworks import broken_value, lookup_in, reads
 from ..scenario.refusal import NotSupported
-from ..scenario.schedules import traits_of
+from ..scenario.schedules import schedule_named, traits_of
 from ..scenario.sharding import sharding_rule
 from ..scenario.software.rules import rules_of
 from .axes import LAYOUT
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
+    from ...schedules.orders.schedule import Schedule, Shape
     from ..scenario.finding import Finding
     from ..scenario.models import Scenario
     from ..scenario.software.rules import PresetRule
@@ -39,7 +43,8 @@ OPTIONS = ("schedule_options.group", "schedule_options.memory_limit")
 class Rule:
     """``breaks(draft)`` says for which reason the fields that it ``reads`` are no layout; "" where they are.
 
-    ``about`` is the field that a framework's note is about: a value that a user names is kept against it.
+    ``about`` is the field that it is about where it says what is not worth trying (a framework's note): a
+    value that a user names is kept against it.
     """
 
     reads: tuple[str, ...]
@@ -49,7 +54,7 @@ class Rule:
 
 def rules(scenario: Scenario, profile: GpuProfile) -> list[Rule]:
     """All that can make a layout of ``scenario`` illegal, or one that its software has not."""
-    return [*_consistency(scenario), *_framework(scenario), *_unsupported(profile)]
+    return [*_consistency(scenario), *_framework(scenario), *_unsupported(profile), _messages(), *_SAME]
 
 
 def _consistency(scenario: Scenario) -> Iterable[Rule]:
@@ -133,3 +138,76 @@ def _unsupported(profile: GpuProfile) -> Iterable[Rule]:
     yield rule((PP, ZERO), sharding_rule)
     for one in REFUSALS:
         yield rule(one.reads, lambda draft, one=one: one.refuse(draft, profile))
+
+
+def _messages() -> Rule:
+    """Orders whose pairs wait for one another, or that the software's rule of messages does not know.
+
+    A few microbatches tell; of plain 1F1B and its like nothing needs to be asked.
+    """
+    known: dict[object, str] = {}
+
+    def breaks(draft: Scenario) -> str:
+        schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
+        paired = draft.software.moe_a2a_overlap and draft.parallelism.ep > 1
+        several = shape.chunks > 1 and (not schedule.grouped or shape.group is not None)
+        if shape.ranks == 1 or not (
+            schedule.two_way or schedule.splits_backward or schedule.overlaps or several
+        ):
+            return ""
+        if not (schedule.two_way or schedule.splits_backward or several or paired):
+            return ""
+        shape = replace(shape, microbatches=_few(schedule, shape))
+        key = draft.schedule, shape, paired
+        if key not in known:
+            known[key] = _refused_messages(draft, schedule, shape)
+        return known[key]
+
+    reads = (PP, VPP, DP, EP, SCHEDULE, MICRO_BATCH, *OPTIONS, "software.moe_a2a_overlap")
+    return Rule(reads=reads, breaks=breaks)
+
+
+def _few(schedule: Schedule, shape: Shape) -> int:
+    """As few microbatches as tell what many do, where the schedule takes so few."""
+    unit = shape.group or shape.ranks
+    few = min(shape.microbatches, 4 * unit + shape.microbatches % unit)
+    try:
+        schedule.check(replace(shape, microbatches=few))
+    except ValueError:
+        return shape.microbatches
+    return few
+
+
+def _refused_messages(draft: Scenario, schedule: Schedule, shape: Shape) -> str:
+    try:
+        orders = step_orders(draft, schedule, shape)
+        rule = point_to_point_rule(draft.software, schedule, shape, orders)
+        point_to_point(orders, shape, schedule.rank_of, rule)
+    except NotSupported as refusal:
+        return f"not modelled: {refusal.field}"
+    except ValueError:
+        return "not modelled: software.point_to_point"
+    return ""
+
+
+_SAME = (
+    Rule(
+        reads=(PP, VPP, SPLIT),
+        breaks=lambda one: (
+            "the same twice"
+            if one.parallelism.pp * one.parallelism.vpp == 1 and one.parallelism.stage_split != "uniform"
+            else ""
+        ),
+        about=SPLIT,
+    ),
+    Rule(
+        reads=(CP, DP, EP, ZERO),
+        breaks=lambda one: (
+            "the same twice"
+            if one.parallelism.dp * one.parallelism.cp * one.parallelism.ep == 1 and one.parallelism.zero
+            else ""
+        ),
+        about=ZERO,
+    ),
+)
+"""Layouts that are another one under another name: a rule of splitting with one stage, shards of one rank."""

@@ -187,7 +187,7 @@ def _fewest(good: Callable[[int], bool], gpus: int, per_node: int) -> int | None
             if enough > MOST["gpus"]:
                 return None
     between = [int(short * part) for part in FINE if short * part == int(short * part)]
-    usable = [size for size in between if size < enough and (size % per_node == 0 or size < per_node)]
+    usable = [size for size in between if 0 < size < enough and (size % per_node == 0 or size < per_node)]
     return next((size for size in usable if good(size)), enough)
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Faster:
-    """One faster part: the step with the layout as it is, and with the best one (None: not asked for, or none
-    fits) and its settings.
+    """One faster part: the step with the layout as it is, and with the best one (None: not asked for, or
+    none fits) and its settings.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Faster:
 
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity:
-    """``parts`` by what they gain, the most first. ``step_time_s`` is the step as it is, ``planned_s`` the best
-    layout on the same machine, which is what replanned ones compare with.
+    """``parts`` by what they gain, the most first. ``step_time_s`` is the step as it is, ``planned_s`` that
+    of the best layout on the same machine, which is what replanned ones compare with.
     """
 
     scenario: Scenario
@@ -138,7 +138,7 @@ def sensitivity(
                 name=name,
                 changes=faster,
                 step_time_s=layout_figures(changed).step_time_s,
-                replanned_s=figures and figures.step_time_s,
+                replanned_s=None if figures is None else figures.step_time_s,
                 settings=settings,
             )
         )
@@ -146,6 +146,6 @@ def sensitivity(
     return Sensitivity(
         scenario=base,
         step_time_s=now.step_time_s,
-        planned_s=planned_now and planned_now.step_time_s,
+        planned_s=None if planned_now is None else planned_now.step_time_s,
         parts=tuple(parts),
     )

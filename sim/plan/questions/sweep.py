@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayoutPoint:
-    """``values`` by field; ``refused`` says why there are no ``figures``. ``settings`` are those of the layout
-    where it was planned anew, else empty.
+class FieldPoint:
+    """``values`` by field; ``refused`` says why there are no ``figures``. ``settings`` are those of the
+    layout where it was planned anew, else empty.
     """
 
     values: Mapping[str, Any]
@@ -49,12 +49,12 @@ class LayoutPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayoutSweep:
-    """``axes`` by field, ``points`` in their order, the last field fastest. ``replanned``: each by a search."""
+class FieldSweep:
+    """``axes`` by field, ``points`` in their order, the last field fastest; ``replanned``: by searches."""
 
     scenario: Scenario
     axes: Mapping[str, Sequence[Any]]
-    points: tuple[LayoutPoint, ...]
+    points: tuple[FieldPoint, ...]
     replanned: bool
 
     @property
@@ -102,7 +102,7 @@ class LayoutSweep:
         }
 
 
-def point_figures(point: LayoutPoint) -> dict[str, Any]:
+def point_figures(point: FieldPoint) -> dict[str, Any]:
     """The figures of a point under the keys of the JSON; None where it was refused."""
     found = point.figures
     return {
@@ -116,7 +116,7 @@ def point_figures(point: LayoutPoint) -> dict[str, Any]:
     }
 
 
-def point_row(point: LayoutPoint) -> dict[str, Any]:
+def point_row(point: FieldPoint) -> dict[str, Any]:
     """A point as one flat row."""
     figures = point_figures(point)
     low, high = figures.pop("interval_s") or (None, None)
@@ -134,7 +134,7 @@ def sweep(
     ray: bool = False,
     journal: str | Path | None = None,
     progress: Callable[[str], None] | None = None,
-) -> LayoutSweep:
+) -> FieldSweep:
     """A prediction for each combination of values of fields, ``{"cluster.gpus": [64, 128]}``.
 
     With ``replan`` each point has the best layout for it, by ``wishes``; else that of the scenario, whose
@@ -157,14 +157,18 @@ def sweep(
         points = []
         for number, values in enumerate(chosen, 1):
             prefix = f"point {number} of {count}: "
-            points.append(_replanned(base, values, wanted, means, lambda text, p=prefix: say(p + text)))
+            points.append(_replanned(base, values, wanted, means, _after(prefix, say)))
     else:
         points = _predicted(base, chosen, jobs, ray, say)
-    return LayoutSweep(scenario=base, axes=dict(axes), points=tuple(points), replanned=replan)
+    return FieldSweep(scenario=base, axes=dict(axes), points=tuple(points), replanned=replan)
+
+
+def _after(prefix: str, say: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda text: say(prefix + text)
 
 
 def with_values(base: Scenario, values: Mapping[str, Any]) -> Scenario:
-    """The scenario with these values, its data-parallel size as it follows from them. Raises ScenarioError."""
+    """The scenario with these values; its data-parallel size follows from them. Raises ScenarioError."""
     sized = any(field.startswith(("cluster.", "parallelism.")) for field in values)
     free = {"parallelism.dp": None} if sized and "parallelism.dp" not in values else {}
     return base.with_({**free, **values})
@@ -176,15 +180,15 @@ class PointOf:
 
     base: Scenario
 
-    def __call__(self, values: Mapping[str, Any]) -> LayoutPoint:
+    def __call__(self, values: Mapping[str, Any]) -> FieldPoint:
         try:
             scenario = with_values(self.base, values)
             return _point(values, scenario, layout_figures(scenario), {})
         except ScenarioError as wrong:
             problem = wrong.problems[0]
-            return LayoutPoint(values=values, settings={}, refused=f"{problem.path}: {problem.message}")
+            return FieldPoint(values=values, settings={}, refused=f"{problem.path}: {problem.message}")
         except ValueError as refusal:
-            return LayoutPoint(values=values, settings={}, refused=str(refusal).splitlines()[0])
+            return FieldPoint(values=values, settings={}, refused=str(refusal).splitlines()[0])
 
 
 def _predicted(
@@ -193,9 +197,9 @@ def _predicted(
     jobs: int | None,
     ray: bool,
     say: Callable[[str], None],
-) -> list[LayoutPoint]:
+) -> list[FieldPoint]:
     function = PointOf(base)
-    workers: Workers[Mapping[str, Any], LayoutPoint] = (
+    workers: Workers[Mapping[str, Any], FieldPoint] = (
         OnRay(function) if ray else Local(function, jobs or cores())
     )
     points = []
@@ -209,21 +213,25 @@ def _predicted(
 
 
 def _replanned(
-    base: Scenario, values: Mapping[str, Any], wishes: Wishes, means: Means, say: Callable[[str], None]
-) -> LayoutPoint:
+    base: Scenario,
+    values: Mapping[str, Any],
+    wishes: Wishes,
+    means: Means,
+    say: Callable[[str], None],
+) -> FieldPoint:
     found = planned(base, {}, {field: [value] for field, value in values.items()}, wishes, means, say)
     if found.choices:
         choice = found.choices[0]
         return _point(values, choice.scenario, choice.figures, choice.settings)
     why = "no layout is legal" if not found.certificate.legal else "no layout fits"
-    return LayoutPoint(values=values, settings={}, refused=why)
+    return FieldPoint(values=values, settings={}, refused=why)
 
 
 def _point(
     values: Mapping[str, Any], scenario: Scenario, figures: LayoutFigures, settings: Mapping[str, Any]
-) -> LayoutPoint:
+) -> FieldPoint:
     training = scenario.training
-    return LayoutPoint(
+    return FieldPoint(
         values=values,
         gpus=scenario.cluster.gpus,
         tokens_per_step=float(training.global_batch * training.seq_length),

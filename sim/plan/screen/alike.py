@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...scenario.schedules import traits_of
 from .in_flight import enough_microbatches
 from .numbering import dense
 from .tables import PIPELINE
@@ -13,18 +14,40 @@ from .tables import PIPELINE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ...scenario.models import Scenario
     from .tables import Tables
 
     Codes = NDArray[np.int64]
 
-_ORDERS = ("schedule_options.group", "schedule_options.memory_limit")
+_ORDERS = (
+    "schedule_options.group",
+    "schedule_options.memory_limit",
+    "training.activation_offload",
+    "software.moe_a2a_overlap",
+)
 
 
-def alike_layouts(tables: Tables) -> list[Codes]:
-    """The layouts of a base by pipeline, and by how many microbatches fill it."""
-    number, rows = dense([*(tables.code(name) for name in (*PIPELINE, *_ORDERS)), _enough(tables)])
-    order = np.argsort(number, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(number, minlength=len(rows)))[:-1])
+def alike_layouts(tables: Tables, wanted: Codes) -> list[Codes]:
+    """The ``wanted`` layouts of a base by pipeline, and by how many microbatches fill it.
+
+    Where a schedule weighs costs, layouts are alike that have these in common, too.
+    """
+    spread = np.minimum(tables.space.columns["parallelism.ep"][tables.rows], 2)
+    weighs = np.array([traits_of(name).weighs for name in tables.space.values["schedule"]])
+    costs = np.where(
+        weighs[tables.code("schedule")], tables.layer * (tables.group.max() + 1) + tables.group + 1, 0
+    )
+    number, rows = dense(
+        [*(tables.code(name) for name in (*PIPELINE, *_ORDERS)), spread, _enough(tables), costs]
+    )
+    order = wanted[np.argsort(number[wanted], kind="stable")]
+    parts = np.split(order, np.cumsum(np.bincount(number[wanted], minlength=len(rows)))[:-1])
+    return [part for part in parts if len(part)]
+
+
+def pairs_run(scenario: Scenario) -> bool:
+    """Whether forwards may run beside backwards, for the sake of exchanges."""
+    return scenario.software.moe_a2a_overlap and scenario.parallelism.ep > 1
 
 
 def _enough(tables: Tables) -> Codes:

@@ -16,7 +16,8 @@ import numpy as np
 
 from ....schedules.orders.action import ActionKind
 from ...scenario.schedules import traits_of
-from .alike import alike_layouts
+from .alike import alike_layouts, pairs_run
+from .sharded import ShardedTimes
 from .times import ActionTimes
 
 if TYPE_CHECKING:
@@ -28,23 +29,27 @@ if TYPE_CHECKING:
 
     Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
 
 
 @dataclass(kw_only=True)
 class BoundScreen:
-    """Bounds of the layouts of one base."""
+    """Bounds of the layouts of one base that are ``wanted``."""
 
     tables: Tables
+    wanted: Mask
     times: ActionTimes = field(init=False)
+    sharded: ShardedTimes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.times = ActionTimes(tables=self.tables)
+        self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]).tolist())
+        self.sharded = ShardedTimes(tables=self.tables, plain=self.times)
 
     def bounds(self) -> Floats:
-        """Seconds that the step of each layout takes at least."""
+        """Seconds that the step of each layout takes at least; 0 of those that are not wanted."""
         found = np.zeros(len(self.tables.rows))
         microbatches = self._microbatches()
-        for rows in alike_layouts(self.tables):
+        for rows in alike_layouts(self.tables, np.flatnonzero(self.wanted)):
             draft = self.tables.draft(int(rows[0]))
             found[rows] = self._bound(draft, self.tables.pipeline(int(rows[0])), rows, microbatches[rows])
         return found
@@ -58,21 +63,22 @@ class BoundScreen:
     def _bound(self, draft: Scenario, pipeline: Pipeline, rows: Codes, microbatches: Codes) -> Floats:
         """The bound of layouts of one pipeline."""
         schedule, layer = traits_of(draft.schedule), self.tables.layer[rows]
-        together = schedule.two_way or self._pairs(draft)
+        together = schedule.two_way or pairs_run(draft)
         backward = (
             (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
-            if schedule.splits_backward
+            if schedule.splits_backward and not together
             else (ActionKind.BACKWARD,)
         )
-        solo, host = 0 if not together else 1, 2
-        forward = [self.times.of(ActionKind.FORWARD, stage) for stage in pipeline.kinds]
-        back = [[self.times.of(kind, stage) for kind in backward] for stage in pipeline.kinds]
-        forward_s = [one[solo][layer] for one in forward]
-        back_s = [sum(one[solo] for one in several)[layer] for several in back]
-        host_s = [
-            (one[host] + sum(two[host] for two in several))[layer]
-            for one, several in zip(forward, back, strict=True)
-        ]
+        forward_s, back_s, host_s = [], [], []
+        for stage in pipeline.kinds:
+            ahead, *back = (self.times.of(kind, stage) for kind in (ActionKind.FORWARD, *backward))
+            host_s.append((ahead.host + sum(one.host for one in back))[layer])
+            if together:
+                forward_s.append(ahead.kernels[layer])
+                back_s.append(sum((one.kernels for one in back), np.zeros(1))[layer])
+            else:
+                forward_s.append(self.sharded.of(ActionKind.FORWARD, stage, rows))
+                back_s.append(sum((self.sharded.of(kind, stage, rows) for kind in backward), np.zeros(1)))
         return self._longest(draft, pipeline, microbatches, forward_s, back_s, host_s)
 
     def _longest(
@@ -85,7 +91,9 @@ class BoundScreen:
         host_s: list[Floats],
     ) -> Floats:
         schedule = traits_of(draft.schedule)
-        chained = not (schedule.two_way or self._pairs(draft))
+        streams = schedule.weight_versions is not None  # a step begins before the one before it has ended
+        skewed = draft.software.optimizer_post_validation and schedule.splits_backward
+        chained = not (schedule.two_way or streams or skewed or pairs_run(draft))
         after = chained and not schedule.splits_backward
         shares = 2 if schedule.two_way else 1
         before_s, after_s = np.zeros(len(microbatches)), np.zeros(len(microbatches))
@@ -101,8 +109,24 @@ class BoundScreen:
             lowest = ahead[min(held)]
             busy = own + (lowest[0] if chained else 0.0) + (lowest[1] if after else 0.0)
             longest = np.maximum(longest, np.maximum(busy, issued))
+        if streams:
+            return self._pace(pipeline, microbatches, forward_s, back_s)
         return longest
 
-    def _pairs(self, draft: Scenario) -> bool:
-        """Whether forwards run beside backwards."""
-        return bool(draft.software.moe_a2a_overlap and draft.parallelism.ep > 1)
+    def _pace(
+        self, pipeline: Pipeline, microbatches: Codes, forward_s: list[Floats], back_s: list[Floats]
+    ) -> Floats:
+        """What as many microbatches take of the rank whose backwards are the fewest seconds apart.
+
+        Which rank the pace is read off is not known before (sim/engine/period.py), nor are forwards sure to
+        lie between its first and its last backward that fill the pipeline.
+        """
+        between = np.maximum(microbatches - 1, 1)
+        ahead = np.maximum(microbatches - len(pipeline.held), 0)
+        paces = []
+        for held in pipeline.held:
+            kinds = [pipeline.kind_of[stage] for stage in held]
+            own = sum(between * back_s[kind] + ahead * forward_s[kind] for kind in kinds)
+            paces.append(own * microbatches / between)
+        pace: Floats = np.min(paces, axis=0)
+        return pace

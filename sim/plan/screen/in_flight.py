@@ -8,18 +8,19 @@ seconds: here a rank does one step of its order after the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....schedules.orders.action import ActionKind, parts
+from ....schedules.orders.action import ActionKind, Overlap, parts
 from ...scenario.schedules import traits_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ....schedules.orders.action import Orders
+    from ....schedules.orders.action import Order
     from ....schedules.orders.schedule import Shape
 
     Rows = NDArray[np.int64]
@@ -49,7 +50,7 @@ def enough_microbatches(schedule: str, shape: Shape) -> int:
     filling = traits_of(schedule).filling
     if not filling or shape.group is not None:
         return shape.microbatches
-    return min(shape.microbatches, (2 * filling + 1) * shape.ranks + shape.microbatches % shape.ranks)
+    return min(shape.microbatches, (filling + 2) * shape.ranks + shape.microbatches % shape.ranks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,25 +64,27 @@ class Actions:
 
 
 KINDS = tuple(ActionKind)
+_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
 _FORWARD, _BACKWARD, _INPUT_GRAD, _WEIGHT_GRAD = (
     KINDS.index(kind)
     for kind in (ActionKind.FORWARD, ActionKind.BACKWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
 )
 
 
-def actions_of_ranks(orders: Orders) -> tuple[Actions, ...]:
-    """The actions of every rank as arrays."""
-    place = {kind: number for number, kind in enumerate(KINDS)}
-    found = []
-    for order in orders:
-        rows = [
-            (action.stage, place[action.kind], number)
-            for number, step in enumerate(order)
-            for action in parts(step)
-        ]
-        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        found.append(Actions(stage=table[:, 0], kind=table[:, 1], step=table[:, 2], steps=len(order)))
-    return tuple(found)
+def actions_of_rank(order: Order, runs_as_one: Callable[[Overlap], bool]) -> Actions:
+    """The actions of a rank as arrays; ``runs_as_one``: whether a pair does, or one after the other."""
+    rows: list[tuple[int, ActionKind, int]] = []
+    steps = 0
+    for step in order:
+        if isinstance(step, Overlap):
+            apart = 0 if runs_as_one(step) else 1
+            rows += [(one.stage, one.kind, steps + apart * i) for i, one in enumerate(parts(step))]
+            steps += 1 + apart
+        else:
+            rows.append((step.stage, step.kind, steps))
+            steps += 1
+    table = np.array([(stage, _NUMBER[kind], step) for stage, kind, step in rows]).reshape(-1, 3)
+    return Actions(stage=table[:, 0], kind=table[:, 1], step=table[:, 2], steps=steps)
 
 
 def held_rows(actions: Actions, kind_of: Codes, kinds: int) -> Rows:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ...lowering.communicators import communicators
 from ...lowering.layers.layer import forward_block
+from ...lowering.lower import step_orders
 from ...lowering.memory import (
     CONTEXT_BYTES,
     flat_buffer_bytes,
@@ -23,24 +25,25 @@ from ...lowering.memory import (
     state_terms,
     workspace_bytes,
 )
+from ...lowering.overlapped import runs_as_one
 from ...lowering.sharded import sharding_of
 from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
 from ...lowering.state.in_flight import in_flight_bytes
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
-from .alike import alike_layouts
-from .in_flight import QUANTITIES, actions_of_ranks, enough_microbatches, held_rows, largest
+from .alike import alike_layouts, pairs_run
+from .in_flight import QUANTITIES, actions_of_rank, enough_microbatches, held_rows, largest
 from .numbering import dense
 from .stages import merged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ....schedules.orders.action import Orders, Overlap
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerKind, LayerRun
     from ...lowering.layers.stages import Stage
-    from .in_flight import Actions
-    from .stages import Pipeline
+    from ...scenario.models import Scenario
     from .tables import Tables
 
     Codes = NDArray[np.int64]
@@ -74,10 +77,10 @@ class MemoryScreen:
 
     tables: Tables
     moments: dict[Any, Any] = field(default_factory=dict)
-    actions: dict[Any, tuple[Actions, ...]] = field(default_factory=dict)
-    states: dict[Any, float] = field(default_factory=dict)
-    buffers: dict[Any, tuple[float, ...]] = field(default_factory=dict)
-    networks: dict[Any, float] = field(default_factory=dict)
+    orders: dict[Any, Orders] = field(default_factory=dict)
+    states: dict[Any, dict[int, float]] = field(default_factory=dict)
+    buffers: dict[Any, dict[int, tuple[float, ...]]] = field(default_factory=dict)
+    networks: dict[Any, dict[int, float]] = field(default_factory=dict)
     leads: dict[Any, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,7 +98,7 @@ class MemoryScreen:
         """Bytes of the fullest stage of each layout, hosts as far ahead as they can be; and those among them
         that it holds all through the step."""
         found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
-        for rows in alike_layouts(self.tables):
+        for rows in alike_layouts(self.tables, np.arange(len(self.tables.rows))):
             for one in self.classes(int(rows[0])):
                 peak, kept = self._peak(one, rows)
                 fuller = peak > found[rows]
@@ -108,6 +111,8 @@ class MemoryScreen:
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
         shape = draft.pipeline_shape
         shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
+        if traits_of(draft.schedule).weighs:
+            shape = self.tables.weighed(row, shape)
         several, model = traits_of(draft.schedule).weight_versions, draft.model
         ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
         alike: dict[Any, list[int]] = {}
@@ -125,96 +130,94 @@ class MemoryScreen:
                 shares_table=ties and bool(pipeline.ends(ranks[0])),
                 ends_meet=pipeline.ends_meet,
                 versions=ranks[0] if several else 0,
-                rows=self._moments(draft.schedule, shape, pipeline, tuple(ranks)),
+                rows=self._moments(row, shape, tuple(ranks)),
             )
             found.append(one)
         return tuple(found)
 
-    def _moments(self, schedule: str, shape: Shape, pipeline: Pipeline, ranks: tuple[int, ...]) -> Floats:
+    def _moments(self, row: int, shape: Shape, ranks: tuple[int, ...]) -> Floats:
         """What ranks of a class may hold at their peak."""
-        key = schedule, shape, pipeline.kind_of, ranks
+        draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
+        if traits_of(draft.schedule).filling:
+            ranks = ranks[
+                :1
+            ]  # each next rank of such a schedule runs fewer forwards ahead, in the same turns
+        pairs = pairs_run(draft)
+        names = sorted(set(pipeline.of_rank(ranks[0])))
+        own = tuple(names.index(kind) if kind in names else -1 for kind in pipeline.kind_of)
+        key = draft.schedule, shape, pairs, own, ranks
         if key not in self.moments:
-            if (schedule, shape) not in self.actions:
-                self.actions[schedule, shape] = actions_of_ranks(schedule_named(schedule).orders(shape))
-            names = sorted(set(pipeline.of_rank(ranks[0])))
-            place = np.array([names.index(kind) if kind in names else -1 for kind in pipeline.kind_of])
+            if key[:3] not in self.orders:
+                self.orders[key[:3]] = step_orders(draft, schedule_named(draft.schedule), shape)
+            orders, together = self.orders[key[:3]], self._runs_as_one(row)
             each = [
-                largest(held_rows(self.actions[schedule, shape][rank], place, len(names))) for rank in ranks
+                largest(held_rows(actions_of_rank(orders[rank], together), np.array(own), len(names)))
+                for rank in ranks
             ]
             self.moments[key] = largest(np.concatenate(each)).astype(np.float64)
         found: Floats = self.moments[key]
         return found
 
+    def _runs_as_one(self, row: int) -> Callable[[Overlap], bool]:
+        """Whether a pair of a layout runs as one."""
+        local, pipeline = self.tables.layers[int(self.tables.layer[row])].local, self.tables.pipeline(row)
+
+        @cache
+        def of_kinds(forward: int, backward: int) -> bool:
+            return runs_as_one(pipeline.kinds[forward], pipeline.kinds[backward], local)
+
+        return lambda step: of_kinds(
+            pipeline.kind_of[step.forward.stage], pipeline.kind_of[step.backward.stage]
+        )
+
     def _peak(self, one: RankClass, rows: Codes) -> tuple[Floats, Floats]:
         """The peak of a class of ranks in these layouts, and what of it is held all through the step."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
-        columns = [
-            column for stage in one.kinds for column in self._quantities(stage, rows, layer, one.ends_meet)
-        ]
+        offloaded = bool(_column(tables, "training.activation_offload")[rows[0]])
+        sizes = replace(self.sizes, offloaded=offloaded)
+        columns: list[Floats] = []
+        for stage in one.kinds:  # in the order of ``QUANTITIES``
+            columns += _activations(stage, sizes, layer)
+            columns += self._buffers(stage, rows, one.ends_meet)
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
-        network = self._network(one, rows)
-        outside = CONTEXT_BYTES + network
+        outside = CONTEXT_BYTES + self._network(one, rows)
         static = self._state(one, rows) + self.workspace[layer]
         allocated = (static + moving) * (1 + software.allocator_overhead)
         return allocated + outside + self._in_flight(one, rows, layer), static + outside
 
-    def _quantities(self, stage: Stage, rows: Codes, layer: Codes, meets: bool) -> list[Floats]:
-        """What a stage of that kind holds, in the order of ``QUANTITIES``."""
-        sizes = self.sizes
-        found = [
-            _of_layer(sizes.kept_by_forward(stage), layer),
-            self._working(stage, layer),
-            stage.losses * _of_layer(sizes.logits, layer),
-            _of_layer(sizes.kept_by_input_grad(stage), layer),
-        ]
-        place, buffers = _of_each(self.gathered, rows, lambda row: self._stage_buffers(stage, row, meets))
-        return found + list(buffers[place].T)
+    def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
+        """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""
+        known = self.buffers.setdefault((stage, meets), {})
+        place, buffers = _of_each(self.gathered, rows, known, lambda row: self._stage_buffers(stage, row))
+        return list(buffers[place].T)
 
-    def _working(self, stage: Stage, layer: Codes) -> Floats:
-        """Of several kinds of layer the largest works, which is asked of each layer by itself."""
-        if len(stage.runs) < 2 and stage.in_one_go == 1:
-            return _of_layer(self.sizes.working(stage), layer)
-        used = np.unique(layer)
-        found = np.zeros(len(self.tables.layers))
-        for number in used.tolist():
-            found[number] = _one_of(self.sizes, number).working(stage)
-        return found[layer]
-
-    def _stage_buffers(self, stage: Stage, row: int, meets: bool) -> tuple[float, ...]:
-        key = int(self.gathered[row]), stage, meets
-        if key not in self.buffers:
-            plan = self.tables.plan_of_rank(row, 0, [stage])
-            own = stage_buffers(plan, 0, sharding_of(plan, sharding_rule(plan.scenario)))
-            self.buffers[key] = tuple(getattr(own, name) for name in QUANTITIES[len(_ACTIVATIONS) :])
-        return self.buffers[key]
+    def _stage_buffers(self, stage: Stage, row: int) -> tuple[float, ...]:
+        plan = self.tables.plan_of_rank(row, 0, [stage])
+        own = stage_buffers(plan, 0, sharding_of(plan, sharding_rule(plan.scenario)))
+        return tuple(getattr(own, name) for name in QUANTITIES[len(_ACTIVATIONS) :])
 
     def _state(self, one: RankClass, rows: Codes) -> Floats:
-        place, values = _of_each(self.state, rows, lambda row: self._state_of(one, row))
+        known = self.states.setdefault((one.whole, one.ends_meet, one.versions), {})
+        place, values = _of_each(self.state, rows, known, lambda row: self._state_of(one, row))
         found: Floats = values[place]
         return found
 
     def _state_of(self, one: RankClass, row: int) -> float:
-        key = int(self.state[row]), one.whole, one.ends_meet, one.versions
-        if key not in self.states:
-            plan = self.tables.plan_of_rank(row, one.first, [one.whole])
-            sharding = sharding_of(plan, sharding_rule(plan.scenario))
-            terms = state_terms(plan, one.first, sharding)
-            self.states[key] = sum(terms.values()) + flat_buffer_bytes(plan, one.first)
-        return self.states[key]
+        plan = self.tables.plan_of_rank(row, one.first, [one.whole])
+        terms = state_terms(plan, one.first, sharding_of(plan, sharding_rule(plan.scenario)))
+        return sum(terms.values()) + flat_buffer_bytes(plan, one.first)
 
     def _network(self, one: RankClass, rows: Codes) -> Floats:
-        place, values = _of_each(self.tables.group, rows, lambda row: self._network_of(one, row))
+        experts = any(run.kind.experts for run in one.whole.runs)
+        known = self.networks.setdefault((experts, one.shares_table), {})
+        place, values = _of_each(self.tables.group, rows, known, lambda row: self._network_of(one, row))
         found: Floats = values[place]
         return found
 
     def _network_of(self, one: RankClass, row: int) -> float:
-        experts = any(run.kind.experts for run in one.whole.runs)
-        key = int(self.tables.group[row]), experts, one.shares_table
-        if key not in self.networks:
-            plan = self.tables.plan_of_rank(row, one.first, [one.whole])
-            self.networks[key] = float(sum(each.total for each in communicators(plan, one.first)))
-        return self.networks[key]
+        plan = self.tables.plan_of_rank(row, one.first, [one.whole])
+        return float(sum(each.total for each in communicators(plan, one.first)))
 
     def _in_flight(self, one: RankClass, rows: Codes, layer: Codes) -> Floats:
         software = self.tables.base.software
@@ -250,10 +253,15 @@ class MemoryScreen:
         return found[:2], np.minimum(found[2], 2)
 
 
-def _of_each(number: Codes, rows: Codes, of: Callable[[int], Any]) -> tuple[Codes, NDArray[Any]]:
-    """``of`` one layout of each ``number`` that the ``rows`` have; and the place of that of each row."""
-    _, first, place = np.unique(number[rows], return_index=True, return_inverse=True)
-    return place.ravel(), np.array([of(row) for row in rows[first].tolist()])
+def _of_each(
+    number: Codes, rows: Codes, known: dict[int, Any], of: Callable[[int], Any]
+) -> tuple[Codes, NDArray[Any]]:
+    """``of`` one layout of each ``number`` that the ``rows`` have, kept in ``known``; and its place by row."""
+    numbers, first, place = np.unique(number[rows], return_index=True, return_inverse=True)
+    for one, row in zip(numbers.tolist(), rows[first].tolist(), strict=True):
+        if one not in known:
+            known[one] = of(row)
+    return place.ravel(), np.array([known[one] for one in numbers.tolist()])
 
 
 def _column(tables: Tables, name: str) -> Codes:
@@ -289,10 +297,8 @@ class _Known(dict[Any, LayerBytes]):
 
 def _joined_sizes(tables: Tables) -> ActivationBytes:
     """The sizes of every layer of the tables in one: each number an array over the layers."""
-    training, software = tables.base.training, tables.base.software
-    each = [
-        activation_bytes(one.local, software, offloaded=training.activation_offload) for one in tables.layers
-    ]
+    software = tables.base.software
+    each = [activation_bytes(one.local, software) for one in tables.layers]
 
     def joined(name: str) -> float:
         return cast(float, np.array([getattr(one, name) for one in each]))
@@ -300,13 +306,31 @@ def _joined_sizes(tables: Tables) -> ActivationBytes:
     return ActivationBytes(
         local=each[0].local,
         software=software,
-        offloaded=training.activation_offload,
         embedding=joined("embedding"),
         head=joined("head"),
         logits=joined("logits"),
         head_operands=joined("head_operands"),
         known=_Known(each),
     )
+
+
+def _activations(stage: Stage, sizes: ActivationBytes, layer: Codes) -> list[Floats]:
+    """Activations of a microbatch on a stage of that kind, by layout, in the order of ``QUANTITIES``."""
+    return [
+        _of_layer(sizes.kept_by_forward(stage), layer),
+        _working(stage, sizes, layer),
+        stage.losses * _of_layer(sizes.logits, layer),
+        _of_layer(sizes.kept_by_input_grad(stage), layer),
+    ]
+
+
+def _working(stage: Stage, sizes: ActivationBytes, layer: Codes) -> Floats:
+    """Of several kinds of layer the largest works, which is asked of each layer by itself."""
+    if len(stage.runs) < 2 and stage.in_one_go == 1:
+        return _of_layer(sizes.working(stage), layer)
+    used, place = np.unique(layer, return_inverse=True)
+    each = (replace(_one_of(sizes, number), offloaded=sizes.offloaded) for number in used.tolist())
+    return np.array([one.working(stage) for one in each])[place.ravel()]
 
 
 def _one_of(sizes: ActivationBytes, number: int) -> ActivationBytes:

@@ -17,12 +17,15 @@ from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks
 from ...lowering.communication import Communication
 from ...lowering.layers.local_shape import LocalShape, local_shape_of
-from ...lowering.lower import ends_of_model_meet, kernel_pricing
+from ...lowering.layers.stages import build_stages
+from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds
 from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
 from ...lowering.placements import Placements
 from ...lowering.plan import StepPlan
 from ...lowering.process_groups import ProcessGroups
+from ...lowering.profiled_costs import profiled_shape
 from ...lowering.stage_parameters import stage_parameters
+from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from ....hardware.cluster import Cluster
     from ....hardware.profile import GpuProfile
+    from ....schedules.orders.schedule import Shape
     from ...lowering.layers.layer_builder import Kernel, KernelPricing
     from ...lowering.layers.stages import Stage
     from ...network.group_placement import GroupPlacement
@@ -190,6 +194,14 @@ class Tables:
             kernels=self.kernels,
             communication=self.communication,
         )
+
+    def weighed(self, row: int, shape: Shape) -> Shape:
+        """``shape`` with what a schedule that searches is told of the costs of a layout."""
+        draft, groups, layer = self.draft(row), self.groups(row)[1], int(self.layer[row])
+        local = self.layers[layer].local
+        message_s = message_seconds(draft, self.communication, local, groups)
+        sizes = activation_bytes(local, draft.software)
+        return profiled_shape(shape, build_stages(draft), self.blocks_of(layer), sizes, message_s)
 
     def _of_values(self, name: str, of: object) -> Codes:
         found = np.array([of(value) for value in self.space.values[name]], dtype=np.int64)  # type: ignore[operator]

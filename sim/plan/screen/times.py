@@ -6,7 +6,8 @@ then timed once a layer (``sim/program/solo.py``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
 from ...program.program import Block, Compute
-from ...program.solo import solo_seconds
+from ...program.solo import solo_ends
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,15 +29,27 @@ if TYPE_CHECKING:
 
 
 class Times(NamedTuple):
-    """Seconds by layer of the tables: ``solo`` alone on the GPU, ``kernels`` of the compute stream, ``host``."""
+    """Seconds by layer of the tables.
 
-    solo: Floats
+    ``alone``: with the GPU to itself; ``kernels`` of the compute stream, of which ``memory`` are bound by
+    memory; ``host``; ``kernels_end``: until the last kernel has ended; ``idle``: for which the compute
+    stream stands still at least, however little of the SMs its kernels have (``LEAST_SMS``).
+    """
+
+    alone: Floats
     kernels: Floats
+    memory: Floats
     host: Floats
+    kernels_end: Floats
+    idle: Floats
+
+
+LEAST_SMS = 0.75
+"""The part of the SMs that kernels keep beside all collectives that the bound counts."""
 
 
 @dataclass(frozen=True)
-class _Named:
+class Named:
     """A block by what builds it: an end of the model, or a layer of a run."""
 
     build: Any
@@ -46,44 +59,51 @@ class _Named:
         return blocks.end(self.build) if self.run is None else blocks.layer(self.build, self.run)
 
 
-class _Names:
+class Names:
     """In place of ``Blocks``: gives the name of each block that an action asks for."""
 
-    def end(self, build: BuildEnd) -> _Named:
-        return _Named(build)
+    def end(self, build: BuildEnd) -> Named:
+        return Named(build)
 
-    def layer(self, build: BuildLayer, run: LayerRun) -> _Named:
-        from dataclasses import replace
-
-        return _Named(build, replace(run, count=1))
+    def layer(self, build: BuildLayer, run: LayerRun) -> Named:
+        return Named(build, replace(run, count=1))
 
 
 @dataclass(kw_only=True)
 class ActionTimes:
-    """Seconds of the actions of a stage, of all layers of the tables at once."""
+    """Seconds of the actions of a stage, of all layers of the tables that are ``used`` at once."""
 
     tables: Tables
-    known: dict[_Named, Times] = field(default_factory=dict)
+    used: Sequence[int]
+    known: dict[Named, Times] = field(default_factory=dict)
+    actions: dict[tuple[ActionKind, Stage], Times] = field(default_factory=dict)
 
     def of(self, kind: ActionKind, stage: Stage) -> Times:
         """Seconds of an action of that kind on such a stage, by layer."""
-        named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, _Names()))
-        total = np.zeros((3, len(self.tables.layers)))
-        for name, count in cast("tuple[tuple[_Named, int], ...]", named):
-            total += count * np.stack(self._times(name))
-        return Times(*total)
+        if (kind, stage) not in self.actions:
+            named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, Names()))
+            total = np.zeros((len(Times._fields), len(self.tables.layers)))
+            for name, count in cast("tuple[tuple[Named, int], ...]", named):
+                total += count * np.stack(self.named(name))
+            self.actions[kind, stage] = Times(*total)
+        return self.actions[kind, stage]
 
-    def _times(self, name: _Named) -> Times:
+    def named(self, name: Named) -> Times:
+        """Seconds of one block, by layer."""
         if name not in self.known:
             tables = self.tables
-            blocks = [name.of(tables.blocks_of(number)) for number in range(len(tables.layers))]
-            self.known[name] = Times(
-                solo=np.array([solo_seconds(((block, 1),)) for block in blocks]),
-                kernels=np.array([_kernels_s(block) for block in blocks]),
-                host=np.array([block.host_s for block in blocks]),
-            )
+            found = np.zeros((len(tables.layers), len(Times._fields)))
+            for number in self.used:
+                found[number] = _times(name.of(tables.blocks_of(number)), tables.cluster.gpu.sms)
+            self.known[name] = Times(*found.T)
         return self.known[name]
 
 
-def _kernels_s(block: Block) -> float:
-    return sum(op.work.seconds for op in block.ops if isinstance(op.work, Compute))
+def _times(block: Block, sms: int) -> tuple[float, ...]:
+    kernels = [op.work for op in block.ops if isinstance(op.work, Compute)]
+    kernels_s = sum(work.seconds for work in kernels)
+    memory_s = sum(work.seconds for work in kernels if work.kind == "memory-bound")
+    alone_s, kernels_end_s = solo_ends(block, sms=sms)
+    slow_s = memory_s + (kernels_s - memory_s) / LEAST_SMS
+    idle_s = max(0.0, solo_ends(block, stretch=1 / LEAST_SMS)[0] - slow_s) if alone_s > kernels_s else 0.0
+    return alone_s, kernels_s, memory_s, block.host_s, kernels_end_s, idle_s

@@ -80,7 +80,7 @@ def _interleaved(among: Candidates) -> NDArray[np.bool_]:
 
 def _guide(among: Candidates) -> NDArray[np.bool_]:
     """The recipe of Megatron's guides: the smallest model parallel size that fits, tensor parallelism inside
-    the host first, ZeRO-1, then as many chunks and sequences a microbatch as fit.
+    the host first (experts uncut), ZeRO-1, then as many chunks and sequences a microbatch as fit.
 
     NVIDIA Megatron-Bridge, docs/performance-guide.md; bigscience train/tflops_optimization.md.
     """
@@ -89,6 +89,7 @@ def _guide(among: Candidates) -> NDArray[np.bool_]:
     usable &= among.fit_probability >= 0.5
     usable &= np.isin(_column(among, "zero"), (0, 1))
     usable &= _column(among, "recompute") != "full"
+    usable &= _column(among, "etp") == 1
     if not usable.any():
         return usable
     more = [-_column(among, name).astype(np.int64) for name in ("vpp", "micro_batch")]
@@ -137,6 +138,7 @@ def why_slower(best: LayoutFigures, other: LayoutFigures) -> str:
     return ", ".join(parts) or "no part stands out"
 
 
-def why_not_fit(peak_bytes: float, capacity_bytes: float) -> str:
-    """How much is missing."""
-    return f"the smallest takes {gigabytes(peak_bytes)} of {gigabytes(capacity_bytes)}"
+def why_not_fit(layouts: int, peak_bytes: float, capacity_bytes: float) -> str:
+    """What the smallest of so many layouts takes."""
+    which = "it" if layouts == 1 else f"the smallest of {layouts:,}"
+    return f"{which} takes {gigabytes(peak_bytes)} of {gigabytes(capacity_bytes)}"

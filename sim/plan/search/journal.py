@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....hardware.files import FileError, append_text, load_json, read_bytes, read_text
-from .judged import Judged
+from .judged import JudgedLayout
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
@@ -35,7 +35,7 @@ class Journal:
     """
 
     path: Path | None = None
-    known: dict[str, Judged] = field(default_factory=dict, repr=False)
+    known: dict[str, JudgedLayout] = field(default_factory=dict, repr=False)
     found: int = 0
 
     def __post_init__(self) -> None:
@@ -58,9 +58,9 @@ class Journal:
             row = load_json(line, path)
         except FileError:
             return  # cut off when an earlier search was killed
-        self.known[row["key"]] = Judged.of_row(row["judged"])
+        self.known[row["key"]] = JudgedLayout.of_row(row["judged"])
 
-    def add(self, key: str, judged: Judged) -> None:
+    def add(self, key: str, judged: JudgedLayout) -> None:
         """Keep a result; it is on disk when this returns."""
         if key in self.known:
             return

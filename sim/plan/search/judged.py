@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedLayout:
     """``step_time_s`` is inf where the layout was ``refused``: by the simulator, for the reason given."""
 
     step_time_s: float
@@ -28,26 +28,28 @@ class Judged:
         return {"refused": self.refused} if self.refused else asdict(self)
 
     @classmethod
-    def of_row(cls, row: dict[str, Any]) -> Judged:
+    def of_row(cls, row: dict[str, Any]) -> JudgedLayout:
         """Back from ``to_row``."""
         return refused(row["refused"]) if row["refused"] else cls(**row)
 
 
-def refused(reason: str) -> Judged:
+def refused(reason: str) -> JudgedLayout:
     """A layout that the simulator does not take, for that reason."""
-    return Judged(step_time_s=math.inf, peak_memory_bytes=math.nan, capacity_bytes=math.nan, refused=reason)
+    return JudgedLayout(
+        step_time_s=math.inf, peak_memory_bytes=math.nan, capacity_bytes=math.nan, refused=reason
+    )
 
 
 class ReplayOf:
     """Judges scenarios by the exact replay; what layouts have in common is priced once in each process."""
 
-    def __call__(self, scenario: Scenario) -> Judged:
+    def __call__(self, scenario: Scenario) -> JudgedLayout:
         try:
             step_s, memory = self._tables(scenario)
         except ValueError as refusal:
             return refused(f"{refusal}".splitlines()[0])
         fullest = max(memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
-        return Judged(
+        return JudgedLayout(
             step_time_s=step_s,
             peak_memory_bytes=fullest.peak_bytes,
             capacity_bytes=fullest.capacity_bytes,

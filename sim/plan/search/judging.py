@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .journal import Journal, key_of
-from .judged import Judged
+from .judged import JudgedLayout
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ Numbered = tuple[int, "Scenario"]
 class NumberedReplay:
     """What workers run: a scenario's replay, with the number that it came with."""
 
-    replay: Callable[[Scenario], Judged]
+    replay: Callable[[Scenario], JudgedLayout]
 
-    def __call__(self, task: Numbered) -> tuple[int, Judged]:
+    def __call__(self, task: Numbered) -> tuple[int, JudgedLayout]:
         number, scenario = task
         return number, self.replay(scenario)
 
@@ -38,14 +38,14 @@ class Judging:
     """
 
     scenario_of: Callable[[int], Scenario]
-    workers: Workers[Numbered, tuple[int, Judged]]
+    workers: Workers[Numbered, tuple[int, JudgedLayout]]
     journal: Journal = field(default_factory=Journal)
-    known: dict[int, Judged] = field(default_factory=dict)
+    known: dict[int, JudgedLayout] = field(default_factory=dict)
     remembered: set[int] = field(default_factory=set)
-    _at_hand: dict[int, Judged] = field(default_factory=dict, repr=False)
+    _at_hand: dict[int, JudgedLayout] = field(default_factory=dict, repr=False)
     _keys: dict[int, str] = field(default_factory=dict, repr=False)
 
-    def __call__(self, numbers: Iterable[int]) -> Generator[Judged, None, None]:
+    def __call__(self, numbers: Iterable[int]) -> Generator[JudgedLayout, None, None]:
         wanted = list(numbers)
         results = self.workers.run(self._tasks(wanted))
         try:
@@ -78,7 +78,7 @@ class Judging:
             self.remembered.add(number)
         return found is not None
 
-    def _keep(self, number: int, judged: Judged) -> None:
+    def _keep(self, number: int, judged: JudgedLayout) -> None:
         if number not in self._at_hand:
             self._at_hand[number] = judged
             if self.journal.path is not None:

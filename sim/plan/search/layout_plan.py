@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .alternatives import Loser
 from .certificate import Certificate
-from .judged import Judged
+from .judged import JudgedLayout
 from .searching import Wishes
 from .shown import Choice, FrontPoint
 
@@ -28,7 +28,7 @@ class ReplayedLayout:
 
     number: int
     settings: Mapping[str, Any]
-    judged: Judged
+    judged: JudgedLayout
     bound_s: float
 
 

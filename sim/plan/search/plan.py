@@ -17,6 +17,7 @@ from ...scenario.load import load_scenario
 from ..certainty import fit_probability
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .candidates import Candidates
+from .front_search import front
 from .goodput import goodput_share
 from .journal import Journal
 from .judged import ReplayOf
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from ...scenario.documents import Changes
     from ...scenario.models import Scenario
     from .best_first import Ranked
+
+LEAST_FITS = 0.001
+"""Layouts that are less likely to fit are not bounded."""
 
 LOSERS_REPLAYED = 2
 """Of each alternative, by their bounds."""
@@ -83,7 +87,7 @@ def plan(
     Raises:
         ScenarioError: with every problem of the scenario, and of what is fixed and varied.
         NotSupported: the scenario lacks what the objective or a limit counts.
-        ValueError: an unknown objective, a share outside 0 to 1, a journal that is none.
+        ValueError: an unknown objective, a probability outside LEAST_FITS to 1, a journal that is none.
     """
     wishes = wishes_of(
         top=top, objective=objective, deadline_s=deadline_s, budget=budget, fits=fits, audit=audit
@@ -177,7 +181,7 @@ class _Found:
             self.choices = tuple(self._choice(i, search.value[i]) for i in ranked.best)
             if ranked.best and not self.certificate.interrupted:
                 say("looking for the front")
-                self.front = search.front()
+                self.front = front(search)
                 self._compare(ranked, say)
         except KeyboardInterrupt:
             self.certificate = replace(self.certificate, interrupted=True)
@@ -238,7 +242,11 @@ class _Found:
         return Loser(
             name=name,
             settings=among.layouts.settings(least),
-            why=why_not_fit(float(among.bounds.peak_bytes[least]), float(among.bounds.capacity_bytes[least])),
+            why=why_not_fit(
+                int(mask.sum()),
+                float(among.bounds.peak_bytes[least]),
+                float(among.bounds.capacity_bytes[least]),
+            ),
             factor=float(ratio[least]),
             fits=False,
         )
@@ -322,8 +330,8 @@ def wishes_of(
     """What is asked, as ``plan`` takes it, checked. ValueError for what no search can be asked."""
     if top < 1:
         raise ValueError(f"top {top}: at least one layout is proposed")
-    if not 0.0 <= fits <= 1.0:
-        raise ValueError(f"fits {fits:g}: a probability is from 0 to 1, as in 0.9")
+    if not LEAST_FITS <= fits <= 1.0:
+        raise ValueError(f"fits {fits:g}: a probability is from {LEAST_FITS:g} to 1, as in 0.9")
     return Wishes(
         top=top,
         objective=_objective(objective),

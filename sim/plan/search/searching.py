@@ -1,4 +1,4 @@
-"""The search proper: the best layouts, an audit of what was ruled out, the front, and the alternatives.
+"""The search proper: the best layouts, of all or of some, and an audit of what was ruled out.
 
 Knows candidates, an objective and who judges. Does not know how a space is made, nor any view.
 """
@@ -14,30 +14,17 @@ import numpy as np
 
 from .best_first import Ranked, Told, best_first, nothing_told
 from .certificate import Certificate
-from .front import front_of, hopeful
 from .objective import Objective, PlanLimits, most_s, weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .candidates import Candidates
-    from .judged import Judged
+    from .judged import JudgedLayout
     from .judging import Judging
 
 AUDIT_SEED = 18
 """Which of the layouts that were ruled out are replayed is the same every time."""
-
-FRONT_WITHIN = 1.5
-"""Times the best step: nobody gives more for memory that stays free."""
-
-FRONT_STEP = 1 / 40
-"""Of a GPU's memory: differences in headroom that count."""
-
-FRONT_MOST = 24
-"""Replays for the front."""
-
-ROUND = 8
-"""Replays of the front before it is asked again which others may still be on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +55,9 @@ class LayoutSearch:
 
     def __post_init__(self) -> None:
         self._weights = weights(self.wishes.objective, self.among)
-        self._most_s = most_s(self.wishes.limits, self.among)
+        self.most_s = most_s(self.wishes.limits, self.among)
         self.fits = np.asarray(self.among.fit_probability >= self.wishes.fits, dtype=bool)
-        self.open = self.fits & (self.among.bounds.bound_s <= self._most_s)
+        self.open = self.fits & (self.among.bounds.bound_s <= self.most_s)
         """Layouts that fit, and may meet the limits."""
         self.bound = np.where(self.open, self.among.bounds.bound_s * self._weights, np.inf)
 
@@ -80,12 +67,12 @@ class LayoutSearch:
         bound = self.bound if within is None else np.where(within, self.bound, np.inf)
         first = [own] if within is None and own is not None and bool(self.open[own]) else []
         ranked = best_first(
-            bound, self._values, top=top, first=first, final=self.final, limit=limit, tell=self.tell
+            bound, self.values, top=top, first=first, final=self.final, limit=limit, tell=self.tell
         )
         self.value |= ranked.value
         return ranked
 
-    def _values(self, numbers: Iterable[int]) -> Generator[float, None, None]:
+    def values(self, numbers: Iterable[int]) -> Generator[float, None, None]:
         """Of layouts, in order; inf where a limit is missed or the simulator refuses."""
         wanted = list(numbers)
         results = self.judging(wanted)
@@ -95,9 +82,9 @@ class LayoutSearch:
         finally:
             results.close()
 
-    def value_of(self, number: int, judged: Judged) -> float:
+    def value_of(self, number: int, judged: JudgedLayout) -> float:
         """The objective by the step time alone."""
-        in_time = judged.step_time_s <= self._most_s[number]
+        in_time = judged.step_time_s <= self.most_s[number]
         return float(judged.step_time_s * self._weights[number]) if in_time else np.inf
 
     def audited(self, ranked: Ranked) -> Certificate:
@@ -116,7 +103,7 @@ class LayoutSearch:
         worst = ranked.value[ranked.best[-1]] * (1 - found.tolerance)
         better = below = done = 0
         try:
-            for number, value in zip(chosen, self._values(chosen), strict=True):
+            for number, value in zip(chosen, self.values(chosen), strict=True):
                 done += 1
                 true = value if self.final is None or value >= worst else self.final(number, value)
                 better += true < worst and len(ranked.best) >= self.wishes.top
@@ -125,43 +112,3 @@ class LayoutSearch:
         except KeyboardInterrupt:
             found = replace(found, interrupted=True)
         return replace(found, audited=done, better=better, below=below)
-
-    def front(self) -> tuple[list[int], bool]:
-        """Layouts that no other beats in step time, headroom, GPUs and price at once, and whether that is
-        known of all: within FRONT_WITHIN of the best, headroom in steps of FRONT_STEP.
-        """
-        if not self.judging.known:
-            return [], False
-        while True:
-            known = [i for i, one in self.judging.known.items() if self.open[i] and not one.refused]
-            steps = np.array([self.judging.known[i].step_time_s for i in known])
-            costs = self._costs(np.array(known, dtype=np.int64), steps)
-            if not known:
-                return [], False
-            near = self.open & (self._equal_s(self.among.bounds.bound_s) <= FRONT_WITHIN * costs[:, 0].min())
-            near[[*self.judging.known]] = False
-            left = np.flatnonzero(near)
-            left = left[hopeful(self._costs(left, self.among.bounds.bound_s[left]), costs)]
-            asked = left[np.argsort(self.bound[left], kind="stable")][:ROUND].tolist()
-            if not asked or self._front_replays >= FRONT_MOST:
-                within = np.flatnonzero(costs[:, 0] <= FRONT_WITHIN * costs[:, 0].min())
-                return [known[int(within[k])] for k in front_of(costs[within])], not asked
-            self._front_replays += len(asked)
-            for _ in self._values(asked):
-                pass
-
-    _front_replays = 0
-
-    def _equal_s(self, step_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Seconds of every layout for as many tokens as the scenario's step has."""
-        training = self.among.base.training
-        return step_s * (training.global_batch * training.seq_length / self.among.tokens_per_step)
-
-    def _costs(self, numbers: NDArray[np.int64], step_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A row for each of ``numbers`` with these step times: what less of is better."""
-        among = self.among
-        training = among.base.training
-        seconds = step_s * (training.global_batch * training.seq_length / among.tokens_per_step[numbers])
-        free = among.headroom_bytes[numbers] / among.bounds.capacity_bytes[numbers]
-        price = np.nan_to_num(among.dollars_per_s[numbers]) * seconds
-        return np.column_stack([seconds, -np.floor(free / FRONT_STEP), among.gpus[numbers], price])

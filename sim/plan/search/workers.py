@@ -7,6 +7,7 @@ of the one that is awaited by a few, so that whoever takes them may stop early.
 from __future__ import annotations
 
 import itertools
+import logging
 import multiprocessing
 import os
 import signal
@@ -20,7 +21,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-Task = TypeVar("Task")
+Task = TypeVar("Task", contravariant=True)
 Done = TypeVar("Done")
 
 AHEAD = 2
@@ -144,7 +145,8 @@ class OnRay(Generic[Task, Done]):
         self._ray = ray
         self._ours = not ray.is_initialized()
         if self._ours:
-            ray.init(log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+            ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
+        self._resources: Callable[[], dict[str, float]] = ray.cluster_resources
         self._function = ray.put(function)
         self._spare: list[Done] = []
 
@@ -156,7 +158,7 @@ class OnRay(Generic[Task, Done]):
 
     def run(self, tasks: Iterable[Task]) -> Generator[Done, None, None]:
         flying: deque[Any] = deque()
-        most = AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        most = AHEAD * max(1, int(self._resources().get("CPU", 1)))
         try:
             for task in tasks:
                 flying.append(self._remote.remote(self._function, task))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 960.0, 820.0
 MOST_AXES = 8
-SLOWEST = 3.0
+SLOWEST = 2.0
 """Times the best step: slower layouts would press all others together."""
 
 
@@ -77,21 +77,22 @@ def _told(one: ReplayedLayout) -> str:
 
 def _lines(panel: Axes, plan: LayoutPlan, shown: Sequence[ReplayedLayout]) -> None:
     """A line for each layout over the fields that differ, the slowest first so that the best lie on top."""
-    from matplotlib.colors import LinearSegmentedColormap, Normalize, to_hex
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
 
     fields = fields_by_weight(shown)[:MOST_AXES]
     places = [_places(shown, field) for field in fields]
     steps = [one.judged.step_time_s for one in shown]
     low, high = min(steps), max(steps)
-    shade = LinearSegmentedColormap.from_list("step", [chart.AMBER, chart.PALE, "#e4e8ec"])
-    span = Normalize(low, high if high > low else low + 1)
+    shade = LinearSegmentedColormap.from_list("step", [chart.BLUE, chart.PALE, "#eceff2"])
     chosen = {choice.number for choice in plan.choices}
     for one in sorted(shown, key=lambda one: -one.judged.step_time_s):
         step_s = one.judged.step_time_s
         y = [place[_key(one, field)] for field, place in zip(fields, places, strict=True)]
-        y.append((step_s - low) / (high - low) if high > low else 0.5)
-        wide = 2.5 if one.number in chosen else 1.0
-        (line,) = panel.plot(range(len(y)), y, color=to_hex(shade(span(step_s))), linewidth=wide)
+        slow = math.log(step_s / low) / math.log(high / low) if high > low else 0.5
+        proposed = one.number in chosen
+        colour = chart.AMBER if proposed else to_hex(shade(slow))
+        (line,) = panel.plot(range(len(y) + 1), [*y, slow], color=colour, linewidth=2.5 if proposed else 1.0)
+        line.set_zorder(3 if proposed else 2)
         chart.hint(line, [_told(one)])
     for x, place in enumerate(places):
         for name, y_at in place.items():

@@ -57,10 +57,11 @@ def print_plan(plan: LayoutPlan, console: Console, source: str, overrides: Seque
     console.print(plan.certificate.sentence())
     if plan.remembered:
         console.print(f"{count(plan.remembered)} of the replays were in the journal")
+    timing = plan.timing
     console.print(
-        f"{count(plan.certificate.legal)} layouts in {plan.timing['enumerate_s']:.2f} s, "
-        f"screened in {plan.timing['screen_s']:.2f} s, {len(plan.replays)} replays in all "
-        f"in {plan.timing['replay_s']:.2f} s ({plan.timing['total_s']:.2f} s in all)"
+        f"times: enumerating {timing['enumerate_s']:.2f} s, screening {timing['screen_s']:.2f} s, "
+        f"{count(len(plan.replays))} replays in all {timing['replay_s']:.2f} s; "
+        f"{timing['total_s']:.2f} s together"
     )
 
 
@@ -132,11 +133,18 @@ def _front(plan: LayoutPlan) -> Table:
 
 
 def _lost(plan: LayoutPlan) -> Table:
+    """A line for each layout; alternatives whose best layout is the same share it."""
     table = _grid("which", "factor", "why", "its best layout")
-    table.columns[2].overflow = table.columns[3].overflow = "fold"
+    names: dict[tuple[str, str], list[str]] = {}
     for one in plan.lost:
+        names.setdefault((short(one.settings), one.why), []).append(one.name)
+    for one in plan.lost:
+        shared = names.pop((short(one.settings), one.why), None)
+        if shared is None:
+            continue
         factor = f"{one.factor:.2f} {TIMES}" if math.isfinite(one.factor) else "-"
-        table.add_row(one.name, factor if one.fits else f"{factor} memory", one.why, short(one.settings))
+        cells = (factor if one.fits else f"{factor} memory", one.why, short(one.settings))
+        table.add_row("; ".join(shared), *cells)
     return table
 
 
