@@ -204,7 +204,7 @@ class _Table:
         return prior - float(np.sum(np.where(self.seen, seen, np.log(share)))), told
 
     def _by_framework(self, of_rows: Floats) -> Floats:
-        return np.bincount(self.place, weights=of_rows, minlength=self.size)
+        return np.bincount(self.place, weights=of_rows, minlength=self.size).astype(np.float64)
 
 
 def _table(told: Sequence[MemoryRow], ended: Sequence[MemoryRow], names: Sequence[str]) -> _Table:

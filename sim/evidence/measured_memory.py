@@ -110,5 +110,6 @@ def below(deviations: Reals) -> Reals:
     >>> below(0.0), round(below(2.1318), 4)
     (0.5, 0.95)
     """
-    y = deviations / (4.0 + deviations**2) ** 0.5
-    return 0.5 + y * (3.0 - y * y) / 4.0
+    y = deviations / (4.0 + deviations * deviations) ** 0.5
+    share: Reals = 0.5 + y * (3.0 - y * y) / 4.0
+    return share

@@ -31,18 +31,17 @@ def memory_rows(rows: Sequence[ValidatedCase]) -> list[tuple[int, MemoryRow]]:
     """What predicted rows of high and medium trust say of memory, each with its place."""
     found = []
     for place, row in enumerate(rows):
-        room, measured = row.prediction.room, row.case.measured
+        room = row.prediction.room
         if row.case.trust == "low" or room is None:
             continue
-        predicted = row.prediction.memory_bytes
-        known = measured.memory_bytes is not None and predicted is not None
+        error = row.memory_error
         one = MemoryRow(
             family=row.case.family,
             framework=row.prediction.framework,
             room=room[0],
             moving=room[1],
-            error=math.log(measured.memory_bytes / predicted) if known else None,
-            ran=measured.outcome == "ok",
+            error=None if error is None else -math.log1p(error),
+            ran=row.case.measured.outcome == "ok",
         )
         found.append((place, one))
     return found

@@ -33,7 +33,7 @@ def alike_layouts(tables: Tables, wanted: Codes) -> list[Codes]:
     Where a schedule weighs costs, layouts are alike that have these in common, too.
     """
     spread = np.minimum(tables.space.columns["parallelism.ep"][tables.rows], 2)
-    weighs = np.array([traits_of(name).weighs for name in tables.space.values["schedule"]])
+    weighs = np.array([traits_of(name).uses_costs for name in tables.space.values["schedule"]])
     costs = np.where(
         weighs[tables.code("schedule")], tables.layer * (tables.group.max() + 1) + tables.group + 1, 0
     )

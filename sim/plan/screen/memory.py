@@ -111,7 +111,7 @@ class MemoryScreen:
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
         shape = draft.pipeline_shape
         shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
-        if traits_of(draft.schedule).weighs:
+        if traits_of(draft.schedule).uses_costs:
             shape = self.tables.weighed(row, shape)
         several, model = traits_of(draft.schedule).weight_versions, draft.model
         ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet

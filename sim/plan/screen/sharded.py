@@ -214,7 +214,7 @@ class ShardedTimes:
             # A copy of gradients waits for kernels alone, not for what else a block has on its way.
             late = composer.block((_lasting(_LONG_S),), replace(around, copies_in=0.0))
             over = solo_seconds(((late, 1),)) - _LONG_S
-            before = replace(around, copies_in=0.0, copies_out=0.0, beside=(), delayed=())
+            before = replace(around, copies_in=0.0, copies_out=0.0, overlapping=(), delayed=())
             lead = solo_seconds(((composer.block((_lasting(_LONG_S),), before), 1),)) - _LONG_S
             copies = sum(
                 costs.seconds(MemoryBound(hbm_bytes=size))
@@ -227,7 +227,7 @@ class ShardedTimes:
     def _beside(self, around: Around) -> tuple[float, float, float, float]:
         """For two streams: seconds of collectives beside the kernels, and the part of the SMs that they hold."""
         streams: dict[str, list[Collective]] = {}
-        for op in (*around.beside, *(() if around.first else (*around.reductions, *around.delayed))):
+        for op in (*around.overlapping, *(() if around.first else (*around.reductions, *around.delayed))):
             if isinstance(op.work, Collective) and op.work.transfer.sms:
                 streams.setdefault(op.stream, []).append(op.work)
         found: list[float] = []
@@ -255,7 +255,7 @@ class ShardedTimes:
             reductions=tuple(map(priced, around.reductions)),
             delayed=tuple(map(priced, around.delayed)),
             first=tuple(map(priced, around.first)),
-            beside=tuple(map(priced, around.beside)),
+            overlapping=tuple(map(priced, around.overlapping)),
         )
 
 

@@ -101,7 +101,7 @@ class Tables:
             cluster=self.cluster,
             curves=self.profile.collectives,
             measured=self.base.cluster.measured_network,
-            tuning=software.nccl,
+            nccl=software.nccl,
             checked=software.collective_checks,
         )
         two_way = self._of_values("schedule", lambda name: traits_of(str(name)).two_way)

@@ -26,6 +26,7 @@ from .layout_plan import LayoutPlan, ReplayedLayout
 from .objective import Objective, PlanLimits
 from .searching import LayoutSearch, Wishes
 from .shown import Choice, FrontPoint, LayoutFigures, layout_figures
+from .sure import contenders, figures_of, sure_of
 from .words import short
 from .workers import Local, OnRay, Workers, cores
 
@@ -126,7 +127,7 @@ def planned(
             search.final = lambda i, value: (
                 value / goodput_share(among.layouts.scenario_of(i), judging.known[i].step_time_s)
             )
-        found = _Found(search)
+        found = _Found(search, means.jobs or cores())
         found.run(say)
     finally:
         workers.close()
@@ -156,7 +157,7 @@ def candidates_of(
         base=base,
         layouts=space,
         bounds=screened,
-        fit_probability=fit_probability(base, screened.peak_bytes, screened.capacity_bytes),
+        fit_probability=fit_probability(base, screened),
     )
     return among, {"enumerate_s": clock[1] - clock[0], "screen_s": clock[2] - clock[1]}
 
@@ -164,8 +165,11 @@ def candidates_of(
 class _Found:
     """What a search finds, step by step, so that an interrupt leaves what there is."""
 
-    def __init__(self, search: LayoutSearch) -> None:
+    def __init__(self, search: LayoutSearch, jobs: int) -> None:
         self.search = search
+        self.jobs = jobs
+        self.figures: dict[int, LayoutFigures] = {}
+        self.tied: tuple[Mapping[str, Any], ...] = ()
         self.front: tuple[list[int], bool] = ([], False)
         self.choices: tuple[Choice, ...] = ()
         self.lost: list[Loser] = []
@@ -178,7 +182,9 @@ class _Found:
         say("auditing what was ruled out")
         self.certificate = search.audited(ranked)
         try:
-            self.choices = tuple(self._choice(i, search.value[i]) for i in ranked.best)
+            if ranked.best:
+                say("asking how sure that is")
+                self._choose(ranked.best)
             if ranked.best and not self.certificate.interrupted:
                 say("looking for the front")
                 self.front = front(search)
@@ -186,10 +192,24 @@ class _Found:
         except KeyboardInterrupt:
             self.certificate = replace(self.certificate, interrupted=True)
 
+    def _choose(self, best: Sequence[int]) -> None:
+        """The best layouts as choices, with how sure it is that they are."""
+        search = self.search
+        self.figures = figures_of(search, contenders(search, best), self.jobs)
+        sure = sure_of(search, self.figures)
+        choices = [self._choice(number, search.value[number]) for number in best]
+        self.choices = tuple(
+            replace(one, probability_best=probability, expected_regret=regret)
+            for one, probability, regret in zip(
+                choices, sure.probability_best, sure.expected_regret, strict=False
+            )
+        )
+        numbers = [*self.figures]
+        self.tied = tuple(search.among.layouts.settings(numbers[place]) for place in sure.ties)
+
     def _choice(self, number: int, value: float) -> Choice:
         among = self.search.among
-        scenario = among.layouts.scenario_of(number)
-        figures = layout_figures(scenario)
+        scenario, figures = among.layouts.scenario_of(number), self.figures[number]
         tokens, dollars_per_s = among.base.training.tokens, float(among.dollars_per_s[number])
         price = None if np.isnan(dollars_per_s) else dollars_per_s * figures.step_time_s
         steps = None if tokens is None else tokens / float(among.tokens_per_step[number])
@@ -233,7 +253,9 @@ class _Found:
         return Loser(name=name, settings=layouts.settings(number), why=why, factor=value / best.value)
 
     def _figures(self, number: int) -> LayoutFigures:
-        return layout_figures(self.search.among.layouts.scenario_of(number))
+        if number not in self.figures:
+            self.figures[number] = layout_figures(self.search.among.layouts.scenario_of(number))
+        return self.figures[number]
 
     def _too_large(self, name: str, mask: Any) -> Loser:
         among = self.search.among
@@ -275,6 +297,7 @@ class _Found:
             refused=dict(layouts.refused),
             bounded=int(search.open.sum()),
             choices=self.choices,
+            tied=self.tied,
             front=tuple(self._point(i) for i in self.front[0]),
             front_whole=self.front[1],
             lost=tuple(self.lost),
