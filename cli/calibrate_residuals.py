@@ -221,6 +221,7 @@ def sweep_rows(report: Report, steps: MeasuredSteps) -> list[SweepRow]:
         one = SweepRow(
             sweep=job,
             layout=layout_fields(row.case),
+            predicted_s=prediction.step_time_s,
             error=log(measured_s / prediction.step_time_s),
             parts=interval_of(prediction.step_time_s, prediction.doubt, steps).parts,
         )

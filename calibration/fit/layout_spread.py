@@ -3,7 +3,8 @@
 Pairs of runs of one measured sweep tell: their errors' difference over the spread that the parts of their
 intervals and the number of fields give it is Student's t with four degrees of freedom, since errors of runs
 have heavy tails. The spread of a field is the one with which half of all pairs lie within the t's median;
-sweeps count alike.
+sweeps count alike. Only pairs of about the same predicted time: a plan holds no others against each other,
+and layouts that are slow for a reason are off by more.
 """
 
 from __future__ import annotations
@@ -31,13 +32,18 @@ T_MEDIAN = 0.7407
 """Half of the values of Student's t with four degrees of freedom are no further from zero."""
 
 
+NEAR = 1.2
+"""Predicted times of a pair, the longer over the shorter, at most."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow:
-    """A measured run of a sweep: ``error`` is the logarithm of measured over predicted step time, ``layout``
-    its fields, ``parts`` those of its interval."""
+    """A measured run of a sweep: ``error`` is the logarithm of measured over ``predicted_s``, ``layout`` its
+    fields, ``parts`` those of its interval."""
 
     sweep: str
     layout: Mapping[str, Any]
+    predicted_s: float
     error: float
     parts: tuple[IntervalPart, ...]
 
@@ -81,8 +87,12 @@ def layouts_text(layouts: MeasuredLayouts) -> str:
 
 
 def _pairs(rows: Sequence[SweepRow]) -> Iterator[_Pair]:
-    """Pairs of different layouts; all of a sweep together weigh one."""
-    both = [(one, two) for one, two in itertools.combinations(rows, 2) if differing(one.layout, two.layout)]
+    """Pairs of different layouts and about the same time; all of a sweep together weigh one."""
+    both = [
+        (one, two)
+        for one, two in itertools.combinations(rows, 2)
+        if differing(one.layout, two.layout) and _are_near(one.predicted_s, two.predicted_s)
+    ]
     for one, two in both:
         yield _Pair(
             squared=(one.error - two.error) ** 2,
@@ -90,6 +100,10 @@ def _pairs(rows: Sequence[SweepRow]) -> Iterator[_Pair]:
             fields=differing(one.layout, two.layout),
             weight=1.0 / len(both),
         )
+
+
+def _are_near(one: float, two: float) -> bool:
+    return max(one, two) <= NEAR * min(one, two)
 
 
 def _apart(one: Sequence[IntervalPart], two: Sequence[IntervalPart]) -> float:
