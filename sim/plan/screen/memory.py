@@ -91,13 +91,17 @@ class MemoryScreen:
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
         )
 
-    def peaks(self) -> Floats:
-        """Bytes of the fullest stage of each layout, hosts as far ahead as they can be."""
-        found = np.zeros(len(self.tables.rows))
+    def peaks(self) -> tuple[Floats, Floats]:
+        """Bytes of the fullest stage of each layout, hosts as far ahead as they can be; and those among them
+        that it holds all through the step."""
+        found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
         for rows in alike_layouts(self.tables, np.arange(len(self.tables.rows))):
             for one in self.classes(int(rows[0])):
-                found[rows] = np.maximum(found[rows], self._peak(one, rows))
-        return found
+                peak, kept = self._peak(one, rows)
+                fuller = peak > found[rows]
+                found[rows] = np.where(fuller, peak, found[rows])
+                static[rows] = np.where(fuller, kept, static[rows])
+        return found, static
 
     def classes(self, row: int) -> tuple[AlikeRanks, ...]:
         """The classes of pipeline ranks of a layout."""
@@ -158,8 +162,8 @@ class MemoryScreen:
             pipeline.kind_of[step.forward.stage], pipeline.kind_of[step.backward.stage]
         )
 
-    def _peak(self, one: AlikeRanks, rows: Codes) -> Floats:
-        """The peak of a class of ranks in these layouts."""
+    def _peak(self, one: AlikeRanks, rows: Codes) -> tuple[Floats, Floats]:
+        """The peak of a class of ranks in these layouts, and what of it is held all through the step."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
         offloaded = bool(_column(tables, "training.activation_offload")[rows[0]])
@@ -170,11 +174,9 @@ class MemoryScreen:
             columns += self._buffers(stage, rows, one.ends_meet)
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         outside = CONTEXT_BYTES + self._network(one, rows)
-        held = self._state(one, rows) + self.workspace[layer] + moving
-        peak: Floats = (
-            held * (1 + software.host.allocator_overhead) + outside + self._in_flight(one, rows, layer)
-        )
-        return peak
+        static = self._state(one, rows) + self.workspace[layer]
+        allocated = (static + moving) * (1 + software.host.allocator_overhead)
+        return allocated + outside + self._in_flight(one, rows, layer), static + outside
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
         """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Screened:
-    """By layout: bytes of its fullest stage, bytes of a GPU, seconds that its step takes at least.
+    """By layout: bytes of its fullest stage, what of them is held all through the step, bytes of a GPU, seconds
+    that its step takes at least.
 
     Where memory depends on how far hosts are ahead of their GPUs, it is that of hosts as far ahead as they
     can be. A bound of 0 says nothing: such layouts are far too large.
     """
 
     peak_bytes: NDArray[np.float64]
+    static_bytes: NDArray[np.float64]
     capacity_bytes: NDArray[np.float64]
     bound_s: NDArray[np.float64]
 
@@ -43,7 +45,7 @@ def screen(space: Space, profile: GpuProfile | None = None, *, within: float = F
 
     ``profile`` stands in place of the one that each base names where given.
     """
-    peak, capacity, bound = (np.zeros(len(space)) for _ in range(3))
+    peak, static, capacity, bound = (np.zeros(len(space)) for _ in range(4))
     with collection_paused():
         for number, base in enumerate(space.bases):
             used = profile or calibrated_profile(base.cluster.gpu, base.calibration)
@@ -51,9 +53,9 @@ def screen(space: Space, profile: GpuProfile | None = None, *, within: float = F
             if not len(tables.rows):
                 continue
             gpu_bytes = tables.cluster.gpu.hbm_bytes
-            peaks = MemoryScreen(tables=tables).peaks()
+            peaks, static[tables.rows] = MemoryScreen(tables=tables).peaks()
             fits = peaks <= within * gpu_bytes
             peak[tables.rows], capacity[tables.rows] = peaks, gpu_bytes
             if fits.any():
                 bound[tables.rows] = BoundScreen(tables=tables, wanted=fits).bounds()
-    return Screened(peak_bytes=peak, capacity_bytes=capacity, bound_s=bound)
+    return Screened(peak_bytes=peak, static_bytes=static, capacity_bytes=capacity, bound_s=bound)

@@ -16,6 +16,7 @@ from .certificate import Certificate
 from .front_search import front
 from .layout_plan import LayoutPlan, ReplayedLayout
 from .shown import Choice, FrontPoint, LayoutFigures
+from .sure import contenders, sure_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,6 +42,7 @@ class Findings:
     front: tuple[list[int], bool] = ([], False)
     choices: tuple[Choice, ...] = ()
     lost: tuple[Loser, ...] = ()
+    tied: tuple[Mapping[str, Any], ...] = ()
     certificate: Certificate = field(init=False)
     _figures: dict[int, LayoutFigures] = field(default_factory=dict, repr=False)
 
@@ -53,7 +55,8 @@ class Findings:
         self.say("auditing what was ruled out")
         self.certificate = search.audited(ranked)
         try:
-            self._show(ranked.best)
+            if ranked.best:
+                self._show(ranked.best)
             if ranked.best and not self.certificate.interrupted:
                 self.say("looking for the front")
                 self.front = front(search)
@@ -67,8 +70,18 @@ class Findings:
         return self.search.among
 
     def _show(self, best: tuple[int, ...]) -> None:
-        self._predict(best)
-        self.choices = tuple(self._choice(i, self.search.value[i]) for i in best)
+        """The best layouts as choices, with how sure it is that they are."""
+        search, layouts = self.search, self.among.layouts
+        self.say("asking how sure that is")
+        numbers = best if self.certificate.interrupted else contenders(search, best)
+        self._predict(numbers)
+        sure = sure_of(search, {number: self._figures[number] for number in numbers})
+        told = zip(best, sure.probability_best, sure.expected_regret, strict=False)
+        self.choices = tuple(
+            replace(self._choice(i, search.value[i]), probability_best=probability, expected_regret=regret)
+            for i, probability, regret in told
+        )
+        self.tied = tuple(layouts.settings(numbers[place]) for place in sure.ties)
 
     def _predict(self, numbers: Iterable[int]) -> None:
         """The figures of layouts that people get to see."""
@@ -155,6 +168,7 @@ class Findings:
             front=tuple(self._point(i) for i in self.front[0]),
             front_whole=self.front[1],
             lost=self.lost,
+            tied=self.tied,
             replays=tuple(
                 ReplayedLayout(
                     number=i, settings=layouts.settings(i), judged=known[i], bound_s=float(bounds.bound_s[i])

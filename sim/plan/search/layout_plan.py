@@ -39,7 +39,8 @@ class LayoutPlan:
     ``refused`` counts what is not legal by reason, ``bounded`` the layouts that fit and may meet every limit.
     ``front_whole`` says whether no other layout can be on the front. ``smallest`` is the layout that takes
     the least memory, with what it takes and has, where none fits. ``replays`` are all that were replayed,
-    ``remembered`` those among them that a journal knew. ``timing`` is in seconds.
+    ``remembered`` those among them that a journal knew. ``timing`` is in seconds. ``tied`` are the fewest
+    layouts that hold the best one in nine of ten draws of the constants.
     """
 
     scenario: Scenario
@@ -55,6 +56,7 @@ class LayoutPlan:
     remembered: int
     timing: Mapping[str, float]
     smallest: tuple[Mapping[str, Any], float, float] | None = None
+    tied: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def found(self) -> bool:
@@ -163,6 +165,7 @@ class LayoutPlan:
                 }
                 for one in self.lost
             ],
+            "tied": [written(settings) for settings in self.tied],
             "remembered": self.remembered,
             "timing": dict(self.timing),
         }

@@ -148,7 +148,7 @@ def candidates_of(
         base=base,
         layouts=space,
         bounds=screened,
-        fit_probability=fit_probability(base, screened.peak_bytes, screened.capacity_bytes),
+        fit_probability=fit_probability(base, screened),
     )
     return among, {"enumerate_s": clock[1] - clock[0], "screen_s": clock[2] - clock[1]}
 

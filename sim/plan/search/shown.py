@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ...result.step import IntervalPart
     from ...scenario.models import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutFigures:
     """Of one layout: ``path`` is its critical path in seconds by name, ``memory`` the terms of its fullest
-    rank in bytes. ``interval_s`` holds the step with a probability of 90 %.
+    rank in bytes. ``interval_s`` holds the step with a probability of 90 %, ``parts`` is what it is made of.
     """
 
     step_time_s: float
@@ -27,6 +28,7 @@ class LayoutFigures:
     capacity_bytes: float
     tokens_per_second_per_gpu: float
     mfu: float
+    parts: tuple[IntervalPart, ...] = ()
 
 
 def layout_figures(scenario: Scenario) -> LayoutFigures:
@@ -46,6 +48,7 @@ def layout_figures(scenario: Scenario) -> LayoutFigures:
         capacity_bytes=fullest.capacity_bytes,
         tokens_per_second_per_gpu=work.tokens_per_step / gpu_s,
         mfu=work.model_flops / gpu_s / work.peak_flops_per_gpu,
+        parts=brief.interval.parts,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...figures import TIMES, count, gigabytes, percent, seconds
+from ...plan.certainty import TIED
 from ...plan.search.layout_plan import LayoutPlan
 from ...plan.search.objective import Objective
 from ...plan.search.words import short
@@ -44,6 +45,11 @@ def print_plan(plan: LayoutPlan, console: Console, source: str, overrides: Seque
         return
     _section(console, f"Best layouts, {OBJECTIVES[plan.wishes.objective]}")
     console.print(_choices(plan))
+    if len(plan.tied) > 1:
+        console.print(
+            f"{count(len(plan.tied))} layouts cannot be told apart: the best is one of them with "
+            f"{percent(TIED, 0)}"
+        )
     if len(plan.front) > 1:
         whole = "" if plan.front_whole else ", of what was replayed"
         _section(console, f"Front: what no other layout beats in time, free memory, GPUs and price{whole}")
