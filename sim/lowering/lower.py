@@ -40,6 +40,7 @@ from .profiled_costs import overlaps, profiled_shape
 from .refuse import refuse_unsupported
 from .stage_parameters import stage_parameters
 from .state.activations import activation_bytes
+from .tables import Tables, ordered_by, runs_pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,18 +77,25 @@ class Lowered:
 
 
 def lower(
-    scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None, skips: bool = False
+    scenario: Scenario,
+    cluster: Cluster,
+    *,
+    profile: GpuProfile | None = None,
+    skips: bool = False,
+    tables: Tables | None = None,
 ) -> Lowered:
     """Programs of every class of ranks, by the profile that the scenario names unless one is given.
 
-    ``skips``: of a step whose gradients overflow, so that nothing is updated.
+    ``skips``: of a step whose gradients overflow, so that nothing is updated. ``tables``: what layouts
+    of one search have in common.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
+    used = profile or calibrated_profile(cluster.gpu.name, scenario.calibration)
+    plan = make_plan(scenario, cluster, used, tables)
     plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)
-    program_of, written = _written(plan, loads)
+    program_of, written = _written(plan, loads, tables)
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in written),
         communicators=_communicators(plan),
@@ -99,7 +107,9 @@ def lower(
     return Lowered(programs=programs, plan=plan, program_of=program_of, loads=loads)
 
 
-def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], list[list[Op]]]:
+def _written(
+    plan: StepPlan, loads: tuple[float, ...], tables: Tables | None
+) -> tuple[NDArray[np.int64], list[list[Op]]]:
     """The program of every rank, and the programs: by load, then by pipeline rank, then by placement.
 
     Raises NotSupported for more of them than can sensibly be written.
@@ -121,7 +131,7 @@ def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64
     for number, kind in enumerate(kinds.tolist()):
         place, placement = divmod(kind, count)
         wanted.setdefault((place // pp, placement), []).append((number, place % pp))
-    step, written = StepWriters(plan), list[list[Op]]([[]] * len(kinds))
+    step, written = StepWriters(plan, tables), list[list[Op]]([[]] * len(kinds))
     for (heavy, placement), programs in wanted.items():
         placed = plan.of_load(loads[heavy]).of_groups(placements.first[placement])
         for (number, _), ops in zip(programs, step.write(placed, [r for _, r in programs]), strict=True):
@@ -129,7 +139,9 @@ def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64
     return program_of.ravel(), written
 
 
-def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> StepPlan:
+def make_plan(
+    scenario: Scenario, cluster: Cluster, profile: GpuProfile, tables: Tables | None = None
+) -> StepPlan:
     """Sizes, stages, orders, groups and blocks of a step."""
     refuse_unsupported(scenario, profile)
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
@@ -156,7 +168,10 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         sizes = activation_bytes(local, scenario.software)
         message_s = message_seconds(scenario, communication, local, groups)
         shape = profiled_shape(shape, stages, blocks, sizes, message_s)
-    orders = step_orders(scenario, schedule, shape)
+    tables = tables or Tables()
+    orders = tables.get(
+        ("orders", *ordered_by(scenario, shape)), lambda: step_orders(scenario, schedule, shape)
+    )
     ends_meet = ends_of_model_meet(schedule, shape)
     parameters = [stage_parameters(stage, local, scenario, ends_meet=ends_meet) for stage in stages]
     return StepPlan(
@@ -190,7 +205,7 @@ def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:
 def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
     """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
     orders = schedule.orders(shape)
-    if not scenario.software.exchange.moe_a2a_overlap or scenario.parallelism.ep == 1 or overlaps(orders):
+    if not runs_pairs(scenario) or overlaps(orders):
         return orders
     try:
         return overlapped(orders, shape, schedule.rank_of)
