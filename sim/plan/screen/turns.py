@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Turns:
-    """By rank: ``first`` is the stage of its first backward, ``last`` that of its last forward; ``before`` counts
-    the forwards ahead of the one, ``after`` the backwards behind the other, by kind of stage, of which it
-    has so many ``stages``.
+    """By rank: ``first`` is the stage of its first backward, ``last`` that of its last forward.
+
+    ``before`` counts the forwards ahead of the one, ``after`` the backwards behind the other, by kind of stage,
+    of which it has so many ``stages``.
     """
 
     first: Codes
