@@ -1,4 +1,4 @@
-"""How fast layouts are screened, in a process of its own: enumerated, memory and bound, table of layers included.
+"""How fast layouts are screened, in a process of its own: enumeration, table of layers, memory and bound.
 
     python benchmarks/screening.py llama3-70b-h100 gpt3-175b-h100 llama3.1-405b-16k --all
 

@@ -188,7 +188,7 @@ def make_plan(
         groups=groups,
         placed=placed,
         costs_of=costs_of,
-        placements=distinct_placements(scenario, placed, talking=_talking(schedule, shape)),
+        placements=distinct_placements(scenario, placed, talking=talking_ranks(schedule, shape)),
         blocks=blocks,
         costs=costs,
         kernels=kernels,
@@ -218,7 +218,7 @@ def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
         ) from None
 
 
-def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
+def talking_ranks(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
     """Pipeline ranks that hold stages in a row, and so exchange messages."""
     held = [sorted(holders(stage, schedule.rank_of, shape)) for stage in range(shape.stages)]
     return {(a, b) for here, there in pairwise(held) for a in here for b in there if a != b}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class LayoutRefusal:
     """``refuse(scenario, profile)`` raises NotSupported; it ``reads`` these fields of a layout."""
 
     refuse: Callable[[Scenario, GpuProfile], None]
@@ -304,7 +304,7 @@ _EXPERT_RANKS = tuple(f"parallelism.{axis}" for axis in ("tp", "cp", "dp", "ep",
 _SHARDING = ("parallelism.zero", "parallelism.pp")
 
 REFUSALS = (
-    Refusal(
+    LayoutRefusal(
         refuse=_refuse_layers,
         reads=(
             "parallelism.ep",
@@ -315,11 +315,11 @@ REFUSALS = (
             "software.exchange.moe_a2a_overlap",
         ),
     ),
-    Refusal(
+    LayoutRefusal(
         refuse=_refuse_recomputation,
         reads=(*_SHARDING, "training.recompute", "training.activation_offload"),
     ),
-    Refusal(
+    LayoutRefusal(
         refuse=_refuse_launches,
         reads=(
             *_SHARDING,
@@ -328,19 +328,19 @@ REFUSALS = (
             "software.exchange.tp_comm_overlap",
         ),
     ),
-    Refusal(refuse=_refuse_barrier),
-    Refusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),
-    Refusal(
+    LayoutRefusal(refuse=_refuse_barrier),
+    LayoutRefusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),
+    LayoutRefusal(
         refuse=_refuse_shards,
         reads=(*_EXPERT_RANKS, "parallelism.zero", "parallelism.fsdp_shard_size", "schedule"),
     ),
-    Refusal(
+    LayoutRefusal(
         refuse=_refuse_optimizer,
         reads=(*_SHARDING, "parallelism.tp", "parallelism.fsdp_shard_size", "schedule"),
     ),
-    Refusal(refuse=_refuse_precision),
-    Refusal(refuse=_refuse_offload, reads=("schedule", "training.activation_offload")),
-    Refusal(refuse=_refuse_attention),
-    Refusal(refuse=_refuse_versions, reads=(*_EXPERT_RANKS, "parallelism.zero", "schedule")),
+    LayoutRefusal(refuse=_refuse_precision),
+    LayoutRefusal(refuse=_refuse_offload, reads=("schedule", "training.activation_offload")),
+    LayoutRefusal(refuse=_refuse_attention),
+    LayoutRefusal(refuse=_refuse_versions, reads=(*_EXPERT_RANKS, "parallelism.zero", "schedule")),
 )
 """All refusals, in the order in which they are told."""

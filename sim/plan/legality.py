@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...schedules.p2p.point_to_point import point_to_point
 from ..lowering.lower import step_orders
 from ..lowering.plan import point_to_point_rule
-from ..lowering.refuse import REFUSALS, Refusal
+from ..lowering.refuse import REFUSALS, LayoutRefusal
 from ..scenario import checks
 from ..scenario.checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from ..scenario.checks_recompute import recompute_fits
@@ -144,7 +144,7 @@ def _unsupported(profile: GpuProfile) -> Iterable[LayoutRule]:
         yield rule(one.reads, partial(_asked, one, profile))
 
 
-def _asked(one: Refusal, profile: GpuProfile, draft: Scenario) -> None:
+def _asked(one: LayoutRefusal, profile: GpuProfile, draft: Scenario) -> None:
     one.refuse(draft, profile)
 
 

@@ -66,9 +66,18 @@ class BoundScreen:
         return count
 
     def _bound(self, draft: Scenario, pipeline: Pipeline, rows: Codes, microbatches: Codes) -> Floats:
-        """The bound of layouts of one pipeline."""
+        """The bound of layouts of one pipeline.
+
+        Where ranks are placed in several ways, only kernels take as long on all of them as on rank 0.
+        """
+        uneven = self.tables.uneven[rows]
+        if uneven.any() and not uneven.all():
+            found = np.zeros(len(rows))
+            for mine in (uneven, ~uneven):
+                found[mine] = self._bound(draft, pipeline, rows[mine], microbatches[mine])
+            return found
         schedule, layer = traits_of(draft.schedule), self.tables.layer[rows]
-        together = schedule.two_way or pairs_run(draft)
+        together = schedule.two_way or pairs_run(draft) or bool(uneven.any())
         backward = (
             (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
             if schedule.splits_backward and not together
@@ -192,6 +201,7 @@ def _around_turns(
     nearest = lowest[:, np.newaxis] * message_s
     between = microbatches * (turns.stages @ (ahead + back)) - own_before - own_after
     before = np.maximum(down[lowest] + nearest + own_before, first)
-    after = np.maximum(up[lowest] + nearest + own_after, end)
+    after = up[lowest] + nearest + own_after
+    after = np.where(turns.turning[:, np.newaxis], np.maximum(after, end), after)
     longest: Floats = (before + between + after).max(axis=0)
     return longest

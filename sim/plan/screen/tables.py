@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +18,9 @@ from ...lowering.actions import Blocks
 from ...lowering.communication import Communication
 from ...lowering.layers.local_shape import LocalShape, local_shape_of
 from ...lowering.layers.stages import build_stages
-from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds, step_orders
+from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds, step_orders, talking_ranks
 from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
-from ...lowering.placements import Placements
+from ...lowering.placements import Placements, distinct_placements
 from ...lowering.plan import StepPlan
 from ...lowering.process_groups import ProcessGroups
 from ...lowering.profiled_costs import profiled_shape
@@ -97,6 +97,7 @@ class ScreenTables:
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
     drafts: dict[int, Scenario] = field(default_factory=dict)
+    known_placements: dict[int, Placements] = field(default_factory=dict)
     known_codes: dict[str, Codes] = field(default_factory=dict)
     known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
 
@@ -161,6 +162,41 @@ class ScreenTables:
             self.placed[number] = placed, placed.of_rank(0)
         return self.placed[number]
 
+    def placements(self, row: int) -> Placements:
+        """How differently the ranks of a layout are placed.
+
+        Where sizes are powers of two, and so are domains, groups fill these evenly, and all ranks are alike.
+        """
+        number = int(self.group[row])
+        if number not in self.known_placements:
+            draft, placed = self.draft(row), self.groups(row)[0]
+            par, cluster = draft.parallelism, self.cluster
+            sizes = (
+                par.tp,
+                par.cp,
+                par.pp,
+                par.dp,
+                par.ep,
+                par.etp,
+                par.cp_a2a or 1,
+                par.fsdp_shard_size or 1,
+            )
+            powers = (*sizes, cluster.nvlink_domain, cluster.gpus_per_node)
+            if self.base.cluster.placement is None and all(size & (size - 1) == 0 for size in powers):
+                found = Placements(of_rank=np.zeros(0, dtype=np.int64), first=(0,), groups={})
+            else:
+                schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
+                found = distinct_placements(draft, placed, talking=talking_ranks(schedule, shape))
+            self.known_placements[number] = found
+        return self.known_placements[number]
+
+    @cached_property
+    def uneven(self) -> NDArray[np.bool_]:
+        """By layout, whether its ranks are placed in several ways."""
+        found = np.array([len(self.placements(row).first) > 1 for row in self.group_rows])
+        ways: NDArray[np.bool_] = found[self.group]
+        return ways
+
     def blocks_of(self, layer: int) -> Blocks:
         """The blocks of the layers of that number, each built when it is asked for."""
         if layer not in self.blocks:
@@ -198,7 +234,7 @@ class ScreenTables:
             groups=groups,
             placed=placed,
             costs_of=partial(self.costs, draft),
-            placements=Placements(of_rank=np.zeros(0, dtype=np.int64), first=(0,), groups={}),
+            placements=self.placements(row),
             blocks=blocks,
             costs=blocks.costs,
             kernels=self.kernels,

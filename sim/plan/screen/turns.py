@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Turns:
-    """By rank: ``first`` is the stage of its first backward, ``last`` that of its last forward; ``before`` counts
-    the forwards ahead of the one, ``after`` the backwards behind the other, by kind of stage, of which it
-    has so many ``stages``.
+    """By rank: ``first`` is the stage of its first backward, ``last`` that of its last forward.
+
+    ``before`` counts the forwards ahead of the one, ``after`` the backwards behind the other, by kind of
+    stage, of which it has so many ``stages``. ``turning``: its last forward comes after its first backward.
     """
 
     first: Codes
@@ -36,6 +37,7 @@ class Turns:
     before: Codes
     after: Codes
     stages: Codes
+    turning: NDArray[np.bool_]
 
 
 def turns_of(orders: Orders, pipeline: Pipeline) -> Turns:
@@ -53,6 +55,12 @@ def turns_of(orders: Orders, pipeline: Pipeline) -> Turns:
         before=counted(before),
         after=counted(after),
         stages=pipeline.counts,
+        turning=np.array(
+            [
+                len(order) > len(ahead) + len(behind)
+                for order, ahead, behind in zip(orders, before, after, strict=True)
+            ]
+        ),
     )
 
 
