@@ -20,10 +20,13 @@ from .faults import faults
 from .list import list_names
 from .memory import memory
 from .mistakes import BAD_INPUT, reported, reported_error
+from .plan import plan
 from .replay import replay
 from .run import run
 from .schedule import schedule
 from .schema import schema
+from .sensitivity import sensitivity
+from .sweep import sweep
 from .validate import validate
 
 app = typer.Typer(
@@ -39,6 +42,9 @@ app = typer.Typer(
 
 app.command("run")(reported(run))
 app.command("replay")(reported(replay))
+app.command("plan")(reported(plan))
+app.command("sweep")(reported(sweep))
+app.command("sensitivity")(reported(sensitivity))
 app.command("compare")(reported(compare))
 app.command("memory")(reported(memory))
 app.command("cluster")(reported(cluster))

@@ -22,6 +22,7 @@ calibration.cases
 calibration.measure
 calibration.readers
 sim.report
+sim.plan
 sim.reliability
 sim.brief
 sim.simulate  sim.replay

@@ -143,13 +143,13 @@ def _waits_for_host(record: Record, r: int, since: int, issued: list[float], sla
     return False
 
 
-def _piece_waits(piece: Piece, repeated: RepeatedBlocks, issued_s: float, slack_s: float) -> bool:
+def _piece_waits(piece: Piece, segment: RepeatedBlocks, issued_s: float, slack_s: float) -> bool:
     """Whether an op in this part of repeated blocks begins when its host issues it and not before; the first
     op of the blocks is issued at ``issued_s``.
     """
     if isinstance(piece, Stretch):
-        lead_s = piece.at + piece.run.first - issued_s - repeated.issued_s[piece.run.number]
-        return piece.run.lead_s(repeated) >= lead_s - slack_s
+        lead_s = piece.at + piece.run.first - issued_s - segment.issued_s[piece.run.number]
+        return piece.run.lead_s(segment) >= lead_s - slack_s
     if piece.issued_at is None:
         return False
     return any(begin <= piece.issued(k) + slack_s for k, begin in enumerate(piece.begin))

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 class Brief:
     """``step_time_s`` as ``simulate`` gives it, with its interval, and the memory of every stage.
 
-    ``doubt`` is what the interval was made of.
+    ``path`` is the critical path, ``doubt`` what the interval was made of.
     """
 
     step_time_s: float
     interval: Interval
     memory: tuple[StageMemory, ...]
+    path: tuple[PathSegment, ...]
     doubt: Doubt
 
     @property
@@ -64,11 +65,13 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
     with collection_paused():
         found = _extended(scenario, profile)
         seconds = seconds_of_step(found)
-        doubt = doubt_of(seconds, _path(found), found.run.lowered.plan)
+        path = _path(found)
+        doubt = doubt_of(seconds, path, found.run.lowered.plan)
         return Brief(
             step_time_s=seconds,
             interval=interval_of(seconds, doubt, measured_steps()),
             memory=memory_of_step(found),
+            path=tuple(path),
             doubt=doubt,
         )
 

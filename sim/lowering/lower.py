@@ -161,18 +161,18 @@ def make_plan(
         nccl=scenario.software.exchange.nccl,
         checked=scenario.software.host.collective_checks,
     )
-    costs_of = partial(_costs, scenario, cluster, profile, kernels, communication)
+    costs_of = partial(kernel_pricing, scenario, cluster, profile, kernels, communication)
     costs = costs_of(groups)
     blocks = Blocks(local=local, software=scenario.software, costs=costs)
     if schedule.uses_costs:
         sizes = activation_bytes(local, scenario.software)
-        message_s = _message_s(scenario, communication, local, groups)
+        message_s = message_seconds(scenario, communication, local, groups)
         shape = profiled_shape(shape, stages, blocks, sizes, message_s)
     tables = tables or Tables()
-    orders = tables.get(("orders", *ordered_by(scenario, shape)), lambda: _orders(scenario, schedule, shape))
-    ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
-        holders(shape.stages - 1, schedule.rank_of, shape)
+    orders = tables.get(
+        ("orders", *ordered_by(scenario, shape)), lambda: step_orders(scenario, schedule, shape)
     )
+    ends_meet = ends_of_model_meet(schedule, shape)
     parameters = [stage_parameters(stage, local, scenario, ends_meet=ends_meet) for stage in stages]
     return StepPlan(
         scenario=scenario,
@@ -188,7 +188,7 @@ def make_plan(
         groups=groups,
         placed=placed,
         costs_of=costs_of,
-        placements=distinct_placements(scenario, placed, talking=_talking(schedule, shape)),
+        placements=distinct_placements(scenario, placed, talking=talking_ranks(schedule, shape)),
         blocks=blocks,
         costs=costs,
         kernels=kernels,
@@ -196,7 +196,13 @@ def make_plan(
     )
 
 
-def _orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
+def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:
+    """Whether a pipeline rank holds both the first and the last stage."""
+    first, last = (holders(stage, schedule.rank_of, shape) for stage in (0, shape.stages - 1))
+    return not first.isdisjoint(last)
+
+
+def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
     """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
     orders = schedule.orders(shape)
     if not runs_pairs(scenario) or overlaps(orders):
@@ -212,13 +218,13 @@ def _orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
         ) from None
 
 
-def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
+def talking_ranks(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
     """Pipeline ranks that hold stages in a row, and so exchange messages."""
     held = [sorted(holders(stage, schedule.rank_of, shape)) for stage in range(shape.stages)]
     return {(a, b) for here, there in pairwise(held) for a in here for b in there if a != b}
 
 
-def _message_s(
+def message_seconds(
     scenario: Scenario, communication: Communication, local: LocalShape, groups: RankGroups
 ) -> float:
     """A message between neighbouring pipeline ranks, the median of them."""
@@ -227,7 +233,7 @@ def _message_s(
     return statistics.median(transfer.solo_s for transfer in transfers)
 
 
-def _costs(
+def kernel_pricing(
     scenario: Scenario,
     cluster: Cluster,
     profile: GpuProfile,
@@ -235,6 +241,10 @@ def _costs(
     communication: Communication,
     groups: RankGroups,
 ) -> KernelPricing:
+    """What kernels and collectives of ``scenario`` cost in the layers of ranks in these ``groups``.
+
+    ``kernels`` keeps the seconds of what was asked; several scenarios on one cluster may share it.
+    """
     software = scenario.software
 
     def seconds(kernel: Kernel) -> float:
