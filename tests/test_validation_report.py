@@ -38,6 +38,7 @@ ROW_KEYS = [
     "predicted_memory_bytes",
     "measured_outcome",
     "predicted_outcome",
+    "fit_probability",
     "refused",
     "predicted_interval_s",
 ]
