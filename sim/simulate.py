@@ -322,12 +322,13 @@ def read_result(
         timing=timing,
         assumptions=assumptions(lowered.plan),
     )
+    memory = stage_memory(lowered, ready, record)
     result = replace(
         result,
         assumptions=(*result.assumptions, *notes(lowered.plan, result.bounds)),
-        memory=stage_memory(lowered, ready, record),
+        memory=memory,
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
-        fit_probability=fit_probability(lowered.plan.scenario.software.name, result.memory),
+        fit_probability=fit_probability(lowered.plan.scenario.software.name, memory),
         loads_source=lambda: link_loads(lowered, result.step_time_s),
     )
     timing["total_s"] = time.perf_counter() - began

@@ -189,7 +189,7 @@ def sweep_rows(sigma: float) -> list[SweepRow]:
     rng = np.random.default_rng(5)
     size = [{value: sigma / 2**0.5 * rng.standard_t(4) for value in range(40)} for _ in range(3)]
     rows = []
-    for number in range(40):
+    for _ in range(40):
         values = [int(rng.integers(0, 40)) for _ in range(3)]
         fields = dict(zip(LAYOUT, values, strict=True))
         error = sum(size[place][value] for place, value in enumerate(values))

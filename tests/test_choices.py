@@ -17,8 +17,8 @@ from stepsim.calibration.cases.case import Case, read_cases
 from stepsim.calibration.cases.sweep import job_of, layout_fields
 from stepsim.calibration.validation.judge.choice_tables import choice_sections
 from stepsim.calibration.validation.judge.choices import (
-    Run,
     Sweep,
+    SweepRun,
     at_random,
     by_time,
     judged,
@@ -58,7 +58,7 @@ def row_of(
 def sweep_of(case: Case, runs: list[tuple[float, float | None, float]]) -> Sweep:
     """Of predicted seconds, measured seconds and fit probability."""
     return tuple(
-        Run(
+        SweepRun(
             row=row_of(case, number, predicted, measured, 0.1),
             predicted_s=predicted,
             fits=fits,

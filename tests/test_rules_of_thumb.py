@@ -59,7 +59,7 @@ def test_tensor_parallelism_over_the_whole_host_is_not_always_best() -> None:
 
 
 def test_a_pipeline_may_beat_tensor_parallelism_inside_the_host() -> None:
-    """Against "tensor parallelism inside a node first": NVIDIA/Megatron-LM discussion 258, pp 8 30 % faster."""
+    """Against "tensor parallelism inside a node first": NVIDIA/Megatron-LM 258 has pp 8 30 % faster."""
     on_one_host = {"cluster.gpus": 8, "model": "llama3-8b", "training.global_batch": 128}
     common = tuple(on_one_host.items())
     deep = _step(

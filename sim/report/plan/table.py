@@ -47,7 +47,7 @@ def print_plan(plan: LayoutPlan, console: Console, source: str, overrides: Seque
     console.print(_choices(plan))
     if len(plan.tied) > 1:
         console.print(
-            f"{count(len(plan.tied))} layouts cannot be told apart: the best is one of them with {percent(TIED, 0)}"
+            f"{count(len(plan.tied))} layouts cannot be told apart: with {percent(TIED, 0)} one of them is the best"
         )
     if len(plan.front) > 1:
         whole = "" if plan.front_whole else ", of what was replayed"
