@@ -26,6 +26,7 @@ import simpy
 
 REPEATS = 3
 STEP = str(Path(__file__).with_name("step.py"))
+LAYOUTS = str(Path(__file__).with_name("layouts.py"))
 MAIN_JOB = "llama3.1-405b-16k"
 FIFTY_FOUR_DAYS = ("--set", "run.horizon=54d")
 
@@ -106,6 +107,8 @@ NOTE = (
     "are shared."
 )
 ALL_REDUCE_TARGET_S = 0.01
+LAYOUT_TARGETS_MS = {"median_ms": 15, "p90_ms": 300, "largest_ms": 150}
+"""Of one replay inside a search (layouts.py): of 70B on 128 GPUs, and of 405B on 16,384."""
 MEMORY_TARGET_BYTES = 1e9
 
 MEASURE = """
@@ -199,6 +202,20 @@ def all_reduce_s(ranks: int = 4096, payload_bytes: float = 1e9) -> float:
 
     once(1e6)
     return min(once(payload_bytes + i) for i in range(REPEATS))
+
+
+def layouts_line(quick: bool) -> str:
+    """What one exact replay inside a search takes."""
+    command = [sys.executable, LAYOUTS, *(("--count", "40", "--compare", "5") if quick else ())]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    median, p90, largest = (
+        f"{found[name]:.0f} ms (target {target} ms)" for name, target in LAYOUT_TARGETS_MS.items()
+    )
+    return (
+        f"One exact replay inside a search, {found['layouts']} layouts of 70B on 128 GPUs: median {median}, "
+        f"ninetieth percentile {p90}, longest {found['longest_ms']:,.0f} ms; 405B on 16,384: {largest}. "
+        f"At most {found['difference']:.0e} from simulate."
+    )
 
 
 HEADER = (
@@ -317,6 +334,7 @@ def main() -> None:
         f"- One all-reduce of 4,096 ranks: {1e3 * all_reduce_s():.1f} ms "
         f"(target {1e3 * ALL_REDUCE_TARGET_S:.0f} ms)."
     )
+    page.append(f"- {layouts_line(chosen.quick)}")
     page.append(f"- Bare SimPy: {bare / 1e3:,.0f} thousand events/s.")
     for title, found in replayed:
         timing = found.answer.get("timing", found.answer)

@@ -86,12 +86,12 @@ def report(
 
 
 def _gpu_of(profile: str) -> str:
-    from ..hardware.calibrated.overlay import SHORT_NAMES, is_file, load_profile
+    from ..hardware.calibrated.overlay import is_file, load_profile, short_names
     from ..hardware.calibrated.read import read_profile_file
 
     if is_file(profile):
         return read_profile_file(Path(profile)).gpu
-    return load_profile(SHORT_NAMES.get(profile.lower(), profile)).gpu
+    return load_profile(short_names().get(profile.lower(), profile)).gpu
 
 
 def _as_measured(profile: str, gpu: str) -> GpuProfile:

@@ -124,10 +124,13 @@ def run(
 
 def _tell_jitter(events: Iterable[str | Event], gpus: int) -> None:
     """That a large job with jitter takes long."""
+    from ..sim.scenario.faults.kinds import get_kind, step_kinds
+
     kinds = {event.strip().partition(" ")[0] if isinstance(event, str) else event.kind for event in events}
-    if "host_jitter" in kinds and gpus > QUIET_GPUS:
+    jitters = [name for name in step_kinds() if name in kinds and get_kind(name).in_step == "jitter"]
+    if jitters and gpus > QUIET_GPUS:
         typer.echo(
-            f"host_jitter: every host of {gpus:,} GPUs is replayed by itself, which takes long", err=True
+            f"{jitters[0]}: every host of {gpus:,} GPUs is replayed by itself, which takes long", err=True
         )
 
 

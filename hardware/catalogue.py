@@ -49,7 +49,7 @@ class Table(Generic[Record]):
         return tuple(self.records())
 
     def get(self, name: str) -> Record:
-        """The record of that name. Raises ValueError with the nearest name and all of them."""
+        """The record of that name. Raises UnknownName with the nearest name and all of them."""
         known = self.records()
         if name not in known:
             raise unknown_name(self.what, name, known)
@@ -66,10 +66,22 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     return entries
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
+class UnknownName(ValueError):
+    """No ``what`` has this ``name``. ``known`` are those that there are, ``nearest`` one of them or None."""
+
+    def __init__(self, what: str, name: str, known: tuple[str, ...], nearest: str | None) -> None:
+        self.what, self.name, self.known, self.nearest = what, name, known, nearest
+        hint = f" Did you mean {nearest}?" if nearest else ""
+        super().__init__(f"no {what} is called {value_text(name, _LONGEST)}.{hint} Known: {', '.join(known)}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Workers send their errors back pickled, and an exception would be built of its message alone."""
+        return UnknownName, (self.what, self.name, self.known, self.nearest)
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownName:
     """The error for a name that is not in the catalogue: the nearest name first, then all of them."""
     names = tuple(known)
     by_lower_case = {known_name.lower(): known_name for known_name in names}
     nearest = get_close_matches(str(name)[:_LONGEST].lower(), by_lower_case, n=1, cutoff=0.4)
-    hint = f" Did you mean {by_lower_case[nearest[0]]}?" if nearest else ""
-    return ValueError(f"no {what} is called {value_text(name, _LONGEST)}.{hint} Known: {', '.join(names)}")
+    return UnknownName(what, name, names, by_lower_case[nearest[0]] if nearest else None)

@@ -49,18 +49,27 @@ _BOUNDS = {
     "less_than": ("too large", "less than {lt}"),
     "less_than_equal": ("too large", "{le} or less"),
 }
+_LENGTHS = {"too_short": "min_length", "too_long": "max_length"}
 
 
 def _unknown_field(key: str, known: Sequence[str]) -> str:
     return str(unknown_name("field", key, known))
 
 
+def errors_of(failure: ValidationError) -> list[ErrorDetails]:
+    """What pydantic found, once: it calls a list too short as well, all of whose items are wrong."""
+    return [
+        error
+        for error in failure.errors(include_url=False)
+        if error["type"] != "too_short" or len(error["input"]) < error["ctx"]["min_length"]
+    ]
+
+
 def mistakes(failure: ValidationError, part: type) -> list[tuple[FieldPath, str]]:
     """Each mistake that pydantic found in a ``part``: its field, and what is wrong there."""
-    errors = enumerate(failure.errors(include_url=False))
     return [
         (field_path(error), clipped(explained(error, part)) if number < MOST else error["msg"])
-        for number, error in errors
+        for number, error in enumerate(errors_of(failure))
     ]
 
 
@@ -105,6 +114,10 @@ def explained(
         verdict, bound = _BOUNDS[kind]
         limits = {key: _plain(limit) for key, limit in context.items()}
         return f"{value_text(_plain(value))} is {verdict}; it must be {bound.format(**limits)}"
+    if kind in _LENGTHS:
+        count = context[_LENGTHS[kind]]
+        bound = {"too_short": "at least ", "too_long": "at most "}[kind]
+        return f"{bound}{count} {'entry is' if count == 1 else 'entries are'} needed, not {value_text(value)}"
     if kind in _NEEDED:
         return f"{_NEEDED[kind]}, not {value_text(value)}"
     return f"{error['msg']}, not {value_text(value)}"

@@ -19,7 +19,8 @@ class Gpu:
     ``nvlink_domain`` is the number of GPUs that NVLink connects (0: none); ``nvls`` says whether
     the NVSwitch reduces in the switch (NVLink SHARP).
     ``sources`` says where each group of figures was read. ``profile_of`` is the GPU whose kernels it is taken
-    to have, by their efficiencies, where it has no profile of its own.
+    to have, by their efficiencies, where it has no profile of its own. ``short_name`` is what people call its
+    profile.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Gpu:
     tdp_w: float
     sources: Mapping[str, str] = field(hash=False)
     profile_of: str = ""
+    short_name: str = ""
 
     @property
     def link_name(self) -> str:

@@ -10,7 +10,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Generic, Protocol, TypeVar
 
-from .unknown import unknown
+from .unknown import UnknownEntry
 
 
 class Named(Protocol):
@@ -42,13 +42,13 @@ class Registry(Generic[Entry]):
         self.folders.append(folder)
 
     def get(self, name: str) -> Entry:
-        """The entry of that name. Raises ValueError with the nearest and all known names."""
+        """The entry of that name. Raises UnknownEntry with the nearest and all known names."""
         if (alone := self._in_its_file(tuple(self.folders), name)) is not None:
             return alone
         known = self._found(tuple(self.folders))
         if name in known:
             return known[name]
-        raise unknown(self.what, name, known)
+        raise UnknownEntry(self.what, name, known)
 
     def names(self) -> tuple[str, ...]:
         """All names, in alphabetical order."""

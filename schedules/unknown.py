@@ -8,8 +8,15 @@ from collections.abc import Collection
 from difflib import get_close_matches
 
 
-def unknown(what: str, name: str, known: Collection[str]) -> ValueError:
-    """The error for ``name``: the nearest known name first, then all of them."""
-    nearest = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-    hint = f" Did you mean {nearest[0]}?" if nearest else ""
-    return ValueError(f"no {what} is called {name!r}.{hint} Known: {', '.join(known)}")
+class UnknownEntry(ValueError):
+    """A ``name`` that no entry has. ``known`` are those that there are, ``nearest`` one of them or None."""
+
+    def __init__(self, what: str, name: str, known: Collection[str]) -> None:
+        self.what, self.name, self.known = what, name, tuple(known)
+        self.nearest = next(iter(get_close_matches(name.lower(), self.known, n=1, cutoff=0.4)), None)
+        hint = f" Did you mean {self.nearest}?" if self.nearest else ""
+        super().__init__(f"no {what} is called {name!r}.{hint} Known: {', '.join(self.known)}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Workers send their errors back pickled, and an exception would be built of its message alone."""
+        return UnknownEntry, (self.what, self.name, self.known)

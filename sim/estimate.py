@@ -17,7 +17,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .scenario.schedules import traits_of
+from .scenario.schedules import schedule_named
 
 if TYPE_CHECKING:
     from .program.program import Programs
@@ -74,7 +74,7 @@ def step_work(scenario: Scenario, *, ranks: int | None = None, replays: int = 1)
     many times. Knows no faults and no loads of experts, which unfold ranks.
     """
     par, m = scenario.parallelism, scenario.num_microbatches
-    kinds = 3 if traits_of(scenario.schedule).splits_backward else 2
+    kinds = 3 if schedule_named(scenario.schedule).splits_backward else 2
     actions = float(par.vpp) * m * kinds  # of one rank
     layers = (scenario.model.num_layers + scenario.model.mtp_layers) / par.pp
     ops = actions * (OPS_PER_ACTION if par.pp > 1 else 1.0) + OPS_PER_RANK + OPS_PER_LAYER * layers

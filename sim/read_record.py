@@ -70,7 +70,7 @@ def _again(scenario: Scenario) -> float:
             training.seq_length,
             model.num_layers - 1 if run.kind.prediction else first[run.kind],
             modules=run.recompute,
-            keep=kept_operators(run.recompute, scenario.software.attention),
+            keep=kept_operators(run.recompute, scenario.software.kernels.attention),
             prediction=run.kind.prediction,
         )
         for stage in build_stages(scenario)

@@ -70,7 +70,9 @@ def _column(run: Scenario, plan: StepPlan, width: float, matrices: int = 1, *, p
     if not local.sequence_parallel:
         return Passes(backward=2 * f * moved * e * matrices)
     gathered = f * moved * (e if plain else local.stored_bytes)
-    return Passes(forward=gathered, backward=gathered * run.software.sp_regathers_input + f * moved * e)
+    return Passes(
+        forward=gathered, backward=gathered * run.software.exchange.sp_regathers_input + f * moved * e
+    )
 
 
 def _row(run: Scenario, plan: StepPlan) -> Passes:
@@ -97,7 +99,7 @@ def _tensor(run: Scenario, plan: StepPlan, layer: LayerRun) -> dict[str, Passes]
         stream = (run.parallelism.tp - 1) / run.parallelism.tp * plan.local.hidden_bytes
         found["joint"] = _column(run, plan, 2 * h) + Passes(forward=stream, backward=stream)
     if not kind.experts or (model.moe and model.moe.shared_expert_ffn_hidden_size):
-        branches = 2 if run.software.split_gate and model.mlp == "swiglu" else 1
+        branches = 2 if run.software.kernels.split_gate and model.mlp == "swiglu" else 1
         found |= {"fc1 0": _column(run, plan, h, branches), "fc2": _row(run, plan)}
     return found
 
@@ -121,7 +123,7 @@ def _ends(run: Scenario, plan: StepPlan, s: int) -> float:
         total += 2 * f * local.hidden_bytes  # reduced; or scattered, and gathered backward
     total += stage.heads * _column(run, plan, run.model.hidden_size, plain=True).both
     loss = 2 * f * 3 * 4.0 * local.tokens  # maximum, target and sum, however many calls
-    if run.software.cross_entropy == "gathered":
+    if run.software.kernels.cross_entropy == "gathered":
         loss = f * local.tokens * local.vocabulary * tp * local.element_bytes
     return total + stage.losses * loss
 
@@ -161,10 +163,10 @@ def _exchanged(run: Scenario, plan: StepPlan) -> tuple[float, float]:
     if moe is None or run.parallelism.ep == 1:
         return 0.0, 0.0
     copies = moe.topk * (moe.capacity_factor or 1.0)
-    if run.software.moe_dispatcher == "deepep":  # one copy, or as much more as capacity pads
+    if run.software.exchange.moe_dispatcher == "deepep":  # one copy, or as much more as capacity pads
         copies /= moe.topk
     rows = stream_tokens(run) * copies * max(expert_loads(run)) * run.model.hidden_size
-    out = local.stored_bytes if run.software.fp8_dispatch else local.element_bytes
+    out = local.stored_bytes if run.software.exchange.fp8_dispatch else local.element_bytes
     return rows * out, rows * local.element_bytes
 
 
@@ -179,7 +181,7 @@ def _messages(run: Scenario, plan: StepPlan, r: int) -> Counter[str]:
         for s in range(shape.stages - 1):
             here, there = rank_of(s, k, shape), rank_of(s + 1, k, shape)
             crossings += ((here == r) + (there == r)) * (here != there)
-    scattered = run.software.scatter_gather_p2p and not local.sequence_parallel and local.tp > 1
+    scattered = run.software.pipeline.scatter_gather_p2p and not local.sequence_parallel and local.tp > 1
     size = local.hidden_bytes / (local.tp if local.sequence_parallel or scattered else 1)
     gathered = crossings * (local.tp - 1) / local.tp * local.hidden_bytes if scattered else 0.0
     return Counter({"pp": crossings * size, "tp": gathered})

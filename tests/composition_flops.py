@@ -47,7 +47,7 @@ def _tokens(run: Scenario) -> float:
 def _layer_flops(run: Scenario, layer: LayerRun) -> float:
     parts = forward_flops(run, layer.kind)
     core = parts["core"]
-    backward = core * (FLASH_BACKWARD if run.software.attention != "unfused" else 2.0)
+    backward = core * (FLASH_BACKWARD if run.software.kernels.attention != "unfused" else 2.0)
     matrices = sum(parts.values()) - core
     return 3 * matrices + core + backward + sum(parts[name] for name in parts_again(run, layer))
 
@@ -58,7 +58,7 @@ def parts_again(run: Scenario, layer: LayerRun) -> set[str]:
     if "full" in recompute:
         return set(names)
     if "operators" in recompute:
-        return _but_kept(names, recompute, fused=run.software.attention != "unfused")
+        return _but_kept(names, recompute, fused=run.software.kernels.attention != "unfused")
     modules = recompute - ({"mlp"} if layer.kind.experts else {"moe", "shared_experts"})
     return {part for module in modules for part in MODULES[module]} & set(names)
 
@@ -122,7 +122,7 @@ def _latent_flops(run: Scenario) -> dict[str, float]:
 
 def _visible(run: Scenario, kind: LayerKind) -> float:
     """Share of the square of scores that is computed."""
-    if run.software.attention == "unfused":
+    if run.software.kernels.attention == "unfused":
         return 1.0
     reach = min(1.0, (kind.window or run.training.seq_length) / run.training.seq_length)
     return reach * (1 - reach / 2)

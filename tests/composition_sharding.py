@@ -40,7 +40,7 @@ def _rule(run: Scenario, plan: StepPlan) -> ShardingRule | None:
 
 def _reduced_bytes(run: Scenario, plan: StepPlan) -> float:
     """Bytes of an element's gradient on the wire, as often as a step reduces it."""
-    rule, wire = _rule(run, plan), run.software.reduce_grad_bytes or plan.local.grad_bytes
+    rule, wire = _rule(run, plan), run.software.gradients.reduce_grad_bytes or plan.local.grad_bytes
     each = (rule and rule.reduces_each) or run.schedule == "pipedream"
     return float(wire * (run.num_microbatches if each else 1))
 
@@ -62,7 +62,7 @@ def _moved(
         found[copies if rule and apart else whole] = reduced * 2 * (n - 1) / n
         return found
     group = part if apart and (c > 1 or rule) else whole
-    if c > 1 or rule or run.software.reduce_scatters(run.training.precision):
+    if c > 1 or rule or run.software.gradients.reduce_scatters(run.training.precision):
         found[group] = reduced * (s - 1) / s
         found[copies] = reduced / s * 2 * (c - 1) / c
     else:
@@ -80,15 +80,18 @@ def _gathered(run: Scenario, plan: StepPlan, stages: Sequence[int]) -> tuple[flo
     e, narrow, m = plan.local.element_bytes, plan.local.weights.gathered, run.num_microbatches
     if rule is None or rule.gathers == "never":  # updated parameters come back
         return ends * e + body * narrow, experts * narrow
-    wire = run.software.gather_bytes or e
-    if run.software.sharding in ("deepspeed", "megatron-fsdp"):  # forward and backward of every microbatch
+    wire = e
+    if run.software.sharding.implementation in (
+        "deepspeed",
+        "megatron-fsdp",
+    ):  # forward and backward of every microbatch
         return 2 * m * (ends + body) * wire, 2 * m * experts * wire
-    pipelined, reshard = run.parallelism.pp > 1, run.software.reshard_after_forward
+    pipelined, reshard = run.parallelism.pp > 1, run.software.sharding.reshard_after_forward
     default = reshard == "default" and not pipelined
     frees = run.parallelism.zero == 3 and (reshard == "always" or default)
     forwards, back = (1 if pipelined and not frees else m), (m if frees else 0)
     tables = 0.0  # of the ends, those that backward gathers again: fsdp1 keeps its root, fsdp2 the head
-    if run.software.sharding == "fsdp2":
+    if run.software.sharding.implementation == "fsdp2":
         first = sum(plan.parameters[s].embedding for s in stages if plan.stages[s].embedding)
         tables = ends if reshard == "always" else first
     return (forwards * (ends + body) + back * (body + tables)) * wire, (forwards + back) * experts * wire
@@ -101,7 +104,7 @@ def _rest(run: Scenario, plan: StepPlan, r: int) -> Counter[str]:
     ends = {plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)}
     if (model.tied_embeddings or model.mtp_layers) and not plan.ends_meet and r in ends:
         found["embedding"] = float(local.vocabulary * local.hidden * local.grad_bytes)  # 2 (n-1)/n of two
-    numbers = 8.0 * (plan.ends == "together") + 4.0 * (run.software.step_barrier and not plan.skips)
+    numbers = 8.0 * (plan.ends == "together") + 4.0 * (run.software.host.step_barrier and not plan.skips)
     if numbers:
         found["world"] = numbers * 2 * (run.world_size - 1) / run.world_size
     return found

@@ -17,6 +17,7 @@ from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schedules import memory_limited, schedule_names
 from stepsim.sim.scenario.software import get_software, software_names
+from stepsim.sim.scenario.software.software import grouped
 
 GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB")
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
@@ -136,7 +137,7 @@ def combinations(draw: st.DrawFn, experts: bool) -> dict[str, Any]:
             "activation_offload": pick(False, False, False, True),
         },
         "schedule": schedule,
-        "software": {"preset": preset, **draw(switches(preset, schedule))},
+        "software": {"preset": preset, **grouped(draw(switches(preset, schedule)))},
     }
 
 
@@ -162,39 +163,37 @@ def routings() -> st.SearchStrategy[Any]:
 
 @st.composite
 def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
-    """What of a preset may be otherwise; attention is one that every drawn GPU has."""
+    """What of a preset may be otherwise, by field; attention is one that every drawn GPU has."""
 
     def pick(*choices: Any) -> Any:
         return draw(st.sampled_from(choices))
 
     own = get_software(preset)
     return {
-        "attention": pick("fa2" if own.attention == "fa3" else own.attention, "fa2"),
+        "attention": pick("fa2" if own.kernels.attention == "fa3" else own.kernels.attention, "fa2"),
         "cp_comm": pick("p2p", "all_gather", "a2a"),
-        "tp_comm_overlap": pick(own.tp_comm_overlap, True, False),
+        "tp_comm_overlap": pick(own.exchange.tp_comm_overlap, True, False),
         "tp_overlap_style": pick("userbuffers", "local-shard"),
         "moe_dispatcher": pick("alltoall", "deepep"),
         "moe_a2a_overlap": pick(True, False) if schedule in OVERLAPPED else pick(*[False] * 9, True),
         "moe_shared_expert_overlap": pick(True, False),
         "grouped_gemm": pick("streams", "one-kernel"),
-        "sharding": pick(own.sharding, "fsdp1", "fsdp2", "megatron-fsdp"),
+        "implementation": pick(own.sharding.implementation, "fsdp1", "fsdp2", "megatron-fsdp"),
         "reshard_after_forward": pick("default", "default", "always", "never"),
-        "overlapped_point_to_point": pick(own.overlapped_point_to_point, "batched"),
-        "overlap_grad_reduce": pick(own.overlap_grad_reduce, True, False),
-        "overlap_param_gather": pick(own.overlap_param_gather, True, False),
-        "align_grad_reduce": pick(own.align_grad_reduce, True, False),
+        "overlapped_point_to_point": pick(own.pipeline.overlapped_point_to_point, "batched"),
+        "overlap_grad_reduce": pick(own.gradients.overlap_grad_reduce, True, False),
+        "overlap_param_gather": pick(own.gradients.overlap_param_gather, True, False),
+        "reduction": pick(own.gradients.reduction, "buckets", "megatron-buckets", "nanotron-buckets"),
         "zero1_reduce_scatters": pick(True, True, False),
-        "reduce_grad_bytes": pick(own.reduce_grad_bytes, 2, 4),
-        "fp8_scaling": pick(own.fp8_scaling, "current", "blockwise"),
+        "reduce_grad_bytes": pick(own.gradients.reduce_grad_bytes, 2, 4),
+        "fp8_scaling": pick(own.kernels.fp8_scaling, "current", "blockwise"),
         "fp8_parameters": pick(True, False),
         "fp8_dispatch": pick(True, False),
-        "scatter_gather_p2p": pick(own.scatter_gather_p2p, True, False),
+        "scatter_gather_p2p": pick(own.pipeline.scatter_gather_p2p, True, False),
         "split_gate": pick(True, False),
         "optimizer_post_validation": pick(False, False, True),
         "exchange_sms": pick(0, 0, 20),
         "fp8_wgrad_rate": pick(1.0, 0.8),
-        "uncut_parameters": pick(False, True),
-        "reduce_scatter_blocks": pick(False, True),
         "collective_checks": pick(False, False, True),
         "step_barrier": pick(False, False, True),
         "persistent_elements": 0.0,  # DeepSpeed's small parameters have a test of their own

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from small_scenarios import with_leaves
 
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.program.program import Collective, Op, RepeatedBlocks
@@ -61,7 +62,7 @@ def with_experts(**fields: Any) -> Scenario:
         elif block := next((b for b, leaves in BLOCKS.items() if name in leaves), None):
             (document["model"]["moe"] if block == "moe" else document[block])[name] = value
         else:
-            document["software"][name] = value
+            document["software"] = with_leaves(document["software"], **{name: value})
     par = document["parallelism"]
     par.setdefault("sequence_parallel", par["tp"] > 1)
     replicas = document["cluster"]["gpus"] // (par["tp"] * par["pp"])

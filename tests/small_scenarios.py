@@ -26,13 +26,14 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schedules import schedule_named
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.rules import rules_of
+from stepsim.sim.scenario.software.software import grouped
 from stepsim.sim.simulate import build_cluster
 
 LOOPED = ("interleaved", "interleaved-zb", "looped-bfs")
 """Schedules with several chunks on a rank, as many as one likes."""
 
 RULES = {
-    "dualpipe": {"overlapped_point_to_point": "batched"},  # torch has none
+    "dualpipe": {"pipeline": {"overlapped_point_to_point": "batched"}},  # torch has none
 }
 """Software fields without which some presets refuse a schedule."""
 
@@ -83,7 +84,7 @@ def scenario(**fields: Any) -> Scenario:
 
 def presets_for(gpu: str) -> list[str]:
     """Software that runs: FlashAttention-3 is Hopper's."""
-    return [n for n in software_names() if get_software(n).attention != "fa3" or gpu.startswith("H")]
+    return [n for n in software_names() if get_software(n).kernels.attention != "fa3" or gpu.startswith("H")]
 
 
 @st.composite
@@ -151,11 +152,19 @@ def accepts(schedule: str, pp: int, vpp: int, microbatches: int) -> bool:
     return schedule != "interleaved" or microbatches % pp == 0
 
 
+def with_leaves(software: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """The block ``software`` with other fields, by their names alone."""
+    return {**software, **{group: {**software.get(group, {}), **f} for group, f in grouped(fields).items()}}
+
+
 def changed(given: Scenario, **blocks: dict[str, Any]) -> Scenario:
-    """The scenario with some fields of some blocks replaced."""
+    """The scenario with some fields of some blocks replaced; those of the software by their names alone."""
     document = given.to_document()
     for block, fields in blocks.items():
-        document[block] = {**document[block], **fields}
+        if block == "software":
+            document[block] = with_leaves(document[block], **fields)
+        else:
+            document[block] = {**document[block], **fields}
     return scenario_from_document(document, given.name)
 
 
@@ -220,4 +229,6 @@ def parameters_of_ranks(run: Scenario) -> list[float]:
 
 def main_gradient_bytes(run: Scenario) -> int:
     """Bytes of an accumulated gradient: as the software has it, and FP32 where everything is."""
-    return max(run.software.gradient_bytes(run.training.precision), ELEMENT_BYTES[run.training.precision])
+    return max(
+        run.software.gradients.gradient_bytes(run.training.precision), ELEMENT_BYTES[run.training.precision]
+    )

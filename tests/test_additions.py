@@ -121,6 +121,28 @@ def test_a_collective_algorithm(add_file: AddFile) -> None:
     assert json.dumps(mine).replace("my-halving", "halving-doubling") == json.dumps(shipped)
 
 
+def test_a_collective_algorithm_that_switches_run(add_file: AddFile) -> None:
+    """Like NVLS it is refused where NVSwitches reduce nothing, and priced by what they carry."""
+    source = (
+        "from dataclasses import replace\n\nfrom .nvls import ALGORITHM as NVLS\n\n"
+        "ALGORITHM = replace(NVLS, name='my-switches', title='of a test')\n"
+    )
+    add_file(ALGORITHMS, "my_switches", source)
+    asked = (
+        "collective",
+        "all_gather",
+        "--size",
+        "1GB",
+        "--gpus",
+        "8",
+        "--algorithm",
+        "my-switches",
+        "--gpu",
+    )
+    assert CliRunner().invoke(app, [*asked, "A100-SXM4-80GB"]).exit_code == 2
+    assert "my-switches" in json.dumps(command(*asked, "H100-SXM5-80GB"))
+
+
 def test_a_gpu(tmp_path: Path, add_entry: AddEntry) -> None:
     """An H100 with twice the memory: as fast, and with more room."""
     entry = entry_like(GPUS, "H100-SXM5-80GB", profile_of="H100-SXM5-80GB")
@@ -174,6 +196,15 @@ def test_a_kind_of_fault(tmp_path: Path, add_entry: AddEntry) -> None:
     assert "cosmic_ray" in command("list", "faults")["faults"]
 
 
+def test_a_kind_of_fault_that_a_step_feels(tmp_path: Path, add_entry: AddEntry) -> None:
+    """A GPU that it strikes is as slow as by the throttling that it is like."""
+    add_entry(KINDS, "dust", entry_like(KINDS, "gpu_throttle", title="of a test"))
+    run(tmp_path)
+    asked = ("run", tmp_path / "scenario.yaml", "--fault")
+    mine, shipped = (command(*asked, f"{kind} gpu/3 slow_factor=1.5") for kind in ("dust", "gpu_throttle"))
+    assert mine["step_time_s"] == shipped["step_time_s"] > run(tmp_path)["step_time_s"]
+
+
 def test_an_optimizer(tmp_path: Path, add_entry: AddEntry) -> None:
     """AdamW with a third moment keeps four bytes more for each parameter."""
     entry = entry_like(OPTIMIZERS, "adamw", aliases=[])
@@ -186,8 +217,8 @@ def test_an_optimizer(tmp_path: Path, add_entry: AddEntry) -> None:
 
 def test_a_software_preset(tmp_path: Path, add_entry: AddEntry) -> None:
     """One whose host is slower by a second a step."""
-    later = get_software("megatron-core-2024").step_fixed_s + 1
-    add_entry(PRESETS, "slow-host", entry_like(PRESETS, "megatron-core-2024", step_fixed_s=later))
+    later = get_software("megatron-core-2024").host.step_fixed_s + 1
+    add_entry(PRESETS, "slow-host", entry_like(PRESETS, "megatron-core-2024", host={"step_fixed_s": later}))
     mine, shipped = run(tmp_path, software="slow-host"), run(tmp_path)
     assert mine["step_time_s"] == pytest.approx(shipped["step_time_s"] + 1)
     assert "slow-host" in command("list", "software")["software"]

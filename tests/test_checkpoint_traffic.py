@@ -100,5 +100,5 @@ def test_nonsense_is_told(fields: dict[str, Any], told: str) -> None:
 def test_writes_that_need_more_than_the_network() -> None:
     run = {**scenario(**LINKED).to_document(), "run": {"steps": 1000}, "faults": {}}
     traffic = storage(persist="1 s", bytes="80 TB", every="20000 steps", persist_slow_factor="from_bytes")
-    with pytest.raises(ValueError, match=r"writing in 1\.0 s needs .* times the network of a host"):
+    with pytest.raises(ValueError, match=r"1\.0 s .*network"):
         build_plan(blocks_of(scenario_from_document({**run, "checkpoint": traffic}, "small")))

@@ -93,8 +93,9 @@ def test_a_value_error_inside_a_line_of_ours_is_ours() -> None:
     assert "sim/report/drawing/svg.py:" in defects.defect_text(failed.value)
     assert "in number" in defects.defect_text(failed.value)
     with pytest.raises(ValueError, match="H9000") as refused:
-        raise unknown_name("GPU", "H9000", ["H100"])
+        raise ValueError("H9000")
     assert not defects.is_of_the_user(refused.value)  # raised here, in no file of ours
+    assert defects.is_of_the_user(unknown_name("GPU", "H9000", ["H100"]))  # a class of ours, wherever raised
 
 
 def test_errors_of_workers_are_told_apart_by_their_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 from stepsim.hardware.files import writing
+from stepsim.hardware.files.errors import FileError
 
 BASE = """
 cluster: {gpu: H100-SXM5-80GB, gpus: 4, gpus_per_node: 2, interconnect: ib-ndr400-x8, fabric: {kind: custom,
@@ -243,9 +245,11 @@ def test_shipped_constants_are_written_whole(folder: Path, monkeypatch: pytest.M
     def fail(self: Path, content: bytes) -> int:
         with self.open("wb") as file:
             file.write(content[:100])
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(Path, "write_bytes", fail)
-    with pytest.raises(ValueError, match=r"H100-SXM5-80GB\.yaml: cannot be written: No space left"):
+    with pytest.raises(FileError) as refused:
         write_profile(profile, folder)
+    assert refused.value.file == str(folder / "H100-SXM5-80GB.yaml")
+    assert refused.value.reason.endswith(os.strerror(errno.ENOSPC))
     assert state(folder) == before

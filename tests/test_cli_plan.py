@@ -1,4 +1,4 @@
-"""``stepsim plan``, ``sweep`` and ``sensitivity`` as users meet them: the JSON interface, files, exit codes."""
+"""``stepsim plan``, ``sweep`` and ``sensitivity`` as users meet them: JSON, files, exit codes."""
 
 from __future__ import annotations
 

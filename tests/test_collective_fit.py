@@ -122,7 +122,7 @@ def test_intervals_widen_with_the_scatter() -> None:
 
 
 def test_three_sizes_are_too_few() -> None:
-    with pytest.raises(ValueError, match="a curve needs 4"):
+    with pytest.raises(ValueError, match="needs 4"):
         fit_curve(replace(sweep(1e-5, 1e-8, 1e11), points=((8.0, 1e-5),) * 3))
 
 

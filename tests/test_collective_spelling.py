@@ -25,12 +25,13 @@ THEIRS = re.compile(
     r"|_allgather_base|ncclDevKernel_\{kernel\}"  # PyTorch's operators
     r"|alltoall_perf|alltoallv"  # nccl-tests' programs
     r"|\w*\d+n\d+g_\w+|\w+_20rack1440g_allreduce"  # logs by the names of their files
-    r"|a2a|cp_a2a|_?a2a_ranks|moe_a2a_overlap|A2A|software\.moe_a2a_overlap"  # Megatron's cp_comm_type a2a
+    r"|a2a|cp_a2a|_?a2a_ranks|moe_a2a_overlap|A2A|software\.exchange\.moe_a2a_overlap"  # Megatron: a2a
 )
 """Words of others."""
 
 THEIR_STRINGS = {
-    "sim/scenario/software/software.py": {"alltoall"},  # Megatron's moe_token_dispatcher_type
+    # Megatron's moe_token_dispatcher_type, and NCCL_ALGO:
+    "sim/scenario/software/exchange.py": {"alltoall", "allreduce"},
     "sim/lowering/layers/moe.py": {"alltoall"},
     "sim/lowering/lower.py": {"alltoall"},
     "sim/network/token_exchange.py": {"alltoall"},

@@ -18,7 +18,7 @@ from composition_counts import class_of, multiplied, sent
 from composition_flops import step_flops
 from compositions import build, combinations
 from hypothesis import HealthCheck, assume, given, settings
-from small_scenarios import BLOCKS, every_op
+from small_scenarios import BLOCKS, every_op, with_leaves
 
 from stepsim.sim.engine.collection import collection_paused
 from stepsim.sim.engine.replay import replay
@@ -31,7 +31,7 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.sharding import sharding_rule
-from stepsim.sim.scenario.software.software import Software
+from stepsim.sim.scenario.software.software import GROUP_OF
 from stepsim.sim.simulate import build_cluster, simulate, stage_memory
 
 DRAWS = 300
@@ -107,8 +107,9 @@ def names_its_fields(refused: Refused, document: dict[str, Any]) -> None:
         for name in path.split("."):
             if not isinstance(inside, dict):  # training.recompute.modules of a recompute by its name
                 break
-            if name not in inside and "preset" in inside:
-                assert name in Software.model_fields, refused.text
+            if "preset" in inside:
+                group, field = path.split(".")[-2:]
+                assert GROUP_OF[field] == group, refused.text
                 break
             assert name in inside, refused.text
             inside = inside[name]
@@ -176,7 +177,7 @@ def frees_what_it_took(step: Lowered, result: Result) -> None:
     """But for gradients that a first backward allocated whole, which the optimizer takes."""
     plan = step.plan
     kept = sharding_rule(plan.scenario) is None or plan.groups["dp"].ranks == 1
-    lazy = kept and not plan.scenario.software.persistent_gradients
+    lazy = kept and not plan.scenario.software.gradients.persistent_gradients
     for stage in result.memory:
         assert stage.peak_bytes == pytest.approx(sum(stage.terms.values()))
         slack = 1e-6 * stage.peak_bytes
@@ -203,7 +204,9 @@ INTERLEAVED = {"schedule": "interleaved", "pp": 2, "vpp": 2}
 EVERYTHING: dict[str, dict[str, Any]] = {
     "zero-3, pipeline, experts, accumulation": {"zero": 3, "pp": 2, "ep": 2, "dp": 2},
     "hybrid shards": {"zero": 3, "fsdp_shard_size": 2, "dp": 4, "moe": None},
-    "hybrid shards of experts": {"zero": 3, "fsdp_shard_size": 2, "dp": 4, "ep": 2, "sharding": "fsdp2"},
+    "hybrid shards of experts": {
+        "zero": 3, "fsdp_shard_size": 2, "dp": 4, "ep": 2, "implementation": "fsdp2"
+    },
     "context and experts": {"cp": 2, "tp": 2, "sequence_parallel": True, "ep": 4, "dp": 2, "zero": 1},
     "shared experts over tp": {"tp": 2, "sequence_parallel": True, "etp": 2, "ep": 2, "dp": 2, "zero": 1},
     "eight bits, recomputed": {"precision": "fp8", "recompute": "full", "zero": 2, "dp": 2, "moe": None},
@@ -212,7 +215,7 @@ EVERYTHING: dict[str, dict[str, Any]] = {
     "activations of experts on the host": {"activation_offload": True, "zero": 2, "ep": 2, "dp": 2, "pp": 2},
     "exchanges beside layers, zero-3": {**INTERLEAVED, "moe_a2a_overlap": True, "zero": 3, "ep": 2, "dp": 2},
     "exchanges beside layers, fsdp2": {
-        **INTERLEAVED, "moe_a2a_overlap": True, "zero": 3, "ep": 2, "dp": 2, "sharding": "fsdp2"
+        **INTERLEAVED, "moe_a2a_overlap": True, "zero": 3, "ep": 2, "dp": 2, "implementation": "fsdp2"
     },
     "exchanges beside layers without a pipeline": {"moe_a2a_overlap": True, "zero": 3, "ep": 4, "dp": 4},
     "exchanges beside layers, activations on the host": {
@@ -272,9 +275,11 @@ def combined(**fields: Any) -> dict[str, Any]:
         "software": {"preset": "megatron-core-2025"},
     }
     for name, value in fields.items():
-        document[next((b for b, kind in BLOCKS.items() if name in kind.model_fields), "software")][name] = (
-            value
-        )
+        if name in GROUP_OF:
+            document["software"] = with_leaves(document["software"], **{name: value})
+        else:
+            block = next((b for b, kind in BLOCKS.items() if name in kind.model_fields), "software")
+            document[block][name] = value
     return document
 
 
@@ -299,9 +304,11 @@ REFUSED: dict[str, dict[str, Any]] = {
     "training.cpu_offload: pipedream": {"schedule": "pipedream", "pp": 2, "cpu_offload": True},
     "training.nvme_offload: pipedream": {"schedule": "pipedream", "pp": 2, "nvme_offload": True},
     "training.activation_offload: zb-h1": {"schedule": "zb-h1", "pp": 2, "activation_offload": True},
-    "software.moe_a2a_overlap: 1f1b has no forward": {"moe_a2a_overlap": True, "dp": 2, "ep": 2, "pp": 2},
-    "software.moe_a2a_overlap: DeepSpeed": {
-        "moe_a2a_overlap": True, "dp": 2, "ep": 2, "zero": 3, "sharding": "deepspeed"
+    "software.exchange.moe_a2a_overlap: 1f1b has no forward": {
+        "moe_a2a_overlap": True, "dp": 2, "ep": 2, "pp": 2
+    },
+    "software.exchange.moe_a2a_overlap: DeepSpeed": {
+        "moe_a2a_overlap": True, "dp": 2, "ep": 2, "zero": 3, "implementation": "deepspeed"
     },
     "model.sliding_window: a ring": {"cp": 4, "cp_a2a": 2, "sliding_window": 64},
     "parallelism.cp: .* fused": {"preset": "megatron-2022-sp", "cp": 2},

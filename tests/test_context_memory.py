@@ -51,7 +51,7 @@ def test_hierarchical_holds_the_ring_of_its_heads() -> None:
 def test_gathered_keys_are_in_the_peak() -> None:
     gathered, ring, heads = (peak_bytes(comm) for comm in ("all_gather", "p2p", "a2a"))
     assert gathered > ring > heads
-    overhead = 1 + run_of("p2p", 4).software.allocator_overhead
+    overhead = 1 + run_of("p2p", 4).software.host.allocator_overhead
     assert gathered - ring == pytest.approx(WHOLE * overhead, rel=1e-6)
 
 

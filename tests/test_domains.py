@@ -128,7 +128,7 @@ def test_the_picture_shows_racks_and_idle_gpus_hollow(used: int | None, idle: in
 def test_a_job_inside_one_rack_has_a_picture_and_hosts_alone_have_none() -> None:
     run = on_racks(gpus=64, interconnect="nvlink-only", fabric={"kind": "nvlink"})
     assert topology_svg(cluster_of(run.cluster)).count("idle GPU") == 8
-    with pytest.raises(ValueError, match="no switches to draw"):
+    with pytest.raises(ValueError, match="no switches"):
         topology_svg(cluster_of(load_scenario("llama3-8b-h100").cluster))
 
 

@@ -28,15 +28,15 @@ LOCAL = local_shape_of(LLAMA)
 
 def written(write: Any, software: Software, **options: Any) -> tuple[float, float]:
     """Bytes and launches of the first op that ``write`` appends."""
-    builder = LayerBuilder(COSTS)
-    write(builder, LOCAL, software, **options)
+    builder = LayerBuilder(costs=COSTS, local=LOCAL, software=software)
+    write(builder, **options)
     work = builder.ops[0].work
     assert isinstance(work, Compute)
     return work.bytes, builder.ops[0].host_s
 
 
 def preset(name: str = "aleph-alpha-2023", **fields: Any) -> Software:
-    return get_software(name).model_copy(update=fields)
+    return get_software(name).with_fields(**fields)
 
 
 def test_eager_rmsnorm_moves_every_intermediate_of_the_chain_and_of_its_gradient() -> None:
@@ -63,9 +63,9 @@ def test_a_fresh_gradient_is_cast_where_its_type_is_another(
     precision: str, per_parameter: int, launches: int
 ) -> None:
     software = get_software("megatron-deepspeed-2022")
-    builder = LayerBuilder(COSTS)
     local = local_shape_of(scenario(precision=precision, software="megatron-deepspeed-2022"))
-    accumulate_gradient(builder, 100.0, local, software)
+    builder = LayerBuilder(costs=COSTS, local=local, software=software)
+    accumulate_gradient(builder, 100.0)
     (op,) = builder.ops
     assert isinstance(op.work, Compute)
     assert (op.work.bytes, op.host_s) == (100 * per_parameter, launches)

@@ -29,20 +29,24 @@ def test_a_line_is_an_event() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("", "a fault is kind target"),
-        ("gpu_throtle gpu/1", "Did you mean gpu_throttle"),
-        ("gpu_throttle gpu/1 slow=2", "no key is called 'slow'"),
+        ("", "kind target"),
+        ("gpu_throtle gpu/1", "mean gpu_throttle"),
+        ("gpu_throttle gpu/1 slow=2", "'slow'"),
         ("gpu_throttle gpu/1 slow_factor=0.5", "slow_factor"),
         ("gpu_throttle gpu/1 gpu/2", "two targets"),
-        ("gpu_throttle", "needs a target, such as node/0"),
-        ("gpu_fatal leaf/1", "strikes gpu or node or rank, not leaf"),
+        ("gpu_throttle", "node/0"),
+        ("gpu_fatal leaf/1", "gpu .*node .*rank, .*leaf"),
         ("gpu_fatal gpu/1 slow_factor=2", "takes no slow_factor"),
-        ("gpu_fatal gpu", "write gpu/0 for the first"),
-        ("gpu_fatal gpux/3", "no scope is called 'gpux'"),
-        ("gpu_fatal gpu/3@leaf/2", "gpu lies inside node, not inside leaf"),
-        ("gpu_fatal gpu/3 at=3", "3 has no unit"),
-        ("gpu_fatal gpu/3 at=-3s", "out of range"),
-        ("software_crash job duration=3s", "takes no duration"),
+        ("gpu_fatal gpu", "gpu/0"),
+        ("gpu_fatal gpux/3", "'gpux'"),
+        ("gpu_fatal gpu/3@leaf/2", "gpu .*node, .*leaf"),
+        ("gpu_fatal gpu/3 at=3", "3 has"),
+        ("gpu_fatal gpu/3 at=-3s", "-3"),
+        ("gpu_fatal gpu/3 at=nan s", "at: 'nan s'"),
+        ("gpu_fatal gpu/3 at=3 seconds", "at: '3 seconds'"),
+        ("gpu_fatal at=3 gpu/3", "at: 3 "),
+        ("gpu_throttle gpu/3 slow_factor=1.3 s", "gpu/3 and s"),
+        ("software_crash job duration=3s", "software_crash .*duration"),
     ],
 )
 def test_a_wrong_line_says_why(line: str, told: str) -> None:
@@ -74,22 +78,31 @@ def test_greyhound_s_format(tmp_path: Path) -> None:
     assert events[0].duration.constant == 60.0
 
 
+def test_a_unit_may_stand_apart() -> None:
+    together, apart = (
+        "link_degraded nic/0 at=1.2s duration=3min",
+        "link_degraded at=1.2 s duration=3 min nic/0",
+    )
+    assert parse_fault(apart) == parse_fault(together)
+    assert parse_fault("software_crash at=1.2 s job") == parse_fault("software_crash job at=1.2s")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         (
             "time,kind,target\n10,gpu_fatal,gpu/1\n5,gpu_fatal,gpu/1\n",
-            r":3: 5 s comes after 10 s; a trace is in the order",
+            ":3: 5.*10",
         ),
-        ("time,kind\n10,gpu_fatal\n", "no column target"),
-        ("time,kind,target\n10,gpu_fatl,gpu/1\n", r":2: .*Did you mean gpu_fatal"),
+        ("time,kind\n10,gpu_fatal\n", "column target"),
+        ("time,kind,target\n10,gpu_fatl,gpu/1\n", ":2: .*mean gpu_fatal"),
         ("time,kind,target\n-1,gpu_fatal,gpu/1\n", r":2: time: -1"),
         ("time,kind,target\nsoon,gpu_fatal,gpu/1\n", r":2: time: 'soon'"),
-        ("time,kind,target,duration,magnitude\n1,hang,job,,3\n", "hang takes no magnitude"),
-        ("time,kind,target\n", "holds no faults"),
+        ("time,kind,target,duration,magnitude\n1,hang,job,,3\n", "hang .*magnitude"),
+        ("time,kind,target\n", "no faults"),
         ("10;70;[0,3]\n", "write start;end;"),
-        ("70;10;[0,3];1\n", "before it starts"),
-        ("10;70;everyone;1\n", "is no list of ranks"),
+        ("70;10;[0,3];1\n", "before it"),
+        ("10;70;everyone;1\n", "everyone"),
     ],
 )
 def test_a_wrong_trace_says_where(text: str, told: str, tmp_path: Path) -> None:

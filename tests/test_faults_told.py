@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from faults_campaigns import crashes, document, plan_of
+from refusals import refused_at
 from rich.console import Console
 from small_scenarios import scenario
 from test_step_faults import LINKED
@@ -56,13 +57,13 @@ def test_one_replication_has_no_interval() -> None:
 
 def test_a_fault_after_the_step_is_told_beside_a_hang() -> None:
     late = "gpu_throttle gpu/2 slow_factor=1.5 at=100s"
-    with pytest.raises(ValueError, match=r"at: 100.* s is after the step"):
+    with pytest.raises(ValueError, match="gpu_throttle gpu/2: at: 100"):
         simulate(scenario(**LINKED), faults=["hang rank/1 at=0s", late])
 
 
 def test_jitter_beyond_its_normal_distribution_is_refused() -> None:
     assert parse_fault("host_jitter job cv=0.3").cv == 0.3
-    with pytest.raises(ValueError, match=r"cv: 5 is more than 0\.3"):
+    with pytest.raises(ValueError, match=r"cv: 5 .*0\.3"):
         parse_fault("host_jitter job cv=5")
 
 
@@ -102,7 +103,7 @@ def test_the_factor_found_is_told() -> None:
 
 
 def test_writes_that_stop_steps_are_refused() -> None:
-    with pytest.raises(ValueError, match="persist_slow_factor: 100 is more than 10"):
+    with refused_at("checkpoint.storage", "persist_slow_factor", "100", "10"):
         plan_of(document(checkpoint={"storage": {**STORAGE, "persist_slow_factor": 100}}))
 
 
@@ -131,20 +132,16 @@ def test_faults_after_the_end_are_told() -> None:
 
 
 def test_mistakes_name_their_field(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"faults.events: trace: .*nope.csv: there is no file"):
+    with pytest.raises(ValueError, match=r"faults.events: trace: .*nope.csv"):
         plan_of(document(faults={"events": [{"trace": str(tmp_path / "nope.csv")}]}))
-    with pytest.raises(
-        ValueError, match="no law is called 'gaussian'; known: exponential, constant, weibull"
-    ):
+    with refused_at("faults.processes[0].dist", "'gaussian'", "exponential, constant, weibull"):
         plan_of(
             document(
                 faults=crashes()
                 | {"processes": [{"kind": "software_crash", "mtbf": "1 h", "dist": "gaussian"}]}
             )
         )
-    with pytest.raises(
-        ValueError, match=r"recovery.policy=a\.\.b: a range has numbers or durations .* one by one"
-    ):
+    with pytest.raises(ValueError, match=r"recovery.policy=a\.\.b"):
         parse_axis("recovery.policy=a..b")
 
 

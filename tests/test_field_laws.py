@@ -19,7 +19,7 @@ from stepsim.hardware.fields import FROM_DOCUMENT, OneOf
 from stepsim.sim.scenario.faults.bare import Bare
 from stepsim.sim.scenario.models import Scenario
 
-UNBOUNDED = {("Software", "bucket_elements"), ("Software", "max_live_elements")}
+UNBOUNDED = {("GradientSoftware", "bucket_elements"), ("ShardingSoftware", "max_live_elements")}
 """Where ``.inf`` has a meaning of its own: one bucket for all, no limit."""
 
 ANY_CONSTANT = "intervals"
@@ -111,7 +111,7 @@ NUMBERS = fields_of(int, float)
 def test_the_walk_finds_the_fields() -> None:
     seen = {(param.values[0].__name__, param.values[1]) for param in NUMBERS}
     assert {
-        ("Software", "step_fixed_s"),
+        ("HostSoftware", "step_fixed_s"),
         ("Init", "curve"),
         ("StorageTier", "load"),
         ("PlacementSpec", "gpus"),

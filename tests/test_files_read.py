@@ -251,9 +251,18 @@ def test_what_gzip_packs_is_unpacked(parts: list[bytes]) -> None:
     assert unpacked(b"".join(map(gzip.compress, parts)) + b"\0\0", "f") == b"".join(parts)
 
 
+def test_text_that_is_packed_is_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "cases.json.gz"
+    path.write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(FileError) as refused:
+        read_text(path)
+    assert (refused.value.file, refused.value.line) == (str(path), 0)
+    assert "gzip" in refused.value.reason
+
+
 def test_gzip_that_expands_without_end_or_is_damaged() -> None:
     packed = gzip.compress(b"\0" * 2**27)
-    with pytest.raises(FileError, match="times its size"):
+    with pytest.raises(FileError, match="its size"):
         unpacked(packed, "f")
     with pytest.raises(FileError, match="1 KiB"):
         unpacked(gzip.compress(os.urandom(2000)), "f", limit=1024)

@@ -255,7 +255,7 @@ def test_a_preset_tells_what_it_implies() -> None:
     assert told.exit_code == 0
     document = json.loads(told.stdout)
     assert document["framework"] == "torchtitan"
-    assert document["software"]["sharding"] == "fsdp2"
+    assert document["software"]["sharding"]["implementation"] == "fsdp2"
     assert {one["topic"] for one in document["implies"] if one["contradicted"] == "error"} == {
         "sequence parallelism",
         "sequence length",

@@ -10,6 +10,7 @@ import yaml
 from small_clusters import NETWORKS
 
 from stepsim.hardware import get_gpu, get_interconnect, gpu_names, interconnect_names, node_for
+from stepsim.hardware.catalogue import UnknownName
 from stepsim.hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES
 
 
@@ -103,8 +104,8 @@ def test_efficiency_is_the_plateau_of_the_log(name: str, log: str, shared: Path)
     (get_interconnect, "ib-ndr-x8", "ib-ndr400-x8"),
 ])  # fmt: skip
 def test_unknown_name_shows_the_nearest_and_all(lookup, typed: str, meant: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ValueError, match=f"{typed!r}. Did you mean {meant}\\?") as error:
+    known = gpu_names() if lookup is get_gpu else interconnect_names()
+    with pytest.raises(UnknownName) as error:
         lookup(typed)
-    assert all(
-        name in str(error.value) for name in (gpu_names() if lookup is get_gpu else interconnect_names())
-    )
+    assert (error.value.name, error.value.nearest, error.value.known) == (typed, meant, known)
+    assert all(name in str(error.value) for name in (typed, f"mean {meant}?", *known))

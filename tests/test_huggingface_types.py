@@ -95,7 +95,7 @@ def test_another_type_is_refused_by_file_and_field(family: str, name: str, tmp_p
 
 @pytest.mark.parametrize("family", [["llama"], 5, None, True, {"llama": 1}])
 def test_a_family_is_text(family: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"config\.json: no supported Hugging Face model_type"):
+    with pytest.raises(ValueError, match=r"config\.json:.*model_type"):
         config_fields(written(tmp_path, {**COMMON, "model_type": family}))
 
 

@@ -221,7 +221,7 @@ def test_what_a_gpu_lacks_is_refused_by_name() -> None:
     hopper_only = Attention(
         batch=1, seq_q=128, seq_kv=128, heads=1, kv_heads=1, head_dim=64, causal=True, implementation="fa3"
     )
-    with pytest.raises(ValueError, match=r"no attention kernel 'fa3'; it has .*fa2"):
+    with pytest.raises(ValueError, match=r"'fa3'.*fa2"):
         seconds(hopper_only, "A100-SXM4-80GB")
 
 

@@ -7,16 +7,18 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_scenarios import changed, scenario
+from refusals import refused_at
+from small_scenarios import scenario
 
 from stepsim.calibration.cases.preset import known_site
 from stepsim.kernels.kernel import Gemm
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.software import get_software
+from stepsim.sim.scenario.software.software import GROUP_OF
 from stepsim.sim.simulate import simulate
 
 COSTS = KernelPricing(
@@ -28,13 +30,18 @@ COSTS = KernelPricing(
 
 
 def run_with(host_s: float, *, blocks: bool, tp: int = 2) -> Scenario:
-    fields = {"host_s_per_kernel": host_s, "launch_blocking": blocks}
-    preset = {"preset": "megatron-deepspeed-2022"}
-    return scenario(tp=tp, pp=2, schedule="1f1b", precision="fp16", software=preset | fields)
+    host = {"host_s_per_kernel": host_s, "launch_blocking": blocks}
+    preset = {"preset": "megatron-deepspeed-2022", "host": host}
+    return scenario(tp=tp, pp=2, schedule="1f1b", precision="fp16", software=preset)
+
+
+def blocked_builder() -> LayerBuilder:
+    run = run_with(0.0, blocks=True)
+    return LayerBuilder(costs=replace(COSTS, blocks=True), local=local_shape_of(run), software=run.software)
 
 
 def test_a_blocked_kernel_ends_what_its_launches_cost_later() -> None:
-    builder = LayerBuilder(replace(COSTS, blocks=True))
+    builder = blocked_builder()
     builder.memory("three", 8.0, launches=3)
     builder.kernel("product", Gemm(m=1, n=1, k=1))
     assert [op.work.seconds for op in builder.ops if isinstance(op.work, Compute)] == [1.75, 1.25]
@@ -42,7 +49,7 @@ def test_a_blocked_kernel_ends_what_its_launches_cost_later() -> None:
 
 
 def test_a_blocked_collective_begins_later_and_nothing_runs_beside_it() -> None:
-    builder = LayerBuilder(replace(COSTS, blocks=True))
+    builder = blocked_builder()
     index = builder.tp("reduce", "all_reduce", 4.0, wait=False)
     work = builder.ops[index].work
     assert isinstance(work, Collective)
@@ -68,7 +75,9 @@ def test_a_host_that_costs_nothing_blocks_nothing() -> None:
 def test_a_step_of_one_rank_grows_by_every_launch_of_its_layers() -> None:
     """Where the host was hidden before, what a microsecond adds is the number of launches."""
     one, two = (
-        scenario(software={"preset": "bigscience-2022", "host_s_per_kernel": host_s}, precision="fp16")
+        scenario(
+            software={"preset": "bigscience-2022", "host": {"host_s_per_kernel": host_s}}, precision="fp16"
+        )
         for host_s in (1.0, 2.0)
     )
     launches = simulate(two).step_time_s - simulate(one).step_time_s
@@ -78,29 +87,33 @@ def test_a_step_of_one_rank_grows_by_every_launch_of_its_layers() -> None:
 
 @pytest.mark.parametrize("overlap", ["overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap"])
 def test_what_would_run_beside_a_blocked_kernel_is_refused(overlap: str) -> None:
-    given = changed(run_with(1e-5, blocks=True), software=run_with(1e-5, blocks=True).software.model_dump())
-    software = given.software.model_copy(update={overlap: True})
-    with pytest.raises(NotSupported, match=rf"software\.{overlap}"):
+    given = run_with(1e-5, blocks=True)
+    software = given.software.with_fields(**{overlap: True})
+    with refused_at(f"software.{GROUP_OF[overlap]}.{overlap}"):
         simulate(given.model_copy(update={"software": software}))
 
 
 @pytest.mark.parametrize(("zero", "messages"), [(3, "blocking"), (0, "async")])
 def test_shards_and_messages_beside_a_blocked_kernel_are_refused(zero: int, messages: str) -> None:
-    software = {"preset": "megatron-deepspeed-2022", "launch_blocking": True, "point_to_point": messages}
+    software = {
+        "preset": "megatron-deepspeed-2022",
+        "host": {"launch_blocking": True},
+        "pipeline": {"point_to_point": messages},
+    }
     given = scenario(
         pp=1 if zero else 2, dp=2, zero=zero, schedule="none" if zero else "1f1b", software=software
     )
-    with pytest.raises(NotSupported, match=r"parallelism\.zero" if zero else r"software\.point_to_point"):
+    with refused_at("parallelism.zero" if zero else "software.pipeline.point_to_point"):
         simulate(given)
 
 
 def test_a_barrier_has_no_place_where_ranks_go_on_one_by_one() -> None:
     software = {
         "preset": "megatron-zero-bubble-2023",
-        "optimizer_post_validation": True,
-        "step_barrier": True,
+        "gradients": {"optimizer_post_validation": True},
+        "host": {"step_barrier": True},
     }
-    with pytest.raises(NotSupported, match=r"software\.step_barrier"):
+    with refused_at("software.host.step_barrier"):
         simulate(scenario(pp=2, schedule="zb-h1", microbatches=4, software=software))
 
 
@@ -117,4 +130,4 @@ def test_jean_zay_is_known_by_its_network_and_size(
     preset: str, interconnect: str, gpus: int, expected: str
 ) -> None:
     assert known_site(preset, interconnect, gpus) == expected
-    assert get_software("bigscience-2022").launch_blocking
+    assert get_software("bigscience-2022").host.launch_blocking

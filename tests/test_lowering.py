@@ -50,7 +50,7 @@ def hardware_flops_of_kernels(result: Result) -> float:
     """
     run = result.scenario
     assert run is not None
-    if run.software.attention == "unfused":
+    if run.software.kernels.attention == "unfused":
         return result.hardware_flops
     model, training = run.model, run.training
     tokens = float(training.global_batch * training.seq_length)
@@ -93,12 +93,12 @@ def test_every_stage_runs_every_microbatch_once_each_way(run: Scenario) -> None:
 def test_gradients_are_reduced_once_and_parameters_come_back_once(run: Scenario) -> None:
     """ZeRO-0: one all_reduce of the gradients. ZeRO-1: they are scattered, and parameters gathered."""
     software = run.software
-    wire = software.reduce_grad_bytes or main_gradient_bytes(run)
+    wire = software.gradients.reduce_grad_bytes or main_gradient_bytes(run)
     for program, held in zip(lowered(run).programs.classes, parameters_of_ranks(run), strict=True):
         expected: dict[str, float] = {}
         if run.parallelism.dp > 1 or run.schedule == "dualpipe":  # which has every stage twice
             sharded = run.parallelism.zero == 1
-            scatters = sharded and software.reduce_scatters(run.training.precision)
+            scatters = sharded and software.gradients.reduce_scatters(run.training.precision)
             expected["reduce_scatter" if scatters else "all_reduce"] = held * wire
             if sharded:
                 expected["all_gather"] = held * ELEMENT_BYTES[run.training.precision]
@@ -115,9 +115,9 @@ def test_adam_reads_and_writes_its_state_once(run: Scenario) -> None:
     for program, held in zip(lowered(run).programs.classes, parameters_of_ranks(run), strict=True):
         moved = [op.work.bytes for op in program.ops if op.name == "Adam" and isinstance(op.work, Compute)]
         assert len(moved) == updates
-        passes = 1 if run.software.fused_optimizer else 3
+        passes = 1 if run.software.kernels.fused_optimizer else 3
         assert moved == pytest.approx(
-            [(12 + 4 * run.software.moment_bytes) * passes * held / shards] * updates
+            [(12 + 4 * run.software.gradients.moment_bytes) * passes * held / shards] * updates
         )
 
 
@@ -141,9 +141,9 @@ def layer_passes(run: Scenario) -> float:
     """Activations of (n-1)/n times b s h that a layer sends per microbatch: 4 all_reduces, two each way."""
     software, sharded = run.software, run.parallelism.sequence_parallel
     passes = 8.0  # 4 all_reduces, or 4 all_gathers and 4 reduce_scatters
-    if sharded and software.sp_regathers_input:
+    if sharded and software.exchange.sp_regathers_input:
         passes += 2  # inputs of both column-parallel layers again
-    if software.split_gate and run.model.mlp == "swiglu" and not sharded:
+    if software.kernels.split_gate and run.model.mlp == "swiglu" and not sharded:
         passes += 2  # the two input branches are column-parallel layers by themselves
     return passes + (4 if run.training.recompute == "full" else 0)
 
@@ -159,8 +159,8 @@ def expected_tensor_parallel_bytes(run: Scenario, r: int) -> float:
         if stage == 0:  # embedding: an all_reduce, or a reduce_scatter and backward an all_gather
             passes += 2
         if stage == stages - 1:  # logits: dX is reduced; gathered and, where inputs are not kept, regathered
-            passes += 2 + (1 if sharded and run.software.sp_regathers_input else 0)
-            if run.software.cross_entropy == "gathered":
+            passes += 2 + (1 if sharded and run.software.exchange.sp_regathers_input else 0)
+            if run.software.kernels.cross_entropy == "gathered":
                 loss = tokens * run.model.embedding_rows * element_bytes
             else:
                 loss = 3 * 2 * 4.0 * tokens  # all_reduces of each token's maximum, sum and target, in FP32
@@ -224,7 +224,7 @@ def test_every_boundary_is_crossed_once_each_way(run: Scenario) -> None:
         if rank_of(s, k, shape) != rank_of(s + 1, k, shape)
     ]
     assert len(sent) == 2 * len(crossings)
-    split = par.sequence_parallel or run.software.scatter_gather_p2p
+    split = par.sequence_parallel or run.software.pipeline.scatter_gather_p2p
     size = training.micro_batch * training.seq_length * run.model.hidden_size
     size *= ELEMENT_BYTES[training.precision]
     assert all(part.transfer.bytes == size / (par.tp if split else 1) for part, _ in parts)

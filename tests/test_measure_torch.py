@@ -100,7 +100,7 @@ def test_a_sweep_on_this_cpu_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_another_devices_file_is_refused(tmp_path: Path) -> None:
     here, path = find_device("cpu"), tmp_path / "kernels.csv"
     session(here, path, most=1)
-    with pytest.raises(ValueError, match=r"holds measurements with device .* --out"):
+    with pytest.raises(ValueError, match=r"device .*--out"):
         session(replace(here, name="NVIDIA H100 80GB HBM3"), path)
 
 
@@ -109,10 +109,10 @@ def test_unknown_devices_are_refused(torch: Any) -> None:
         find_device("tpu")
     with pytest.raises(ValueError, match="H100-SXM5-80GB"):
         find_device("cpu", gpu="H100-SXM-80GB")
-    with pytest.raises(ValueError, match="no GPU is measured here"):
+    with pytest.raises(ValueError, match="no GPU"):
         find_device("cpu", gpu="H100-SXM5-80GB")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="no GPU here"):
+        with pytest.raises(ValueError, match="no GPU"):
             find_device("cuda")
 
 

@@ -179,7 +179,7 @@ def test_a_gpu_that_answers_no_more_ends_the_sweep(tmp_path: Path, monkeypatch: 
     torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=refuse, empty_cache=refuse))
     monkeypatch.setattr(device_module, "load_torch", lambda: torch)
     monkeypatch.setattr(session, "measure_point", refuse)
-    with pytest.raises(ValueError, match=r"empty kernel.*answers no more.*illegal memory access"):
+    with pytest.raises(ValueError, match=r"empty kernel.*illegal memory"):
         session.measure(
             replace(CPU_DEVICE, kind="cuda"),
             tmp_path / "k.csv",

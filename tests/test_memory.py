@@ -141,7 +141,7 @@ def test_interleaving_holds_the_warm_up_and_one_chunk_more(microbatches: int) ->
 def test_every_activation_is_freed(run: Scenario) -> None:
     """All but gradients that the first backward allocates, which the optimizer needs."""
     for stage, held in zip(simulate(run).memory, parameters_of_ranks(run), strict=True):
-        lazy = 0.0 if run.software.persistent_gradients else held * gradient_bytes(run)
+        lazy = 0.0 if run.software.gradients.persistent_gradients else held * gradient_bytes(run)
         highest = max(size for _, size in stage.timeline)
         assert highest > 0
         assert all(size >= -1e-6 * highest for _, size in stage.timeline)
@@ -154,7 +154,7 @@ def test_every_activation_is_freed(run: Scenario) -> None:
 def test_the_peak_is_the_sum_of_its_terms_at_its_moment(run: Scenario) -> None:
     for stage in simulate(run).memory:
         assert stage.peak_bytes == pytest.approx(sum(stage.terms.values()))
-        lazy = 0.0 if run.software.persistent_gradients else stage.terms["gradients"]
+        lazy = 0.0 if run.software.gradients.persistent_gradients else stage.terms["gradients"]
         moving = stage.terms["activations"] + stage.terms["logits"] + lazy
         assert moving == pytest.approx(max(size for _, size in stage.timeline))
         assert stage.static_bytes + moving <= stage.peak_bytes * (1 + 1e-12)
@@ -168,7 +168,7 @@ def test_the_peak_is_the_sum_of_its_terms_at_its_moment(run: Scenario) -> None:
 def gradient_bytes(run: Scenario) -> int:
     """Bytes of gradient per parameter: the accumulated one and, in some stacks, a 16-bit copy beside it."""
     accumulated, e = main_gradient_bytes(run), ELEMENT_BYTES[run.training.precision]
-    return accumulated + (e if run.software.separate_grad_copy and e < accumulated else 0)
+    return accumulated + (e if run.software.gradients.separate_grad_copy and e < accumulated else 0)
 
 
 def state_bytes(stage: StageMemory) -> float:
@@ -205,7 +205,9 @@ def test_zero_1_shards_the_optimizer_alone(run: Scenario) -> None:
 
     DualPipe has every stage twice, in one data-parallel group; PipeDream keeps p - r weight versions.
     """
-    moments_and_master = 2 * run.software.moment_bytes + (0 if run.training.precision == "fp32" else 4)
+    moments_and_master = 2 * run.software.gradients.moment_bytes + (
+        0 if run.training.precision == "fp32" else 4
+    )
     copies = 2 if run.schedule == "dualpipe" else 1
     shards = copies * run.parallelism.dp if run.parallelism.zero else 1
     for r, (stage, held) in enumerate(zip(simulate(run).memory, parameters_of_ranks(run), strict=True)):
@@ -214,7 +216,7 @@ def test_zero_1_shards_the_optimizer_alone(run: Scenario) -> None:
         assert stage.terms["weights"] == pytest.approx(weights)
         assert stage.terms["optimizer"] == pytest.approx(held * moments_and_master / shards)
         whole = pytest.approx(held * gradient_bytes(run))
-        assert stage.terms["gradients"] == whole or not run.software.persistent_gradients
+        assert stage.terms["gradients"] == whole or not run.software.gradients.persistent_gradients
 
 
 # Capacity ------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_the_textbooks_own_model_agrees_in_every_line() -> None:
         num_layers=64,
         vocab_size=64,
         microbatches=1,
-        software={"preset": "megatron-2022-sp", "main_grad_bytes": 2},
+        software={"preset": "megatron-2022-sp", "gradients": {"main_grad_bytes": 2}},
     )
     result = simulate(run)
     lines = {line.name: line for line in bill(run, result.memory[0])}

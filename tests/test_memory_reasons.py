@@ -37,7 +37,7 @@ def test_18_n() -> None:
 
 
 def test_20_n() -> None:
-    software = {"preset": "megatron-2022-sp", "separate_grad_copy": True}
+    software = {"preset": "megatron-2022-sp", "gradients": {"separate_grad_copy": True}}
     lines, n = lines_of(scenario(software=software))
     state = sum(lines[name].bytes for name in ("weights", "gradients", "optimizer"))
     assert state == pytest.approx(20 * n)
@@ -56,7 +56,7 @@ def test_fsdp_holds_16_n_over_the_group_and_does_not_speak_of_18() -> None:
 @pytest.mark.parametrize("reshard", ["default", "always"])
 def test_under_a_pipeline_fsdp2_keeps_whole_gradients(reshard: str) -> None:
     """4 N / dp of shards and 4 N whole, until a stage's last backward, whatever becomes of parameters."""
-    software = {"preset": "torchtitan-2024", "reshard_after_forward": reshard}
+    software = {"preset": "torchtitan-2024", "sharding": {"reshard_after_forward": reshard}}
     run = scenario(software=software, zero=3, dp=2, pp=2, schedule="1f1b")
     result = simulate(run)
     stage = result.memory[0]
@@ -67,7 +67,7 @@ def test_under_a_pipeline_fsdp2_keeps_whole_gradients(reshard: str) -> None:
 
 
 def test_a_distributed_optimizer_under_zero_2_keeps_whole_gradients() -> None:
-    software = {"preset": "megatron-2022-sp", "sharding": "distributed-optimizer"}
+    software = {"preset": "megatron-2022-sp", "sharding": {"implementation": "distributed-optimizer"}}
     lines, n = lines_of(scenario(software=software, zero=2, dp=4))
     assert lines["gradients"].bytes == pytest.approx(4 * n)
     assert lines["gradients"].textbook_bytes == pytest.approx(2 * n / 4)
@@ -77,7 +77,7 @@ def test_a_distributed_optimizer_under_zero_2_keeps_whole_gradients() -> None:
 def test_pipedreams_versions_are_said_of_pipedream_alone() -> None:
     lines, _ = lines_of(scenario(pp=2, schedule="pipedream"))
     assert lines["weights"].why == "several versions are kept"
-    software = {"preset": "megatron-core-2024", "fp8_parameters": False}
+    software = {"preset": "megatron-core-2024", "kernels": {"fp8_parameters": False}}
     eight, n = lines_of(scenario(precision="fp8", software=software, **H100))
     assert eight["weights"].bytes > 2 * n
     assert eight["weights"].why == "weights of layers are kept quantised, beside the 16-bit ones"

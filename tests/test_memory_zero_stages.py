@@ -33,7 +33,7 @@ def beside_bytes(run: Scenario, r: int) -> float:
         return 0.0
     local = plan.local
     each = 8.0 if sharding.rule.master_only else float(local.element_bytes + local.grad_bytes)
-    return updated_parameters(plan, r) * each * (1 + run.software.allocator_overhead)
+    return updated_parameters(plan, r) * each * (1 + run.software.host.allocator_overhead)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.bare import ActionTimes, bare_table
 from oracles.messages_of_tables import find_problems, message_problems, validate
+from refusals import refused_at
 from rendezvous import rendezvous
 from schedule_shapes import schedules_and_shapes
 from small_scenarios import lowered, scenario
@@ -33,7 +34,6 @@ from stepsim.schedules.p2p.deadlock import instruction_problems
 from stepsim.schedules.p2p.instructions import Instruction, MessageGroup, Recv, RunAction, Send, Wait
 from stepsim.schedules.p2p.point_to_point import RULES, point_to_point
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.scenario.refusal import NotSupported
 
 TWO_RANKS = Shape(ranks=2, microbatches=2)
 FOUR_MICROBATCHES = Shape(ranks=2, microbatches=4)
@@ -60,11 +60,15 @@ def test_a_step_refuses_a_table_whose_messages_deadlock(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(format_table(GPIPE_ABOVE_1F1B))
     fields = {"pp": 2, "schedule": str(path), "microbatches": 4}
-    assert lowered(scenario(**fields, software={"preset": "megatron-2022-sp", "point_to_point": "async"}))
-    with pytest.raises(
-        NotSupported, match=r"point_to_point: .*deadlock of ranks 0 and 1 under rule blocking"
-    ):
-        lowered(scenario(**fields, software={"preset": "megatron-2022-sp", "point_to_point": "blocking"}))
+    assert lowered(
+        scenario(**fields, software={"preset": "megatron-2022-sp", "pipeline": {"point_to_point": "async"}})
+    )
+    with refused_at("software.pipeline.point_to_point", "deadlock", "ranks 0 and 1", "blocking"):
+        lowered(
+            scenario(
+                **fields, software={"preset": "megatron-2022-sp", "pipeline": {"point_to_point": "blocking"}}
+            )
+        )
 
 
 def test_a_table_may_deadlock_under_blocking_messages_only() -> None:

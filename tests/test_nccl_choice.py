@@ -167,19 +167,19 @@ def test_overrides_are_obeyed() -> None:
 @pytest.mark.parametrize(
     ("kind", "variables", "what"),
     [
-        ("all_to_all", {}, "NCCL chooses no algorithm for 'all_to_all'; it does for all_reduce"),
+        ("all_to_all", {}, "'all_to_all'.*all_reduce"),
         (
             "all_reduce",
             {"nccl_algo": "Rnig"},
-            r"NCCL_ALGO: .*'Rnig'\. Did you mean Ring\? Known: Tree",
+            r"NCCL_ALGO: .*'Rnig'.*mean Ring\?.*Tree",
         ),
-        ("all_reduce", {"nccl_proto": "LL64"}, "NCCL_PROTO: no choice is called 'LL64'"),
+        ("all_reduce", {"nccl_proto": "LL64"}, "NCCL_PROTO:.*'LL64'"),
         (
             "all_reduce",
             {"nccl_algo": "allreduc:Ring"},
-            "NCCL_ALGO: no choice is called 'allreduc'.*mean allreduce",
+            "NCCL_ALGO: .*'allreduc'.*mean allreduce",
         ),
-        ("all_gather", {"nccl_algo": "Tree"}, "leave nothing for all_gather on 16 ranks .* can run Ring/LL,"),
+        ("all_gather", {"nccl_algo": "Tree"}, "all_gather on 16 .*Ring/LL,"),
     ],
 )
 def test_what_cannot_be_is_refused(kind: str, variables: dict[str, str], what: str) -> None:
@@ -188,7 +188,7 @@ def test_what_cannot_be_is_refused(kind: str, variables: dict[str, str], what: s
 
 
 def test_other_machines_are_refused() -> None:
-    with pytest.raises(ValueError, match="no rows for 'cdna3'; it has ampere, hopper, blackwell"):
+    with pytest.raises(ValueError, match=r"'cdna3'; .*ampere, hopper, blackwell"):
         on("MI300X", 1)
-    with pytest.raises(ValueError, match="3 ranks over 4 nodes: at least 2, one on each node"):
+    with pytest.raises(ValueError, match=r"3 ranks .*4 nodes"):
         replace(on(H100, 1), ranks=3, nodes=4)

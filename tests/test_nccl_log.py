@@ -184,18 +184,18 @@ def test_a_half_that_was_not_run_is_none() -> None:
     [
         ([], "bad.txt: no row"),
         (["#  size  count  type", "hello"], "bad.txt: no row"),
-        ([*HEAD, GOOD, GOOD[:40]], r"bad.txt:5: \d+ fields where the table has 13"),
-        ([*HEAD, GOOD.replace("100.0", "1e0.0", 1)], "bad.txt:4: '1e0.0' where a number"),
+        ([*HEAD, GOOD, GOOD[:40]], r"bad.txt:5: \d+ fields .*13"),
+        ([*HEAD, GOOD.replace("100.0", "1e0.0", 1)], "bad.txt:4: '1e0.0'"),
         ([*HEAD, GOOD.replace("100.0", "-1.0", 1)], "bad.txt:4: time -1.0 us"),
         (
             [*HEAD, GOOD.replace("10.49", "20.00", 1)],
             "bad.txt:4: 1048576 bytes in 100.0 us make 10.49 GB/s, not",
         ),
-        ([*HEAD, "0 0 float sum -1 0.3 0.00 0.00 0 0.3 0.00 0.00 0"], "bad.txt: every row has size 0"),
-        ([HEAD[1], HEAD[2], "8 2 float sum -1 10.0 0.00 0.00 0 10.0 0.00 0.00 0"], "tell its collective"),
-        ([HEAD[0], HEAD[2], "8 2 float sum -1 10.0 0.00 0.00 0 10.0 0.00 0.00 0"], "how many ranks"),
-        (["8 2 float sum 10.0 0.00 0.00 0"], "bad.txt:1: 8 fields, and no heading"),
-        (["## ranks: 64", HEAD[0], HEAD[2], GOOD], "tell its hosts"),
+        ([*HEAD, "0 0 float sum -1 0.3 0.00 0.00 0 0.3 0.00 0.00 0"], "bad.txt:.*row.*size 0"),
+        ([HEAD[1], HEAD[2], "8 2 float sum -1 10.0 0.00 0.00 0 10.0 0.00 0.00 0"], "its collective"),
+        ([HEAD[0], HEAD[2], "8 2 float sum -1 10.0 0.00 0.00 0 10.0 0.00 0.00 0"], "many ranks"),
+        (["8 2 float sum 10.0 0.00 0.00 0"], "bad.txt:1: 8 fields"),
+        (["## ranks: 64", HEAD[0], HEAD[2], GOOD], "its hosts"),
     ],
 )
 def test_broken_logs_are_refused_by_file_and_line(lines: list[str], says: str) -> None:

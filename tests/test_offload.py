@@ -51,7 +51,7 @@ def test_own_gradients_leave_and_own_parameters_come_back(run: Scenario) -> None
     par, software = run.parallelism, run.software
     (held,) = parameters_of_ranks(run)
     own = held / ((par.fsdp_shard_size or par.dp) if par.zero else 1)
-    wire = software.reduce_grad_bytes or software.gradient_bytes("bf16")
+    wire = software.gradients.reduce_grad_bytes or software.gradients.gradient_bytes("bf16")
     each = par.zero >= 2 and par.dp > 1
     assert moved(run, "gradients to host") == pytest.approx(
         own * wire * (run.num_microbatches if each else 1)
@@ -78,7 +78,7 @@ def big(**fields: Any) -> Result:
     return simulate(
         scenario(
             **{
-                "software": {"preset": "deepspeed-zero3-2021", "host_s_per_kernel": 0.0},
+                "software": {"preset": "deepspeed-zero3-2021", "host": {"host_s_per_kernel": 0.0}},
                 "hidden_size": 4096,
                 "num_attention_heads": 32,
                 "ffn_hidden_size": 16384,

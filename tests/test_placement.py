@@ -61,16 +61,16 @@ def test_an_explicit_list_is_taken_as_it_is() -> None:
 
 @pytest.mark.parametrize(("sizes", "options", "message"), [
     ({"ranks": 2}, {"kind": "explicit", "gpus": (0,)}, "lists 1 GPUs for 2 ranks"),
-    ({"ranks": 2}, {"kind": "explicit", "gpus": (0, 64)}, "rank 1: there is no GPU 64; .*0 to 63"),
-    ({"ranks": 2}, {"kind": "explicit", "gpus": (5, 5)}, "GPU 5 is given to ranks 0 and 1"),
+    ({"ranks": 2}, {"kind": "explicit", "gpus": (0, 64)}, "rank 1: .*GPU 64; .*0 to 63"),
+    ({"ranks": 2}, {"kind": "explicit", "gpus": (5, 5)}, "GPU 5 .*ranks 0 and 1"),
     ({}, {"kind": "explicit"}, "needs gpus"),
-    ({}, {"kind": "rail-aware", "group": 3}, "group 3 must divide the 8 GPUs .* 1, 2, 4, 8"),
-    ({}, {"kind": "rail-aware", "group": 0}, "group must be at least 1"),
-    ({}, {"kind": "contiguous", "seed": 1}, "'contiguous' takes no seed; only scattered does"),
-    ({}, {"kind": "scattered", "group": 2}, "takes no group; only rail-aware does"),
-    ({}, {"kind": "scattered", "seed": -1}, "seed must be 0 or more"),
-    ({}, {"kind": "scatterd"}, "Did you mean scattered"),
-    ({"ranks": 65}, {}, "65 ranks do not fit on 64 GPUs"),
+    ({}, {"kind": "rail-aware", "group": 3}, "group 3 .*8 GPUs .*1, 2, 4, 8"),
+    ({}, {"kind": "rail-aware", "group": 0}, "group .*1"),
+    ({}, {"kind": "contiguous", "seed": 1}, "'contiguous' .*seed; .*scattered"),
+    ({}, {"kind": "scattered", "group": 2}, "group; .*rail-aware"),
+    ({}, {"kind": "scattered", "seed": -1}, "seed .*0"),
+    ({}, {"kind": "scatterd"}, "mean scattered"),
+    ({"ranks": 65}, {}, "65 ranks.*64 GPUs"),
 ])  # fmt: skip
 def test_refusals(sizes: dict[str, int], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
+import time
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,7 +25,7 @@ from stepsim.sim.plan.search.front import front_of, hopeful
 from stepsim.sim.plan.search.goodput import goodput_share
 from stepsim.sim.plan.search.journal import Journal, key_of
 from stepsim.sim.plan.search.judged import JudgedLayout, ReplayOf, refused
-from stepsim.sim.plan.search.judging import Judging, NumberedReplay
+from stepsim.sim.plan.search.judging import Answered, Answering, Asked, Judging
 from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.shown import layout_figures
 from stepsim.sim.plan.search.workers import Local
@@ -185,11 +188,12 @@ class Counting:
         self.seen: list[int] = []
         self.most, self.replay = most, ReplayOf()
 
-    def __call__(self, task: tuple[int, Scenario]) -> tuple[int, JudgedLayout]:
-        if len(self.seen) >= self.most:
-            raise RuntimeError("killed")
-        self.seen.append(task[0])
-        return task[0], self.replay(task[1])
+    def __call__(self, asked: Asked) -> Answered:
+        if asked.number is not None:
+            if len(self.seen) >= self.most:
+                raise RuntimeError("killed")
+            self.seen.append(asked.number)
+        return Answering(self.replay)(asked)
 
 
 def test_a_search_that_was_killed_goes_on_where_it_was(
@@ -200,7 +204,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(
     kills = [len(whole.replays) // 2, 10**9]
     workers = [Counting(most) for most in kills]
     waiting = iter(workers)
-    monkeypatch.setattr("stepsim.sim.plan.search.plan.NumberedReplay", lambda _: next(waiting))
+    monkeypatch.setattr("stepsim.sim.plan.search.plan.Answering", lambda _: next(waiting))
     with pytest.raises(RuntimeError, match="killed"):
         plan(small(), fix=FIX, audit=4, jobs=1, journal=path)
     with path.open("a", encoding="utf-8") as file:
@@ -215,7 +219,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(
 
 def test_what_a_pool_did_ahead_is_kept_but_not_told() -> None:
     scenario = small()
-    judging = Judging(scenario_of=lambda _: scenario, workers=Local(NumberedReplay(_instant), 2, after_s=0.0))
+    judging = Judging(scenario_of=lambda _: scenario, workers=Local(Answering(_instant), 2, after_s=0.0))
     results = judging(range(20))
     first = next(results)
     results.close()
@@ -245,7 +249,7 @@ def test_a_key_hangs_on_all_that_a_prediction_reads(tmp_path: Path) -> None:
     others = [
         small(parallelism__tp=4),
         small(cluster__what_if={"nic": 2}),
-        small(software={"preset": "megatron-2022-sp", "host_s_per_kernel": 1e-6}),
+        small(software={"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 1e-6}}),
     ]
     keys = {key_of(one) for one in [base, *others]}
     assert len(keys) == 4
@@ -362,3 +366,35 @@ def test_why_names_what_takes_longer() -> None:
         assert slow.step_time_s / best.step_time_s == pytest.approx(one.factor, rel=1e-9)
         largest = max(slow.path, key=lambda name: slow.path[name] - best.path.get(name, 0.0))
         assert one.why.startswith(f"{largest} +")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no pool elsewhere")
+def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    code = f"""
+import os, pathlib, sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from stepsim.sim.plan.search.workers import Local
+def note(number):
+    pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()
+    time.sleep(0.2)
+for _ in Local(note, 2, after_s=0.0).run(range(100)):
+    pass
+"""
+    with subprocess.Popen([sys.executable, "-c", code]) as running:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.kill()
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(workers) == 2
+    while any(map(_runs, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(_runs, workers))
+
+
+def _runs(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_scenarios import layouts, presets_for, scenario
+from small_scenarios import presets_for, scenario
 
 from stepsim.schedules.pipeline import names
 from stepsim.sim.lowering.lower import lower
@@ -50,8 +50,8 @@ WIDE: dict[str, list[Any]] = {
         {"kind": "modules", "modules": ["layernorm", "moe_act"]},
     ],
     "training.activation_offload": [False, True],
-    "software.overlap_grad_reduce": [False, True],
-    "software.moe_a2a_overlap": [False, True],
+    "software.gradients.overlap_grad_reduce": [False, True],
+    "software.exchange.moe_a2a_overlap": [False, True],
 }
 """Values that suit each other seldom."""
 
@@ -99,3 +99,45 @@ def runs(own: Scenario, changes: dict[str, Any]) -> bool:
     except (ScenarioError, NotSupported):
         return False
     return True
+
+
+@pytest.mark.parametrize("name", ["llama3-70b-h100", "llama3.1-405b-16k", "deepseek-v3-2048-h800"])
+def test_the_scenario_s_own_layout_is_there_and_all_are_counted(name: str) -> None:
+    run = load_scenario(name)
+    space = space_of(run)
+    product = np.prod([len(values) for values in layout_values(run).values()], dtype=object)
+    assert len(space) + sum(space.refused.values()) == product
+    assert space.own is not None
+    assert all(
+        space.values[field][space.codes[field][space.own]] == field_value(run, field) for field in LAYOUT
+    )
+
+
+def test_a_layout_by_its_number_is_the_scenario_with_its_settings() -> None:
+    space = space_of(load_scenario("llama3-70b-h100"), vary={"cluster.gpus": [64, 128]})
+    for i in range(0, len(space), 997):
+        checked, draft = space.scenario_of(i), space.draft(i)
+        assert checked.cluster.gpus == space.columns["cluster.gpus"][i]
+        assert checked.parallelism.dp == space.columns["parallelism.dp"][i]
+        for block in ("model", "cluster", "parallelism", "training", "schedule", "software"):
+            assert getattr(draft, block) == getattr(checked, block), block
+
+
+def test_what_is_fixed_is_the_only_value() -> None:
+    space = space_of(load_scenario("llama3-70b-h100"), fix={"parallelism.tp": 4, "parallelism.dp": 2})
+    assert set(space.columns["parallelism.tp"]) == {4}
+    assert set(space.columns["parallelism.dp"]) == {2}
+
+
+@pytest.mark.parametrize(
+    ("fix", "field"),
+    [
+        ({"parallelism.tq": 4}, "parallelism.tq"),
+        ({"parallelism.zero": 5}, "parallelism.zero"),
+        ({"schedule": "2f2b"}, "schedule"),
+    ],
+)
+def test_what_no_scenario_has_is_refused_by_its_field(fix: dict[str, Any], field: str) -> None:
+    with pytest.raises(ScenarioError) as error:
+        space_of(load_scenario("llama3-70b-h100"), fix=fix)
+    assert error.value.problems[0].path == field

@@ -219,7 +219,7 @@ def test_an_unknown_rule_is_refused() -> None:
 def test_a_split_backward_is_refused_where_no_framework_defines_it() -> None:
     orders = parse([["0F0", "0I0", "0W0"], ["1F0", "1I0", "1W0"]])
     shape = Shape(ranks=2, microbatches=1)
-    with pytest.raises(ValueError, match="action 1 of rank 0 is 0I0; use async or torch"):
+    with pytest.raises(ValueError, match=r"action 1 of rank 0 .*0I0; .*async .*torch"):
         point_to_point(orders, shape, loop_placement, "blocking")
     assert (
         MessageGroup((Recv(Action(1, ActionKind.INPUT_GRAD, 0), 1),), blocking=False)
@@ -230,14 +230,14 @@ def test_a_split_backward_is_refused_where_no_framework_defines_it() -> None:
 def test_fewer_microbatches_than_ranks_are_interleaved_by_torch_only() -> None:
     schedule, shape = get("interleaved"), Shape(ranks=4, microbatches=2, chunks=2, group=2)
     orders = schedule.orders(shape)
-    with pytest.raises(ValueError, match="not 2 on 4; use async or torch"):
+    with pytest.raises(ValueError, match=r"2 on 4; .*async .*torch"):
         point_to_point(orders, shape, schedule.rank_of, "blocking")
 
 
 def test_a_small_last_group_is_refused_by_megatron_only() -> None:
     schedule, shape = get("interleaved"), Shape(ranks=4, microbatches=10, chunks=2, group=4)
     orders = schedule.orders(shape)
-    with pytest.raises(ValueError, match="a last group of 2 microbatches on 4 ranks; use async"):
+    with pytest.raises(ValueError, match=r"2 microbatches on 4 ranks; .*async"):
         point_to_point(orders, shape, schedule.rank_of, "prefetch")
 
 
@@ -246,7 +246,7 @@ def test_another_order_of_several_chunks_is_refused() -> None:
     forwards = [[f"{stage}F{k}" for stage in (rank, rank + 2) for k in range(2)] for rank in range(2)]
     backwards = [[f"{stage}B{k}" for stage in (rank + 2, rank) for k in (1, 0)] for rank in range(2)]
     orders = parse([up + down for up, down in zip(forwards, backwards, strict=True)])
-    with pytest.raises(ValueError, match="interleaved only, and this is another order; use async or torch"):
+    with pytest.raises(ValueError, match=r"interleaved only.*async .*torch"):
         point_to_point(orders, shape, loop_placement, "prefetch")
 
 
@@ -256,17 +256,19 @@ def test_orders_that_no_schedule_has_are_refused_with_advice() -> None:
     forwards = [[f"{stage}F{k}" for stage in (rank, 3 - rank) for k in range(3)] for rank in range(2)]
     backwards = [[f"{stage}B{k}" for stage in (3 - rank, rank) for k in range(3)] for rank in range(2)]
     orders = parse([up + down for up, down in zip(forwards, backwards, strict=True)])
-    with pytest.raises(ValueError, match="another order; use async or torch"):
+    with pytest.raises(ValueError, match=r"async .*torch"):
         point_to_point(orders, shape, v_placement, "blocking")
 
 
 @pytest.mark.parametrize(
     ("rank_of", "chunks", "advice"),
-    [(two_way_placement, 1, "use async or batched"), (v_placement, 2, "use async or torch or batched")],
+    [(two_way_placement, 1, ["async", "batched"]), (v_placement, 2, ["async", "torch", "batched"])],
 )
-def test_overlapped_pairs_are_refused_by_megatron_rules(rank_of: Placement, chunks: int, advice: str) -> None:
+def test_overlapped_pairs_are_refused_by_megatron_rules(
+    rank_of: Placement, chunks: int, advice: list[str]
+) -> None:
     shape = Shape(ranks=2, microbatches=4, chunks=chunks)
     pair = "(0F0;1B2)OVERLAP_F_B" if chunks == 1 else "(0F0;3B2)OVERLAP_F_B"
     orders = parse([[pair], ["(1F0;0B2)OVERLAP_F_B" if chunks == 1 else "(1F0;2B2)OVERLAP_F_B"]])
-    with pytest.raises(ValueError, match=f"is .*OVERLAP_F_B; {advice}$"):
+    with pytest.raises(ValueError, match=f"OVERLAP_F_B; .*{' .*'.join(advice)}$"):
         point_to_point(orders, shape, rank_of, "prefetch")

@@ -10,6 +10,7 @@ from small_scenarios import every_op, lowered, payloads, scenario
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
+from stepsim.sim.scenario.software.software import grouped
 from stepsim.sim.simulate import simulate
 
 H, F, S, B, LAYERS = 2048, 8192, 1024, 2, 4
@@ -20,14 +21,16 @@ LAYER = 4 * H * H + 2 * H * F
 PRECISIONS = ("fp8", "mxfp8", "nvfp4")
 
 
-def run_of(precision: str, software: dict[str, Any] | None = None, **fields: Any) -> Scenario:
+def run_of(
+    precision: str, software: dict[str, Any] | None = None, preset: str = "megatron-core-2025", **fields: Any
+) -> Scenario:
     """A GPT-like model on B200, which has every type."""
     sizes = {"hidden_size": H, "num_attention_heads": 16, "ffn_hidden_size": F, "num_layers": LAYERS}
     work = {"seq_length": S, "micro_batch": B, "microbatches": 2, "precision": precision}
     gpu = {"gpu": "B200-SXM-180GB", "interconnect": "ib-ndr400-x8"}
     kernels = {"host_s_per_kernel": 1e-6, "tp_comm_overlap": False}  # else the host is slower than they are
-    preset = {"software": {"preset": "megatron-core-2025", **kernels, **(software or {})}}
-    return scenario(**{**sizes, **work, **gpu, **preset, **fields})
+    stack = {"software": {"preset": preset, **grouped(kernels | (software or {}))}}
+    return scenario(**{**sizes, **work, **gpu, **stack, **fields})
 
 
 def bytes_of(run: Scenario, name: str) -> float:
@@ -118,8 +121,8 @@ def test_quantised_parameters_are_gathered_quantised() -> None:
 
 def test_deepseeks_bill() -> None:
     """arXiv:2412.19437, section 3.3.3: FP32 masters and gradients, BF16 moments: 4 + 4 + 2 + 2."""
-    assert get_software("deepseek-hai-2024").moment_bytes == 2
-    run = run_of("fp8", {"preset": "deepseek-hai-2024"}, gpu="H800-SXM5-80GB")
+    assert get_software("deepseek-hai-2024").gradients.moment_bytes == 2
+    run = run_of("fp8", preset="deepseek-hai-2024", gpu="H800-SXM5-80GB")
     terms = simulate(run).memory[0].terms
     held = lowered(run).plan.held_parameters(0)
     assert terms["optimizer"] == pytest.approx(8 * held)

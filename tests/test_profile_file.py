@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,13 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused_at
 
-from stepsim.hardware.calibrated.overlay import SHORT_NAMES, calibrated_profile, load_profile
+from stepsim.hardware.calibrated.overlay import calibrated_profile, load_profile, short_names
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.calibrated.schema import json_schema
 from stepsim.hardware.collective_curve import CollectiveCurve
-from stepsim.hardware.gpus import gpu_names
+from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.hardware.provenance import Provenance
 from stepsim.sim.lowering.communication import Communication
 from stepsim.sim.network.group_placement import GroupPlacement
@@ -87,52 +87,54 @@ def test_the_later_entry_wins(tmp_path: Path) -> None:
 
 
 def test_every_short_name_is_a_shipped_profile() -> None:
-    for name, gpu in SHORT_NAMES.items():
+    assert short_names()["h100-sxm"] == GPU
+    for name, gpu in short_names().items():
         assert calibrated_profile(gpu, [name]) == load_profile(gpu)
-    assert set(SHORT_NAMES.values()) <= set(gpu_names())
+    known = [get_gpu(name).short_name for name in gpu_names() if get_gpu(name).short_name]
+    assert sorted(known) == sorted(short_names())  # each of one GPU, which has a profile
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "begins with profile: 1"),
-        ("a: [", "not valid YAML"),
-        ("profile: 2\ngpu: cpu\n", ":1: profile: 2 is not among the choices 1"),
-        ("profile: 1\ngpu: H100\n", ":2: gpu: no GPU is called 'H100'"),
-        ("profile: 1\ngpu: cpu\nkernel_latency: 3\n", ":3: kernel_latency: 3 has no unit"),
-        ("profile: 1\ngpu: cpu\nkernel_latency: 3 GB\n", "GB measures a size"),
-        ("profile: 1\ngpu: cpu\ngem: {}\n", ":3: gem: no field is called 'gem'. Did you mean gemm?"),
-        ("profile: 1\ngpu: cpu\ngpu: cpu\n", ":3:1: 'gpu': this key is given twice"),
-        ("profile: 1\n? [gpu, cpu]\n: 1\n", ":2:3: a key must be text"),
+        ("", "profile: 1"),
+        ("a: [", "valid YAML"),
+        ("profile: 2\ngpu: cpu\n", ":1: profile: 2 .*1"),
+        ("profile: 1\ngpu: H100\n", ":2: gpu: .*'H100'"),
+        ("profile: 1\ngpu: cpu\nkernel_latency: 3\n", ":3: kernel_latency: 3 "),
+        ("profile: 1\ngpu: cpu\nkernel_latency: 3 GB\n", "GB measures"),
+        ("profile: 1\ngpu: cpu\ngem: {}\n", ":3: gem: .*mean gemm"),
+        ("profile: 1\ngpu: cpu\ngpu: cpu\n", ":3:1: 'gpu'"),
+        ("profile: 1\n? [gpu, cpu]\n: 1\n", ":2:3: a key"),
         ("profile: 1\ngpu: &a [*a]\n", "contains itself"),
         (
             "profile: 1\ngpu: cpu\ngemm:\n  store_exposed: 1.5\n  provenance: {source: x}\n",
-            ":4: gemm.store_exposed: 1.5 is too large; it must be 1 or less",
+            ":4: gemm.store_exposed: 1.5 .*1",
         ),
         (
             "profile: 1\ngpu: cpu\ngemm:\n  provenance: {source: x, ranges: {flops: [1, 2]}}\n",
-            "has no unit",
+            "no unit",
         ),
-        (WHOLE.replace("sizes: [8 B, 1 GB]", "sizes: [1 GB, 8 B]"), "the smallest stands first"),
+        (WHOLE.replace("sizes: [8 B, 1 GB]", "sizes: [1 GB, 8 B]"), "sizes: the smallest"),
         (
             WHOLE.replace("sizes: [8 B, 1 GB]", "sizes: [8 B, 1 GB], corrections: [[8 B, 1], [8 B, 2]]"),
-            "corrections: each size stands once",
+            "corrections: each",
         ),
-        (WHOLE.replace("ranks: 8", "ranks: 1"), "ranks: 1 is too small; it must be 2 or more"),
+        (WHOLE.replace("ranks: 8", "ranks: 1"), "ranks: 1 .*2"),
         (
             WHOLE.replace("latency: 12 us", "latncy: 12 us"),
-            "collectives[0].latncy: no field is called 'latncy'. Did you mean latency?",
+            r"collectives\[0\].latncy: .*mean latency",
         ),
         (
             WHOLE.replace("{bf16: {fraction: 0.7}}", "{bf16: {fraction: 0.7, fractoin: 1}}"),
-            "gemm.rates.bf16.fractoin: no field is called 'fractoin'. Did you mean fraction?",
+            "gemm.rates.bf16.fractoin: .*mean fraction",
         ),
-        (WHOLE.replace("all_reduce", "all_reduc"), "Did you mean all_reduce?"),
+        (WHOLE.replace("all_reduce", "all_reduc"), "mean all_reduce"),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_field(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(ValueError, match=re.escape(message)) as refusal:
+    with pytest.raises(ValueError, match=message) as refusal:
         read_profile_file(path)
     assert str(path) in str(refusal.value)
 
@@ -143,12 +145,12 @@ def test_a_profile_of_another_gpu_is_refused_where_the_scenario_names_it(tmp_pat
     with pytest.raises(ScenarioError) as refusal:
         load_scenario(scenario)
     assert "s.yaml:2:15: calibration[0]" in str(refusal.value)
-    assert "is a profile of A100-SXM4-80GB, but the cluster's gpu is H100-SXM5-80GB" in str(refusal.value)
-    with pytest.raises(ScenarioError, match="a100-sxm: is the profile of A100-SXM4-80GB"):
+    assert "H100-SXM5-80GB" in str(refusal.value)
+    with refused_at("calibration[0]", "a100-sxm", "A100-SXM4-80GB"):
         load_scenario(SCENARIO, ["calibration=[a100-sxm]"])
-    with pytest.raises(ScenarioError, match="there is no file"):
+    with refused_at("calibration[0]", "no.yaml"):
         load_scenario(SCENARIO, ["calibration=[no.yaml]"])
-    with pytest.raises(ScenarioError, match="no shipped profile is called 'mine'"):
+    with refused_at("calibration[0]", "'mine'"):
         load_scenario(SCENARIO, ["calibration=[mine]"])
 
 

@@ -88,30 +88,30 @@ def test_nvlink_domains_of_a_group(gpu: str, ranks: int, hosts: int, domains: in
     [
         ("", "is empty"),
         ("\n", "is empty"),
-        (KERNELS.splitlines()[0], "has column names but no measurements"),
-        ("a,b\n1,2\n", "lacks the columns family, gpu, dtype, seconds"),
-        ("kind,ranks\nx,1\n", "lacks the columns hosts, bytes, seconds, gpu"),
-        (KERNELS.replace("0.001", "fast"), ":2: seconds: 'fast' is no duration"),
-        (KERNELS.replace("0.001", "-1"), ":2: seconds: '-1' is no duration"),
-        (KERNELS.replace("0.001", "nan"), ":2: seconds: 'nan' is no duration"),
-        (KERNELS.replace("8192,1024", "8192,"), ":2: k: '' is no whole number"),
-        (KERNELS.replace("4096,8192", "1.5,8192"), ":2: m: '1.5' is no whole number"),
-        (KERNELS.replace("bf16,0.002", "bf17,0.002"), ":3: dtype: no data type is called 'bf17'"),
+        (KERNELS.splitlines()[0], "no measurements"),
+        ("a,b\n1,2\n", "family, gpu, dtype, seconds"),
+        ("kind,ranks\nx,1\n", "hosts, bytes, seconds, gpu"),
+        (KERNELS.replace("0.001", "fast"), ":2: seconds: 'fast'"),
+        (KERNELS.replace("0.001", "-1"), ":2: seconds: '-1'"),
+        (KERNELS.replace("0.001", "nan"), ":2: seconds: 'nan'"),
+        (KERNELS.replace("8192,1024", "8192,"), ":2: k: ''"),
+        (KERNELS.replace("4096,8192", "1.5,8192"), ":2: m: '1.5'"),
+        (KERNELS.replace("bf16,0.002", "bf17,0.002"), ":3: dtype: .*'bf17'"),
         (
             KERNELS.replace(f"attention,{GPU}", "attention,A100-SXM4-80GB"),
             "A100-SXM4-80GB beside H100-SXM5-80GB",
         ),
-        (KERNELS.replace(GPU, "H100"), ":2: gpu: no GPU is called 'H100'"),
-        (KERNELS.replace(GPU, ""), "names no GPU of the catalogue; give --gpu"),
-        (COLLECTIVES.replace("all_reduce", "all_reduc"), "Did you mean all_reduce?"),
-        (COLLECTIVES.replace("16,2", "15,2"), ":2: hosts: 15 ranks do not divide over 2 hosts"),
-        (COLLECTIVES.replace("16,2", "1,1"), ":2: ranks: '1' is no whole number of at least 2"),
+        (KERNELS.replace(GPU, "H100"), ":2: gpu: .*'H100'"),
+        (KERNELS.replace(GPU, ""), "give --gpu"),
+        (COLLECTIVES.replace("all_reduce", "all_reduc"), "mean all_reduce"),
+        (COLLECTIVES.replace("16,2", "15,2"), ":2: hosts: 15 ranks .*2 hosts"),
+        (COLLECTIVES.replace("16,2", "1,1"), ":2: ranks: '1' .*2"),
         (COLLECTIVES.replace("gpu\n", "gpu,correct\n").replace(f"{GPU}\n", f"{GPU},0\n"), "result"),
     ],
 )
 def test_a_wrong_table_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(ValueError, match=re.escape(message)) as refusal:
+    with pytest.raises(ValueError, match=message) as refusal:
         read(path)
     assert str(path) in str(refusal.value)
 
@@ -130,7 +130,7 @@ def test_a_table_of_a_cpu_is_known_as_such(tmp_path: Path) -> None:
     measured = read(written(tmp_path, "\n".join(lines).replace(GPU, "")))
     assert (measured.gpu, measured.kernels) == ("cpu", ())
     assert measured.passed_over["kernels of a CPU: there is no cost model of one"] == 3
-    with pytest.raises(ValueError, match="names no GPU"):
+    with pytest.raises(ValueError, match="--gpu"):
         read(written(tmp_path, "\n".join(lines).replace(GPU, "").replace("Xeon,", "Xeon,12.8")))
 
 
@@ -150,11 +150,11 @@ def test_logs_of_nccl_tests_and_their_mistakes(tmp_path: Path, shared: Path) -> 
     broken = written(tmp_path, log.read_text().replace("float", "float sum extra", 3), "broken.txt")
     with pytest.raises(ValueError, match=re.escape("broken.txt:")):
         read(broken)
-    with pytest.raises(ValueError, match="no row of nccl-tests results"):
+    with pytest.raises(ValueError, match="nccl-tests"):
         read(written(tmp_path, "hello\n", "hello.txt"))
     with pytest.raises(ValueError, match="is empty"):
         read(written(tmp_path, "", "nothing.txt"))
-    with pytest.raises(ValueError, match="there is no file"):
+    with pytest.raises(ValueError, match="no file"):
         read(tmp_path / "absent.txt")
 
 
@@ -228,17 +228,17 @@ def test_a_trace_of_torch(tmp_path: Path, name: str) -> None:
 def test_wrong_traces_are_named(tmp_path: Path) -> None:
     for text, message in (
         ("{", "not JSON"),
-        ("{}", "it has no list traceEvents"),
-        ("[]", "has no kernel of a GPU"),
-        (json.dumps(trace() | {"traceEvents": []}), "has no kernel of a GPU"),
-        (json.dumps(trace("NVIDIA GeForce RTX 4090")), "no GPU of the catalogue"),
+        ("{}", "traceEvents"),
+        ("[]", "no kernel"),
+        (json.dumps(trace() | {"traceEvents": []}), "no kernel"),
+        (json.dumps(trace("NVIDIA GeForce RTX 4090")), "no GPU"),
     ):
         with pytest.raises(ValueError, match=message) as refusal:
             read(written(tmp_path, text, "t.json"))
         assert "t.json" in str(refusal.value)
-    with pytest.raises(ValueError, match=re.escape("(H100-SXM5-80GB), not of A100-SXM4-80GB")):
+    with pytest.raises(ValueError, match=r"\(H100-SXM5-80GB\), .*A100-SXM4-80GB"):
         read(written(tmp_path, json.dumps(trace()), "t.json"), "A100-SXM4-80GB")
-    with pytest.raises(ValueError, match="not a gzip file"):
+    with pytest.raises(ValueError, match="gzip"):
         read(written(tmp_path, "no gzip", "t.json.gz"))
 
 
@@ -282,14 +282,14 @@ def test_a_report_of_nsight_systems(tmp_path: Path) -> None:
 
 
 def test_wrong_reports_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no SQLite database"):
+    with pytest.raises(ValueError, match="SQLite"):
         read(written(tmp_path, "hello", "r.sqlite"))
     sqlite3.connect(tmp_path / "none.sqlite").execute("CREATE TABLE a (b INTEGER)").connection.close()
-    with pytest.raises(ValueError, match="has no kernels"):
+    with pytest.raises(ValueError, match="no kernels"):
         read(tmp_path / "none.sqlite")
     with pytest.raises(ValueError, match="not of B200-SXM-180GB"):
         read(report(tmp_path / "h.sqlite"), "B200-SXM-180GB")
-    with pytest.raises(ValueError, match="no GPU of the catalogue"):
+    with pytest.raises(ValueError, match="no GPU"):
         read(report(tmp_path / "x.sqlite", "RTX"))
 
 

@@ -193,7 +193,7 @@ def test_a_bare_list_of_events_is_a_trace(tmp_path: Path) -> None:
     path.write_text(json.dumps(trace()["traceEvents"]))
     assert read(path, GPU).kernels == read_whole(tmp_path).kernels
     path.write_text('[{"node": 1}]')
-    with pytest.raises(ValueError, match="not a trace"):
+    with pytest.raises(ValueError, match="traceEvents"):
         read(path, GPU)
 
 
@@ -348,8 +348,8 @@ def test_a_piece_that_never_comes_is_an_error() -> None:
     [
         ("## nodes: two", "## nodes"),
         ("## ranks: 0", "## ranks"),
-        ("## nodes: 3", "are not those of 3 nodes"),
-        ("## gpus_per_node: 4", "are not those of 2 nodes"),
+        ("## nodes: 3", "3 nodes"),
+        ("## gpus_per_node: 4", "2 nodes"),
         ("## ranks: " + "9" * 5000, "## ranks"),
     ],
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from refusals import refused_at
 from small_scenarios import every_op, lowered, scenario
 
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 
 H, A, S, B, F, LAYERS, MICROBATCHES = 1024, 8, 512, 2, 4096, 4, 3
@@ -84,5 +84,5 @@ def test_hardware_flops_count_what_runs_again(recompute: Any) -> None:
 
 
 def test_modules_of_other_models_are_refused() -> None:
-    with pytest.raises(NotSupported, match="moe_act"):
+    with refused_at("training.recompute.modules", "moe_act", "core_attn"):
         lowered(run_of({"kind": "modules", "modules": ["mlp", "moe_act"]}))

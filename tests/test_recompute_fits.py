@@ -39,9 +39,9 @@ def test_the_fullest_stage_counts(recompute: Any, fields: Any, expected: list[in
 @pytest.mark.parametrize(
     ("recompute", "fields", "words"),
     [
-        ({"layers": 7}, {"stage_split": [6, 2]}, r"7 is more than the 6 layers of a stage"),
-        ({"every": 100}, {}, r"every.*100 is more than the 4 layers of a stage, so nothing would be"),
-        ({"every": 5}, {}, r"every can be 1 to 4"),
+        ({"layers": 7}, {"stage_split": [6, 2]}, "7 .*6 layers"),
+        ({"every": 100}, {}, "every.*100 .*4 layers"),
+        ({"every": 5}, {}, "every .*1 to 4"),
         (
             {"layers": 8},
             {"stage_split": [4, 1, 3, 0], "vpp": 2, "schedule": "interleaved"},

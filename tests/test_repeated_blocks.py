@@ -58,9 +58,8 @@ OVERLAPS = {
     "launch_blocking": False,
     "overlap_grad_reduce": True,
     "overlap_param_gather": True,
-    "align_grad_reduce": False,
+    "reduction": "buckets",
     "bucket_elements": 1e5,
-    "bucket_elements_per_replica": 0.0,
 }
 """Buckets that even a small model fills, so that most runs have blocks that open."""
 

@@ -159,7 +159,10 @@ def test_the_laws_see_repeated_blocks_that_open() -> None:
         pp=2,
         dp=4,
         zero=1,
-        software={"preset": "megatron-core-2024", "bucket_elements": 1e5, "bucket_elements_per_replica": 0.0},
+        software={
+            "preset": "megatron-core-2024",
+            "gradients": {"bucket_elements": 1e5},
+        },
         gpu="H100-SXM5-80GB",
     )
     record = replay(lowered(run).programs)

@@ -96,11 +96,11 @@ def test_a_scenario_of_other_ranks_is_refused(tmp_path: Path) -> None:
     save_program(path, scenario(pp=2, dp=2))
     document = json.loads(path.read_text())
     document["classes"][0]["count"] = 3
-    with pytest.raises(ValueError, match=r"classes stand for 5 ranks .* its scenario has 4 GPUs"):
+    with pytest.raises(ValueError, match=r"classes.*5 ranks.*4 GPUs"):
         replay_program(written(document, tmp_path))
 
 
 def test_a_replayed_program_is_not_compared(tmp_path: Path) -> None:
     replayed = replay_program(written(two_stages(), tmp_path))
-    with pytest.raises(ValueError, match="only simulated scenarios"):
+    with pytest.raises(ValueError, match="simulated scenarios"):
         comparison(replayed, replayed)

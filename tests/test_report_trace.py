@@ -166,7 +166,7 @@ def test_one_class_alone_for_tools_that_want_a_file_a_rank(result: Result) -> No
     document = trace_document(result, rank=3)
     assert document["distributedInfo"] == {"backend": "nccl", "rank": 48, "world_size": 64}
     assert {event["pid"] for event in document["traceEvents"]} == {3}
-    with pytest.raises(ValueError, match="no rank class 4: there are 4"):
+    with pytest.raises(ValueError, match=r"class 4: .*4"):
         trace_document(result, rank=4)
 
 

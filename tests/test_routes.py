@@ -207,11 +207,11 @@ def test_loads_are_sums_of_weights() -> None:
 
 @pytest.mark.parametrize("gpu", [-1, 16])
 def test_a_gpu_that_is_not_there(gpu: int) -> None:
-    with pytest.raises(ValueError, match=f"no GPU {gpu}: the topology has GPUs 0 to 15"):
+    with pytest.raises(ValueError, match=f"GPU {gpu}: .*0 to 15"):
         KINDS["rail-optimized"](gpus=16).links_of(0, gpu)
 
 
 @pytest.mark.parametrize("link", [-1, 10**9])
 def test_a_link_that_is_not_there(link: int) -> None:
-    with pytest.raises(ValueError, match=f"no link has id {link}: 0 to"):
+    with pytest.raises(ValueError, match=f"id {link}: 0 to"):
         KINDS["rail-optimized"]().links.name(link)

@@ -75,7 +75,7 @@ def test_attention_without_a_kernel_is_refused() -> None:
         "kv_heads": 1,
         "causal": False,
     }
-    with pytest.raises(ValueError, match="head_dim=80: the kernels take 16, 32, 64, 128, 256"):
+    with pytest.raises(ValueError, match=r"head_dim=80: .*16, 32, 64, 128, 256"):
         attention_tile(Attention(**shape, head_dim=80), 1e5)
     with pytest.raises(ValueError, match="sram_bytes=1000: tiles of 16 rows need 6144"):
         attention_tile(Attention(**shape, head_dim=64), 1000.0)

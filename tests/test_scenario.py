@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from stepsim.hardware.interconnect import interconnect_names
 from stepsim.sim.lowering.sizes import model_flops
 from stepsim.sim.scenario.blocks import RecomputeSpec
 from stepsim.sim.scenario.documents import scenario_names
+from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.model.catalogue import get_model, model_names
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schema import json_schema
 from stepsim.sim.scenario.software.presets import get_software, software_names
+from stepsim.sim.scenario.software.software import GROUP_OF, GROUPS, REPLACED, Software
 from stepsim.sim.scenario.yaml_source import read_tree
 
 SMALL: dict[str, Any] = {
@@ -179,6 +182,52 @@ def test_experts_and_latent_attention_have_blocks_and_megatron_names() -> None:
     assert nested.model.moe.num_experts == 8
 
 
+@pytest.mark.parametrize("field", GROUP_OF)
+def test_a_field_of_software_may_stand_without_its_group(field: str) -> None:
+    group = GROUP_OF[field]
+    value = getattr(getattr(get_software("bigscience-2022"), group), field)
+    flat, nested = (
+        scenario_from_document(SMALL | {"software": {"preset": "megatron-2022-sp", **given}}, "s")
+        for given in ({field: value}, {group: {field: value}})
+    )
+    assert flat == nested
+    with pytest.raises(ScenarioError) as refusal:
+        scenario_from_document(SMALL | {"software": {field: value, group: {field: value}}}, "s")
+    assert "given twice" in str(refusal.value)
+
+
+@pytest.mark.parametrize("field", REPLACED)
+def test_a_field_of_one_framework_is_refused_with_the_behaviour_that_says_it(field: str) -> None:
+    with pytest.raises(ScenarioError) as refusal:
+        scenario_from_document(SMALL | {"software": {"preset": "megatron-core-2024", field: True}}, "s")
+    (problem,) = refusal.value.problems
+    group, name, value = re.fullmatch(r"(\w+)\.(\w+): ([\w-]+)", REPLACED[field]).groups()  # type: ignore[union-attr]
+    assert problem.message.endswith(f"software.{REPLACED[field]}")
+    assert GROUPS[group].model_validate({name: value})
+
+
+def test_a_slip_in_a_field_of_software_is_told_the_field_that_was_meant() -> None:
+    for software in ({"atention": "fa2"}, {"kernels": {"atention": "fa2"}}):
+        with pytest.raises(ScenarioError) as refusal:
+            scenario_from_document(SMALL | {"software": {"preset": "megatron-core-2024", **software}}, "s")
+        assert "Did you mean attention?" in str(refusal.value)
+
+
+def test_whose_shards_is_a_word_or_a_group() -> None:
+    word, block = (
+        scenario_from_document(SMALL | {"software": {"preset": "megatron-core-2024", "sharding": given}}, "s")
+        for given in ("fsdp2", {"implementation": "fsdp2"})
+    )
+    assert word == block
+    assert word.software.sharding.implementation == "fsdp2"
+
+
+def test_no_two_groups_of_software_share_a_field() -> None:
+    names = [name for kind in GROUPS.values() for name in kind.model_fields]
+    assert len(names) == len(set(names)) == len(GROUP_OF)
+    assert not set(names) & {"preset", *Software.model_fields}
+
+
 def test_recomputation_has_a_short_and_a_long_form() -> None:
     for given_as, means in (
         ("selective", "selective"),
@@ -244,11 +293,11 @@ def test_a_chain_of_files_and_a_shipped_base(tmp_path: Path) -> None:
 
 
 def test_naming_a_preset_starts_afresh_and_a_field_alone_changes_one_thing() -> None:
-    changed = load_scenario("llama3-8b-h100", ["software.attention=fa2", "model.num_layers=16"])
-    assert changed.software.attention == "fa2"
+    changed = load_scenario("llama3-8b-h100", ["software.kernels.attention=fa2", "model.num_layers=16"])
+    assert changed.software.kernels.attention == "fa2"
     assert changed.software.name == load_scenario("llama3-8b-h100").software.name
     assert (changed.model.num_layers, changed.model.hidden_size) == (16, 4096)
-    afresh = load_scenario("llama3-8b-h100", ["software.attention=fa3", "software=nanotron-2024"])
+    afresh = load_scenario("llama3-8b-h100", ["software.kernels.attention=fa3", "software=nanotron-2024"])
     assert afresh.software == get_software("nanotron-2024")
 
 
@@ -259,7 +308,7 @@ def test_null_takes_back_what_the_base_said() -> None:
 
 def test_a_published_number_goes_with_the_job_it_was_measured_on() -> None:
     shipped = load_scenario("gpt3-175b-a100")
-    same_job = load_scenario("gpt3-175b-a100", ["software.host_s_per_kernel=1e-6"])
+    same_job = load_scenario("gpt3-175b-a100", ["software.host.host_s_per_kernel=1e-6"])
     assert (same_job.title, same_job.published) == (shipped.title, shipped.published)
     other_job = load_scenario("gpt3-175b-a100", ["training.recompute=full"])
     assert (other_job.title, other_job.published) == ("", None)
@@ -273,7 +322,7 @@ def test_a_scenario_is_frozen_and_checked_without_a_file_too() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         scenario.name = "other"
     fields = dict(scenario) | {"parallelism": scenario.parallelism.model_copy(update={"tp": 3})}
-    with pytest.raises(ValidationError, match="3 does not divide"):
+    with pytest.raises(ValidationError, match=r"parallelism.tp: 3 "):
         Scenario(**fields)
 
 
@@ -320,7 +369,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
             "precision": draw(st.sampled_from(["bf16", "fp16", "fp32", "fp8"])),
             "recompute": recompute,
         },
-        "software": {"preset": software, "bucket_elements": draw(st.sampled_from([1e6, 4e7]))},
+        "software": {"preset": software, "gradients": {"bucket_elements": draw(st.sampled_from([1e6, 4e7]))}},
         "calibration": draw(st.lists(st.just(gpu), max_size=2)),
     }
 

@@ -37,7 +37,7 @@ def test_every_schedule_has_words(name: str) -> None:
 
 
 def test_a_schedule_without_words_is_told_what_to_write() -> None:
-    with pytest.raises(ValueError, match=r"nothing about the schedule gpipes; give it what, source, bubble"):
+    with pytest.raises(ValueError, match=r"gpipes; .*what, source, bubble"):
         words_of("gpipes")
 
 

@@ -133,7 +133,7 @@ def test_a_table_of_no_pipeline_is_told_where(why: str) -> None:
 def test_what_is_no_text_is_no_table(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(b"0F0,\xff\xfe")
-    with pytest.raises(ValueError, match=r"table\.csv:1:5: this file is not UTF-8"):
+    with pytest.raises(ValueError, match=r"table\.csv:1:5: .*UTF-8"):
         read_table(path)
 
 
@@ -142,7 +142,7 @@ def test_orders_without_a_file_are_named_by_rank_and_action() -> None:
         ValueError, match=r"^rank 1, action 0 \(1F0\) has stage 1 on rank 1, but rank 0, action 1"
     ):
         table_of(table("0F0 1B0 0B0", "1F0"))
-    with pytest.raises(ValueError, match="the table has no rank"):
+    with pytest.raises(ValueError, match="no rank"):
         table_of(())
 
 

@@ -46,7 +46,7 @@ def test_torch_reads_what_we_write_and_we_what_it_writes(
     write_table(orders, ours)
     torch_schedule = runtime(shape)
     if len(table_of(orders).ways) == 2:
-        with pytest.raises(AssertionError, match="assigned to both rank"):
+        with pytest.raises(AssertionError, match="both rank"):
             torch_schedule._load_csv(str(ours), format="compute_only")
         return
     torch_schedule._load_csv(str(ours), format="compute_only")
@@ -81,7 +81,7 @@ def test_tables_of_torch_with_communication_are_refused(tmp_path: Path) -> None:
     torch_schedule = runtime(shape)
     torch_schedule._load_csv(str(path), format="compute_only")
     torch_schedule._dump_csv(str(path))
-    with pytest.raises(ValueError, match=r"row 1 \(rank 0\), column 1: '0UNSHARD' is no computation"):
+    with pytest.raises(ValueError, match=r"row 1 \(rank 0\), column 1: '0UNSHARD'"):
         read_table(path)
 
 

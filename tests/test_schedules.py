@@ -5,7 +5,6 @@ Closed forms are in test_closed_forms.py and test_closed_forms_zero_bubble.py.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -25,6 +24,7 @@ from stepsim.schedules.orders.schedule import ActivationUnits, Costs, Shape, hol
 from stepsim.schedules.orders.timeline import timeline
 from stepsim.schedules.orders.validate import find_problems
 from stepsim.schedules.pipeline import get, interleaved, names
+from stepsim.schedules.unknown import UnknownEntry
 
 OURS = {
     "GPipe": "gpipe",
@@ -223,7 +223,7 @@ def test_orders_refuse_exactly_what_check_refuses(name: str, shape: Shape) -> No
     if legal(schedule, shape):
         assert find_problems(schedule.orders(shape), shape, schedule.rank_of, schedule.in_flight) == ()
     else:
-        with pytest.raises(ValueError, match=r"use |needs |leave it out"):
+        with pytest.raises(ValueError, match=r"use |needs |leave it"):
             schedule.orders(shape)
 
 
@@ -231,36 +231,39 @@ def test_orders_refuse_exactly_what_check_refuses(name: str, shape: Shape) -> No
 
 
 def test_an_unknown_name_is_told_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"'interleave'\. Did you mean interleaved\? Known: .*1f1b.*gpipe"):
+    with pytest.raises(UnknownEntry) as refusal:
         get("interleave")
+    assert (refusal.value.name, refusal.value.nearest) == ("interleave", "interleaved")
+    assert refusal.value.known == names()
+    assert "interleaved" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("1f1b", Shape(ranks=4, microbatches=8, chunks=2), "one chunk per rank, not 2"),
+        ("1f1b", Shape(ranks=4, microbatches=8, chunks=2), "1f1b .*chunk .*2"),
         ("gpipe", Shape(ranks=4, microbatches=8, group=4), "group=4 means nothing"),
-        ("interleaved", Shape(ranks=4, microbatches=8), "with one chunk, use 1f1b"),
-        ("interleaved", Shape(ranks=1, microbatches=8, chunks=2), "one rank needs no pipeline"),
+        ("interleaved", Shape(ranks=4, microbatches=8), "use 1f1b"),
+        ("interleaved", Shape(ranks=1, microbatches=8, chunks=2), "one rank"),
         (
             "interleaved",
             Shape(ranks=8, microbatches=2, chunks=2),
-            "2 microbatches in groups of 8; use group=2",
+            "2 microbatches .*8; use group=2",
         ),
         (
             "interleaved",
             Shape(ranks=4, microbatches=8, chunks=2, group=3),
-            "smaller than the 4 ranks; use group=4, 5, 6, 7, 8",
+            "4 ranks; use group=4, 5, 6, 7, 8",
         ),
         (
             "interleaved",
             Shape(ranks=4, microbatches=13, chunks=3),
-            "use group=5, 6, 7, 8, 9, 10, ... up to 13, or 12 or 16 microbatches in groups of 4",
+            "use group=5, 6, 7, 8, 9, 10, .*13, or 12 or 16 microbatches .*4",
         ),
         (
             "interleaved",
             Shape(ranks=5, microbatches=12, chunks=2),
-            "group of 2, with which the 5 ranks would wait for each other; use group=6, 7, 8, 9, 10, 11,",
+            "group of 2, .*5 ranks .*group=6, 7, 8, 9, 10, 11,",
         ),
         ("looped-bfs", Shape(ranks=2, microbatches=4, chunks=2, group=2), "group=2 means nothing"),
         (
@@ -271,31 +274,31 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
         (
             "interleaved-zb",
             Shape(ranks=3, microbatches=7, chunks=2),
-            "in 2 groups, which do not divide them; use 6 or 9 microbatches, or group=3 to 7",
+            "2 groups, .*6 or 9 microbatches, or group=3 to 7",
         ),
         (
             "interleaved-zb",
             Shape(ranks=4, microbatches=8, chunks=2, group=3),
-            "on 4 ranks in groups of 3; use group=4 to 8, or leave it out",
+            "4 ranks .*3; use group=4 to 8",
         ),
-        ("zb-h1", Shape(ranks=4, microbatches=3), "needs 4 or more microbatches on 4 ranks, not 3"),
-        ("zb-h2", Shape(ranks=4, microbatches=6), "needs 7 or more microbatches on 4 ranks, not 6"),
-        ("zb-h2", Shape(ranks=4, microbatches=8, chunks=2), "zb-h2 has one chunk per rank, not 2"),
-        ("zb-v", Shape(ranks=4, microbatches=8), "zb-v has 2 chunks per rank, not 1; use chunks=2"),
+        ("zb-h1", Shape(ranks=4, microbatches=3), "4 or more .*4 ranks, not 3"),
+        ("zb-h2", Shape(ranks=4, microbatches=6), "7 or more .*4 ranks, not 6"),
+        ("zb-h2", Shape(ranks=4, microbatches=8, chunks=2), "zb-h2 .*chunk .*2"),
+        ("zb-v", Shape(ranks=4, microbatches=8), "zb-v .*2 chunks .*1; use chunks=2"),
         ("dualpipe", Shape(ranks=3, microbatches=8), "so not 3 ranks; use 2 or 4"),
         ("dualpipe", Shape(ranks=1, microbatches=8), "so not 1 ranks; use 2"),
-        ("dualpipe", Shape(ranks=4, microbatches=7), "needs 8 or more microbatches on 4 ranks, not 7"),
-        ("dualpipe", Shape(ranks=4, microbatches=9), "as many microbatches each way, so not 9; use 8 or 10"),
+        ("dualpipe", Shape(ranks=4, microbatches=7), "8 or more .*4 ranks, not 7"),
+        ("dualpipe", Shape(ranks=4, microbatches=9), "not 9; use 8 or 10"),
         (
             "dualpipev",
             Shape(ranks=4, microbatches=7, chunks=2),
-            "needs 8 or more microbatches on 4 ranks, not 7; use more, or zb-v",
+            "8 or more .*4 ranks, not 7; .*zb-v",
         ),
-        ("pipedream", Shape(ranks=4, microbatches=7, chunks=2), "pipedream has one chunk per rank, not 2"),
+        ("pipedream", Shape(ranks=4, microbatches=7, chunks=2), "pipedream .*chunk .*2"),
     ],
 )
 def test_a_refusal_says_what_would_do(name: str, shape: Shape, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=message):
         get(name).check(shape)
 
 
@@ -332,7 +335,7 @@ def test_the_groups_that_a_refusal_names_are_legal(shape: Shape) -> None:
 
 @pytest.mark.parametrize("field", ["ranks", "microbatches", "chunks", "group"])
 def test_a_shape_is_positive(field: str) -> None:
-    with pytest.raises(ValueError, match=f"{field} of at least 1, not 0"):
+    with pytest.raises(ValueError, match=f"{field} .*1, not 0"):
         replace(Shape(ranks=2, microbatches=2), **cast(Any, {field: 0}))
 
 
@@ -347,5 +350,5 @@ def test_actions_read_what_they_print(stage: int, kind: ActionKind, microbatch: 
 
 @pytest.mark.parametrize("text", ["", "2X0", "F0", "2F", "-1F0", "2F0 ", "2f0"])
 def test_what_is_no_action_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not an action"):
+    with pytest.raises(ValueError, match="an action"):
         Action.parse(text)

@@ -82,7 +82,7 @@ def test_executed_orders(
         shape = Shape(ranks=p, microbatches=m)
         made = [stages(shape, rank)[0] for rank in range(p)]
         if name == "1f1b" and m < p:
-            with pytest.raises(ValueError, match="Number of microbatches"):
+            with pytest.raises(ValueError, match="of microbatches"):
                 schedule(made[0], m)
             continue
         for stage in made:
@@ -162,7 +162,7 @@ def test_table_of_interleaved_1f1b(torch_schedules: ModuleType) -> None:
         shape = Shape(ranks=p, microbatches=m, chunks=v)
         group = torch_group(shape)
         if group is None:
-            with pytest.raises(ValueError, match="multiple of the number of rounds"):
+            with pytest.raises(ValueError, match="of rounds"):
                 schedule(stages(shape, 0), m)
             continue
         theirs = table(schedule(stages(shape, 0), m))

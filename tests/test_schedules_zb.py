@@ -244,10 +244,10 @@ def test_the_limit_is_p_activations_unless_given(shape: Shape) -> None:
 
 
 def test_a_second_chunk_is_refused() -> None:
-    with pytest.raises(ValueError, match="zb has one chunk per rank, not 2"):
+    with pytest.raises(ValueError, match=r"zb .*chunk .*2"):
         ZB.orders(Shape(ranks=4, microbatches=8, chunks=2))
 
 
 def test_a_limit_that_holds_no_activation_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"limit of 6 does not hold one activation \(7\)"):
+    with pytest.raises(ValueError, match=r"limit of 6 .*\(7\)"):
         ActivationUnits(forward=7, limit=6)

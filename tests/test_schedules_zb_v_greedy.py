@@ -261,11 +261,11 @@ def test_one_rank_never_waits(m: int, weight_grad: int, latency: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        (Shape(ranks=4, microbatches=8), "2 chunks per rank, not 1; use chunks=2"),
-        (Shape(ranks=4, microbatches=8, chunks=2, group=4), "group=4 means nothing; leave it out"),
+        (Shape(ranks=4, microbatches=8), "2 chunks .*1; use chunks=2"),
+        (Shape(ranks=4, microbatches=8, chunks=2, group=4), "group=4"),
         (
             Shape(ranks=4, microbatches=8, chunks=2, memory=ActivationUnits(forward=3, limit=23)),
-            "needs a memory limit of at least 24, .* the 3 of a forward, not 23; raise it, or use",
+            "limit .*24, .*3 of .*23",
         ),
     ],
 )

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused_at
 from small_scenarios import changed, every_op, lowered, parameters_of_ranks, scenario, shards_always
 
 from stepsim.sim.program.program import Collective
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 
 PRESETS = {
@@ -97,7 +97,7 @@ def test_every_rank_sends_what_the_rules_say(run: Scenario) -> None:
     shards = par.fsdp_shard_size or par.dp
     rule = PRESETS[run.software.name]
     times = 1 if rule in ("fsdp1", "fsdp2") and par.pp > 1 else run.num_microbatches
-    wire = run.software.reduce_grad_bytes or run.software.main_grad_bytes
+    wire = run.software.gradients.reduce_grad_bytes or run.software.gradients.main_grad_bytes
     run = changed(run, software={"persistent_elements": 0.0})  # norms too are sharded
     for r, (found, held) in enumerate(zip(payloads(run), parameters_of_ranks(run), strict=True)):
         expected = {
@@ -181,7 +181,7 @@ def test_gathers_hide_behind_long_layers_and_not_behind_short_ones() -> None:
     def share(seq_length: int) -> float:
         result = simulate(
             scenario(
-                software={"preset": "torchtitan-2024", "host_s_per_kernel": 0.0},
+                software={"preset": "torchtitan-2024", "host": {"host_s_per_kernel": 0.0}},
                 zero=3,
                 dp=8,
                 hidden_size=2048,
@@ -199,5 +199,5 @@ def test_gathers_hide_behind_long_layers_and_not_behind_short_ones() -> None:
 
 def test_deepspeed_refuses_a_pipeline() -> None:
     run = scenario(software="deepspeed-zero3-2021", dp=2, pp=2, zero=3, schedule="1f1b")
-    with pytest.raises(NotSupported, match=r"parallelism\.zero.*pipeline engine"):
+    with refused_at("parallelism.zero", "pipeline"):
         simulate(run)

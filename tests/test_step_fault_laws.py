@@ -14,7 +14,7 @@ from small_scenarios import layouts, scenario
 from test_step_faults import cost
 from test_step_jitter import REPLICAS, seeded
 
-from stepsim.sim.degradation.of_faults import KNOWN, jitter_factor
+from stepsim.sim.degradation.of_faults import jitter_factor
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.lowering.lower import lower
@@ -25,6 +25,7 @@ from stepsim.sim.report.compare import comparison
 from stepsim.sim.report.compare_table import comparison_document
 from stepsim.sim.report.tables import headline
 from stepsim.sim.result.step import PEERS
+from stepsim.sim.scenario.faults.kinds import step_kinds
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster, simulate
 
@@ -47,7 +48,7 @@ LINES = {
 
 
 def test_every_kind_that_a_step_ends_with_is_in_the_law() -> None:
-    assert set(LINES) == set(KNOWN) - {"hang"}
+    assert set(LINES) == set(step_kinds()) - {"hang"}
 
 
 @pytest.mark.slow

@@ -9,22 +9,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused_at
 from small_scenarios import changed, layouts, main_gradient_bytes, parameters_of_ranks, scenario
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
-from stepsim.sim.degradation.of_faults import KNOWN, standing
+from stepsim.sim.degradation.of_faults import standing
 from stepsim.sim.reliability.campaign.plan import Effect
 from stepsim.sim.reliability.planning.step_time import SimulatedStep
 from stepsim.sim.result.step_faults import WAITING, StepFaults
 from stepsim.sim.scenario.checks_faults import machine_of
-from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.faults.faults import Domains, parse_fault
-from stepsim.sim.scenario.faults.kinds import kind_names
+from stepsim.sim.scenario.faults.kinds import kind_names, step_kinds
 from stepsim.sim.scenario.faults.targets import parse_target
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.schema import json_schema
 from stepsim.sim.simulate import build_cluster, simulate
 
@@ -153,7 +152,7 @@ def test_only_touched_classes_unfold() -> None:
 
 def test_kernels_of_one_slow_rank_alone_are_the_whole_slowdown() -> None:
     """One GPU: the step is its kernels, and what its host adds stays."""
-    run = scenario(software={"preset": "megatron-2022-sp", "host_s_per_kernel": 0.0})
+    run = scenario(software={"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 0.0}})
     found = cost(run, "gpu_throttle gpu/0 slow_factor=2")
     assert found.after.work_s == pytest.approx(2 * found.before.work_s, rel=1e-9)
 
@@ -211,7 +210,7 @@ def test_a_lost_spine_leaves_its_share_to_the_others(oversubscription: int) -> N
     run = scenario(**{**LINKED, "dp": 32, "fabric": fabric})
     spines = 32 * 8 // oversubscription // 64
     whole, port = cost(run, "spine_switch_down spine/0"), cost(run, "spine_switch_down spine/0@leaf/5")
-    with pytest.raises(ValueError, match=f"the last is spine/{spines - 1}"):
+    with pytest.raises(ValueError, match=f"is spine/{spines - 1}"):
         cost(run, f"spine_switch_down spine/{spines}")
     quarter = cost(run, "link_degraded rail/3 bandwidth_factor=0.125")
     latency_s = dp_s(quarter) - 8 * transfer_s(run, 32)
@@ -273,17 +272,17 @@ def test_the_step_without_each_fault() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("gpu_throttle gpu/32", "gpu/32 does not exist: the cluster has 32 of them"),
-        ("gpu_throttle node/0 slow_factor=0.9", "slow_factor: 0.9 is too small"),
-        ("link_degraded nic/0 bandwidth_factor=0", "bandwidth_factor: 0 is too small"),
-        ("link_degraded nic/0 latency_add=2us", "link_degraded nic/0: latency_add: a step does not know it"),
-        ("link_degraded nic/0 slow_factor=2", "link_degraded nic/0: slow_factor: a step does not know it"),
-        ("nic_down node/0", "every NIC of the host is lost: the job stops"),
-        ("gpu_jitter node/0", "no kind of fault is called 'gpu_jitter'"),
-        ("host_jitter job cv=-0.1", "cv: -0.1 is too small"),
-        ("host_jitter gpu/0", "host_jitter strikes job or node or rack or leaf, not gpu"),
-        ("spine_switch_down spine/0@node/1", "spine lies inside leaf, not inside node"),
-        ("", "a fault is kind target"),
+        ("gpu_throttle gpu/32", "gpu/32 .*32"),
+        ("gpu_throttle node/0 slow_factor=0.9", "slow_factor: 0.9"),
+        ("link_degraded nic/0 bandwidth_factor=0", "bandwidth_factor: 0"),
+        ("link_degraded nic/0 latency_add=2us", "link_degraded nic/0: latency_add:"),
+        ("link_degraded nic/0 slow_factor=2", "link_degraded nic/0: slow_factor:"),
+        ("nic_down node/0", "every NIC"),
+        ("gpu_jitter node/0", "'gpu_jitter'"),
+        ("host_jitter job cv=-0.1", "cv: -0.1"),
+        ("host_jitter gpu/0", "host_jitter .*job .*node .*rack .*leaf, not gpu"),
+        ("spine_switch_down spine/0@node/1", "spine .*leaf, .*node"),
+        ("", "kind target"),
     ],
 )
 def test_nonsense_is_told(line: str, told: str) -> None:
@@ -291,7 +290,7 @@ def test_nonsense_is_told(line: str, told: str) -> None:
         simulate(scenario(**LINKED), faults=[line])
 
 
-@pytest.mark.parametrize("kind", sorted(set(kind_names()) - set(KNOWN)))
+@pytest.mark.parametrize("kind", sorted(set(kind_names()) - set(step_kinds())))
 def test_kinds_that_no_step_feels_are_refused_with_those_that_it_does(kind: str) -> None:
     run = scenario(**LINKED)
     event = next(
@@ -299,10 +298,7 @@ def test_kinds_that_no_step_feels_are_refused_with_those_that_it_does(kind: str)
         for scope in ("job", "storage", "rack/0", "node/0", "rank/0", "link/0")
         if kind_takes(line := f"{kind} {scope}")
     )
-    with pytest.raises(
-        NotSupported,
-        match=f"{kind} .* it knows gpu_throttle, hang, host_jitter, link_degraded, link_flap, nic_down",
-    ):
+    with refused_at(f"faults: {event}", kind, *step_kinds()):
         simulate(run, faults=[event])
 
 
@@ -316,7 +312,7 @@ def kind_takes(line: str) -> bool:
 
 def test_a_fat_tree_cannot_do_without_a_leaf() -> None:
     run = scenario(**{**LINKED, "fabric": {"kind": "fat-tree", "nodes_per_leaf": 2}})
-    with pytest.raises(ValueError, match=r"leaf_switch_down leaf/1: leaf 1 is lost, and host 2 has no other"):
+    with pytest.raises(ValueError, match=r"leaf_switch_down leaf/1: leaf 1.*host 2"):
         simulate(run, faults=["leaf_switch_down leaf/1"])
 
 
@@ -358,9 +354,9 @@ def test_the_schema_knows_lists_and_lines() -> None:
 
 
 def test_a_wrong_line_of_a_file_is_told_with_its_place() -> None:
-    with pytest.raises(ScenarioError, match=r"faults\.events\[0\].*gpu/99 does not exist"):
+    with refused_at("faults.events[0].target", "gpu/99", "gpu/31"):
         with_faults(["gpu_throttle gpu/99"])
-    with pytest.raises(ScenarioError, match=r"faults\.events.*Did you mean gpu_throttle"):
+    with refused_at("faults.events[0]", "'gpu_throtle'", "mean gpu_throttle?"):
         with_faults(["gpu_throtle gpu/9"])
 
 

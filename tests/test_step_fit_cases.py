@@ -75,7 +75,7 @@ def test_a_step_can_be_simulated_with_another_profile(scenario: Scenario) -> Non
 def test_a_trial_is_what_the_simulator_says(scenario: Scenario) -> None:
     trial = Trial(clock_fraction=0.72, corun_slowdown=0.1, host_s_per_kernel=2e-5)
     profile = replace(load_profile(scenario.cluster.gpu), clock_fraction=0.72, corun_slowdown=0.1)
-    software = scenario.software.model_copy(update={"host_s_per_kernel": 2e-5, "step_fixed_s": 0.03})
+    software = scenario.software.with_fields(host_s_per_kernel=2e-5, step_fixed_s=0.03)
     said = simulate(scenario.model_copy(update={"software": software}), profile=profile)
     assert said.step_time_s == pytest.approx(step_time_s(scenario, trial) + 0.03, rel=1e-12)
 

@@ -29,25 +29,23 @@ def a_fit() -> StepFit:
 def test_presets_keep_every_other_line() -> None:
     before = PRESETS.read_text()
     after = edited_presets(before, a_fit())
-    own = [line for line in after.splitlines() if line.startswith("  host_s_per_kernel: 3.1e-05")]
+    own = [line for line in after.splitlines() if line.startswith("    host_s_per_kernel: 3.1e-05")]
     assert len(own) == 1
     assert "6 rows, 6 families, 1 source" in own[0]
     assert _without_hosts(after) == _without_hosts(before)
     assert edited_presets(after, a_fit()) == after
     read = yaml.safe_load(after)
-    assert Software(name=PRESET, **read[PRESET]).host_s_per_kernel == 3.1e-5
+    assert Software(name=PRESET, **read[PRESET]).host.host_s_per_kernel == 3.1e-5
     others = {name: fields for name, fields in yaml.safe_load(before).items() if name != PRESET}
     assert {name: fields for name, fields in read.items() if name != PRESET} == others
 
 
 def test_a_field_that_a_preset_lacks_joins_its_block() -> None:
-    preset = (
-        "first:\n  title: one\n  step_fixed_s: 1.0\nnanotron-2024:\n  title: two\nlast:\n  title: three\n"
-    )
+    preset = "first:\n  host:\n    step_fixed_s: 1.0\nnanotron-2024:\n  title: two\nlast:\n  title: three\n"
     after = edited_presets(preset, a_fit())
     assert yaml.safe_load(after) == {
-        "first": {"title": "one", "step_fixed_s": 1.0},
-        "nanotron-2024": {"title": "two", "host_s_per_kernel": 3.1e-5},
+        "first": {"host": {"step_fixed_s": 1.0}},
+        "nanotron-2024": {"title": "two", "host": {"host_s_per_kernel": 3.1e-5}},
         "last": {"title": "three"},
     }
 

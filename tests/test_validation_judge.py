@@ -149,7 +149,7 @@ def test_halves_come_back_from_their_file(tmp_path: Path) -> None:
     assert read_halves(tmp_path / "h.json") == halves
     assert left_out(halves, "gpt 22b") == halves.constants[1 - half_of("gpt 22b")]
     (tmp_path / "no.json").write_text('{"constants": []}')
-    with pytest.raises(ValueError, match=r"no\.json: not a file of stepsim calibrate steps --save"):
+    with pytest.raises(ValueError, match=r"no\.json: .*--save"):
         read_halves(tmp_path / "no.json")
 
 

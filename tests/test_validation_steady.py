@@ -123,7 +123,10 @@ def test_shortened_or_not_the_step_is_the_same(
             "num_query_groups": 8,
             "tied_embeddings": False,
             "sequence_parallel": True,
-            "software": {"preset": "deepspeed-zero3-2021", "host_s_per_kernel": 2.8062761773747473e-06},
+            "software": {
+                "preset": "deepspeed-zero3-2021",
+                "host": {"host_s_per_kernel": 2.8062761773747473e-06},
+            },
             "microbatches": 156,
         },
         {  # a host that gets ahead, and in a short step is still waited for at the end
@@ -136,7 +139,7 @@ def test_shortened_or_not_the_step_is_the_same(
             "micro_batch": 4,
             "num_layers": 3,
             "precision": "fp8",
-            "software": {"preset": "llm-foundry-2023", "host_s_per_kernel": 0.00015239399216006593},
+            "software": {"preset": "llm-foundry-2023", "host": {"host_s_per_kernel": 0.00015239399216006593}},
             "microbatches": 151,
         },
     ],

@@ -119,7 +119,9 @@ def _unfitted_gpu(name: str) -> GpuConstants:
 
 
 def _of_software(software: Software) -> PresetConstants:
-    return PresetConstants(host_s_per_kernel=software.host_s_per_kernel, step_fixed_s=software.step_fixed_s)
+    return PresetConstants(
+        host_s_per_kernel=software.host.host_s_per_kernel, step_fixed_s=software.host.step_fixed_s
+    )
 
 
 UNFITTED_PRESET = _of_software(Software())

@@ -55,14 +55,14 @@ def with_constants(scenario: Scenario, constants: Constants) -> tuple[Scenario, 
     preset = constants.presets.get(scenario.software.name)
     software = scenario.software
     if preset is not None:
-        software = software.model_copy(update=asdict(preset))
+        software = software.with_fields(**asdict(preset))
     changed = scenario.model_copy(update={"software": software})
     if gpu is None:
         return changed, None
     trial = Trial(
         clock_fraction=gpu.clock_fraction,
         corun_slowdown=gpu.corun_slowdown,
-        host_s_per_kernel=software.host_s_per_kernel,
+        host_s_per_kernel=software.host.host_s_per_kernel,
     )
     return changed, tried(scenario.cluster.gpu, trial)
 

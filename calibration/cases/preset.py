@@ -13,6 +13,7 @@ from typing import Any
 
 from ...sim.scenario.refusal import NotSupported
 from ...sim.scenario.software import get_software
+from ...sim.scenario.software.software import grouped
 from .case import CaseSoftware
 
 
@@ -89,7 +90,7 @@ SAME_NAME = (
     "tp_comm_overlap",
     "moe_a2a_overlap",
 )
-"""Flags of a case that a preset has under the same name."""
+"""Flags of a case that a preset has under the same name, in one of its groups."""
 
 
 DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
@@ -121,28 +122,28 @@ def software_document(software: CaseSoftware, gpu: str = "") -> dict[str, Any]:
     rule of its own.
     """
     preset = preset_of(software)
-    document: dict[str, Any] = {"preset": preset, "attention": software.attention}
-    document |= {name: flag for name in SAME_NAME if (flag := getattr(software, name)) is not None}
+    fields: dict[str, Any] = {"attention": software.attention}
+    fields |= {name: flag for name in SAME_NAME if (flag := getattr(software, name)) is not None}
     framework = software.framework.lower()
     if known := [name for words, name in DISPATCHERS if words in framework]:
-        document["moe_dispatcher"] = known[0]
+        fields["moe_dispatcher"] = known[0]
     if gpu.startswith("H"):
-        document |= BLACKWELL_ONLY.get(preset, {})
+        fields |= BLACKWELL_ONLY.get(preset, {})
     if not software.fused_kernels:
-        document |= UNFUSED
+        fields |= UNFUSED
     if preset == "llm-foundry-2023" and software.attention == "fa2":
         # Its benchmarks take attn_impl triton (submit_benchmarks.py): FlashAttention as a Triton kernel.
         # FlashAttention-2 beats that by 1.3 to 2.5, and the first by 1.7 to 3.0 (arXiv:2307.08691, 4.1).
-        document["attention"] = "fa1"
+        fields["attention"] = "fa1"
     if preset == "aleph-alpha-2023" and software.attention != "fa2":
-        document["fused_norm"] = (
+        fields["fused_norm"] = (
             False  # its RMSNorm kernel is an option beside FlashAttention-2 only (section 3)
         )
     if software.p2p_overlap is False:
-        document["point_to_point"] = "blocking"
-    elif software.p2p_overlap and get_software(preset).point_to_point == "blocking":
-        document["point_to_point"] = "async"
-    return document
+        fields["point_to_point"] = "blocking"
+    elif software.p2p_overlap and get_software(preset).pipeline.point_to_point == "blocking":
+        fields["point_to_point"] = "async"
+    return {"preset": preset, **grouped(fields)}
 
 
 WHOLE_SPECS = ("aleph-alpha-2023",)

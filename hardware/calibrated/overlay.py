@@ -32,21 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHORT_NAMES = {
-    "a100-pcie": "A100-PCIe-80GB",
-    "a100-sxm": "A100-SXM4-80GB",
-    "h100-pcie": "H100-PCIe-80GB",
-    "h100-sxm": "H100-SXM5-80GB",
-    "h200-sxm": "H200-SXM-141GB",
-    "h800-sxm": "H800-SXM5-80GB",
-    "b200-sxm": "B200-SXM-180GB",
-    "b300-sxm": "B300-SXM",
-    "gb200": "GB200-NVL72",
-    "gb300": "GB300-NVL72",
-}
-"""Shipped profiles as people call them, besides the catalogue keys of their GPUs."""
-
-
 _FOLDER = Path(__file__).parents[1] / "profiles"
 
 
@@ -163,13 +148,19 @@ def collective_curves(own: models.ProfileFile) -> tuple[CollectiveCurve, ...]:
     return tuple(block.curve for block in own.collectives)
 
 
+def short_names() -> dict[str, str]:
+    """GPUs that have a profile, by what the catalogue calls it for short."""
+    gpus = GPUS.records()
+    return {gpus[name].short_name: name for name in gpus if gpus[name].short_name and name in profile_names()}
+
+
 def _shipped(entry: str, gpu: str) -> str:
     """The GPU of a shipped profile by that name, which must be the cluster's."""
-    by_lower = {name.lower(): name for name in profile_names()} | SHORT_NAMES
-    name = by_lower.get(entry.lower())
+    short = short_names()
+    name = ({name.lower(): name for name in profile_names()} | short).get(entry.lower())
     if name is None:
-        known = (*SHORT_NAMES, *profile_names())
-        raise ValueError(f"{unknown_name('shipped profile', entry, known)}, or a file that ends in .yaml")
+        refusal = unknown_name("shipped profile", entry, (*short, *profile_names()))
+        raise ValueError(f"{refusal}, or a file that ends in .yaml")
     if name != gpu:
         raise ValueError(f"{entry}: is the profile of {name}, but the cluster's gpu is {gpu}")
     return name

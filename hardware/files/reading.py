@@ -66,8 +66,14 @@ def read_text(path: str | Path, *, limit: int = TEXT_BYTES) -> str:
     return decoded(read_bytes(path, limit=limit), path)
 
 
+_GZIP = b"\x1f\x8b"
+"""How a gzip file begins (RFC 1952)."""
+
+
 def decoded(content: bytes, file: str | Path) -> str:
-    """``content`` as text. FileError naming the first byte that is not UTF-8."""
+    """``content`` as text. FileError naming the first byte that is not UTF-8, or that it is packed."""
+    if content.startswith(_GZIP):
+        raise FileError(file, "is a gzip file, and text is read here; unpack it first (gunzip)")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -77,5 +77,6 @@ ALGORITHM = Algorithm(
     title="CollNet chain (reduction in the network)",
     check=check,
     loads_of=loads,
+    reduces_in_network=True,
     plans={CollectiveKind.ALL_REDUCE: all_reduce},
 )

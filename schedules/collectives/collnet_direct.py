@@ -94,6 +94,7 @@ ALGORITHM = Algorithm(
     title="CollNet direct (reduction in the network)",
     check=check,
     loads_of=loads,
+    reduces_in_network=True,
     plans={
         CollectiveKind.ALL_REDUCE: all_reduce,
         CollectiveKind.ALL_GATHER: all_gather,

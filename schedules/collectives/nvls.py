@@ -104,6 +104,8 @@ ALGORITHM = Algorithm(
     title="NVLS (reduction in the NVSwitches)",
     check=check,
     loads_of=loads,
+    reduces_in_node=True,
+    reduces_in_network=True,
     plans={
         CollectiveKind.ALL_REDUCE: all_reduce,
         CollectiveKind.ALL_GATHER: all_gather,

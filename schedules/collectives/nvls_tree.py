@@ -88,6 +88,7 @@ ALGORITHM = Algorithm(
     title="NVLSTree (NVSwitches within, double binary trees between nodes)",
     check=check,
     loads_of=loads,
+    reduces_in_node=True,
     uneven=True,
     plans={CollectiveKind.ALL_REDUCE: all_reduce},
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .action import Action, Orders, parts
+from .action import Action, ActionKind, Orders, parts
 from .in_flight import peak_activations
 from .schedule import Schedule, Shape, no_groups, no_limit
 
@@ -98,6 +98,10 @@ def schedule_of(table: ActionTable, name: str) -> Schedule:
         rank_of=table.rank_of,
         in_flight=in_flight,
         chunks=shape.chunks,
+        splits_backward=any(action.kind is ActionKind.WEIGHT_GRAD for _, _, action in _places(table.orders)),
+        ends_meet=any(way[-1] in {ends[0] for ends in table.ways} for way in table.ways),
+        two_way=len(table.ways) == 2,
+        overlaps=True,  # it may have pairs, or be given some (overlapped.py)
     )
 
 

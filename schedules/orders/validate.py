@@ -21,6 +21,21 @@ from .schedule import Placement, Shape
 _SHOWN = 10
 
 
+class BrokenOrders(ValueError):
+    """Orders that cannot be run; ``problems`` holds all of them, the message the first few."""
+
+    def __init__(self, problems: Sequence[TableProblem]) -> None:
+        self.problems = tuple(problems)
+        lines = [str(problem) for problem in self.problems[:_SHOWN]]
+        if len(self.problems) > _SHOWN:
+            lines.append(f"and {len(self.problems) - _SHOWN} more")
+        super().__init__("; ".join(lines))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Workers send their errors back pickled, and an exception would be built of its message alone."""
+        return BrokenOrders, (self.problems,)
+
+
 class Reason(Enum):
     """What is wrong with an action."""
 
@@ -59,17 +74,14 @@ def validate(
     rank_of: Placement,
     in_flight: Callable[[int, Shape], int] | None = None,
 ) -> None:
-    """Raise ValueError naming rank, position and action of what is wrong, if anything is."""
+    """Raise BrokenOrders naming rank, position and action of what is wrong, if anything is."""
     refuse(find_problems(orders, shape, rank_of, in_flight))
 
 
 def refuse(found: Sequence[TableProblem]) -> None:
-    """Raise ValueError that lists the first problems, if there are any."""
+    """Raise BrokenOrders with the problems, if there are any."""
     if found:
-        lines = [str(problem) for problem in found[:_SHOWN]]
-        if len(found) > _SHOWN:
-            lines.append(f"and {len(found) - _SHOWN} more")
-        raise ValueError("; ".join(lines))
+        raise BrokenOrders(found)
 
 
 def find_problems(

@@ -29,7 +29,8 @@ class Algorithm:
 
     ``loads_of`` are the closed forms that price each of its collectives. ``uneven``: it runs where nodes have
     different numbers of ranks, too. ``in_phases``: what it does inside nodes and between them follows one
-    another. ``place`` orders it among those that can be asked for.
+    another. ``reduces_in_node``: it needs switches of the node that reduce, ``reduces_in_network``: between
+    nodes those of the network. ``place`` orders it among those that can be asked for.
     """
 
     name: str
@@ -39,6 +40,8 @@ class Algorithm:
     check: Callable[[RankGroup], None] = any_group
     uneven: bool = False
     in_phases: bool = False
+    reduces_in_node: bool = False
+    reduces_in_network: bool = False
     place: int = 1000
 
     @property

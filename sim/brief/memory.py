@@ -76,9 +76,9 @@ def memory_by_order(scenario: Scenario, profile: GpuProfile | None = None) -> Me
         cluster = build_cluster(scenario)
         used = profile or calibrated_profile(cluster.gpu.name, scenario.calibration)
         short = of_length(scenario, enough_microbatches(scenario))
-        plan = make_plan(short, cluster, used)
-        if not overlaps(plan.orders):
-            return _by_order(plan, _as_ordered(plan.orders))
+        found = memory_of_plan(make_plan(short, cluster, used))
+        if found is not None:
+            return found
         lowered = lower(short, cluster, profile=used)  # which pairs run as one is known when all is written
         return _by_order(lowered.plan, _as_written(lowered))
 
@@ -90,6 +90,11 @@ def enough_microbatches(scenario: Scenario) -> int:
         return all_
     group = max(scenario.parallelism.pp, scenario.schedule_options.group or 0)
     return min(all_, (2 * filling + ENOUGH) * group + all_ % group)
+
+
+def memory_of_plan(plan: StepPlan) -> MemoryByOrder | None:
+    """The memory of a step by the orders of its plan; None where these have pairs of actions."""
+    return None if overlaps(plan.orders) else _by_order(plan, _as_ordered(plan.orders))
 
 
 def _by_order(plan: StepPlan, actions: Sequence[ActionSpan]) -> MemoryByOrder:

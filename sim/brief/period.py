@@ -45,7 +45,7 @@ def period_of(record: Record, microbatches: int, group: int, within: float) -> P
     """
     found, seconds, since_s = dict[int, float](), None, 0.0
     for r, program in enumerate(record.programs.classes):
-        first, second = (_ops_of(program.ops, microbatches, number) for number in (group, group + 1))
+        first, second = _ops_of(program.ops, microbatches, group)
         if not first or [program.ops[i].name for i in first] != [program.ops[i].name for i in second]:
             return None
         ends = record.end[r]
@@ -73,22 +73,29 @@ def period_of(record: Record, microbatches: int, group: int, within: float) -> P
     return None if seconds is None else Period(seconds=seconds, since_s=since_s, leads_s=found)
 
 
-def _ops_of(ops: tuple[Op, ...], microbatches: int, group: int) -> list[int]:
-    """Indices of the ops of one group of microbatches, in the order in which the host issues them."""
-    return [i for i, microbatch in _microbatches(ops) if microbatch // microbatches == group]
-
-
-def _microbatches(ops: tuple[Op, ...]) -> Iterator[tuple[int, int]]:
-    """Ops that belong to a microbatch, and its number."""
+def _ops_of(ops: tuple[Op, ...], microbatches: int, group: int) -> tuple[list[int], list[int]]:
+    """Indices of the ops of one group of microbatches, and of the next, in the order of the host."""
+    found: tuple[list[int], list[int]] = [], []
+    groups: dict[str, int] = {}
     for i, op in enumerate(ops):
-        if op.action and (match := _MICROBATCH.fullmatch(op.action)):
-            yield i, int(match[1])
+        if not op.action:
+            continue
+        number = groups.get(op.action)
+        if number is None:
+            match = _MICROBATCH.fullmatch(op.action)
+            number = groups[op.action] = int(match[1]) // microbatches - group if match else -1
+        if 0 <= number <= 1:
+            found[number].append(i)
+    return found
 
 
 def _inside_alike(record: Record, r: int, i: int, j: int, seconds: float, limit_s: float) -> bool:
     """Whether all ops of the repeated blocks ``j`` end so much later than those of ``i``: streams beside
     their kernels may fall back without holding them up yet. True for other ops.
     """
+    whole = record.whole(r, i)
+    if whole is not None and whole is record.whole(r, j):
+        return abs(record.start[r][j] - record.start[r][i] - seconds) <= limit_s
     pieces = record.pieces(r, i), record.pieces(r, j)
     if len(pieces[0]) != len(pieces[1]):
         return False

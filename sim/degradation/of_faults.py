@@ -21,7 +21,7 @@ from ...hardware.quantities import format_quantity
 from ...hardware.topology import RegularTopology
 from ..fold.ranks import Degradation
 from ..scenario.faults.faults import MAGNITUDES, Event, parse_fault
-from ..scenario.faults.kinds import get_kind
+from ..scenario.faults.kinds import InStep, get_kind, step_kinds
 from ..scenario.faults.targets import Target
 from ..scenario.refusal import NotSupported
 from .outages import PORTS, lost_nic, lost_switch, together, weak_link, weak_nic, weak_rail
@@ -88,7 +88,7 @@ def standing(faults: Faults | None) -> tuple[Event, ...]:
 def beginning(faults: Faults | None) -> tuple[Event, ...]:
     """Faults with a time, which strike a step if they come so early: a simulated step is the first."""
     events = faults.events if faults else ()
-    return tuple(e for e in events if e.at is not None and e.kind in KNOWN)
+    return tuple(e for e in events if e.at is not None and e.kind in step_kinds())
 
 
 def given(faults: Iterable[str | Event], machine: Machine) -> tuple[Event, ...]:
@@ -160,19 +160,26 @@ def degradation_of(events: Iterable[Event], job: Job) -> Degradation:
 
 def _one(event: Event, job: Job) -> Degradation:
     assert event.kind is not None
-    if event.kind not in KNOWN:
-        why = "it ends the job" if get_kind(event.kind).effect == "crash" else "no step feels it"
+    kind = get_kind(event.kind)
+    if kind.in_step is None:
+        why = "it ends the job" if kind.effect == "crash" else "no step feels it"
         raise NotSupported(
             f"faults: {named(event)}",
-            f"a step does not know {event.kind} ({why}); it knows {', '.join(KNOWN)}; the others are for "
-            "stepsim faults",
+            f"a step does not know {event.kind} ({why}); it knows {', '.join(step_kinds())}; the others are "
+            "for stepsim faults",
         )
-    return KNOWN[event.kind](event, job, f"faults: {named(event)}")
+    return _RULES[kind.in_step](event, job, f"faults: {named(event)}")
+
+
+def _usual(event: Event, key: str) -> float:
+    """A magnitude that the event leaves out."""
+    usual = get_kind(event.kind or "").keys[key]
+    assert usual is not None
+    return usual
 
 
 def _throttled(event: Event, job: Job, field: str) -> Degradation:
-    factor = event.slow_factor or get_kind("gpu_throttle").keys["slow_factor"]
-    assert factor is not None
+    factor = event.slow_factor or _usual(event, "slow_factor")
     ranks = job.ranks(event.where)
     if not ranks:
         raise ValueError(f"{field}: no rank of the job runs there")
@@ -180,8 +187,7 @@ def _throttled(event: Event, job: Job, field: str) -> Degradation:
 
 
 def _jitter(event: Event, job: Job, field: str) -> Degradation:
-    cv = get_kind("host_jitter").keys["cv"] if event.cv is None else event.cv
-    assert cv is not None
+    cv = _usual(event, "cv") if event.cv is None else event.cv
     whole = event.where.scope == "job"
     hosts = range(job.machine.nodes) if whole else job.machine.nodes_of(event.where)
     slow = {host: jitter_factor(job.seed, host, cv) for host in hosts}
@@ -211,8 +217,7 @@ def _hung(event: Event, job: Job, field: str) -> Degradation:
 
 def _weak(event: Event, job: Job, field: str) -> Degradation:
     _without(event, field, "latency_add", "slow_factor")
-    share = event.bandwidth_factor or get_kind("link_degraded").keys["bandwidth_factor"]
-    assert share is not None
+    share = event.bandwidth_factor or _usual(event, "bandwidth_factor")
     return _links(event, job, field, share)
 
 
@@ -290,17 +295,16 @@ def _ports_lost(job: Job, leaf: str, number: int) -> Degradation:
     return weak_link(job.cluster, f"{leaf} -> spine {pod * network.spines_per_pod + number}", 0.0)
 
 
-KNOWN: dict[str, Callable[[Event, Job, str], Degradation]] = {
-    "gpu_throttle": _throttled,
+_RULES: dict[InStep, Callable[[Event, Job, str], Degradation]] = {
+    "slow_kernels": _throttled,
     "hang": _hung,
-    "host_jitter": _jitter,
-    "link_degraded": _weak,
-    "link_flap": _flap,
-    "nic_down": _nic_lost,
-    "leaf_switch_down": _leaf_lost,
-    "spine_switch_down": _spine_lost,
+    "jitter": _jitter,
+    "weak_link": _weak,
+    "flap": _flap,
+    "nic_lost": _nic_lost,
+    "leaf_lost": _leaf_lost,
+    "spine_lost": _spine_lost,
 }
-"""What each kind that a step knows does."""
 
 
 def _nic(where: Target, job: Job) -> tuple[int, int]:

@@ -97,7 +97,7 @@ def _sharding(plan: StepPlan) -> list[Assumption]:
     """Whose rule gathers parameters and reduces gradients under ZeRO-2 and ZeRO-3, and what offload costs."""
     run, found = plan.scenario, []
     if run.parallelism.zero >= 2:
-        name = run.software.sharding
+        name = run.software.sharding.implementation
         found.append(Assumption(text=f"ZeRO-{run.parallelism.zero} as {name} does it", source=SHARDING[name]))
     if run.training.cpu_offload or run.training.nvme_offload:
         text = "the CPU's update reaches half of the host memory's rate"

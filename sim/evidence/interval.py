@@ -77,7 +77,7 @@ def _causes(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPar
     profile, known = plan.profile, shipped_deviations()
     curves = {
         "GEMM": _of_curve(profile.gemm.provenance, "GEMM"),
-        "attention": _attention(profile, plan.scenario.software.attention),
+        "attention": _attention(profile, plan.scenario.software.kernels.attention),
         "memory-bound kernels": known["pointwise"],
         "optimizer": known["pointwise"],
     }

@@ -29,7 +29,7 @@ def _recompute(plan: StepPlan) -> Iterator[Assumption]:
     Megatron-LM's selective recomputation was made for the unfused chain (Korthikanti et al. 2022,
     arXiv:2205.05198 section 5); FlashAttention recomputes them itself (Dao et al. 2022, arXiv:2205.14135).
     """
-    said, kernel = plan.scenario.training.recompute, plan.scenario.software.attention
+    said, kernel = plan.scenario.training.recompute, plan.scenario.software.kernels.attention
     again = said == "selective" if isinstance(said, str) else "core_attn" in said.modules
     if again and kernel != "unfused":
         yield Assumption(

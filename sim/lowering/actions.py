@@ -15,6 +15,7 @@ from ...schedules.orders.action import Action, ActionKind
 from ..program.program import Block
 from .layers import layer, loss
 from .layers.kinds import LayerKind, LayerRun
+from .layers.layer_builder import LayerBuilder
 from .layers.pairs import pair_block
 from .layers.recompute import Recompute
 from .layers.stages import Stage
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from .layers.layer_builder import KernelPricing
     from .layers.local_shape import LocalShape
 
-BuildEnd = Callable[["LocalShape", "Software", "KernelPricing"], Block]
-BuildLayer = Callable[["LocalShape", "Software", "KernelPricing", Recompute], Block]
+BuildEnd = Callable[[LayerBuilder], Block]
+BuildLayer = Callable[[LayerBuilder, Recompute], Block]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +45,21 @@ class Blocks:
     layers: dict[tuple[BuildLayer, LayerKind, Recompute], Block] = field(default_factory=dict)
     pairs: dict[tuple[LayerKind, LayerKind, Recompute], Block] = field(default_factory=dict)
 
+    def begin(self, local: LocalShape | None = None) -> LayerBuilder:
+        """An empty block, of that local shape or that of all layers."""
+        return LayerBuilder(costs=self.costs, local=local or self.local, software=self.software)
+
     def end(self, build: BuildEnd) -> Block:
         """A block of an end of the model: embedding, head or loss."""
         if build not in self.ends:
-            self.ends[build] = build(self.local.plain, self.software, self.costs)
+            self.ends[build] = build(self.begin(self.local.plain))
         return self.ends[build]
 
     def layer(self, build: BuildLayer, run: LayerRun) -> Block:
         """A block of each layer of ``run``."""
         key = build, run.kind, run.recompute
         if key not in self.layers:
-            self.layers[key] = build(self.local.of(run.kind), self.software, self.costs, run.recompute)
+            self.layers[key] = build(self.begin(self.local.of(run.kind)), run.recompute)
         return self.layers[key]
 
     def layer_of(self, kind: ActionKind, run: LayerRun) -> Block:
@@ -65,8 +70,8 @@ class Blocks:
         """A layer of one microbatch forward beside a layer of another backward."""
         key = forward.kind, backward.kind, backward.recompute
         if key not in self.pairs:
-            shards = self.local.of(forward.kind), self.local.of(backward.kind)
-            self.pairs[key] = pair_block(*shards, self.software, self.costs, backward.recompute)
+            shapes = self.local.of(forward.kind), self.local.of(backward.kind)
+            self.pairs[key] = pair_block(self.begin(), *shapes, backward.recompute)
         return self.pairs[key]
 
 

@@ -82,4 +82,4 @@ def activation_copies(plan: StepPlan) -> ActivationCopies | None:
     """The copies of a plan, None where activations stay on the GPU."""
     if not plan.scenario.training.activation_offload:
         return None
-    return ActivationCopies(plan=plan, composer=Composer(plan.costs))
+    return ActivationCopies(plan=plan, composer=Composer(plan.blocks.begin))

@@ -39,7 +39,7 @@ def _communicators(plan: StepPlan, r: int, groups: RankGroups) -> tuple[Communic
     cluster = plan.cluster
     known = cluster.gpu.architecture in ARCHITECTURES
     usual = USUAL.get(cluster.gpu.architecture, RUNTIME_CONNECT)
-    version = plan.scenario.software.nccl.version or usual
+    version = plan.scenario.software.exchange.nccl.version or usual
     messages, found = _messages(plan), []
     for name, placement in _placements(plan, r, groups):
         comm = (
@@ -62,7 +62,7 @@ def _communicators(plan: StepPlan, r: int, groups: RankGroups) -> tuple[Communic
 
 def _messages(plan: StepPlan) -> set[str]:
     """Groups whose ranks send to and receive from one another: a ring and an all-to-all are that too."""
-    gathers = plan.scenario.software.cp_comm == "all_gather"
+    gathers = plan.scenario.software.exchange.cp_comm == "all_gather"
     heads_only = plan.local.cp_a2a == plan.local.cp
     return {"pp", "ep", "cp.heads"} | (set() if gathers and not heads_only else {"cp", "cp.ring"})
 

@@ -44,6 +44,7 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
     from ...hardware.calibrated.overlay import calibrated_profile
     from ..scenario.machine import cluster_of
     from .layers.layer import backward_block, forward_block
+    from .layers.layer_builder import LayerBuilder
     from .lower import make_plan
 
     cluster = cluster_of(scenario.cluster)
@@ -61,7 +62,9 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
             priced.append((kernel, plan.costs.seconds(kernel)))
             return priced[-1][1]
 
-        block = build(local, scenario.software, replace(plan.costs, seconds=seconds), run.recompute)
+        costs = replace(plan.costs, seconds=seconds)
+        builder = LayerBuilder(costs=costs, local=local, software=scenario.software)
+        block = build(builder, run.recompute)
         names = [op.name for op in block.ops if op.category == "compute"]
         found += [
             _layer_kernel(name, build is forward_block, kernel, cost_s, local)

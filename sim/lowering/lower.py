@@ -40,6 +40,7 @@ from .profiled_costs import overlaps, profiled_shape
 from .refuse import refuse_unsupported
 from .stage_parameters import stage_parameters
 from .state.activations import activation_bytes
+from .tables import Tables, ordered_by, runs_pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,18 +77,25 @@ class Lowered:
 
 
 def lower(
-    scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None, skips: bool = False
+    scenario: Scenario,
+    cluster: Cluster,
+    *,
+    profile: GpuProfile | None = None,
+    skips: bool = False,
+    tables: Tables | None = None,
 ) -> Lowered:
     """Programs of every class of ranks, by the profile that the scenario names unless one is given.
 
-    ``skips``: of a step whose gradients overflow, so that nothing is updated.
+    ``skips``: of a step whose gradients overflow, so that nothing is updated. ``tables``: what layouts
+    of one search have in common.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
+    used = profile or calibrated_profile(cluster.gpu.name, scenario.calibration)
+    plan = make_plan(scenario, cluster, used, tables)
     plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)
-    program_of, written = _written(plan, loads)
+    program_of, written = _written(plan, loads, tables)
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in written),
         communicators=_communicators(plan),
@@ -99,7 +107,9 @@ def lower(
     return Lowered(programs=programs, plan=plan, program_of=program_of, loads=loads)
 
 
-def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], list[list[Op]]]:
+def _written(
+    plan: StepPlan, loads: tuple[float, ...], tables: Tables | None
+) -> tuple[NDArray[np.int64], list[list[Op]]]:
     """The program of every rank, and the programs: by load, then by pipeline rank, then by placement.
 
     Raises NotSupported for more of them than can sensibly be written.
@@ -121,7 +131,7 @@ def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64
     for number, kind in enumerate(kinds.tolist()):
         place, placement = divmod(kind, count)
         wanted.setdefault((place // pp, placement), []).append((number, place % pp))
-    step, written = StepWriters(plan), list[list[Op]]([[]] * len(kinds))
+    step, written = StepWriters(plan, tables), list[list[Op]]([[]] * len(kinds))
     for (heavy, placement), programs in wanted.items():
         placed = plan.of_load(loads[heavy]).of_groups(placements.first[placement])
         for (number, _), ops in zip(programs, step.write(placed, [r for _, r in programs]), strict=True):
@@ -129,7 +139,9 @@ def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64
     return program_of.ravel(), written
 
 
-def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> StepPlan:
+def make_plan(
+    scenario: Scenario, cluster: Cluster, profile: GpuProfile, tables: Tables | None = None
+) -> StepPlan:
     """Sizes, stages, orders, groups and blocks of a step."""
     refuse_unsupported(scenario, profile)
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
@@ -146,8 +158,8 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         cluster=cluster,
         curves=profile.collectives,
         measured=scenario.cluster.measured_network,
-        nccl=scenario.software.nccl,
-        checked=scenario.software.collective_checks,
+        nccl=scenario.software.exchange.nccl,
+        checked=scenario.software.host.collective_checks,
     )
     costs_of = partial(kernel_pricing, scenario, cluster, profile, kernels, communication)
     costs = costs_of(groups)
@@ -156,7 +168,10 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         sizes = activation_bytes(local, scenario.software)
         message_s = message_seconds(scenario, communication, local, groups)
         shape = profiled_shape(shape, stages, blocks, sizes, message_s)
-    orders = step_orders(scenario, schedule, shape)
+    tables = tables or Tables()
+    orders = tables.get(
+        ("orders", *ordered_by(scenario, shape)), lambda: step_orders(scenario, schedule, shape)
+    )
     ends_meet = ends_of_model_meet(schedule, shape)
     parameters = [stage_parameters(stage, local, scenario, ends_meet=ends_meet) for stage in stages]
     return StepPlan(
@@ -173,7 +188,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         groups=groups,
         placed=placed,
         costs_of=costs_of,
-        placements=distinct_placements(scenario, placed, talking=_talking(schedule, shape)),
+        placements=distinct_placements(scenario, placed, talking=talking_ranks(schedule, shape)),
         blocks=blocks,
         costs=costs,
         kernels=kernels,
@@ -190,20 +205,20 @@ def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:
 def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
     """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
     orders = schedule.orders(shape)
-    if not scenario.software.moe_a2a_overlap or scenario.parallelism.ep == 1 or overlaps(orders):
+    if not runs_pairs(scenario) or overlaps(orders):
         return orders
     try:
         return overlapped(orders, shape, schedule.rank_of)
     except ValueError as refusal:
         groups = " or schedule_options.group so that no last group is smaller than the ranks"
         raise NotSupported(
-            "software.moe_a2a_overlap",
+            "software.exchange.moe_a2a_overlap",
             f"forwards beside backwards would wait for each other: {refusal}; set it to false"
             + (groups if shape.chunks > 1 else ""),
         ) from None
 
 
-def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
+def talking_ranks(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
     """Pipeline ranks that hold stages in a row, and so exchange messages."""
     held = [sorted(holders(stage, schedule.rank_of, shape)) for stage in range(shape.stages)]
     return {(a, b) for here, there in pairwise(held) for a in here for b in there if a != b}
@@ -239,24 +254,26 @@ def kernel_pricing(
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:
-            if software.moe_dispatcher == "alltoall" and communication.has_measured(
+            if software.exchange.moe_dispatcher == "alltoall" and communication.has_measured(
                 "all_to_all", groups["ep"]
             ):
                 return communication.collective("all_to_all", size * busiest * router.copies, groups["ep"])
-            return token_exchange(size * busiest, router, groups["ep"], cluster, software.moe_dispatcher)
+            return token_exchange(
+                size * busiest, router, groups["ep"], cluster, software.exchange.moe_dispatcher
+            )
         return communication.collective(kind, size, groups[axis])
 
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
-    host_s = 0.0 if software.cuda_graphs else software.host_s_per_kernel
+    host_s = 0.0 if software.host.cuda_graphs else software.host.host_s_per_kernel
     return KernelPricing(
         seconds=seconds,
         transfer=transfer,
         host_s=host_s,
-        host_collective_s=software.launches_per_collective * host_s,
+        host_collective_s=software.host.launches_per_collective * host_s,
         check_s=lambda axis: communication.check_s(groups[axis]),
         sms=cluster.gpu.sms,
-        blocks=software.launch_blocking,
+        blocks=software.host.launch_blocking,
     )
 
 

@@ -59,7 +59,7 @@ def _stage_memory(
     for name, size in peak.held.terms().items():
         terms[name] = terms.get(name, 0.0) + size
     outside = terms["context"] + terms["communication"]  # not from the framework's allocator
-    terms["allocator"] = (sum(terms.values()) - outside) * software.allocator_overhead
+    terms["allocator"] = (sum(terms.values()) - outside) * software.host.allocator_overhead
     terms["in flight"] = _in_flight(plan, r, host_lead_s)
     return StageMemory(
         pp=r,
@@ -81,7 +81,7 @@ def stage_buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buff
     """What a stage takes besides activations as it goes."""
     if sharding:
         return sharding.buffers(stage)
-    if plan.scenario.software.persistent_gradients:
+    if plan.scenario.software.gradients.persistent_gradients:
         return Buffers()
     return Buffers(gradients=plan.parameters[stage].total * gradient_bytes(plan))
 
@@ -97,7 +97,7 @@ def _in_flight(plan: StepPlan, r: int, host_lead_s: float) -> float:
     """Buffers of tensor-parallel collectives that the host has issued ahead of the GPU."""
     software, costs = plan.scenario.software, plan.costs
     runs = [run for s in plan.held_stages(r) for run in plan.stages[s].runs]
-    if not software.records_streams or plan.local.tp == 1 or not costs.host_s or not runs:
+    if not software.exchange.records_streams or plan.local.tp == 1 or not costs.host_s or not runs:
         return 0.0
     forward = plan.blocks.layer(forward_block, runs[0])
     return in_flight_bytes(forward, costs.host_s, costs.check_s("tp"), host_lead_s)
@@ -106,7 +106,7 @@ def _in_flight(plan: StepPlan, r: int, host_lead_s: float) -> float:
 def gradient_bytes(plan: StepPlan) -> float:
     """Bytes of gradient per parameter: the accumulated one, and a 16-bit copy where the software keeps it."""
     software, e = plan.scenario.software, plan.local.element_bytes
-    copy = e if software.separate_grad_copy and plan.local.grad_bytes != e else 0
+    copy = e if software.gradients.separate_grad_copy and plan.local.grad_bytes != e else 0
     return float(plan.local.grad_bytes + copy)
 
 
@@ -124,8 +124,8 @@ def static_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str,
 def flat_buffer_bytes(plan: StepPlan, r: int) -> float:
     """Buffers of the update, each in one piece: what activations leave free is in too many to hold them."""
     software, e = plan.scenario.software, plan.local.element_bytes
-    gradients = software.fp32_update_gradients and plan.local.grad_bytes < 4
-    flat = software.flat_buffers(plan.scenario.training.precision)
+    gradients = software.gradients.wrapper == "deepspeed" and plan.local.grad_bytes < 4
+    flat = software.gradients.flat_buffers(plan.scenario.training.precision)
     return e * min(plan.held_parameters(r), flat) + gradients * 4.0 * updated_parameters(plan, r)
 
 
@@ -139,7 +139,7 @@ def state_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, 
         weights = sum(plan.weights_bytes(plan.parameters[s]) for s in plan.held_stages(r))
         return {
             "weights": weights * plan.weight_versions(r),
-            "gradients": held * gradient_bytes(plan) if software.persistent_gradients else 0.0,
+            "gradients": held * gradient_bytes(plan) if software.gradients.persistent_gradients else 0.0,
             "optimizer": 0.0 if on_host else optimizer_bytes(plan, r, master),
         }
     rule = sharding.rule
@@ -168,7 +168,7 @@ def workspace_bytes(local: LocalShape, software: Software) -> float:
     parallelism are what comes from other ranks.
     """
     gathered = 2 * local.hidden_bytes if local.sequence_parallel else local.hidden_bytes
-    scores = local.score_elements * local.element_bytes if software.attention == "unfused" else 0.0
+    scores = local.score_elements * local.element_bytes if software.kernels.attention == "unfused" else 0.0
     widest = float(local.tokens * local.ffn * local.gate * local.element_bytes)
     if local.experts:
         rows = local.experts.rows(local.norm_tokens) * local.element_bytes

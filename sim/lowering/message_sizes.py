@@ -30,7 +30,7 @@ class MessageTransfers:
         action, plan = part.action, self.plan
         key = (action.stage, action.kind is ActionKind.FORWARD, part.peer)
         if key not in self.known:
-            count, size = plan.scenario.software.p2p_messages, message_bytes(plan, action)
+            count, size = plan.scenario.software.pipeline.p2p_messages, message_bytes(plan, action)
             replica = plan.groups.replica
             distance = plan.placed.distance(replica[self.index], replica[part.peer])
             transfer = plan.communication.message(size, distance, messages=count)
@@ -51,7 +51,7 @@ def gather_received(plan: StepPlan, writer: ProgramBuilder, exchange: MessageGro
     """Scatter/gather (Narayanan 2021, section 4.1): the receivers rebuild the activation over NVLink."""
     local, software = plan.local, plan.scenario.software
     received = [part for part in exchange.parts if isinstance(part, Recv)]
-    if not (software.scatter_gather_p2p and received and local.tp > 1) or local.sequence_parallel:
+    if not (software.pipeline.scatter_gather_p2p and received and local.tp > 1) or local.sequence_parallel:
         return
     work = Collective("all_gather", "tp", plan.costs.transfer("tp", "all_gather", local.hidden_bytes))
     for _ in received:

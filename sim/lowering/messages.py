@@ -15,7 +15,7 @@ from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import UNORDERED, MessageEnd
 from ..program.program_builder import ProgramBuilder
-from ..scenario.software.software import HostSync
+from ..scenario.software.pipeline import HostSync
 
 
 @dataclass(kw_only=True)

@@ -53,15 +53,15 @@ class UpdatedPart:
 
     def state_bytes(self, software: Software, *, master: float = 0.0) -> float:
         """Bytes that stay from step to step, with ``master`` bytes of FP32 weight for each element."""
-        each = self.optimizer.state_bytes(software.moment_bytes, momentum=self.momentum)
+        each = self.optimizer.state_bytes(software.gradients.moment_bytes, momentum=self.momentum)
         return self.elements * (master + each) + 4.0 * self.factors
 
     def traffic(self, software: Software) -> tuple[float, int]:
         """Bytes read and written by the update, and its kernels."""
         row = self.optimizer
-        each = WEIGHT_BYTES + 2 * row.state_bytes(software.moment_bytes, momentum=self.momentum)
+        each = WEIGHT_BYTES + 2 * row.state_bytes(software.gradients.moment_bytes, momentum=self.momentum)
         each += ORTHOGONAL_BYTES if row.orthogonalizes else 0
-        if software.fused_optimizer and row.launches:
+        if software.kernels.fused_optimizer and row.launches:
             return self.elements * each, row.launches
         return self.elements * (each * row.eager_passes) + 8.0 * self.factors, row.eager_launches
 

@@ -7,7 +7,9 @@ matrix, ``duplicated`` gathers it on every rank, ``distributed`` all-reduces the
 Adafactor's sums by column are over all rows, so that ranks that hold some of them add theirs up.
 
 Sources are those of optimizers.py and updates/newton_schulz.py; the gathered momentum of Distributed Muon is
-in BF16 (its 1.25 times the traffic of AdamW), as what Dion exchanges; Megatron-FSDP sends FP32.
+in BF16, as Moonlight's authors publish it (toothacher17/Megatron-LM, branch moonshot/distributedmuon-impl,
+core/optimizer/muon.py: what Newton-Schulz takes is cast to bfloat16, then all-gathered over data
+parallelism), hence its 1.25 times the traffic of AdamW; what Dion exchanges is too. Megatron-FSDP sends FP32.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class Update:
 
     def _exchange(self, writer: ProgramBuilder, matrices: tuple[Parameter, ...], ranks: int) -> None:
         """Shards of matrices to the rank of each, or back."""
-        own_fsdp = self.plan.scenario.software.sharding == "fsdp2"
+        own_fsdp = self.plan.scenario.software.sharding.implementation == "fsdp2"
         each = EXCHANGED_BYTES if own_fsdp else FP32_BYTES
         size = float(each * elements_of(matrices)) / ranks
         self._collective(writer, "momentum all_to_all", "all_to_all", size, matrices)

@@ -49,7 +49,7 @@ def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> OverlappedBl
 
 
 def runs_as_one(forward: Stage, backward: Stage, local: LocalShape) -> bool:
-    """Whether a forward and a backward on these stages have exchanges to overlap; else one follows the other."""
+    """Whether a forward and a backward on these stages have exchanges to overlap, or run in turn."""
     both = zip(*_layers(forward, backward), strict=False)
     return any(pairs_up(local.of(mine.kind), local.of(other.kind)) for mine, other in both)
 

@@ -1,5 +1,7 @@
 """How updated parameters come back to ranks that hold them whole: at once, or in buckets ahead of the layers.
 
+Where within an order a stage is gathered is schedules/p2p/megatron_hooks.py's, for chunks of Megatron's.
+
 This is ZeRO-1 and the distributed optimizer, once a step; what ZeRO-3 and FSDP gather around each block is
 written in sharding/.
 
@@ -32,19 +34,19 @@ class ParameterGather:
 
     def ahead(self) -> dict[int, list[tuple[int, ...]]]:
         """Append all gathers in the order of forwards; by virtual stage, the ops that each unit awaits."""
-        plan = self.plan
-        held = plan.held_stages(self.index)
-        found = {}
-        for s in sorted(held) if plan.two_way else held:
-            parameters = plan.parameters[s]
-            e, narrow = float(plan.local.element_bytes), plan.local.weights.gathered
-            units = [(Elements(shared=parameters.embedding), e)] * bool(plan.stages[s].embedding)
-            units += [(parameters.layer(kind), narrow) for kind in plan.stages[s].kinds]
-            if plan.stages[s].heads:
-                table = 0.0 if plan.stages[s].embedding else parameters.embedding
-                units.append((Elements(shared=parameters.head + table), e))
-            found[s] = self._in_buckets(units)
-        return found
+        held = self.plan.held_stages(self.index)
+        return {s: self.of_stage(s) for s in (sorted(held) if self.plan.two_way else held)}
+
+    def of_stage(self, s: int) -> list[tuple[int, ...]]:
+        """Append the gathers of a virtual stage, behind all that has been computed; what each unit awaits."""
+        plan, parameters = self.plan, self.plan.parameters[s]
+        e, narrow = float(plan.local.element_bytes), plan.local.weights.gathered
+        units = [(Elements(shared=parameters.embedding), e)] * bool(plan.stages[s].embedding)
+        units += [(parameters.layer(kind), narrow) for kind in plan.stages[s].kinds]
+        if plan.stages[s].heads:
+            table = 0.0 if plan.stages[s].embedding else parameters.embedding
+            units.append((Elements(shared=parameters.head + table), e))
+        return self._in_buckets(units)
 
     def at_once(self) -> tuple[int, ...]:
         """Append all gathers at once; the ops to wait for. Parameters of layers may be quantised."""
@@ -62,15 +64,13 @@ class ParameterGather:
         for i, (elements, each_bytes) in enumerate(units, 1):
             bucket, size, count = bucket + elements, size + elements.times(each_bytes), count + 1
             if bucket.total >= self.shared.bucket_elements or i == len(units):
-                gathers += [self._gather(size, after=())] * count
+                gathers += [self._gather(size)] * count
                 bucket, size, count = NO_ELEMENTS, NO_ELEMENTS, 0
         return gathers
 
-    def _gather(self, sizes_bytes: Elements, *, after: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    def _gather(self, sizes_bytes: Elements) -> tuple[int, ...]:
         """Append gathers, of experts in their own group; none where no rank has another's share."""
         gathers = ((self.shared, sizes_bytes.shared), (self.experts, sizes_bytes.experts))
         return tuple(
-            group.gather_parameters(self.writer, size, after=after)
-            for group, size in gathers
-            if size and group.shards > 1
+            group.gather_parameters(self.writer, size) for group, size in gathers if size and group.shards > 1
         )

@@ -35,6 +35,7 @@ from .plan import StepPlan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .sharded import Sharding, sharding_of
 from .stage_parameters import NO_ELEMENTS, Elements
+from .tables import Tables, ordered_by
 from .updates.optimizer import OptimizerShare, write_optimizer
 
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
@@ -46,23 +47,29 @@ CountedBlocks = tuple[tuple[Block, int], ...]
 class StepWriters:
     """Writes the programs of a step; who sends what when is found once for all of them."""
 
-    def __init__(self, plan: StepPlan) -> None:
+    def __init__(self, plan: StepPlan, tables: Tables | None = None) -> None:
         self.rule = plan.point_to_point
+        self.tables = tables or Tables()
         try:
-            self.instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule)
+            self.instructions = self.tables.get(
+                ("instructions", *ordered_by(plan.scenario, plan.shape), self.rule),
+                lambda: point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule),
+            )
         except ValueError as refusal:
-            raise NotSupported("software.point_to_point", str(refusal)) from None
+            raise NotSupported("software.pipeline.point_to_point", str(refusal)) from None
         # Registered schedules run under every rule that takes them; a user's table may not.
         if is_table(plan.scenario.schedule):
             try:
                 refuse(instruction_problems(self.instructions, f"rule {self.rule}"))
             except ValueError as refusal:
-                raise NotSupported("software.point_to_point", f"{refusal}; async waits for no send") from None
+                raise NotSupported(
+                    "software.pipeline.point_to_point", f"{refusal}; async waits for no send"
+                ) from None
 
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
-        shared = _Shared(sharding=sharding, copies=activation_copies(plan))
+        shared = _Shared(sharding=sharding, copies=activation_copies(plan), tables=self.tables)
         return [
             _StepWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
@@ -76,6 +83,13 @@ class _Shared:
     copies: ActivationCopies | None = None
     repeated_blocks: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
+    tables: Tables = field(default_factory=Tables)
+
+    def repeated(self, row: CountedBlocks) -> RepeatedBlocks:
+        found = self.repeated_blocks.get(row)
+        if found is None:
+            found = self.repeated_blocks[row] = RepeatedBlocks(row)
+        return found
 
 
 @dataclass
@@ -104,8 +118,8 @@ class _StepWriter:
             writer=self.writer,
             rule=self.rule,
             transfer=MessageTransfers(plan=plan, index=self.index, alike=self.shared.transfers),
-            host_s=software.p2p_messages * plan.costs.host_collective_s,
-            host_sync=software.p2p_host_sync,
+            host_s=software.pipeline.p2p_messages * plan.costs.host_collective_s,
+            host_sync=software.pipeline.p2p_host_sync,
         )
         groups, experts = plan.groups, plan.local.experts is not None
         self.reduces = groups["dp"].ranks > 1 or (experts and groups["edp"].ranks > 1)
@@ -121,11 +135,19 @@ class _StepWriter:
         self.gradients = gradients_of(plan, self.index)
         self.expert_gradients = expert_gradients_of(plan, self.index)
         order = plan.orders[self.index]
-        self.final = {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT}
+        self.final = self.shared.tables.get(
+            ("final", *ordered_by(plan.scenario, plan.shape), self.index),
+            lambda: {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT},
+        )
         self.unreduced = list(plan.held_stages(self.index))
-        if whole and software.overlap_grad_reduce and together:
-            aligned = software.align_grad_reduce
-            self._place(hooked(self.index, order, plan.shape, aligned=aligned))
+        if whole and software.gradients.overlap_grad_reduce and together:
+            aligned = software.gradients.reduction == "megatron-buckets"
+            self._place(
+                self.shared.tables.get(
+                    ("hooks", *ordered_by(plan.scenario, plan.shape), self.index, aligned),
+                    lambda: hooked(self.index, order, plan.shape, aligned=aligned),
+                )
+            )
 
     def _place(self, order: Iterable[Hooked]) -> None:
         """Note the calls between steps.
@@ -143,7 +165,7 @@ class _StepWriter:
             pass
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
-        if self.gathers_parameters and self.plan.scenario.software.overlap_param_gather:
+        if self._gathers_ahead and not self._gathers_by_hooks:
             self.gathers = self._parameter_gather().ahead()
         self._call(None)
         for instruction in instructions:
@@ -159,6 +181,16 @@ class _StepWriter:
                     self.messages.wait(part)
         self._finish()
         return self.writer.ops
+
+    @property
+    def _gathers_ahead(self) -> bool:
+        """Whether updated parameters come back ahead of the forwards that want them."""
+        return self.gathers_parameters and self.plan.scenario.software.gradients.overlap_param_gather
+
+    @property
+    def _gathers_by_hooks(self) -> bool:
+        """Whether the order says before which step each virtual stage is gathered."""
+        return any(hook.call is HookCall.GATHER for hooks in self.calls.values() for hook in hooks)
 
     # Actions -----------------------------------------------------------------------------------
 
@@ -229,9 +261,7 @@ class _StepWriter:
         row: CountedBlocks = tuple((block, count) for block, _, _, count in found)
         if self.sharding:
             row = self.sharding.pair_row(step, found, first=self._begins(step.forward))
-        if row not in self.shared.repeated_blocks:
-            self.shared.repeated_blocks[row] = RepeatedBlocks(row)
-        self.writer.repeat("forward, backward", self.shared.repeated_blocks[row], action=str(step))
+        self.writer.repeat("forward, backward", self.shared.repeated(row), action=str(step))
         self.messages.done |= dict.fromkeys(parts(step), self.writer.frontier())
         self._after_backward(step.backward)
         return True
@@ -262,9 +292,7 @@ class _StepWriter:
         row = tuple(blocks)
         if not row:
             return
-        if row not in self.shared.repeated_blocks:
-            self.shared.repeated_blocks[row] = RepeatedBlocks(row)
-        self.writer.repeat(NAMES[action.kind], self.shared.repeated_blocks[row], action=str(action))
+        self.writer.repeat(NAMES[action.kind], self.shared.repeated(row), action=str(action))
 
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
@@ -280,7 +308,7 @@ class _StepWriter:
             self._run(action, self.sharding.last_reduction(action.stage))
 
     def _call(self, after: Step | None) -> None:
-        """What happens to gradients right after a step; before all of them for None."""
+        """What happens to gradients and parameters right after a step; before all of them for None."""
         for hook in self.calls.get(after, ()):
             match hook:
                 case Hook(HookCall.ENABLE | HookCall.DISABLE):
@@ -288,6 +316,8 @@ class _StepWriter:
                 case Hook(HookCall.REDUCE, int(stage)):
                     self.unreduced.remove(stage)
                     self._reduce_stage(stage)
+                case Hook(HookCall.GATHER, int(stage)) if self._gathers_ahead:
+                    self.gathers[stage] = self._parameter_gather().of_stage(stage)
 
     def _reduce_stage(self, stage: int) -> None:
         elements = self.plan.parameters[stage].elements
@@ -315,12 +345,12 @@ class _StepWriter:
         reduce_shared_table(plan, self.index, writer)
         if plan.ends != "streaming":
             self._update(self._share(held.total, updated), plan.held_stages(self.index))
-        gathers = self.gathers_parameters and not plan.scenario.software.overlap_param_gather
+        gathers = self.gathers_parameters and not plan.scenario.software.gradients.overlap_param_gather
         if gathers and not plan.skips:
             writer.wait(*self._parameter_gather().at_once())
-        fixed = plan.scenario.software.step_fixed_s
+        fixed = plan.scenario.software.host.step_fixed_s
         writer.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
-        if plan.scenario.software.step_barrier and not plan.skips:
+        if plan.scenario.software.host.step_barrier and not plan.skips:
             write_barrier(plan, writer)
 
     def _parameter_gather(self) -> ParameterGather:

@@ -68,7 +68,7 @@ def distinct_placements(scenario: Scenario, placed: PlacedGroups, *, talking: It
 
 def _used(groups: ProcessGroups, scenario: Scenario) -> Iterator[tuple[str, Ids]]:
     """The ranks of every group that a step may use, one group a row, by name."""
-    model, checks = scenario.model, scenario.software.collective_checks
+    model, checks = scenario.model, scenario.software.host.collective_checks
     for name in GROUPS:
         idle = holds_experts(name) and model.moe is None
         if not idle and name != "pp" and (name != "model" or checks):

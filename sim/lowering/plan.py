@@ -133,7 +133,7 @@ class StepPlan:
         """How the next step follows this one."""
         if self.schedule.weight_versions:  # no flush: a microbatch finds the weights of its own start
             return "streaming"
-        skewed = self.scenario.software.optimizer_post_validation and self._splits_backward
+        skewed = self.scenario.software.gradients.optimizer_post_validation and self._splits_backward
         return "skewed" if skewed else "together"
 
     @property
@@ -166,8 +166,8 @@ def point_to_point_rule(software: Software, schedule: Schedule, shape: Shape, or
     """The rule by which ``software`` posts and awaits the messages of these orders of a schedule."""
     if overlaps(orders):
         own = overlaps(schedule.orders(shape))
-        return software.overlapped_point_to_point if own else "async"
+        return software.pipeline.overlapped_point_to_point if own else "async"
     several = shape.chunks > 1 and not schedule.grouped
     if several or splits_backward(orders):
-        return software.split_point_to_point
-    return software.point_to_point
+        return software.pipeline.split_point_to_point
+    return software.pipeline.point_to_point

@@ -24,7 +24,7 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
     groups = plan.groups
     whole = plan.dp_communicator(index), groups["dp"]
     reductions = _reductions(plan, whole, (SHARDS, groups["fsdp"]), (REPLICAS, groups["hsdp"]))
-    if plan.scenario.software.uncut_parameters:
+    if plan.scenario.software.gradients.reduction == "nanotron-buckets":
         reductions.uncut = _uncut(plan, index)
     return reductions
 
@@ -68,7 +68,6 @@ def _reductions(
     sharded = plan.scenario.parallelism.zero >= 1 and shards[1].ranks > 1
     hybrid = sharded and replicas[1].ranks > 1
     communicator, group = shards if hybrid else whole
-    bucket = max(software.bucket_elements, software.bucket_elements_per_replica * plan.groups["dp"].ranks)
 
     def over_replicas(size: float) -> Transfer:
         return plan.communication.collective("all_reduce", size, replicas[1])
@@ -77,14 +76,14 @@ def _reductions(
         communicator=communicator,
         transfer=lambda kind, size: plan.communication.collective(kind, size, group),
         element_bytes=plan.local.grad_bytes,
-        wire_bytes=software.reduce_grad_bytes or plan.local.grad_bytes,
-        bucket_elements=bucket,
-        sharded=hybrid or (sharded and software.reduce_scatters(plan.scenario.training.precision)),
+        wire_bytes=software.gradients.reduce_grad_bytes or plan.local.grad_bytes,
+        bucket_elements=software.gradients.bucket(plan.groups["dp"].ranks),
+        sharded=hybrid or (sharded and software.gradients.reduce_scatters(plan.scenario.training.precision)),
         costs=plan.costs,
         shards=shards[1].ranks if sharded else 1,
         over_replicas=over_replicas if hybrid else None,
         check_s=plan.communication.check_s(group),
-        scatter_blocks=software.reduce_scatter_blocks,
+        scatter_blocks=software.gradients.reduction == "nanotron-buckets",
         replicas=replicas[0],
         offload=offload_of(plan),
     )
@@ -119,9 +118,9 @@ def offload_link(plan: StepPlan) -> Offload:
     return Offload(
         host=host_memory_of(cluster.gpu, cluster.gpus_per_node),
         ranks_per_host=min(cluster.gpus_per_node, cluster.gpus),
-        gradient_bytes=float(software.reduce_grad_bytes or plan.local.grad_bytes),
+        gradient_bytes=float(software.gradients.reduce_grad_bytes or plan.local.grad_bytes),
         parameter_bytes=float(plan.local.element_bytes),
-        moment_bytes=float(software.moment_bytes),
+        moment_bytes=float(software.gradients.moment_bytes),
         disks=training.nvme_offload,
         host_s=plan.costs.host_s,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...hardware.gpus import get_gpu
 from ..scenario.refusal import NotSupported
-from ..scenario.schedules import schedule_names, traits_of
+from ..scenario.schedules import schedule_named, schedule_names
 from ..scenario.sharding import sharding_rule
 from .layers.checkpoints import layers_in_one_go
 from .layers.precision import recipe_of
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
-    """``refuse(scenario, profile)`` raises NotSupported; ``reads`` are the fields of a layout that it looks at."""
+class LayoutRefusal:
+    """``refuse(scenario, profile)`` raises NotSupported; it ``reads`` these fields of a layout."""
 
     refuse: Callable[[Scenario, GpuProfile], None]
     reads: tuple[str, ...] = ()
@@ -38,12 +38,12 @@ def _refuse_context(scenario: Scenario, profile: GpuProfile) -> None:
     """Context parallelism that the attention kernel, or the heads of a rank, do not allow."""
     par = scenario.parallelism
     heads = scenario.model.num_attention_heads // par.tp
-    if par.cp_a2a is None and scenario.software.cp_comm == "a2a" and heads % par.cp:
+    if par.cp_a2a is None and scenario.software.exchange.cp_comm == "a2a" and heads % par.cp:
         raise NotSupported(
             "parallelism.cp",
             f"cp {par.cp} does not divide the {heads} heads of a TP rank, which a2a exchanges",
         )
-    if par.cp > 1 and scenario.software.attention == "unfused":
+    if par.cp > 1 and scenario.software.kernels.attention == "unfused":
         raise NotSupported(
             "parallelism.cp", f"cp {par.cp} needs a fused attention kernel; this one is unfused"
         )
@@ -65,7 +65,7 @@ def _refuse_precision(scenario: Scenario, profile: GpuProfile) -> None:
 
 def _refuse_offload(scenario: Scenario, profile: GpuProfile) -> None:
     """State or activations on the host where the schedule has no place for that."""
-    training, schedule = scenario.training, traits_of(scenario.schedule)
+    training, schedule = scenario.training, schedule_named(scenario.schedule)
     if schedule.weight_versions and (training.cpu_offload or training.nvme_offload):
         field = "training.cpu_offload" if training.cpu_offload else "training.nvme_offload"
         raise NotSupported(
@@ -84,17 +84,17 @@ def _refuse_offload(scenario: Scenario, profile: GpuProfile) -> None:
 def _refuse_attention(scenario: Scenario, profile: GpuProfile) -> None:
     """Attention kernels that nobody has measured on the GPU."""
     kernels = {curve.implementation for curve in profile.attention}
-    attention = scenario.software.attention
+    attention = scenario.software.kernels.attention
     if attention != "unfused" and attention not in kernels:
         known = ", ".join(sorted(kernels | {"unfused"}))
         raise NotSupported(
-            "software.attention", f"{profile.gpu} has no attention kernel {attention}; known: {known}"
+            "software.kernels.attention", f"{profile.gpu} has no attention kernel {attention}; known: {known}"
         )
 
 
 def _refuse_versions(scenario: Scenario, profile: GpuProfile) -> None:
     """Sharded state of a schedule that updates after every microbatch."""
-    par, schedule = scenario.parallelism, traits_of(scenario.schedule)
+    par, schedule = scenario.parallelism, schedule_named(scenario.schedule)
     same = par.tp * par.cp * par.dp // (par.ep * par.etp) if scenario.model.moe else 1
     if schedule.weight_versions and par.zero and max(par.dp * par.cp, same) > 1:
         raise NotSupported(
@@ -117,7 +117,7 @@ def _refuse_shards(scenario: Scenario, profile: GpuProfile) -> None:
     and shards the optimizer's state over both copies (ZeRO-1; arXiv:2412.19437 section 3.2).
     """
     par = scenario.parallelism
-    schedule = traits_of(scenario.schedule)
+    schedule = schedule_named(scenario.schedule)
     if schedule.two_way and par.zero > 1:
         raise NotSupported(
             "parallelism.zero",
@@ -153,7 +153,7 @@ def _refuse_optimizer(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             field, f"the CPU updates by Adam (deepspeed/ops/adam/cpu_adam.py), not by {row.name}; set adamw"
         )
-    if traits_of(scenario.schedule).weight_versions and (row.orthogonalizes or row.factors):
+    if schedule_named(scenario.schedule).weight_versions and (row.orthogonalizes or row.factors):
         raise NotSupported(
             field,
             f"{scenario.schedule} updates after every microbatch, which {row.name} is not made for; "
@@ -168,28 +168,34 @@ def _refuse_optimizer(scenario: Scenario, profile: GpuProfile) -> None:
             field,
             f"tp {scenario.parallelism.tp} cuts matrices whose rows and columns {row.name} sums; set tp 1",
         )
-    if zero and not (zero > 1 and software.sharding == "fsdp2"):
+    sharding = software.sharding.implementation
+    if zero and not (zero > 1 and sharding == "fsdp2"):
         raise NotSupported(
             field,
-            f"{row.name} sums rows and columns of matrices, which ZeRO-{zero} of {software.sharding} "
+            f"{row.name} sums rows and columns of matrices, which ZeRO-{zero} of {sharding} "
             "flattens and cuts anywhere; set zero to 0, or software.sharding to fsdp2 with zero 2 or 3",
         )
 
 
 def _refuse_orthogonalizing(scenario: Scenario) -> None:
     """Muon: in which precision, and where its matrices are sharded."""
-    par, spec, sharding = scenario.parallelism, scenario.training.optimizer, scenario.software.sharding
+    par, spec, sharding = (
+        scenario.parallelism,
+        scenario.training.optimizer,
+        scenario.software.sharding.implementation,
+    )
     name, field, rule = spec.row.name, "training.optimizer", sharding_rule(scenario)
     if scenario.training.precision == "fp16":
         raise NotSupported(
             field, f"{name} runs in bf16 (Megatron-LM core/optimizer/muon.py); set precision bf16"
         )
-    if par.zero and sharding in ("fsdp1", "deepspeed") and (rule or sharding == "deepspeed"):
-        raise NotSupported(
-            field,
-            f"{sharding} flattens and cuts the matrices that {name} wants whole; set software.sharding to"
-            " fsdp2, megatron-fsdp or distributed-optimizer",
-        )
+    others = "set software.sharding to fsdp2, megatron-fsdp or distributed-optimizer"
+    if rule and sharding == "fsdp1":
+        raise NotSupported(field, f"fsdp1 flattens and cuts the matrices that {name} wants whole; {others}")
+    if par.zero and sharding == "deepspeed":
+        # It has one: stage_1_and_2.py (get_flat_partition) orthogonalises on every rank that holds a part
+        # of a matrix, after an all-reduce (reduce_scatter false until July 2026); stage3.py gathers momenta.
+        raise NotSupported(field, f"DeepSpeed's {name} under ZeRO-{par.zero} is not modelled; {others}")
     if spec.sharding and (par.zero == 0 or rule):
         what = "shards no state" if par.zero == 0 else "shards parameters, and their momentum with them"
         raise NotSupported(f"{field}.sharding", f"ZeRO-{par.zero} {what}; leave it out")
@@ -205,33 +211,40 @@ def _refuse_orthogonalizing(scenario: Scenario) -> None:
         )
 
 
-BLOCKS = "set software.launch_blocking to false, since nothing does where launches block"
+BLOCKS = "set software.host.launch_blocking to false, since nothing does where launches block"
 
 
 def _refuse_launches(scenario: Scenario, profile: GpuProfile) -> None:
     """Nothing runs beside a kernel whose launch blocks."""
     software = scenario.software
-    if not software.launch_blocking:
+    if not software.host.launch_blocking:
         return
-    for name in ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "cuda_graphs"):
-        if getattr(software, name):
-            raise NotSupported(f"software.{name}", "no launch may block then; set launch_blocking to false")
+    beside_kernels = {
+        "gradients.overlap_grad_reduce": software.gradients.overlap_grad_reduce,
+        "gradients.overlap_param_gather": software.gradients.overlap_param_gather,
+        "exchange.tp_comm_overlap": software.exchange.tp_comm_overlap,
+        "host.cuda_graphs": software.host.cuda_graphs,
+    }
+    for field, on in beside_kernels.items():
+        if on:
+            raise NotSupported(f"software.{field}", "no launch may block then; set launch_blocking to false")
     if scenario.parallelism.zero > 1:
         zero = scenario.parallelism.zero
         raise NotSupported(
             "parallelism.zero", f"ZeRO-{zero} moves parameters or gradients beside kernels; {BLOCKS}"
         )
-    if scenario.parallelism.pp > 1 and software.point_to_point != "blocking":
+    if scenario.parallelism.pp > 1 and software.pipeline.point_to_point != "blocking":
         raise NotSupported(
-            "software.point_to_point", f"{software.point_to_point} runs beside kernels; {BLOCKS}"
+            "software.pipeline.point_to_point",
+            f"{software.pipeline.point_to_point} runs beside kernels; {BLOCKS}",
         )
 
 
 def _refuse_barrier(scenario: Scenario, profile: GpuProfile) -> None:
     """A barrier at the end of a step, and steps that have no common end."""
-    if scenario.software.step_barrier and scenario.software.optimizer_post_validation:
+    if scenario.software.host.step_barrier and scenario.software.gradients.optimizer_post_validation:
         raise NotSupported(
-            "software.step_barrier",
+            "software.host.step_barrier",
             "under optimizer_post_validation ranks go on one by one to the next step; set one to false",
         )
 
@@ -239,29 +252,29 @@ def _refuse_barrier(scenario: Scenario, profile: GpuProfile) -> None:
 def _refuse_layers(scenario: Scenario, profile: GpuProfile) -> None:
     """Kinds of layer in layouts that they are not modelled in."""
     model, par = scenario.model, scenario.parallelism
-    overlaps = scenario.software.moe_a2a_overlap and par.ep > 1
-    if overlaps and par.zero > 1 and scenario.software.sharding == "deepspeed":
+    overlaps = scenario.software.exchange.moe_a2a_overlap and par.ep > 1
+    if overlaps and par.zero > 1 and scenario.software.sharding.implementation == "deepspeed":
         raise NotSupported(
-            "software.moe_a2a_overlap",
+            "software.exchange.moe_a2a_overlap",
             f"DeepSpeed's ZeRO-{par.zero} overlaps no exchanges; set it to false, or software.sharding to "
             "megatron-fsdp",
         )
-    if overlaps and not traits_of(scenario.schedule).overlaps:
+    if overlaps and not schedule_named(scenario.schedule).overlaps:
         # Megatron-LM transformer_config.py: virtual stages are wanted where there is a pipeline. With one
         # chunk on a rank a forward waits for what runs beside it on the next one, and ranks take turns.
         known = ", ".join(schedule_names(lambda schedule: schedule.overlaps))
         raise NotSupported(
-            "software.moe_a2a_overlap",
+            "software.exchange.moe_a2a_overlap",
             f"{scenario.schedule} has no forward that could run beside a backward; set it to false, or "
             f"schedule to one of {known}",
         )
-    heads = par.cp_a2a or (par.cp if scenario.software.cp_comm == "a2a" else 1)
-    if model.sliding_window and heads < par.cp and scenario.software.cp_comm != "all_gather":
+    heads = par.cp_a2a or (par.cp if scenario.software.exchange.cp_comm == "a2a" else 1)
+    if model.sliding_window and heads < par.cp and scenario.software.exchange.cp_comm != "all_gather":
         # TransformerEngine context_parallel.py: windows take cp_comm_type a2a or all_gather
         raise NotSupported(
             "model.sliding_window",
             f"a ring of keys and values has no windows (cp {par.cp}, of which {heads} exchange heads); set "
-            "software.cp_comm to a2a or all_gather",
+            "software.exchange.cp_comm to a2a or all_gather",
         )
 
 
@@ -291,7 +304,7 @@ _EXPERT_RANKS = tuple(f"parallelism.{axis}" for axis in ("tp", "cp", "dp", "ep",
 _SHARDING = ("parallelism.zero", "parallelism.pp")
 
 REFUSALS = (
-    Refusal(
+    LayoutRefusal(
         refuse=_refuse_layers,
         reads=(
             "parallelism.ep",
@@ -299,35 +312,35 @@ REFUSALS = (
             "parallelism.cp",
             "parallelism.cp_a2a",
             "schedule",
-            "software.moe_a2a_overlap",
+            "software.exchange.moe_a2a_overlap",
         ),
     ),
-    Refusal(
+    LayoutRefusal(
         refuse=_refuse_recomputation,
         reads=(*_SHARDING, "training.recompute", "training.activation_offload"),
     ),
-    Refusal(
+    LayoutRefusal(
         refuse=_refuse_launches,
         reads=(
             *_SHARDING,
-            "software.overlap_grad_reduce",
-            "software.overlap_param_gather",
-            "software.tp_comm_overlap",
+            "software.gradients.overlap_grad_reduce",
+            "software.gradients.overlap_param_gather",
+            "software.exchange.tp_comm_overlap",
         ),
     ),
-    Refusal(refuse=_refuse_barrier),
-    Refusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),
-    Refusal(
+    LayoutRefusal(refuse=_refuse_barrier),
+    LayoutRefusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),
+    LayoutRefusal(
         refuse=_refuse_shards,
         reads=(*_EXPERT_RANKS, "parallelism.zero", "parallelism.fsdp_shard_size", "schedule"),
     ),
-    Refusal(
+    LayoutRefusal(
         refuse=_refuse_optimizer,
         reads=(*_SHARDING, "parallelism.tp", "parallelism.fsdp_shard_size", "schedule"),
     ),
-    Refusal(refuse=_refuse_precision),
-    Refusal(refuse=_refuse_offload, reads=("schedule", "training.activation_offload")),
-    Refusal(refuse=_refuse_attention),
-    Refusal(refuse=_refuse_versions, reads=(*_EXPERT_RANKS, "parallelism.zero", "schedule")),
+    LayoutRefusal(refuse=_refuse_precision),
+    LayoutRefusal(refuse=_refuse_offload, reads=("schedule", "training.activation_offload")),
+    LayoutRefusal(refuse=_refuse_attention),
+    LayoutRefusal(refuse=_refuse_versions, reads=(*_EXPERT_RANKS, "parallelism.zero", "schedule")),
 )
 """All refusals, in the order in which they are told."""

@@ -214,11 +214,11 @@ def sharding_of(plan: StepPlan, rule: ShardingRule | None) -> Sharding | None:
         replicas=group(REPLICAS, groups["hsdp"]),
         experts=group("edp" if whole else EXPERT_SHARDS, groups["efsdp"]),
         expert_replicas=group(EXPERT_REPLICAS, groups["ehsdp"]),
-        gather_bytes=software.gather_bytes or local.element_bytes,
-        reduce_bytes=software.reduce_grad_bytes or local.grad_bytes,
+        gather_bytes=local.element_bytes,
+        reduce_bytes=software.gradients.reduce_grad_bytes or local.grad_bytes,
         parameter_bytes=local.element_bytes,
         host_s=plan.costs.host_collective_s,
         offload=offload_of(plan),
     )
-    rows = Rows(rule=rule, traffic=traffic, composer=Composer(plan.costs))
+    rows = Rows(rule=rule, traffic=traffic, composer=Composer(plan.blocks.begin))
     return Sharding(plan=plan, rule=rule, rows=rows)

@@ -43,14 +43,14 @@ def planned(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
     """
     loads = place.loads(algorithm, kind)
     _check_hardware(algorithm, kind, place)
-    if algorithm == "nvls":
-        return (_simple(_nvls(kind, place, loads), place),)
-    if kind == "all_to_all" and schedules.get(algorithm).in_phases:
+    own = schedules.get(algorithm)
+    if kind == "all_to_all" and own.in_phases:
         return (_all_to_all(algorithm, place, loads),)
-    way = _flat(algorithm, place, loads)
+    way = (_switched if own.reduces_in_node else _flat)(algorithm, place, loads)
     if algorithm in OF_NCCL:
-        return (_simple(_no_quicker_than_nccl(way, kind, place), place),)
-    return with_protocols(way, place)
+        way = _no_quicker_than_nccl(way, kind, place)
+    switched = own.reduces_in_node or own.reduces_in_network
+    return (_simple(way, place),) if switched or algorithm in OF_NCCL else with_protocols(way, place)
 
 
 def has_sharp(place: Place) -> bool:
@@ -60,13 +60,13 @@ def has_sharp(place: Place) -> bool:
 
 
 def _check_hardware(algorithm: str, kind: str, place: Place) -> None:
-    cluster = place.cluster
-    if algorithm == "nvls" and not cluster.gpu.nvls:
+    cluster, own = place.cluster, schedules.get(algorithm)
+    if own.reduces_in_node and not cluster.gpu.nvls:
         raise ValueError(
-            f"nvls reduces in the NVSwitches, as Hopper's and Blackwell's do; {cluster.gpu.name} has none"
+            f"{algorithm} reduces in the NVSwitches, as Hopper's and Blackwell's do; {cluster.gpu.name} has "
+            "none"
         )
-    reduces_outside = algorithm.startswith("collnet") or (algorithm == "nvls" and place.on_network)
-    if reduces_outside and not has_sharp(place):
+    if own.reduces_in_network and place.on_network and not has_sharp(place):
         raise ValueError(
             f"{algorithm} over several nodes reduces in the network's switches (SHARP), which InfiniBand has "
             f"from HDR on; {cluster.interconnect.name} is {cluster.interconnect.kind}"
@@ -101,14 +101,14 @@ def _flat(algorithm: str, place: Place, loads: Loads) -> Way:
     )
 
 
-def _nvls(kind: str, place: Place, loads: Loads) -> Way:
+def _switched(algorithm: str, place: Place, loads: Loads) -> Way:
     """The switches of the nodes, and those of the network between them."""
     assert place.arch.nvls_latency_s is not None
     efficiency = place.constants.nvls.tree_efficiency if place.on_network else 1.0
     inside = over(nvls_bytes_per_s(place) * efficiency, loads.local)
     outside = over(place.nic, loads.network)
-    way = Way(
-        algorithm="nvls",
+    return Way(
+        algorithm=algorithm,
         latency_s=place.arch.nvls_latency_s / place.constants.protocols["Simple"].latency
         + loads.network_steps * place.hop_s,
         rate=min(inside, outside),
@@ -118,7 +118,6 @@ def _nvls(kind: str, place: Place, loads: Loads) -> Way:
         steps=loads.steps,
         network_steps=loads.network_steps,
     )
-    return _no_quicker_than_nccl(way, kind, place)
 
 
 def _no_quicker_than_nccl(way: Way, kind: str, place: Place) -> Way:
@@ -141,7 +140,7 @@ def _no_quicker_than_nccl(way: Way, kind: str, place: Place) -> Way:
 
 def _simple(way: Way, place: Place) -> Curve:
     protocol = place.constants.protocols["Simple"]
-    if way.algorithm == "nvls":
+    if schedules.get(way.algorithm).reduces_in_node:
         pipelining = place.constants.nvls.pipelining
     else:
         pipelining = protocol.network_pipelining if place.on_network else protocol.node_pipelining

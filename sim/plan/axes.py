@@ -1,10 +1,10 @@
 """What each axis of a layout may be where nobody says: the values that a search tries.
 
-Knows which values are worth trying; which of them fit one another is ``legality.py``'s. The scenario's own value
-of every axis is always among them.
+Knows which values are worth trying; which of them fit one another is ``legality.py``'s. The scenario's own
+value of every axis is always among them.
 
-Sources for what is worth trying: NVIDIA Megatron-Bridge docs/performance-guide.md (TP inside the NVLink domain,
-then PP; CP for long sequences; ETP seldom); Calculon's calculon/llm/optimal_execution.py (all divisors).
+Sources for what is worth trying: NVIDIA Megatron-Bridge docs/performance-guide.md (TP inside the NVLink
+domain, then PP; CP for long sequences; ETP seldom); Calculon's calculon/llm/optimal_execution.py.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ LAYOUT = (
     "training.recompute",
     "training.activation_offload",
     "parallelism.order",
-    "software.overlap_grad_reduce",
-    "software.overlap_param_gather",
-    "software.tp_comm_overlap",
-    "software.moe_a2a_overlap",
+    "software.gradients.overlap_grad_reduce",
+    "software.gradients.overlap_param_gather",
+    "software.exchange.tp_comm_overlap",
+    "software.exchange.moe_a2a_overlap",
 )
 """The axes of a layout, in the order in which they are crossed: those that others depend on first.
 

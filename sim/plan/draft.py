@@ -1,7 +1,7 @@
-"""A layout before it is checked: the blocks of a scenario with other values, for rules that read a few of them.
+"""A layout before it is checked: the blocks of a scenario with other values, for rules that read a few.
 
-Checking a whole scenario takes a millisecond, a draft some microseconds. It promises nothing: what does not fit
-together in it is what the rules of ``legality.py`` are asked about.
+Checking a whole scenario takes a millisecond, a draft some microseconds. It promises nothing: what does not
+fit together in it is what the rules of ``legality.py`` are asked about.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ...hardware.fields import FROM_DOCUMENT
 from ..scenario.errors import Mark, Problem, ScenarioError
@@ -27,16 +27,27 @@ def draft_of(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
     changes: dict[str, dict[str, Any]] = {}
     whole: dict[str, Any] = {}
     for field, value in values.items():
-        block, _, name = field.rpartition(".")
-        if block:
+        block, _, name = field.partition(".")
+        if name:
             changes.setdefault(block, {})[name] = value
         else:
-            whole[name] = value
+            whole[block] = value
     for block, fields in changes.items():
-        whole[block] = getattr(scenario, block).model_copy(update=fields)
+        whole[block] = _changed(getattr(scenario, block), fields)
     if "parallelism" in whole:
         whole["model"] = scenario.model.padded_for(whole["parallelism"].tp)
     return scenario.model_copy(update=whole)
+
+
+def _changed(part: BaseModel, fields: Mapping[str, Any]) -> BaseModel:
+    """A copy of a block with other values of its fields, and of those of its groups of fields."""
+    update = {name: value for name, value in fields.items() if "." not in name}
+    for field, value in fields.items():
+        group, _, name = field.partition(".")
+        if name:
+            known = update.get(group, getattr(part, group))
+            update[group] = known.model_copy(update={name: value})
+    return part.model_copy(update=update)
 
 
 def unpadded(scenario: Scenario) -> Scenario:
@@ -60,7 +71,9 @@ def _typed(scenario: Scenario, field: str, value: Any) -> Any:
         if not block:
             schedule_named(value)
             return value
-        part = getattr(scenario, block)
+        part: Any = scenario
+        for one in block.split("."):
+            part = getattr(part, one)
         return getattr(type(part).model_validate({**dict(part), name: value}, context=FROM_DOCUMENT), name)
     except ValidationError as failure:
         message = "; ".join(error["msg"] for error in failure.errors(include_url=False))

@@ -1,19 +1,21 @@
-"""Which layouts are legal: the checks of a scenario, each asked once for each distinct value of what it reads.
+"""Which layouts are legal: the checks of a scenario, each asked once for each value of what it reads.
 
-Knows no rule itself: they are those of sim/scenario and of sim/lowering, with the fields of a layout that each
-of them reads. So a rule stands once, and a hundred thousand layouts cost as much as a few hundred checks.
+Knows no rule itself: they are those of sim/scenario and of sim/lowering, with the fields of a layout that
+each of them reads. So a rule stands once, and a hundred thousand layouts cost as much as a few hundred
+checks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...schedules.p2p.point_to_point import point_to_point
 from ..lowering.lower import step_orders
 from ..lowering.plan import point_to_point_rule
-from ..lowering.refuse import REFUSALS
+from ..lowering.refuse import REFUSALS, LayoutRefusal
 from ..scenario import checks
 from ..scenario.checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from ..scenario.checks_recompute import recompute_fits
@@ -40,7 +42,7 @@ OPTIONS = ("schedule_options.group", "schedule_options.memory_limit")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class LayoutRule:
     """``breaks(draft)`` says for which reason the fields that it ``reads`` are no layout; "" where they are.
 
     ``about`` is the field that it is about where it says what is not worth trying (a framework's note): a
@@ -52,16 +54,18 @@ class Rule:
     about: str = ""
 
 
-def rules(scenario: Scenario, profile: GpuProfile) -> list[Rule]:
+def rules(scenario: Scenario, profile: GpuProfile) -> list[LayoutRule]:
     """All that can make a layout of ``scenario`` illegal, or one that its software has not."""
     return [*_consistency(scenario), *_framework(scenario), *_unsupported(profile), _messages(), *_SAME]
 
 
-def _consistency(scenario: Scenario) -> Iterable[Rule]:
+def _consistency(scenario: Scenario) -> Iterable[LayoutRule]:
     """The rules of sim/scenario/checks*.py that read a layout."""
 
-    def rule(reason: str, reads: tuple[str, ...], check: Callable[[Scenario], Iterable[Finding]]) -> Rule:
-        return Rule(reads=reads, breaks=lambda draft: reason if any(True for _ in check(draft)) else "")
+    def rule(
+        reason: str, reads: tuple[str, ...], check: Callable[[Scenario], Iterable[Finding]]
+    ) -> LayoutRule:
+        return LayoutRule(reads=reads, breaks=lambda draft: reason if any(True for _ in check(draft)) else "")
 
     return (
         rule("gpus", (TP, CP, PP), lambda one: checks.world_size_matches(one.cluster, _filled(one))),
@@ -105,10 +109,10 @@ def _shape(draft: Scenario) -> Iterable[Finding]:
     return schedule_accepts_shape(draft.schedule, draft.parallelism, draft.training, draft.schedule_options)
 
 
-def _framework(scenario: Scenario) -> Iterable[Rule]:
-    """The rules of the preset's framework: errors make a layout illegal, notes say that it has no such thing."""
+def _framework(scenario: Scenario) -> Iterable[LayoutRule]:
+    """The rules of the preset's framework: errors make a layout illegal, notes that it has no such thing."""
     return (
-        Rule(
+        LayoutRule(
             reads=tuple(sorted(reads(rule) & {*LAYOUT, DP})),
             breaks=_against(rule, f"software: {rule.path}"),
             about=rule.path if rule.severity == "note" else "",
@@ -122,10 +126,10 @@ def _against(rule: PresetRule, reason: str) -> Callable[[Scenario], str]:
     return lambda draft: "" if broken_value(rule, lookup_in(draft)) is None else reason
 
 
-def _unsupported(profile: GpuProfile) -> Iterable[Rule]:
+def _unsupported(profile: GpuProfile) -> Iterable[LayoutRule]:
     """What lowering refuses."""
 
-    def rule(reads: Iterable[str], refuse: Callable[[Scenario], object]) -> Rule:
+    def rule(reads: Iterable[str], refuse: Callable[[Scenario], object]) -> LayoutRule:
         def breaks(draft: Scenario) -> str:
             try:
                 refuse(draft)
@@ -133,14 +137,18 @@ def _unsupported(profile: GpuProfile) -> Iterable[Rule]:
                 return f"not modelled: {refusal.field}"
             return ""
 
-        return Rule(reads=tuple(reads), breaks=breaks)
+        return LayoutRule(reads=tuple(reads), breaks=breaks)
 
     yield rule((PP, ZERO), sharding_rule)
     for one in REFUSALS:
-        yield rule(one.reads, lambda draft, one=one: one.refuse(draft, profile))
+        yield rule(one.reads, partial(_asked, one, profile))
 
 
-def _messages() -> Rule:
+def _asked(one: LayoutRefusal, profile: GpuProfile, draft: Scenario) -> None:
+    one.refuse(draft, profile)
+
+
+def _messages() -> LayoutRule:
     """Orders whose pairs wait for one another, or that the software's rule of messages does not know.
 
     A few microbatches tell; of plain 1F1B and its like nothing needs to be asked.
@@ -149,7 +157,7 @@ def _messages() -> Rule:
 
     def breaks(draft: Scenario) -> str:
         schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
-        paired = draft.software.moe_a2a_overlap and draft.parallelism.ep > 1
+        paired = draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
         several = shape.chunks > 1 and (not schedule.grouped or shape.group is not None)
         if shape.ranks == 1 or not (
             schedule.two_way or schedule.splits_backward or schedule.overlaps or several
@@ -163,8 +171,8 @@ def _messages() -> Rule:
             known[key] = _refused_messages(draft, schedule, shape)
         return known[key]
 
-    reads = (PP, VPP, DP, EP, SCHEDULE, MICRO_BATCH, *OPTIONS, "software.moe_a2a_overlap")
-    return Rule(reads=reads, breaks=breaks)
+    reads = (PP, VPP, DP, EP, SCHEDULE, MICRO_BATCH, *OPTIONS, "software.exchange.moe_a2a_overlap")
+    return LayoutRule(reads=reads, breaks=breaks)
 
 
 def _few(schedule: Schedule, shape: Shape) -> int:
@@ -191,7 +199,7 @@ def _refused_messages(draft: Scenario, schedule: Schedule, shape: Shape) -> str:
 
 
 _SAME = (
-    Rule(
+    LayoutRule(
         reads=(PP, VPP, SPLIT),
         breaks=lambda one: (
             "the same twice"
@@ -200,7 +208,7 @@ _SAME = (
         ),
         about=SPLIT,
     ),
-    Rule(
+    LayoutRule(
         reads=(CP, DP, EP, ZERO),
         breaks=lambda one: (
             "the same twice"

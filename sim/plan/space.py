@@ -1,4 +1,4 @@
-"""All legal layouts of a scenario as arrays: each axis crossed with the next, what is illegal cut as it appears.
+"""All legal layouts of a scenario as arrays: each axis crossed with the next, what is illegal cut at once.
 
 Knows how layouts are enumerated and counted. Which values are tried is ``axes.py``'s, what is legal
 ``legality.py``'s; what a layout costs is not known here.
@@ -19,7 +19,7 @@ from ...hardware.calibrated.overlay import calibrated_profile
 from ..scenario.errors import Mark, Problem, ScenarioError
 from .axes import LAYOUT, Values, field_value, layout_values, unique
 from .draft import draft_of, typed, unpadded
-from .legality import DP, Rule, rules
+from .legality import DP, LayoutRule, rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 class Space:
     """Legal layouts of a ``scenario``, numbered from 0.
 
-    ``bases`` are the scenario under each combination of the fields that are no axes of a layout (GPU type, batch,
-    ...), ``base`` says which of them each layout belongs to. ``values`` are those that a field has somewhere, in
-    a document's form, ``codes`` which of them each layout has. ``refused`` counts what was cut, by reason, each
-    layout under the first reason that cuts it: with the legal ones that is the whole product of all axes.
-    ``own`` is the number of the scenario's own layout, None where it is fixed away or not modelled.
+    ``bases`` are the scenario under each combination of the fields that are no axes of a layout (GPU type,
+    batch, ...), ``base`` says which of them each layout belongs to. ``values`` are those that a field has
+    somewhere, in a document's form, ``codes`` which of them each layout has. ``refused`` counts what was cut,
+    by reason, each layout under the first reason that cuts it: with the legal ones that is the whole product
+    of all axes. ``own`` is the number of the scenario's own layout, None where it is fixed away or not
+    modelled.
     """
 
     scenario: Scenario
@@ -58,7 +59,7 @@ class Space:
         return {name: _array(self.values[name])[code] for name, code in self.codes.items()}
 
     def settings(self, i: int) -> dict[str, Any]:
-        """Fields and values of layout ``i``, for ``Scenario.with_``: all that the layout does not leave as it is."""
+        """Fields and values of layout ``i``, for ``Scenario.with_``."""
         found = {name: self.values[name][code[i]] for name, code in self.codes.items()}
         return {
             name: value for name, value in found.items() if name in self._stated or value != self._own[name]
@@ -89,9 +90,19 @@ class Space:
         values = {
             name: self._typed[name][code]
             for name, code in zip(self.codes, codes, strict=True)
-            if name in LAYOUT or name == DP
+            if name in self._changing
         }
         return draft_of(self._unpadded[base], values)
+
+    @cached_property
+    def _changing(self) -> set[str]:
+        """The fields of a layout that are not what they are in every base."""
+        return {
+            name
+            for name in (*LAYOUT, DP)
+            if len(self.values[name]) > 1
+            or any(field_value(base, name) != self.values[name][0] for base in self.bases)
+        }
 
     @cached_property
     def _unpadded(self) -> list[Scenario]:
@@ -108,7 +119,7 @@ class Space:
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """The layouts of one base: ``values`` by field, their ``codes``, and how many were cut for which reason."""
+    """The layouts of one base: ``values`` by field, their ``codes``, and how many were cut why."""
 
     changes: Mapping[str, Any]
     base: Scenario
@@ -255,9 +266,9 @@ def _with_dp(
 
 
 def _cut(
-    codes: dict[str, Codes], values: Mapping[str, Values], rule: Rule, base: Scenario, kept: set[int]
+    codes: dict[str, Codes], values: Mapping[str, Values], rule: LayoutRule, base: Scenario, kept: set[int]
 ) -> tuple[dict[str, Codes], Counter[str]]:
-    """The rows that a rule leaves, and how many it cuts for which reason. Codes of its field that are ``kept`` stand."""
+    """The rows that a rule leaves, with all ``kept`` codes of its field; and how many it cuts why."""
     key, places = numbered([codes[name] for name in rule.reads], [len(values[name]) for name in rule.reads])
     reasons, of_key = [""], np.zeros(key.max(initial=0) + 1, dtype=np.int64)
     for number, row in places.items():

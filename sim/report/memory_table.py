@@ -16,8 +16,6 @@ from ..result.step import StageMemory
 if TYPE_CHECKING:
     from rich.table import Table
 
-FIXED_WIDTH = 21  # columns of the stage, peak and headroom, with their gaps
-OTHER_WIDTH = 7
 MOST_ROWS = 32
 
 
@@ -25,14 +23,13 @@ def memory_table(result: Result, width: int) -> Table:
     """One row a pipeline rank, in GB (1e9 bytes); beyond MOST_ROWS the fullest ones only."""
     from rich.table import Table
 
-    moment_width = max(len(_moment(stage)) for stage in result.memory) + 2
-    names = _terms(result.memory, width - FIXED_WIDTH - moment_width)
-    hidden = any(name not in names for stage in result.memory for name in stage.terms)
+    names = _terms(result.memory, width)
+    hidden = any(size for stage in result.memory for name, size in stage.terms.items() if name not in names)
     fullest = sorted(result.memory, key=lambda stage: -stage.peak_bytes)[:MOST_ROWS]
     table = Table(box=None, padding=(0, 1), caption=_caption(result), caption_justify="left", header_style="")
     table.add_column(" pp", justify="right")
     for name in (*names, *(("other",) if hidden else ()), "peak"):
-        table.add_column(name, justify="right", overflow="fold", min_width=5)
+        table.add_column(name, justify="right", overflow="fold")
     table.add_column("headroom", justify="right", no_wrap=True)
     table.add_column("at", no_wrap=True)
     for stage in sorted(fullest, key=lambda stage: stage.pp):
@@ -49,22 +46,32 @@ def _caption(result: Result) -> str:
 
 
 def _terms(memory: Sequence[StageMemory], width: int) -> list[str]:
-    """The largest terms over all stages that fit into ``width``, in the order of the bill."""
+    """The largest terms over all stages that fit into ``width`` beside the other columns, in the order of the
+    bill.
+    """
     largest: dict[str, float] = {}
     for stage in memory:
         for name, size_bytes in stage.terms.items():
             largest[name] = max(largest.get(name, 0.0), size_bytes)
     shown = [name for name, size_bytes in largest.items() if size_bytes > 0]
     by_size = sorted(shown, key=lambda name: -largest[name])
-    if sum(map(_width, shown)) > width:
-        while by_size and sum(map(_width, by_size)) + OTHER_WIDTH > width:
+    widths = {name: _width([*name.split(), _gb(largest[name])]) for name in shown}  # headings break there
+    rows = [_OTHERS, *(_cells(stage, (), hidden=True) for stage in memory)]
+    pp, other, *rest = map(_width, zip(*rows, strict=True))
+    left = width - pp - sum(rest)
+    if sum(widths.values()) > left:
+        while by_size and sum(widths[name] for name in by_size) + other > left:
             by_size.pop()
     return [name for name in shown if name in by_size]
 
 
-def _width(name: str) -> int:
-    """Columns of a term: headings break between words, a figure takes five."""
-    return max(5, *map(len, name.split())) + 2
+_OTHERS = (" pp", "other", "peak", "headroom", "at")
+"""Headings of the columns that are no terms, in the order of ``_cells``."""
+
+
+def _width(texts: Sequence[str]) -> int:
+    """What a column of these takes, with its gaps."""
+    return max(map(len, texts)) + 2
 
 
 def _cells(stage: StageMemory, names: Sequence[str], *, hidden: bool) -> list[str]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from ..scenario.software import Software, get_software, software_names
 from ..scenario.software.rules import PresetRule, framework_of, rules_of
+from ..scenario.software.software import GROUPS
 
 ALWAYS_SHOWN = (
-    "attention", "sharding", "main_grad_bytes", "overlap_grad_reduce", "overlap_param_gather",
+    "attention", "implementation", "main_grad_bytes", "overlap_grad_reduce", "overlap_param_gather",
     "tp_comm_overlap", "cp_comm", "cross_entropy", "point_to_point", "p2p_host_sync", "torch_compile",
     "cuda_graphs", "host_s_per_kernel",
 )  # fmt: skip
@@ -68,7 +69,10 @@ def software_text(preset: str) -> str:
         if one.fixes:
             lines.append(f"  {one.fixes.replace('`', '')}")
         lines.append(fill(one.source, 110, initial_indent="  [", subsequent_indent="   ") + "]")
-    lines += ["", fill(f"software: {{{', '.join(_fields(software))}}}", 110, subsequent_indent="  ")]
+    lines += ["", "software:"]
+    for group, fields in _fields(software):
+        block = f"{group}: {{{', '.join(fields)}}}"
+        lines.append(fill(block, 110, initial_indent="  ", subsequent_indent="    "))
     return "\n".join(lines)
 
 
@@ -83,7 +87,9 @@ def _section(preset: str) -> str:
         f"| {one.topic} | it {_cell(one.says)} | {one.fixes} | {one.contradicted} | {_cell(one.source)} |"
         for one in implied(preset)
     ]
-    fields = ", ".join(f"`{field}`" for field in _fields(software))
+    groups = [
+        f"{group} " + ", ".join(f"`{field}`" for field in fields) for group, fields in _fields(software)
+    ]
     return "\n".join(
         [
             f"## {preset}",
@@ -94,7 +100,7 @@ def _section(preset: str) -> str:
             "| --- | --- | --- | --- | --- |",
             *rows,
             "",
-            f"Software: {fields}.",
+            f"Software: {'; '.join(groups)}.",
         ]
     )
 
@@ -135,19 +141,18 @@ def _value(value: Any) -> str:
     return _name(text) if text.startswith("parallelism.") else f"`{text}`"
 
 
-def _fields(software: Software) -> list[str]:
-    """The fields by which a stack differs from others, as YAML has them."""
-    left_out = ("name", "title", "source")
+def _fields(software: Software) -> list[tuple[str, list[str]]]:
+    """The fields by which a stack differs from others, as YAML has them, by group; no group is empty."""
     shown = []
-    for name, info in Software.model_fields.items():
-        value = getattr(software, name)
-        if name not in left_out and (name in ALWAYS_SHOWN or value != info.default):
-            text = (
-                str(value).lower()
-                if isinstance(value, bool)
-                else f"{value:g}"
-                if isinstance(value, float)
-                else value
-            )
-            shown.append(f"{name}: {text}")
-    return shown
+    for group, kind in GROUPS.items():
+        block = getattr(software, group)
+        values = {name: (getattr(block, name), info.default) for name, info in kind.model_fields.items()}
+        differ = {name: v for name, (v, usual) in values.items() if name in ALWAYS_SHOWN or v != usual}
+        shown.append((group, [f"{name}: {_yaml(value)}" for name, value in differ.items()]))
+    return [(group, fields) for group, fields in shown if fields]
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

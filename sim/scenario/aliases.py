@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...hardware.explain import dotted
 from .errors import Problem
+from .software.software import GROUP_OF, REPLACED
 from .tree import TreeNode
 
 # block -> other name -> path inside the block. Long names: Megatron-LM's dataclasses.
@@ -51,6 +52,7 @@ ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
         "muon_tp_mode": ("optimizer", "tp_mode"),
     },
     "published": {"step_time": ("step_time_s",)},
+    "software": {field: (group, field) for field, group in GROUP_OF.items()},  # as before there were groups
     "cluster.measured_network": {
         name: (f"{name}_bytes_per_s",)
         for kind in ("all_reduce", "all_gather", "reduce_scatter")
@@ -61,6 +63,7 @@ ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
 SHORT_FORMS: dict[str, str] = {
     "model": "preset",
     "software": "preset",
+    "software.sharding": "implementation",
     "cluster.fabric": "kind",
     "cluster.placement": "kind",
     "training.loss_scale": "kind",
@@ -80,6 +83,7 @@ HINTS = {
     "untie_embeddings_and_output_weights": "use tied_embeddings, which says the opposite",
     "layout": "its fields belong in parallelism, training and schedule",
     "hardware": "its fields belong in cluster",
+    **{field: f"it is part of software.{behaviour}" for field, behaviour in REPLACED.items()},
 }
 """What to do instead, for keys that have no field."""
 
@@ -160,6 +164,12 @@ def _insert(
         inner = dict(holder.entries)
         problems = _insert(inner, tuple(rest), node, given_as)
         entries[key] = holder.with_entries(inner)
+        return problems
+    if key in entries and entries[key].entries and node.entries:
+        inner, problems = dict(entries[key].entries), []
+        for name, entry in node.entries.items():
+            problems += _insert(inner, (name,), entry, f"{given_as}.{name}")
+        entries[key] = entries[key].with_entries(inner)
         return problems
     if key in entries:
         other = entries[key].key_mark

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...hardware.calibrated.overlay import calibrated_profile, is_file
-from ...hardware.explain import FieldPath, dotted, field_path
+from ...hardware.explain import FieldPath, dotted, errors_of, field_path
 from ...hardware.fabric import default_fabric
 from ...hardware.fields import FROM_DOCUMENT, SecondsAboveZero, Text
 from ...hardware.gpus import get_gpu, gpu_names
@@ -284,7 +284,7 @@ class _Builder:
         try:
             return part.model_validate(fields, context=FROM_DOCUMENT)
         except ValidationError as failure:
-            errors = failure.errors(include_url=False)
+            errors = errors_of(failure)
         prefix = (block,) if block else ()
         rest = fields
         for number, error in enumerate(errors):

@@ -7,7 +7,7 @@ Does not know the fields.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 from ... import scenarios
 from ...hardware.catalogue import unknown_name
 from ...hardware.files import FileError, read_text, require_file
-from ...hardware.shown import clipped
+from ...hardware.shown import clipped, value_text
 from .aliases import canonical
 from .errors import Mark, Problem, ScenarioError
 from .tree import TreeNode, from_plain, merged
@@ -139,8 +139,7 @@ def with_overrides(tree: TreeNode, overrides: Changes) -> TreeNode:
     if isinstance(overrides, Mapping):
         wanted = [_changed_field(str(key), value) for key, value in overrides.items()]
     else:
-        lines = [overrides] if isinstance(overrides, str) else overrides
-        wanted = [_override_tree(line) for line in lines]
+        wanted = [_override_tree(line) for line in _lines(overrides)]
     changes = [canonical_tree(change) for change in wanted]
     for change in changes:
         if extends := change.entries.get("extends"):
@@ -152,6 +151,22 @@ def with_overrides(tree: TreeNode, overrides: Changes) -> TreeNode:
     for change in changes:
         tree = merged(tree, change)
     return tree
+
+
+def _lines(overrides: object) -> list[str]:
+    """The lines that changes are, one or several. ScenarioError where they are something else."""
+    if isinstance(overrides, str):
+        return [overrides]
+    lines: list[str] = []
+    for line in overrides if isinstance(overrides, Iterable) else [overrides]:
+        if not isinstance(line, str):
+            message = (
+                'changes are {"field": value}, as in {"parallelism.tp": 4}, or lines field=value, '
+                f"not {value_text(line)}"
+            )
+            raise ScenarioError([Problem(mark=Mark(file="change"), path="", message=message, value=line)])
+        lines.append(line)
+    return lines
 
 
 def _override_tree(override: str) -> TreeNode:

@@ -18,6 +18,7 @@ from ...hardware.explain import dotted, field_path
 from .aliases import HINTS, home_of
 from .errors import Mark, Problem
 from .finding import Inconsistent
+from .software.software import GROUP_OF, Software
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -31,8 +32,9 @@ _BLOCKS_TOO: dict[str | int, str] = {
 
 def explained(error: ErrorDetails, part: type, blocks: dict[str, set[str]]) -> str:
     """One message for one pydantic error found in ``part``; ``blocks`` holds the fields of every block."""
-    message = explain.explained(error, part, lambda key, known: unknown_key(key, known, blocks))
     path = explain.field_path(error)
+    own = GROUP_OF if part is Software and len(path) == 1 else {}  # a field may stand there without its group
+    message = explain.explained(error, part, lambda key, known: unknown_key(key, [*known, *own], blocks))
     block = _BLOCKS_TOO.get(path[-1]) if path else None
     return f"{message}; {block}" if block and error["type"] == "literal_error" else message
 
@@ -50,7 +52,7 @@ def unknown_key(key: str, known: Sequence[str], blocks: dict[str, set[str]]) -> 
 def problems_of(failure: ValidationError, mark: Mark, part: type[BaseModel]) -> list[Problem]:
     """What pydantic found in a scenario that is no document, and every contradiction between its parts."""
     found = []
-    for error in failure.errors(include_url=False):
+    for error in explain.errors_of(failure):
         reason = error.get("ctx", {}).get("error")
         if isinstance(reason, Inconsistent):
             found += [

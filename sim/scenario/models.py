@@ -191,5 +191,12 @@ def _software_document(software: Software) -> dict[str, Any]:
     if software.name not in software_names():
         return fields
     preset = get_software(software.name).model_dump()
-    changed = {key: value for key, value in fields.items() if value != preset[key]}
+    changed = {key: _different(value, preset[key]) for key, value in fields.items() if value != preset[key]}
     return {"preset": software.name, **changed}
+
+
+def _different(value: Any, usual: Any) -> Any:
+    """A field as it is; of a group those fields that differ from the preset's."""
+    if not isinstance(value, dict):
+        return value
+    return {key: inner for key, inner in value.items() if inner != usual[key]}

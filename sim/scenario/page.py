@@ -5,7 +5,6 @@ Knows how types read in words. What is said beside the tables is in page_texts.y
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
 from importlib.resources import files
@@ -22,7 +21,6 @@ from ...hardware.quantities import format_quantity
 from .aliases import ALIASES, SHORT_FORMS
 from .faults.fields import Every
 from .models import Scenario
-from .software.software import Software
 
 _FOLLOWS = {"name", "schedule", "gpus_per_node", "interconnect", "dp", "parallelism", "num_query_groups"}
 _FOLLOWS |= {"kv_channels", "attention", "norm", "position", "biases", "dropout"}
@@ -76,10 +74,9 @@ def _sentence(model: type[BaseModel]) -> str:
 
 
 def _table(model: type[BaseModel]) -> str:
-    said = _comments() if model is Software else {}
     lines = ["| field | type | default | meaning |", "|---|---|---|---|"]
     for name, info in model.model_fields.items():
-        meaning = info.description or said.get(name, "")
+        meaning = info.description or ""
         cells = (f"`{name}`", _words(info.annotation, info.metadata), _default(name, info), meaning)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
@@ -163,29 +160,12 @@ def _given(value: BaseModel) -> str:
     return f"`{said}`" if said else "its own"
 
 
-def _comments() -> dict[str, str]:
-    """What stands behind, or above, each field of ``Software`` in its source."""
-    found, above, name = dict[str, str](), "", ""
-    for line in inspect.getsource(Software).splitlines():
-        if line.strip().startswith("# "):
-            above = line.strip()[2:]
-            continue
-        code, _, said = line.partition("  # ")
-        if match := re.match(r"    (\w+): ", code):
-            name = match[1]
-            found[name], above = said or above, ""
-        elif said and name:
-            found[name] = found[name] or said
-        if line.startswith("    @"):
-            break
-    return found
-
-
 def _aliases() -> str:
     rows = [
         f"| `{block}.{name}` | `{'.'.join((block, *path))}` |"
         for block, names in ALIASES.items()
         for name, path in names.items()
+        if block != "software"
     ]
     return "\n".join(["| written | means |", "|---|---|", *rows])
 

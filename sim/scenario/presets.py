@@ -12,7 +12,7 @@ from typing import Any
 from .model.catalogue import catalogue_fields
 from .model.huggingface import config_fields
 from .software.presets import get_software
-from .tree import TreeNode
+from .tree import TreeNode, without_nulls
 
 
 def model_fields(node: TreeNode) -> dict[str, Any]:
@@ -38,10 +38,11 @@ def _changed(before: Any, change: Any) -> Any:
 
 def software_fields(node: TreeNode) -> dict[str, Any]:
     """Fields of the block ``software``. Raises ValueError for an unknown preset."""
-    changes = {key: value for key, value in node.plain().items() if value is not None}
+    changes: dict[str, Any] = without_nulls(node).plain()
     if "preset" not in changes:
         return changes
-    return {**get_software(str(changes.pop("preset"))).model_dump(), **changes}
+    preset = get_software(str(changes.pop("preset"))).model_dump()
+    return {**preset, **{key: _changed(preset.get(key), change) for key, change in changes.items()}}
 
 
 def _is_path(preset: Any) -> bool:

@@ -45,10 +45,9 @@ TABLE = Schedule(
     orders=lambda shape: (),
     check=lambda shape: None,
     rank_of=loop_placement,
-    splits_backward=True,
     overlaps=True,
 )
-"""Stands for any table of actions in a file, which may split backwards and have pairs."""
+"""Stands for any table of actions in a file where none is opened, with what all of them are and may be."""
 
 
 def memory_limited() -> dict[str, tuple[Schedule, int]]:
@@ -82,7 +81,7 @@ def schedule_named(name: str) -> Schedule:
 
 
 def traits_of(name: str) -> Schedule:
-    """The schedule of that name for the traits that it states, without opening a table."""
+    """The schedule of that name for its traits, or what is true of any table: the file may be absent."""
     return TABLE if is_table(name) else schedule_named(name)
 
 

@@ -25,6 +25,7 @@ _BLOCKS = {
     "parallelism": "Parallelism",
     "training": "Training",
     "published": "PublishedFigures",
+    "software": "Software",
 }
 
 
@@ -95,6 +96,9 @@ def _add_presets(definitions: dict[str, Any]) -> None:
     training, recompute = definitions["Training"]["properties"], definitions["RecomputeSpec"]["properties"]
     optimizer, named = training["optimizer"], {"type": "string", "examples": list(optimizer_names())}
     optimizer["anyOf"] = [named, {"$ref": optimizer.pop("$ref")}]
+    sharding = definitions["Software"]["properties"]["sharding"]
+    word = definitions["ShardingSoftware"]["properties"]["implementation"]
+    sharding["anyOf"] = [word, {"$ref": sharding.pop("$ref")}]
     training["loss_scale"]["anyOf"].insert(0, {"enum": list(DEFAULTS), "type": "string"})
     for name, field in RECOMPUTE.items():
         training[name] = {**recompute[field], "description": f"beside recompute_granularity: {field}"}

@@ -69,26 +69,32 @@ class ShardingRule:
 def sharding_rule(scenario: Scenario) -> ShardingRule | None:
     """The rule of ``scenario``, None below ZeRO-2. Raises NotSupported where the software has none."""
     zero, pipelined = scenario.parallelism.zero, scenario.parallelism.pp > 1
-    software = scenario.software
-    if zero < 2 or (zero == 2 and software.sharding == "distributed-optimizer"):
+    software, sharding = scenario.software, scenario.software.sharding
+    implementation = sharding.implementation
+    if zero < 2 or (zero == 2 and implementation == "distributed-optimizer"):
         return None
-    if software.sharding == "distributed-optimizer":
+    if implementation == "distributed-optimizer":
         reason = f"{software.name} keeps whole parameters (known: 0, 1, 2); set software.sharding, e.g. fsdp2"
         raise NotSupported("parallelism.zero", reason)
-    if software.sharding in ("fsdp1", "fsdp2"):
-        return _torch(software.sharding == "fsdp1", pipelined, software.reshard_after_forward, zero)
-    if software.sharding == "deepspeed":
+    if implementation in ("fsdp1", "fsdp2"):
+        return _torch(
+            implementation == "fsdp1",
+            pipelined,
+            sharding.reshard_after_forward,
+            zero,
+        )
+    if implementation == "deepspeed":
         if pipelined:
             reason = f"DeepSpeed's pipeline engine takes ZeRO 0 or 1, not {zero} (runtime/pipe/engine.py)"
             raise NotSupported("parallelism.zero", reason)
         return ShardingRule(
             gathers="each" if zero == 3 else "never",
             regathers=zero == 3,
-            together=software.prefetch_elements,
-            live=software.max_live_elements,
-            reduce_bucket=software.bucket_elements,
+            together=sharding.prefetch_elements,
+            live=sharding.max_live_elements,
+            reduce_bucket=software.gradients.bucket(),
             copies_in=True,
-            persistent=software.persistent_elements if zero == 3 else 0.0,
+            persistent=sharding.persistent_elements if zero == 3 else 0.0,
             calls=MATRICES,
             gathers_again=True,
         )

@@ -1,7 +1,8 @@
 """What a fit leaves in files: the texts of its provenance, and edited presets.
 
-Knows the layout of sim/scenario/software/presets.yaml: a preset a block, a field a line. Profiles are written
-by calibration, which this layer may not know; cli/calibrate.py brings both together.
+Knows the layout of sim/scenario/software/presets.yaml: a preset a block, in it a group a block, a field a
+line. Profiles are written by calibration, which this layer may not know; cli/calibrate.py brings both
+together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ....sim.scenario.software import get_software
 from .report import FittedCoverage, StepFit
 from .step_constants import StepConstant
 
-COMMENT_COLUMN = 36  # where the comments of presets.yaml stand
+COMMENT_COLUMN = 38  # where the comments of presets.yaml stand
 
 
 def gpu_provenance(coverage: FittedCoverage) -> str:
@@ -48,12 +49,24 @@ def _with_field(text: str, preset: str, name: str, value: float, comment: str) -
     heading = re.compile(rf"{re.escape(preset)}:( &\w+)?")  # other presets may take its fields over
     first = next(i for i, line in enumerate(lines, 1) if heading.fullmatch(line))
     last = next((i for i in range(first, len(lines)) if re.match(r"\S", lines[i])), len(lines))
-    at = next((i for i in range(first, last) if lines[i].startswith(f"  {name}:")), None)
-    if at is None and value == getattr(get_software(preset), name):
+    at = next((i for i in range(first, last) if lines[i].startswith(f"    {name}:")), None)
+    if at is None and value == getattr(get_software(preset).host, name):
         return text
-    line = f"  {name}: {_number(value)}".ljust(COMMENT_COLUMN) + f"# {comment}"
-    lines[at or last : at + 1 if at else last] = [line]  # in place of the old line, or after the last one
+    line = f"    {name}: {_number(value)}".ljust(COMMENT_COLUMN) + f"# {comment}"
+    if at is not None:
+        lines[at] = line
+    else:
+        group = next((i for i in range(first, last) if re.match(r"  host:", lines[i])), None)
+        added = ["  host:", line] if group is None else [line]
+        place = last if group is None else _end_of_group(lines, group)
+        lines[place:place] = added
     return "\n".join(lines) + "\n"
+
+
+def _end_of_group(lines: list[str], heading: int) -> int:
+    """The line behind the last one of the group of fields whose heading stands there."""
+    rest = range(heading + 1, len(lines))
+    return next((i for i in rest if not lines[i].startswith("    ")), len(lines))
 
 
 def _comment(choice: StepConstant, coverage: FittedCoverage) -> str:

@@ -72,9 +72,7 @@ def timed_rows(paths: Iterable[str | Path]) -> tuple[tuple[TimedRow, ...], int]:
 
 def step_time_s(scenario: Scenario, trial: Trial) -> float:
     """Simulated step time under ``trial``, without ``step_fixed_s``."""
-    software = scenario.software.model_copy(
-        update={"host_s_per_kernel": trial.host_s_per_kernel, "step_fixed_s": 0.0}
-    )
+    software = scenario.software.with_fields(host_s_per_kernel=trial.host_s_per_kernel, step_fixed_s=0.0)
     return step_seconds(
         scenario.model_copy(update={"software": software}), tried(scenario.cluster.gpu, trial)
     )

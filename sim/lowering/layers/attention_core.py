@@ -8,45 +8,47 @@ mask alone, gives way to torch's (Megatron-LM core/fusions/fused_softmax.py, for
 from __future__ import annotations
 
 from ....kernels.kernel import Attention, Direction, Gemm
-from ...scenario.software.software import Software
 from .context import AttentionKernel, ContextTile, context_backward, context_forward
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
 
-def attention_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def attention_forward(builder: LayerBuilder) -> None:
     """Scores, softmax (and dropout), weighted sum."""
+    local, software = builder.local, builder.software
     if local.cp > 1:
-        context_forward(builder, local, software, _tiled("attention", software, "forward"))
-    elif software.attention == "unfused":
-        _unfused_forward(builder, local, software)
+        context_forward(builder, _tiled("attention", "forward"))
+    elif software.kernels.attention == "unfused":
+        _unfused_forward(builder)
     else:
-        builder.kernel("attention", _fused(local, software, "forward", _whole(local)))
+        builder.kernel("attention", _fused(builder, "forward", _whole(local)))
 
 
-def attention_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def attention_backward(builder: LayerBuilder) -> None:
     """Gradients of Q, K and V; a fused kernel recomputes the scores itself."""
+    local, software = builder.local, builder.software
     if local.cp > 1:
-        context_backward(builder, local, software, _tiled("attention backward", software, "backward"))
-    elif software.attention == "unfused":
-        _unfused_backward(builder, local, software)
+        context_backward(builder, _tiled("attention backward", "backward"))
+    elif software.kernels.attention == "unfused":
+        _unfused_backward(builder)
     else:
-        builder.kernel("attention backward", _fused(local, software, "backward", _whole(local)))
+        builder.kernel("attention backward", _fused(builder, "backward", _whole(local)))
 
 
 def _whole(local: LocalShape) -> ContextTile:
     return ContextTile(queries=local.sequence, keys=local.sequence, causal=True)
 
 
-def _tiled(name: str, software: Software, direction: Direction) -> AttentionKernel:
-    def attend(builder: LayerBuilder, local: LocalShape, tile: ContextTile) -> None:
-        builder.kernel(name, _fused(local, software, direction, tile))
+def _tiled(name: str, direction: Direction) -> AttentionKernel:
+    def attend(builder: LayerBuilder, tile: ContextTile) -> None:
+        builder.kernel(name, _fused(builder, direction, tile))
 
     return attend
 
 
-def _fused(local: LocalShape, software: Software, direction: Direction, tile: ContextTile) -> Attention:
-    assert software.attention != "unfused"
+def _fused(builder: LayerBuilder, direction: Direction, tile: ContextTile) -> Attention:
+    local, software = builder.local, builder.software
+    assert software.kernels.attention != "unfused"
     return Attention(
         batch=local.batch,
         seq_q=tile.queries,
@@ -56,7 +58,7 @@ def _fused(local: LocalShape, software: Software, direction: Direction, tile: Co
         head_dim=local.head_dim,
         causal=tile.causal,
         dtype="bf16" if local.dtype == "fp32" else local.dtype,
-        implementation=software.attention,
+        implementation=software.kernels.attention,
         direction=direction,
         v_head_dim=None if local.value_dim in (0, local.head_dim) else local.value_dim,
         window=local.window if tile.causal else None,
@@ -89,10 +91,11 @@ def _weighted(local: LocalShape, width: int) -> Gemm:
     )
 
 
-def _unfused_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _unfused_forward(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     e, scores, values = local.element_bytes, local.score_elements, local.value_dim or local.head_dim
     builder.kernel("QK^T", _scores(local, local.head_dim))
-    if software.fused_softmax and local.window is None:
+    if software.kernels.fused_softmax and local.window is None:
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     else:
         # scale (r, w), masked_fill (r, w), cast to FP32 (r e, w 4), softmax (r 4, w 4), cast back (r 4, w e)
@@ -102,13 +105,14 @@ def _unfused_forward(builder: LayerBuilder, local: LocalShape, software: Softwar
     builder.kernel("PV", _weighted(local, values))
 
 
-def _unfused_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _unfused_backward(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     e, scores, values = local.element_bytes, local.score_elements, local.value_dim or local.head_dim
     builder.kernel("dV", _weighted(local, values))
     builder.kernel("dP", _scores(local, values))
     if local.dropout:
         builder.memory("attention dropout backward", (2 * e + 1) * scores)
-    if software.fused_softmax and local.window is None:
+    if software.kernels.fused_softmax and local.window is None:
         builder.memory("softmax backward", 3 * e * scores)  # read probabilities and gradient, write
     else:
         # casts around an FP32 softmax backward (r 4+4, w 4), masked_fill and scale (r, w each)

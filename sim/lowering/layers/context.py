@@ -32,42 +32,40 @@ class ContextTile:
     causal: bool
 
 
-AttentionKernel = Callable[[LayerBuilder, LocalShape, ContextTile], None]
+AttentionKernel = Callable[[LayerBuilder, ContextTile], None]
 """Appends the attention kernel of one tile."""
 
 
-def context_forward(
-    builder: LayerBuilder, local: LocalShape, software: Software, attend: AttentionKernel
-) -> None:
+def context_forward(builder: LayerBuilder, attend: AttentionKernel) -> None:
     """Attention of this rank's queries to all keys that come before them."""
+    local, software = builder.local, builder.software
     inside = _exchanged(local)
-    _exchange_heads(builder, local, local.qkv_width, "QKV all_to_all")
+    _exchange_heads(builder, local.qkv_width, "QKV all_to_all")
     if inside.cp == 1:
-        attend(builder, inside, ContextTile(queries=inside.sequence, keys=inside.sequence, causal=True))
-    elif software.cp_comm == "all_gather":
+        attend(builder.on(inside), ContextTile(queries=inside.sequence, keys=inside.sequence, causal=True))
+    elif software.exchange.cp_comm == "all_gather":
         builder.collective(_ring(local), "KV all_gather", "all_gather", inside.cp * inside.kv_bytes)
-        attend(builder, inside, _gathered(inside))
+        attend(builder.on(inside), _gathered(inside))
     else:
-        _ring_forward(builder, inside, _ring(local), attend)
-    _exchange_heads(builder, local, local.attention_width, "attention output all_to_all")
+        _ring_forward(builder.on(inside), _ring(local), attend)
+    _exchange_heads(builder, local.attention_width, "attention output all_to_all")
 
 
-def context_backward(
-    builder: LayerBuilder, local: LocalShape, software: Software, attend: AttentionKernel
-) -> None:
+def context_backward(builder: LayerBuilder, attend: AttentionKernel) -> None:
     """Gradients of Q, K and V; those of other ranks' keys travel home."""
+    local, software = builder.local, builder.software
     inside = _exchanged(local)
-    _exchange_heads(builder, local, local.attention_width, "attention output gradient all_to_all")
+    _exchange_heads(builder, local.attention_width, "attention output gradient all_to_all")
     if inside.cp == 1:
-        attend(builder, inside, ContextTile(queries=inside.sequence, keys=inside.sequence, causal=True))
-    elif software.cp_comm == "all_gather":
+        attend(builder.on(inside), ContextTile(queries=inside.sequence, keys=inside.sequence, causal=True))
+    elif software.exchange.cp_comm == "all_gather":
         whole = inside.cp * inside.kv_bytes
         builder.collective(_ring(local), "KV all_gather", "all_gather", whole)
-        attend(builder, inside, _gathered(inside))
+        attend(builder.on(inside), _gathered(inside))
         builder.collective(_ring(local), "KV gradient reduce_scatter", "reduce_scatter", whole)
     else:
-        _ring_backward(builder, inside, _ring(local), attend)
-    _exchange_heads(builder, local, local.qkv_width, "QKV gradient all_to_all")
+        _ring_backward(builder.on(inside), _ring(local), attend)
+    _exchange_heads(builder, local.qkv_width, "QKV gradient all_to_all")
 
 
 def received_bytes(local: LocalShape, software: Software) -> tuple[float, float]:
@@ -83,7 +81,9 @@ def received_bytes(local: LocalShape, software: Software) -> tuple[float, float]
     twice = float(local.tokens * local.qkv_width * local.element_bytes) if local.cp_a2a > 1 else 0.0
     if inside.cp == 1:
         return twice, twice
-    return twice + whole, twice + (2 * whole if software.cp_comm == "all_gather" else 4 * inside.kv_bytes)
+    return twice + whole, twice + (
+        2 * whole if software.exchange.cp_comm == "all_gather" else 4 * inside.kv_bytes
+    )
 
 
 def _exchanged(local: LocalShape) -> LocalShape:
@@ -93,7 +93,8 @@ def _exchanged(local: LocalShape) -> LocalShape:
     return replace(local, cp=local.cp // a2a, cp_a2a=1, heads=local.heads // a2a, kv_heads=kv_heads)
 
 
-def _exchange_heads(builder: LayerBuilder, local: LocalShape, width: int, name: str) -> None:
+def _exchange_heads(builder: LayerBuilder, width: int, name: str) -> None:
+    local = builder.local
     if local.cp_a2a > 1:
         axis = "cp" if local.cp_a2a == local.cp else "cp.heads"
         builder.collective(axis, name, "all_to_all", float(local.tokens * width * local.element_bytes))
@@ -119,8 +120,9 @@ def _tiles(local: LocalShape) -> list[ContextTile]:
     return [ContextTile(queries=own, keys=own, causal=True), *later]
 
 
-def _ring_forward(builder: LayerBuilder, local: LocalShape, ring: str, attend: AttentionKernel) -> None:
+def _ring_forward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> None:
     """The next part's keys and values are on their way while this part's are attended to."""
+    local = builder.local
     arrived: int | None = None
     for step, tile in enumerate(_tiles(local)):
         posted = builder.last_kernel() if arrived is None else arrived
@@ -130,13 +132,14 @@ def _ring_forward(builder: LayerBuilder, local: LocalShape, ring: str, attend: A
             arrived = builder.collective(
                 ring, "KV exchange", "neighbours", local.kv_bytes, after=posted, wait=False
             )
-        attend(builder, local, tile)
+        attend(builder, tile)
         if step:  # the softmax of both parts put right: read two outputs, write one
             builder.memory("attention correction", 3.0 * _output_bytes(local, tile))
 
 
-def _ring_backward(builder: LayerBuilder, local: LocalShape, ring: str, attend: AttentionKernel) -> None:
+def _ring_backward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> None:
     """Key gradients follow their keys one step behind; the last step sends gradients only."""
+    local = builder.local
     tiles = _tiles(local)
     arrived: int | None = None
     for step, tile in enumerate(reversed(tiles)):
@@ -147,7 +150,7 @@ def _ring_backward(builder: LayerBuilder, local: LocalShape, ring: str, attend: 
         arrived = builder.collective(
             ring, "KV and gradient exchange", "neighbours", parts * local.kv_bytes, wait=False
         )
-        attend(builder, local, tile)
+        attend(builder, tile)
         if step:
             builder.memory("dQ add", 3.0 * _output_bytes(local, tile))
             builder.memory("dKV add", 3.0 * local.kv_bytes)

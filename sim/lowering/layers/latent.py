@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .linear import (
     Linear,
@@ -55,26 +54,29 @@ def _paths(local: LocalShape) -> Iterator[_Path]:
     yield _Path(down=Linear(name="kv down", inputs=h, outputs=rank + along), up=up, rank=rank, along=along)
 
 
-def latent_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def latent_forward(builder: LayerBuilder) -> None:
     """Queries, keys and values of all local heads."""
+    local = builder.local
     for path in _paths(local):
         if path.down:
             builder.kernel(path.down.name, path.down.forward(local.here))
-        latent_up(builder, local, software, path)
+        latent_up(builder, path)
 
 
-def latent_up(builder: LayerBuilder, local: LocalShape, software: Software, path: _Path) -> None:
+def latent_up(builder: LayerBuilder, path: _Path) -> None:
     """Norm of the latent and the matrix up: what is run again where that alone is recomputed."""
+    local = builder.local
     if path.down:
         builder.memory("latent norm", 2.0 * local.norm_tokens * path.rank * local.element_bytes)
-    column_forward(builder, (path.up,), _of_width(local, path), software)
+    column_forward(builder.on(_of_width(local, path)), (path.up,))
 
 
-def up_projections(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def up_projections(builder: LayerBuilder) -> None:
     """Run the norms and the matrices up again."""
+    local = builder.local
     for path in _paths(local):
         if path.down:
-            latent_up(builder, local, software, path)
+            latent_up(builder, path)
 
 
 def latent_products(local: LocalShape) -> Iterator[tuple[str, float]]:
@@ -85,37 +87,40 @@ def latent_products(local: LocalShape) -> Iterator[tuple[str, float]]:
         yield path.up.name, float(local.tokens * path.up.outputs)
 
 
-def latent_again(builder: LayerBuilder, local: LocalShape, software: Software, kept: Collection[str]) -> None:
+def latent_again(builder: LayerBuilder, kept: Collection[str]) -> None:
     """Run all again but the matrices whose outputs are ``kept``, by name."""
+    local = builder.local
     for path in _paths(local):
         if path.down and path.down.name not in kept:
             builder.kernel(f"{path.down.name} again", path.down.forward(local.here))
         if path.down:
             builder.memory("latent norm", 2.0 * local.norm_tokens * path.rank * local.element_bytes)
         if path.up.name not in kept:
-            column_forward(builder, (path.up,), _of_width(local, path), software)
+            column_forward(builder.on(_of_width(local, path)), (path.up,))
 
 
-def latent_backward(builder: LayerBuilder, local: LocalShape, software: Software, *, split: bool) -> None:
+def latent_backward(builder: LayerBuilder, *, split: bool) -> None:
     """Gradients of the stream and, unless ``split``, of the matrices."""
+    local = builder.local
     column = column_input_grad if split else column_backward
     paths = tuple(_paths(local))
     for path in paths:
-        column(builder, (path.up,), _of_width(local, path), software)
+        column(builder.on(_of_width(local, path)), (path.up,))
         if path.down:
             builder.memory("latent norm backward", 3.0 * local.norm_tokens * path.rank * local.element_bytes)
-            row_input_grad(builder, path.down, local.here, software)
+            row_input_grad(builder.on(local.here), path.down)
             if not split:
-                row_weight_grad(builder, path.down, local.here, software)
+                row_weight_grad(builder.on(local.here), path.down)
     builder.memory("input gradient add", 3 * local.norm_bytes)
 
 
-def latent_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def latent_weight_grad(builder: LayerBuilder) -> None:
     """Gradients of the matrices that were put off."""
+    local = builder.local
     for path in _paths(local):
-        column_weight_grad(builder, (path.up,), _of_width(local, path), software)
+        column_weight_grad(builder.on(_of_width(local, path)), (path.up,))
         if path.down:
-            row_weight_grad(builder, path.down, local.here, software)
+            row_weight_grad(builder.on(local.here), path.down)
 
 
 def latent_elements(local: LocalShape) -> float:

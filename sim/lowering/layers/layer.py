@@ -8,10 +8,9 @@ stream of two.
 from __future__ import annotations
 
 from ...program.program import Block
-from ...scenario.software.software import Software
 from .attention_core import attention_backward, attention_forward
 from .latent import latent_backward, latent_forward, latent_weight_grad, up_projections
-from .layer_builder import KernelPricing, LayerBuilder
+from .layer_builder import LayerBuilder
 from .linear import (
     Linear,
     column_backward,
@@ -49,132 +48,122 @@ def _proj(local: LocalShape) -> Linear:
     return Linear(name="proj", inputs=local.attention_width, outputs=local.hidden)
 
 
-def forward_block(local: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute) -> Block:
+def forward_block(builder: LayerBuilder, recompute: Recompute) -> Block:
     """The layer's forward pass: the same whatever of it ``recompute`` runs again later."""
-    builder = LayerBuilder(costs)
-    write_forward(builder, local, software)
+    write_forward(builder)
     return builder.block("layer forward")
 
 
-def backward_block(
-    local: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute
-) -> Block:
+def backward_block(builder: LayerBuilder, recompute: Recompute) -> Block:
     """The layer's backward pass, with what of the forward pass it runs again."""
-    return _backward(local, software, costs, recompute, name="backward", split=False)
+    return _backward(builder, recompute, name="backward", split=False)
 
 
-def input_grad_block(
-    local: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute
-) -> Block:
+def input_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
     """The layer's backward pass without the weight gradients, which are put off."""
-    return _backward(local, software, costs, recompute, name="input gradient", split=True)
+    return _backward(builder, recompute, name="input gradient", split=True)
 
 
-def weight_grad_block(
-    local: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute
-) -> Block:
+def weight_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
     """The weight gradients of the layer's matrices. Attention has none; norms and biases have theirs in I."""
-    builder = LayerBuilder(costs)
-    (moe_weight_grad if local.experts else mlp_weight_grad)(builder, local, software)
-    row_weight_grad(builder, _proj(local), local, software)
+    local = builder.local
+    (moe_weight_grad if local.experts else mlp_weight_grad)(builder)
+    row_weight_grad(builder, _proj(local))
     if local.latent:
-        latent_weight_grad(builder, local, software)
+        latent_weight_grad(builder)
     else:
-        column_weight_grad(builder, (_qkv(local),), local, software)
+        column_weight_grad(builder, (_qkv(local),))
     if local.prediction:
-        join_weight_grad(builder, local, software)
+        join_weight_grad(builder)
     return builder.block("layer weight gradient")
 
 
 def _backward(
-    local: LocalShape,
-    software: Software,
-    costs: KernelPricing,
+    builder: LayerBuilder,
     recompute: Recompute,
     *,
     name: str,
     split: bool,
 ) -> Block:
-    builder = LayerBuilder(costs)
     if recompute == FULL:
-        write_forward(builder, local, software)
+        write_forward(builder)
     elif by_operators(recompute):
-        operators_again(builder, local, software, recompute)
-    write_backward(builder, local, software, recompute=recompute, split=split)
+        operators_again(builder, recompute)
+    write_backward(builder, recompute=recompute, split=split)
     return builder.block(f"layer {name} ({title(recompute)} recompute)")
 
 
-def write_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def write_forward(builder: LayerBuilder) -> None:
     """Append the forward pass to ``builder``."""
-    attention_part_forward(builder, local, software)
+    local = builder.local
+    attention_part_forward(builder)
     if local.experts:
-        moe_forward(builder, local, software)
+        moe_forward(builder)
     else:
-        mlp_forward(builder, local, software, cast=not norm_quantises(local))
-    end_forward(builder, local, software)
+        mlp_forward(builder, cast=not norm_quantises(local))
+    end_forward(builder)
 
 
 def write_backward(
     builder: LayerBuilder,
-    local: LocalShape,
-    software: Software,
     *,
     recompute: Recompute = NOTHING,
     split: bool = False,
 ) -> None:
     """Append the backward pass, last operator first; ``split`` leaves out the matrices' weight gradients."""
-    residual_add_backward(builder, local, software)
+    local = builder.local
+    residual_add_backward(builder)
     backward = moe_backward if local.experts else mlp_backward
-    backward(builder, local, software, recompute=recompute, split=split)
-    attention_part_backward(builder, local, software, recompute=recompute, split=split)
+    backward(builder, recompute=recompute, split=split)
+    attention_part_backward(builder, recompute=recompute, split=split)
 
 
-def attention_part_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def attention_part_forward(builder: LayerBuilder) -> None:
     """All up to the MLP or the experts, the norm before these included."""
+    local = builder.local
     if local.prediction:
-        join_forward(builder, local, software)
-    norm(builder, local, software, into_product=not local.latent)
+        join_forward(builder)
+    norm(builder, into_product=not local.latent)
     if local.latent:
-        latent_forward(builder, local, software)
+        latent_forward(builder)
     else:
-        column_forward(builder, (_qkv(local),), local, software, cast=not norm_quantises(local))
-    rearrange(builder, local, software)
-    rope(builder, local, software)
-    attention_forward(builder, local, software)
-    row_forward(builder, _proj(local), local, software)
-    residual_add(builder, local, software)
-    norm(builder, local, software, into_product=not local.experts)
+        column_forward(builder, (_qkv(local),), cast=not norm_quantises(local))
+    rearrange(builder)
+    rope(builder)
+    attention_forward(builder)
+    row_forward(builder, _proj(local))
+    residual_add(builder)
+    norm(builder, into_product=not local.experts)
 
 
-def attention_part_backward(
-    builder: LayerBuilder, local: LocalShape, software: Software, *, recompute: Recompute, split: bool
-) -> None:
+def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, split: bool) -> None:
     """Append the backward pass of the attention part, last operator first; ``split`` leaves out the matrices'
     weight gradients.
     """
-    norm_backward(builder, local, software)
-    residual_add_backward(builder, local, software)
-    (row_input_grad if split else row_backward)(builder, _proj(local), local, software)
+    local = builder.local
+    norm_backward(builder)
+    residual_add_backward(builder)
+    (row_input_grad if split else row_backward)(builder, _proj(local))
     if "mla_up_proj" in recompute:
-        up_projections(builder, local, software)
+        up_projections(builder)
     if "core_attn" in recompute:
-        attention_forward(builder, local, software)
-    attention_backward(builder, local, software)
-    rope(builder, local, software, backward=True)
-    rearrange(builder, local, software)
+        attention_forward(builder)
+    attention_backward(builder)
+    rope(builder, backward=True)
+    rearrange(builder)
     if "layernorm" in recompute:
-        norm(builder, local, software)
+        norm(builder)
     if local.latent:
-        latent_backward(builder, local, software, split=split)
+        latent_backward(builder, split=split)
     else:
-        (column_input_grad if split else column_backward)(builder, (_qkv(local),), local, software)
-    norm_backward(builder, local, software)
+        (column_input_grad if split else column_backward)(builder, (_qkv(local),))
+    norm_backward(builder)
     if local.prediction:
-        join_backward(builder, local, software, split=split)
-    small_kernels(builder, software)
+        join_backward(builder, split=split)
+    small_kernels(builder)
 
 
-def end_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def end_forward(builder: LayerBuilder) -> None:
     """Append what follows the MLP or the experts: the residual, and the framework's small kernels."""
-    residual_add(builder, local, software)
-    small_kernels(builder, software)
+    residual_add(builder)
+    small_kernels(builder)

@@ -1,16 +1,21 @@
 """Writes blocks: appends kernels and collectives in issue order and keeps track of what they wait for.
 
-Knows streams and the cost of one kernel or collective; knows no transformer.
+Knows streams, the cost of one kernel or collective, and whose layer it writes; knows no transformer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Block, Collective, Compute, Op
+
+if TYPE_CHECKING:
+    from ...scenario.software.software import Software
+    from .local_shape import LocalShape
 
 Kernel = Gemm | Attention | MemoryBound
 
@@ -47,16 +52,25 @@ class KernelPricing:
         return replace(self, transfer=transfer, left=1 - sms / self.sms)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LayerBuilder:
-    """A block being written. ``wait`` holds the ops that the next kernel on the compute stream awaits."""
+    """A block being written, for a layer of ``local`` shape by ``software``.
+
+    ``awaited`` are the ops that the next kernel on the compute stream awaits.
+    """
 
     costs: KernelPricing
+    local: LocalShape
+    software: Software
     ops: list[Op] = field(default_factory=list)
-    wait: tuple[int, ...] = ()
+    awaited: set[int] = field(default_factory=set)
+
+    def on(self, local: LocalShape) -> LayerBuilder:
+        """The same block, to be gone on with for a part of the layer that has another local shape."""
+        return replace(self, local=local)
 
     def kernel(self, name: str, kernel: Kernel, *, launches: int | None = None, rate: float = 1.0) -> int:
-        """Append a kernel to the compute stream, after all that ``wait`` names. Returns its index.
+        """Append a kernel to the compute stream, after all that is awaited. Returns its index.
 
         It runs at ``rate`` of what is usual for its shape.
         """
@@ -68,19 +82,14 @@ class LayerBuilder:
         if self.costs.blocks:
             seconds, host_s = seconds + host_s, 0.0
         work = Compute(seconds, KIND[type(kernel)], kernel.flops, kernel.hbm_bytes)
-        self.ops.append(Op(name, "compute", "compute", work, self.wait, host_s=host_s))
-        self.wait = ()
+        after = tuple(sorted(self.awaited))
+        self.ops.append(Op(name, "compute", "compute", work, after, host_s=host_s))
+        self.awaited.clear()
         return len(self.ops) - 1
 
     def memory(self, name: str, hbm_bytes: float, *, launches: int = 1, flops: float = 0.0) -> int:
         """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches."""
         return self.kernel(name, MemoryBound(hbm_bytes=hbm_bytes, flops=flops, launches=launches))
-
-    def idle(self, name: str, seconds: float) -> int:
-        """Append time in which the compute stream has nothing to do: the host learns what comes next."""
-        self.ops.append(Op(name, "compute", "compute", Compute(seconds, "fixed"), self.wait))
-        self.wait = ()
-        return len(self.ops) - 1
 
     def tp(
         self, name: str, kind: str, payload_bytes: float, *, after: int | None = None, wait: bool = True
@@ -100,8 +109,8 @@ class LayerBuilder:
     ) -> int:
         """Append a collective of the group along ``axis``, on that axis's stream. Returns its index.
 
-        It starts after op ``after`` (default: the last one on the compute stream) and what ``wait``
-        names. With ``wait`` the next kernel awaits it; without, the caller joins it later.
+        It starts after op ``after`` (default: the last one on the compute stream) and what is
+        awaited. With ``wait`` the next kernel awaits it; without, the caller joins it later.
         """
         start = self.last_kernel() if after is None else after
         transfer = self.costs.transfer(axis, kind, payload_bytes)
@@ -109,7 +118,7 @@ class LayerBuilder:
         if self.costs.blocks:
             transfer, host_s = replace(transfer, latency_s=transfer.latency_s + host_s), 0.0
         work = Collective(kind, axis, transfer)
-        deps = tuple(sorted({*self.wait, *(() if start < 0 else (start,))}))
+        deps = tuple(sorted({*self.awaited, *(() if start < 0 else (start,))}))
         stream = axis.partition(".")[0]  # cp.ring and cp.heads are groups of the same stream
         self.ops.append(Op(name, stream, stream, work, deps, host_s=host_s))
         index = len(self.ops) - 1
@@ -119,7 +128,7 @@ class LayerBuilder:
 
     def join(self, *indices: int) -> None:
         """Make the next kernel wait for these ops too."""
-        self.wait = tuple(sorted({*self.wait, *indices}))
+        self.awaited.update(indices)
 
     def last_kernel(self) -> int:
         """Index of the last op on the compute stream, -1 where there is none."""

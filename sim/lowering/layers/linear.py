@@ -41,7 +41,7 @@ class Linear:
 
     def weight_grad(self, local: LocalShape, software: Software) -> Gemm:
         """dW = X^T dY, added into the main gradient where the software's GEMM can."""
-        fused = software.fused_wgrad_accumulation and local.accumulates
+        fused = software.kernels.fused_wgrad_accumulation and local.accumulates
         return Gemm(
             m=self.outputs,
             n=self.inputs,
@@ -59,8 +59,6 @@ def _gemm(local: LocalShape, m: int, n: int, k: int) -> Gemm:
 def column_forward(
     builder: LayerBuilder,
     linears: tuple[Linear, ...],
-    local: LocalShape,
-    software: Software,
     *,
     cast: bool = True,
 ) -> None:
@@ -68,28 +66,34 @@ def column_forward(
 
     ``cast``: the input comes in 16 bit; a norm before it may have quantised it already.
     """
+    local, software = builder.local, builder.software
     first, *others = linears
-    kept_whole = not (local.sequence_parallel and software.sp_regathers_input)
+    kept_whole = not (local.sequence_parallel and software.exchange.sp_regathers_input)
     if cast:
-        quantise(builder, local.norm_tokens * local.hidden, local)
+        quantise(builder, local.norm_tokens * local.hidden)
     if not local.sequence_parallel:
         builder.kernel(first.name, first.forward(local))
-    elif not software.tp_comm_overlap:
+    elif not software.exchange.tp_comm_overlap:
         builder.tp(f"{first.name} all_gather", "all_gather", _wire_bytes(local))
         builder.kernel(first.name, first.forward(local))
     else:
-        _gathered_gemm(builder, first.name, first.forward, local, software)
+        _gathered_gemm(builder, first.name, first.forward)
     for linear in others:
         builder.kernel(linear.name, linear.forward(local))
     if kept_whole:
-        transpose(builder, local.tokens * local.hidden, local)
+        transpose(builder, local.tokens * local.hidden)
 
 
-def row_forward(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
+def row_forward(builder: LayerBuilder, linear: Linear) -> None:
     """Y = reduce(X W)."""
-    quantise(builder, local.tokens * linear.inputs, local)
-    transpose(builder, local.tokens * linear.inputs, local)
-    if local.sequence_parallel and software.tp_comm_overlap and software.tp_overlap_style == "userbuffers":
+    local, software = builder.local, builder.software
+    quantise(builder, local.tokens * linear.inputs)
+    transpose(builder, local.tokens * linear.inputs)
+    if (
+        local.sequence_parallel
+        and software.exchange.tp_comm_overlap
+        and software.exchange.tp_overlap_style == "userbuffers"
+    ):
         for _ in range(PIPELINED_SPLITS):
             builder.kernel(linear.name, linear.forward(local, -(-local.tokens // PIPELINED_SPLITS)))
             last = builder.tp(
@@ -106,20 +110,19 @@ def row_forward(builder: LayerBuilder, linear: Linear, local: LocalShape, softwa
         builder.tp(f"{linear.name} {kind}", kind, local.hidden_bytes)
 
 
-def column_backward(
-    builder: LayerBuilder, linears: tuple[Linear, ...], local: LocalShape, software: Software
-) -> None:
+def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
     """dX = reduce(dY W^T) beside dW; under sequence parallelism X is gathered again beside dX.
 
     Several matrices on one input: without sequence parallelism each reduces its own dX (each is a
     column-parallel layer by itself); with it their sum is reduced once, behind the shared gather.
     """
-    overlaps = software.tp_async_backward
+    local, software = builder.local, builder.software
+    overlaps = software.exchange.tp_async_backward
     gathered = None
-    if local.sequence_parallel and software.sp_regathers_input:
+    if local.sequence_parallel and software.exchange.sp_regathers_input:
         name = f"{linears[0].name} all_gather"
         gathered = builder.tp(name, "all_gather", _wire_bytes(local), wait=not overlaps)
-    _quantise_output_gradients(builder, linears, local)
+    _quantise_output_gradients(builder, linears)
     reduced: list[int] = []
     for position, linear in enumerate(linears, 1):
         builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
@@ -133,17 +136,16 @@ def column_backward(
         builder.memory("input gradient add", 3 * local.hidden_bytes)
     if gathered is not None:
         builder.join(gathered)
-        transpose(builder, local.tokens * local.hidden, local)
+        transpose(builder, local.tokens * local.hidden)
     for linear in linears:
-        _weight_grad(builder, linear, local, software)
+        _weight_grad(builder, linear)
     builder.join(*reduced)
 
 
-def column_input_grad(
-    builder: LayerBuilder, linears: tuple[Linear, ...], local: LocalShape, software: Software
-) -> None:
+def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
     """dX = reduce(dY W^T) alone: with dW put off, nothing runs beside its reduction."""
-    _quantise_output_gradients(builder, linears, local)
+    local = builder.local
+    _quantise_output_gradients(builder, linears)
     for position, linear in enumerate(linears, 1):
         builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
         if local.tp > 1 and (position == len(linears) or not local.sequence_parallel):
@@ -153,60 +155,63 @@ def column_input_grad(
         builder.memory("input gradient add", 3 * local.hidden_bytes)
 
 
-def column_weight_grad(
-    builder: LayerBuilder, linears: tuple[Linear, ...], local: LocalShape, software: Software
-) -> None:
+def column_weight_grad(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
     """dW = gather(X)^T dY alone, from the input and the output gradient that were kept for it."""
-    if local.sequence_parallel and software.sp_regathers_input:
+    local, software = builder.local, builder.software
+    if local.sequence_parallel and software.exchange.sp_regathers_input:
         builder.tp(f"{linears[0].name} all_gather", "all_gather", _wire_bytes(local))
-        transpose(builder, local.tokens * local.hidden, local)
+        transpose(builder, local.tokens * local.hidden)
     for linear in linears:
-        _weight_grad(builder, linear, local, software)
+        _weight_grad(builder, linear)
 
 
-def row_backward(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
+def row_backward(builder: LayerBuilder, linear: Linear) -> None:
     """dX = gather(dY) W^T, then dW."""
-    row_input_grad(builder, linear, local, software)
-    row_weight_grad(builder, linear, local, software)
+    row_input_grad(builder, linear)
+    row_weight_grad(builder, linear)
 
 
-def row_input_grad(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
+def row_input_grad(builder: LayerBuilder, linear: Linear) -> None:
     """dX = gather(dY) W^T alone; the gathered dY is kept for dW."""
-    quantise(builder, local.norm_tokens * linear.outputs, local)
+    local, software = builder.local, builder.software
+    quantise(builder, local.norm_tokens * linear.outputs)
     if not local.sequence_parallel:
         builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
-    elif not software.tp_comm_overlap:
+    elif not software.exchange.tp_comm_overlap:
         builder.tp(f"{linear.name} dY all_gather", "all_gather", _wire_bytes(local, both=True))
         builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
     else:
-        _gathered_gemm(builder, f"{linear.name} dgrad", linear.input_grad, local, software, both=True)
-    transpose(builder, local.tokens * linear.outputs, local)
+        _gathered_gemm(builder, f"{linear.name} dgrad", linear.input_grad, both=True)
+    transpose(builder, local.tokens * linear.outputs)
 
 
-def row_weight_grad(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
+def row_weight_grad(builder: LayerBuilder, linear: Linear) -> None:
     """dW = X^T dY alone."""
-    _weight_grad(builder, linear, local, software)
+    _weight_grad(builder, linear)
 
 
-def _quantise_output_gradients(builder: LayerBuilder, linears: tuple[Linear, ...], local: LocalShape) -> None:
+def _quantise_output_gradients(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
+    local = builder.local
     for linear in linears:
-        quantise(builder, local.tokens * linear.outputs, local)
-        transpose(builder, local.tokens * linear.outputs, local)
+        quantise(builder, local.tokens * linear.outputs)
+        transpose(builder, local.tokens * linear.outputs)
 
 
-def quantise(builder: LayerBuilder, elements: float, local: LocalShape) -> None:
+def quantise(builder: LayerBuilder, elements: float) -> None:
     """From 16 bit to the recipe's type, in both layouts where only the original gives the second.
 
     Without elements too (experts that no token reached): blocks of ranks that meet have the same ops.
     """
+    local = builder.local
     recipe = local.recipe
     if recipe:
         per_element = recipe.cast + (recipe.second if recipe.early else 0)
         builder.memory("quantise", elements * per_element, launches=recipe.launches)
 
 
-def transpose(builder: LayerBuilder, elements: float, local: LocalShape) -> None:
+def transpose(builder: LayerBuilder, elements: float) -> None:
     """The other layout of what is quantised, which the weight gradient's product wants."""
+    local = builder.local
     if local.recipe and local.recipe.second and not local.recipe.early:
         builder.memory("transpose quantised", elements * local.recipe.second)
 
@@ -223,8 +228,6 @@ def _gathered_gemm(
     builder: LayerBuilder,
     name: str,
     gemm: Callable[[LocalShape, int], Gemm],
-    local: LocalShape,
-    software: Software,
     *,
     both: bool = False,
 ) -> None:
@@ -233,8 +236,9 @@ def _gathered_gemm(
     userbuffers: tp chunks travel around a ring while the chunk at hand is multiplied.
     local-shard: the own rows are multiplied during the gather, then the rows before and after.
     """
+    local, software = builder.local, builder.software
     rows = -(-local.tokens // local.tp)
-    if software.tp_overlap_style == "local-shard":
+    if software.exchange.tp_overlap_style == "local-shard":
         gathered = builder.tp(f"{name} all_gather", "all_gather", _wire_bytes(local, both=both), wait=False)
         builder.kernel(name, gemm(local, rows))
         builder.join(gathered)
@@ -259,17 +263,16 @@ def _gathered_gemm(
         builder.kernel(name, gemm(local, rows))
 
 
-def _weight_grad(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software) -> None:
-    rate = software.fp8_wgrad_rate if local.recipe else 1.0
+def _weight_grad(builder: LayerBuilder, linear: Linear) -> None:
+    local, software = builder.local, builder.software
+    rate = software.kernels.fp8_wgrad_rate if local.recipe else 1.0
     builder.kernel(f"{linear.name} wgrad", linear.weight_grad(local, software), rate=rate)
-    accumulate_gradient(builder, linear.inputs * linear.outputs, local, software)
+    accumulate_gradient(builder, linear.inputs * linear.outputs)
 
 
 def accumulate_gradient(
     builder: LayerBuilder,
     parameters: float,
-    local: LocalShape,
-    software: Software,
     *,
     fused: bool | None = None,
 ) -> None:
@@ -278,10 +281,11 @@ def accumulate_gradient(
     Cast first, it is written and read once more, in the main gradient's type. ``fused``: whether the GEMM
     did, where that is not what the software does for a layer's matrices.
     """
+    local, software = builder.local, builder.software
     if fused is None:
-        fused = software.fused_wgrad_accumulation
+        fused = software.kernels.fused_wgrad_accumulation
     if local.accumulates and not fused:
-        casts = software.casts_fresh_gradients and local.grad_bytes != local.element_bytes
+        casts = software.gradients.wrapper == "deepspeed" and local.grad_bytes != local.element_bytes
         passes = 4 if casts else 2
         traffic = parameters * (local.element_bytes + passes * local.grad_bytes)
         builder.memory("accumulate gradient", traffic, launches=2 if casts else 1)

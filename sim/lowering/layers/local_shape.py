@@ -144,7 +144,7 @@ class LocalShape:
 
 def boundary_bytes(local: LocalShape, software: Software) -> float:
     """Bytes of one activation, or its gradient, that a rank hands to the next stage."""
-    split = local.sequence_parallel or software.scatter_gather_p2p
+    split = local.sequence_parallel or software.pipeline.scatter_gather_p2p
     return local.hidden_bytes / (local.tp if split else 1)
 
 
@@ -193,13 +193,13 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
         cp_a2a=_a2a_ranks(scenario),
         sequence_parallel=par.sequence_parallel and par.tp > 1,
         element_bytes=ELEMENT_BYTES[precision],
-        grad_bytes=max(software.gradient_bytes(precision), ELEMENT_BYTES[precision]),
+        grad_bytes=max(software.gradients.gradient_bytes(precision), ELEMENT_BYTES[precision]),
         dtype=precision if precision in ("fp32", "fp16") else "bf16",
-        quantised_weights=software.fp8_parameters,
-        quantised_dispatch=software.fp8_dispatch,
+        quantised_weights=software.kernels.fp8_parameters,
+        quantised_dispatch=software.exchange.fp8_dispatch,
         recipe=recipe_of(scenario, get_gpu(scenario.cluster.gpu).architecture),
         accumulates=rule is None or not rule.reduces_each,
-        split_gate=software.split_gate,
+        split_gate=software.kernels.split_gate,
     )
 
 
@@ -208,4 +208,4 @@ def _a2a_ranks(scenario: Scenario) -> int:
     par = scenario.parallelism
     if par.cp_a2a is not None:
         return par.cp_a2a
-    return par.cp if scenario.software.cp_comm == "a2a" else 1
+    return par.cp if scenario.software.exchange.cp_comm == "a2a" else 1

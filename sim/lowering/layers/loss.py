@@ -11,31 +11,31 @@ from __future__ import annotations
 
 from ...program.program import Block
 from ...scenario.software.software import Software
-from .layer_builder import KernelPricing, LayerBuilder
+from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
 
-def loss_forward(local: LocalShape, software: Software, costs: KernelPricing) -> Block:
+def loss_forward(builder: LayerBuilder) -> Block:
     """From the logits to the loss; probabilities are kept for backward."""
-    builder = LayerBuilder(costs)
+    software = builder.software
     {"vocab-parallel": _parallel, "fused": _fused, "gathered": _gathered, "eager": _eager}[
-        software.cross_entropy
-    ](builder, local, software)
-    if software.extra_launches_per_microbatch:
-        builder.memory("small kernels", 0.0, launches=software.extra_launches_per_microbatch)
+        software.kernels.cross_entropy
+    ](builder)
+    if software.host.extra_launches_per_microbatch:
+        builder.memory("small kernels", 0.0, launches=software.host.extra_launches_per_microbatch)
     return builder.block("loss forward")
 
 
-def loss_backward(local: LocalShape, software: Software, costs: KernelPricing) -> Block:
+def loss_backward(builder: LayerBuilder) -> Block:
     """Gradient of the logits, from the probabilities that forward kept."""
-    builder = LayerBuilder(costs)
+    local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
-    cast = wide + e if software.logits_fp32 else 0
-    if software.cross_entropy == "fused":
+    cast = wide + e if software.kernels.logits_fp32 else 0
+    if software.kernels.cross_entropy == "fused":
         builder.memory("loss backward", logits * (wide + e))  # probabilities r, 16-bit gradient w
-    elif software.cross_entropy == "vocab-parallel":
+    elif software.kernels.cross_entropy == "vocab-parallel":
         builder.memory("loss backward", logits * (2 * wide + cast), launches=4)  # scaled in place r w; cast
-    elif software.cross_entropy == "eager":
+    elif software.kernels.cross_entropy == "eager":
         builder.memory("loss backward", logits * (4 * wide + cast), launches=5)  # as below, on the own share
     else:
         # zero fill w; log-softmax backward r r w; cast; own slice r w
@@ -47,10 +47,10 @@ def loss_backward(local: LocalShape, software: Software, costs: KernelPricing) -
 def logits_bytes(local: LocalShape, software: Software) -> float:
     """Bytes of logits, probabilities and their gradient that one microbatch holds at its peak."""
     e, wide = local.element_bytes, _wide(local, software)
-    if software.cross_entropy == "gathered":
+    if software.kernels.cross_entropy == "gathered":
         # gathered, as FP32, log-softmax of it, and the gradient of that
         return _share(local) * local.tp * (e + 3 * wide)
-    if software.cross_entropy == "eager":
+    if software.kernels.cross_entropy == "eager":
         return _share(local) * 3 * wide  # log-softmax, the gradient of the loss by it, and of what it took
     return _share(local) * (wide + e)
 
@@ -61,13 +61,14 @@ def _share(local: LocalShape) -> float:
 
 
 def _wide(local: LocalShape, software: Software) -> int:
-    return 4 if software.logits_fp32 else local.element_bytes
+    return 4 if software.kernels.logits_fp32 else local.element_bytes
 
 
-def _parallel(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _parallel(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
     small = local.tokens * 4.0
-    cast = e + wide if software.logits_fp32 else 0
+    cast = e + wide if software.kernels.logits_fp32 else 0
     builder.memory("logits cast, maximum", logits * (cast + wide), launches=2)
     if local.tp > 1:
         builder.tp("loss maximum all_reduce", "all_reduce", small)
@@ -80,27 +81,30 @@ def _parallel(builder: LayerBuilder, local: LocalShape, software: Software) -> N
     builder.memory("normalise", logits * 2 * wide, launches=4)  # r w
 
 
-def _fused(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _fused(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
     builder.memory("loss", logits * (e + 2 * wide), launches=3)  # logits r, probabilities w and once more r
     if local.tp > 1:
         builder.tp("loss all_reduce", "all_reduce", 3 * 4.0 * local.tokens)
 
 
-def _gathered(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _gathered(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     whole, e, wide = _share(local) * local.tp, local.element_bytes, _wide(local, software)
     if local.tp > 1:
         builder.tp("logits all_gather", "all_gather", whole * e)
         builder.memory("logits concatenate", whole * 2 * e)
-    cast = e + wide if software.logits_fp32 else 0
+    cast = e + wide if software.kernels.logits_fp32 else 0
     builder.memory(
         "logits cast, log-softmax, accuracy", whole * (cast + 3 * wide), launches=12
     )  # r w; argmax r
 
 
-def _eager(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _eager(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
-    cast = e + wide if software.logits_fp32 else 0
+    cast = e + wide if software.kernels.logits_fp32 else 0
     builder.memory("logits cast, log-softmax", logits * (cast + 2 * wide), launches=6)  # r w
     if local.tp > 1:  # DTensor's loss_parallel: maximum, sum, target
         for what in ("maximum", "sum", "target"):

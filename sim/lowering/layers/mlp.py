@@ -26,23 +26,22 @@ from .recompute import NOTHING, Recompute
 def mlp_linears(local: LocalShape, software: Software) -> tuple[tuple[Linear, ...], Linear]:
     """The matrices on the input, both branches of a SwiGLU as one matrix or as two, and the one back."""
     h = local.hidden
-    branches = local.gate if software.split_gate else 1
+    branches = local.gate if software.kernels.split_gate else 1
     first = Linear(name="fc1", inputs=h, outputs=local.ffn * local.gate // branches)
     return (first,) * branches, Linear(name="fc2", inputs=local.ffn, outputs=h)
 
 
-def mlp_forward(builder: LayerBuilder, local: LocalShape, software: Software, *, cast: bool = True) -> None:
+def mlp_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
     """From the normed stream, which ``cast`` has to quantise first, to what is added to the residual."""
+    local, software = builder.local, builder.software
     first, second = mlp_linears(local, software)
-    column_forward(builder, first, local, software, cast=cast)
-    activation(builder, local, software)
-    row_forward(builder, second, local, software)
+    column_forward(builder, first, cast=cast)
+    activation(builder)
+    row_forward(builder, second)
 
 
 def mlp_backward(
     builder: LayerBuilder,
-    local: LocalShape,
-    software: Software,
     *,
     recompute: Recompute = NOTHING,
     split: bool = False,
@@ -52,19 +51,21 @@ def mlp_backward(
     Recomputed, it runs again as a checkpoint does: the last product too. The norm before it is run again
     for the first matrix.
     """
+    local, software = builder.local, builder.software
     first, second = mlp_linears(local, software)
     row, column = (row_input_grad, column_input_grad) if split else (row_backward, column_backward)
     if "mlp" in recompute:
-        mlp_forward(builder, local, software, cast=not norm_quantises(local))
-    row(builder, second, local, software)
-    activation_backward(builder, local, software)
+        mlp_forward(builder, cast=not norm_quantises(local))
+    row(builder, second)
+    activation_backward(builder)
     if "layernorm" in recompute:
-        norm(builder, local, software)
-    column(builder, first, local, software)
+        norm(builder)
+    column(builder, first)
 
 
-def mlp_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def mlp_weight_grad(builder: LayerBuilder) -> None:
     """Gradients of the matrices that were put off."""
+    local, software = builder.local, builder.software
     first, second = mlp_linears(local, software)
-    row_weight_grad(builder, second, local, software)
-    column_weight_grad(builder, first, local, software)
+    row_weight_grad(builder, second)
+    column_weight_grad(builder, first)

@@ -33,170 +33,172 @@ TOKENS = "tokens"
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 24, 8
 
 
-def moe_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def moe_forward(builder: LayerBuilder) -> None:
     """Append the forward pass of a layer's experts, one part after the other."""
-    route(builder, local, software, shared=not software.moe_shared_expert_overlap)
-    sent = exchange(builder, local, "dispatch")
-    if software.moe_shared_expert_overlap:
-        shared_forward(builder, local, software)
+    software = builder.software
+    route(builder, shared=not software.exchange.moe_shared_expert_overlap)
+    sent = exchange(builder, "dispatch")
+    if software.exchange.moe_shared_expert_overlap:
+        shared_forward(builder)
     arrive(builder, sent)
-    work(builder, local, software)
-    arrive(builder, exchange(builder, local, "combine"))
-    gather(builder, local, software)
+    work(builder)
+    arrive(builder, exchange(builder, "combine"))
+    gather(builder)
 
 
 def moe_backward(
     builder: LayerBuilder,
-    local: LocalShape,
-    software: Software,
     *,
     recompute: Recompute = NOTHING,
     split: bool = False,
 ) -> None:
     """Gradients of the input and, unless ``split``, of the experts' matrices and the router."""
+    software = builder.software
     if "moe" in recompute:
-        moe_forward(builder, local, software)
+        moe_forward(builder)
     elif "shared_experts" in recompute:
-        shared_forward(builder, local, software)
-    gather_backward(builder, local, software)
-    arrive(builder, exchange(builder, local, "combine backward"))
-    work_backward(builder, local, software, recompute=recompute, split=split)
-    sent = exchange(builder, local, "dispatch backward")
-    if software.moe_shared_expert_overlap:
-        shared_backward(builder, local, software, split=split)
+        shared_forward(builder)
+    gather_backward(builder)
+    arrive(builder, exchange(builder, "combine backward"))
+    work_backward(builder, recompute=recompute, split=split)
+    sent = exchange(builder, "dispatch backward")
+    if software.exchange.moe_shared_expert_overlap:
+        shared_backward(builder, split=split)
     arrive(builder, sent)
     if "layernorm" in recompute:
-        norm(builder, local, software)
-    route_backward(builder, local, software, split=split, shared=not software.moe_shared_expert_overlap)
+        norm(builder)
+    route_backward(builder, split=split, shared=not software.exchange.moe_shared_expert_overlap)
 
 
-def moe_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def moe_weight_grad(builder: LayerBuilder) -> None:
     """Gradients of the matrices that were put off."""
-    work_weight_grad(builder, local, software)
+    local = builder.local
+    work_weight_grad(builder)
     if _held(local).shared_ffn:
-        mlp_weight_grad(builder, _shared(local), software)
-    row_weight_grad(builder, _router(local), local.here.plain, software)
+        mlp_weight_grad(builder.on(_shared(local)))
+    row_weight_grad(builder.on(local.here.plain), _router(local))
 
 
 # Parts ---------------------------------------------------------------------------------------------
 
 
-def route(
-    builder: LayerBuilder, local: LocalShape, software: Software, *, shared: bool = True, counts: bool = True
-) -> None:
-    """Choose experts, run the shared ones, sort copies of the tokens by where they go; await ``counts``."""
+def route(builder: LayerBuilder, *, shared: bool = True) -> None:
+    """Choose experts, run the shared ones, sort copies of the tokens by where they go."""
+    local, software = builder.local, builder.software
     experts = _held(local)
     if shared:
-        shared_forward(builder, local, software)
+        shared_forward(builder)
     builder.kernel("router", _router(local).forward(local.here.plain))
     scores = 4.0 * local.norm_tokens * experts.total  # FP32
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
     builder.memory("top-k", 6 * scores, launches=_launches(software))
-    if software.moe_dispatcher == "alltoall":
-        _move(
-            builder, "permute", local, local.norm_tokens + experts.sent(local.norm_tokens)
-        )  # r tokens, w copies
-        if counts:
-            _wait_for_counts(builder, local, software)
+    if software.exchange.moe_dispatcher == "alltoall":
+        _move(builder, "permute", local.norm_tokens + experts.sent(local.norm_tokens))  # r tokens, w copies
 
 
-def route_backward(
-    builder: LayerBuilder, local: LocalShape, software: Software, *, split: bool, shared: bool = True
-) -> None:
+def route_backward(builder: LayerBuilder, *, split: bool, shared: bool = True) -> None:
     """Gradients of the copies summed up per token, then of router and shared experts."""
+    local, software = builder.local, builder.software
     experts = _held(local)
-    if software.moe_dispatcher == "alltoall":
-        _move(builder, "permute backward", local, local.norm_tokens + experts.sent(local.norm_tokens))
+    if software.exchange.moe_dispatcher == "alltoall":
+        _move(builder, "permute backward", local.norm_tokens + experts.sent(local.norm_tokens))
     builder.memory(
         "top-k backward", 16.0 * local.norm_tokens * experts.total, launches=_launches(software) // 2
     )
-    row_input_grad(builder, _router(local), local.here.plain, software)
+    row_input_grad(builder.on(local.here.plain), _router(local))
     if not split:
-        row_weight_grad(builder, _router(local), local.here.plain, software)
+        row_weight_grad(builder.on(local.here.plain), _router(local))
     if shared:
-        shared_backward(builder, local, software, split=split)
+        shared_backward(builder, split=split)
     builder.memory("input gradient add", 3 * local.norm_bytes)
 
 
-def shared_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def shared_forward(builder: LayerBuilder) -> None:
     """The shared experts: an MLP that every token passes."""
+    local = builder.local
     if _held(local).shared_ffn:
-        mlp_forward(builder, _shared(local), software)
+        mlp_forward(builder.on(_shared(local)))
 
 
-def shared_backward(builder: LayerBuilder, local: LocalShape, software: Software, *, split: bool) -> None:
+def shared_backward(builder: LayerBuilder, *, split: bool) -> None:
     """Gradients of the shared experts, added to that of the layer's input."""
+    local = builder.local
     if _held(local).shared_ffn:
-        mlp_backward(builder, _shared(local), software, split=split)
+        mlp_backward(builder.on(_shared(local)), split=split)
         builder.memory("input gradient add", 3 * local.norm_bytes)
 
 
-def work(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def work(builder: LayerBuilder) -> None:
     """The experts on the rows that have arrived."""
-    first_half(builder, local, software)
-    _grouped(builder, _matrices(local)[1], local, software, "forward")
-    _sort(builder, local, "sort by source")
-    _etp(builder, local, "reduce_scatter")
+    local = builder.local
+    first_half(builder)
+    _grouped(builder, _matrices(local)[1], "forward")
+    _sort(builder, "sort by source")
+    _etp(builder, "reduce_scatter")
 
 
-def first_half(builder: LayerBuilder, local: LocalShape, software: Software, *, product: bool = True) -> None:
+def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
     """Up to the input of the experts' second product; without the first ``product`` where that is kept."""
-    _etp(builder, local, "all_gather")
-    _sort(builder, local, "sort by expert")
+    local = builder.local
+    _etp(builder, "all_gather")
+    _sort(builder, "sort by expert")
     if product:
-        _grouped(builder, _matrices(local)[0], local, software, "forward")
-    activation(builder, _rows(local), software)
+        _grouped(builder, _matrices(local)[0], "forward")
+    activation(builder.on(_rows(local)))
 
 
 def work_backward(
     builder: LayerBuilder,
-    local: LocalShape,
-    software: Software,
     *,
     recompute: Recompute = NOTHING,
     split: bool = False,
 ) -> None:
     """Gradients of rows and, unless ``split``, of the experts' matrices."""
-    _etp(builder, local, "all_gather")
-    _sort(builder, local, "sort by source backward")
+    local = builder.local
+    _etp(builder, "all_gather")
+    _sort(builder, "sort by source backward")
     first, second = _matrices(local)
     for linear in (second, first):
         if linear is second and "moe_act" in recompute:
-            activation(builder, _rows(local), software)
-        _grouped(builder, linear, local, software, "dgrad")
+            activation(builder.on(_rows(local)))
+        _grouped(builder, linear, "dgrad")
         if not split:
-            _grouped(builder, linear, local, software, "wgrad")
+            _grouped(builder, linear, "wgrad")
         if linear is second:
-            activation_backward(builder, _rows(local), software)
-    _sort(builder, local, "sort by expert backward")
-    _etp(builder, local, "reduce_scatter")
+            activation_backward(builder.on(_rows(local)))
+    _sort(builder, "sort by expert backward")
+    _etp(builder, "reduce_scatter")
 
 
-def work_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def work_weight_grad(builder: LayerBuilder) -> None:
     """Gradients of the experts' matrices alone."""
+    local = builder.local
     first, second = _matrices(local)
     for linear in (second, first):
-        _grouped(builder, linear, local, software, "wgrad")
+        _grouped(builder, linear, "wgrad")
 
 
-def gather(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def gather(builder: LayerBuilder) -> None:
     """Weighted sum of each token's copies; the shared experts' output is added."""
+    local, software = builder.local, builder.software
     experts = _held(local)
-    if software.moe_dispatcher == "alltoall":
-        _move(builder, "unpermute", local, local.norm_tokens + experts.sent(local.norm_tokens))
+    if software.exchange.moe_dispatcher == "alltoall":
+        _move(builder, "unpermute", local.norm_tokens + experts.sent(local.norm_tokens))
     if experts.shared_ffn:
         builder.memory("shared expert add", 3 * local.norm_bytes)
 
 
-def gather_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def gather_backward(builder: LayerBuilder) -> None:
     """The gradient of each token goes to all its copies."""
-    if software.moe_dispatcher == "alltoall":
+    local, software = builder.local, builder.software
+    if software.exchange.moe_dispatcher == "alltoall":
         rows = local.norm_tokens + _held(local).sent(local.norm_tokens)
-        _move(builder, "unpermute backward", local, rows)
+        _move(builder, "unpermute backward", rows)
 
 
-def exchange(builder: LayerBuilder, local: LocalShape, name: str, *, after: int | None = None) -> int | None:
+def exchange(builder: LayerBuilder, name: str, *, after: int | None = None) -> int | None:
     """Post a dispatch or combine; its index, or None where all experts are here."""
+    local = builder.local
     if _held(local).ep == 1:
         return None
     return builder.collective("ep", name, TOKENS, _payload(local, name), after=after, wait=False)
@@ -243,8 +245,9 @@ def _matrices(local: LocalShape) -> tuple[Linear, Linear]:
     return first, Linear(name="expert fc2", inputs=width, outputs=local.hidden)
 
 
-def _grouped(builder: LayerBuilder, linear: Linear, local: LocalShape, software: Software, what: str) -> None:
+def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     """One product for each expert held here, in one kernel or in one for each."""
+    local, software = builder.local, builder.software
     experts = _held(local)
     one = replace(local.here, sequence=experts.rows_each(local.norm_tokens))
     gemm: Gemm = {
@@ -252,44 +255,41 @@ def _grouped(builder: LayerBuilder, linear: Linear, local: LocalShape, software:
         "dgrad": lambda: linear.input_grad(one),
         "wgrad": lambda: linear.weight_grad(one, software),
     }[what]()
-    calls = experts.held if software.grouped_gemm == "streams" else 1
+    calls = experts.held if software.kernels.grouped_gemm == "streams" else 1
     name = linear.name if what == "forward" else f"{linear.name} {what}"
     if what != "wgrad":  # rows on the way in, their gradients on the way back: the latter for both products
         width = linear.inputs if what == "forward" else linear.outputs
-        quantise(builder, experts.rows(local.norm_tokens) * width, local)
-        transpose(builder, experts.rows(local.norm_tokens) * width, local)
+        quantise(builder, experts.rows(local.norm_tokens) * width)
+        transpose(builder, experts.rows(local.norm_tokens) * width)
     # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
     launches = calls + (experts.held if what == "wgrad" else 0)
-    rate = software.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
+    rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
     builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":
-        accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs, local, software)
+        accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs)
 
 
-def _sort(builder: LayerBuilder, local: LocalShape, name: str) -> None:
+def _sort(builder: LayerBuilder, name: str) -> None:
     """Rows arrive by source and are wanted by expert; with one expert there is nothing to do."""
+    local = builder.local
     if _held(local).held > 1:
-        _move(builder, name, local, 2 * _held(local).rows(local.norm_tokens))
+        _move(builder, name, 2 * _held(local).rows(local.norm_tokens))
 
 
-def _etp(builder: LayerBuilder, local: LocalShape, kind: str) -> None:
+def _etp(builder: LayerBuilder, kind: str) -> None:
     """Ranks that share an expert gather its rows, and add up its outputs."""
+    local = builder.local
     experts = _held(local)
     if experts.etp > 1:
         rows = experts.rows(local.norm_tokens)
         builder.collective("etp", f"expert {kind}", kind, rows * local.hidden * local.element_bytes)
 
 
-def _move(builder: LayerBuilder, name: str, local: LocalShape, rows: float) -> None:
+def _move(builder: LayerBuilder, name: str, rows: float) -> None:
     # Maps of rows by two scans, then the rows themselves (TransformerEngine permutation.cu; three kernels).
+    local = builder.local
     builder.memory(name, float(rows * local.hidden * local.element_bytes), launches=3)
 
 
 def _launches(software: Software) -> int:
-    return _FUSED_ROUTER_LAUNCHES if software.moe_router_fusion else _ROUTER_LAUNCHES
-
-
-def _wait_for_counts(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
-    """Without padding, the host must know how many rows each rank sends before it can post the exchange."""
-    if software.moe_host_sync_s and _held(local).ep > 1 and _held(local).copies == _held(local).topk:
-        builder.idle("token counts to the host", software.moe_host_sync_s)
+    return _FUSED_ROUTER_LAUNCHES if software.kernels.moe_router_fusion else _ROUTER_LAUNCHES

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ...scenario.software.software import Software
 from .attention_core import attention_forward
 from .latent import latent_again, latent_products
 from .layer_builder import LayerBuilder
@@ -78,61 +77,58 @@ def kept_products(local: LocalShape, recompute: Recompute) -> dict[str, Product]
     return kept
 
 
-def operators_again(
-    builder: LayerBuilder, local: LocalShape, software: Software, recompute: Recompute
-) -> None:
+def operators_again(builder: LayerBuilder, recompute: Recompute) -> None:
     """Append what is run again before a layer's backward."""
+    local, software = builder.local, builder.software
     kept = kept_products(local, recompute)
     if local.prediction and "joint" not in kept:
-        join_forward(builder, local, software)
-    norm(builder, local, software, into_product=not local.latent)
+        join_forward(builder)
+    norm(builder, into_product=not local.latent)
     if local.latent:
-        latent_again(builder, local, software, kept)
+        latent_again(builder, kept)
     else:
-        _run_again(builder, _queries_keys_values(local), local, software, kept)
-    rope(builder, local, software)
-    if not keeps_attention(recompute, software.attention):
-        rearrange(builder, local, software)
-        attention_forward(builder, local, software)
+        _run_again(builder, _queries_keys_values(local), kept)
+    rope(builder)
+    if not keeps_attention(recompute, software.kernels.attention):
+        rearrange(builder)
+        attention_forward(builder)
     if "proj" not in kept:
         proj = Linear(name="proj again", inputs=local.attention_width, outputs=local.hidden)
         builder.kernel(proj.name, proj.forward(local))
     if local.tp > 1 and not keeps(recompute, "reduce_scatter"):
         kind = "reduce_scatter" if local.sequence_parallel else "all_reduce"
         builder.tp(f"proj again {kind}", kind, local.hidden_bytes)
-    residual_add(builder, local, software)
-    norm(builder, local, software, into_product=not local.experts)
+    residual_add(builder)
+    norm(builder, into_product=not local.experts)
     if local.experts:
-        _experts_again(builder, local, software, recompute, kept)
+        _experts_again(builder, recompute, kept)
     else:
-        _branches_again(builder, local, software, kept, cast=not norm_quantises(local))
+        _branches_again(builder, kept, cast=not norm_quantises(local))
 
 
 def _experts_again(
     builder: LayerBuilder,
-    local: LocalShape,
-    software: Software,
     recompute: Recompute,
     kept: dict[str, Product],
 ) -> None:
     """Router, rows sorted, the first product of the experts; the shared ones."""
+    local = builder.local
     assert local.experts is not None
     if local.experts.shared_ffn:
         shared = replace(local, ffn=local.experts.shared_ffn, experts=None)
-        _branches_again(builder, shared, software, kept, cast=True)
+        _branches_again(builder.on(shared), kept, cast=True)
     arrived = keeps(recompute, "all_to_all")
-    route(builder, local, software, shared=False, counts=not arrived)
+    route(builder, shared=False)
     if not arrived:
-        arrive(builder, exchange(builder, local, "dispatch"))
-    first_half(builder, local, software, product="expert fc1" not in kept)
+        arrive(builder, exchange(builder, "dispatch"))
+    first_half(builder, product="expert fc1" not in kept)
 
 
-def _branches_again(
-    builder: LayerBuilder, local: LocalShape, software: Software, kept: dict[str, Product], *, cast: bool
-) -> None:
+def _branches_again(builder: LayerBuilder, kept: dict[str, Product], *, cast: bool) -> None:
+    local = builder.local
     names = {f"fc1 {branch}": local.ffn for branch in range(local.gate)}
-    _run_again(builder, names, local, software, kept, cast=cast)
-    activation(builder, local, software)
+    _run_again(builder, names, kept, cast=cast)
+    activation(builder)
 
 
 def _queries_keys_values(local: LocalShape) -> dict[str, int]:
@@ -143,19 +139,16 @@ def _queries_keys_values(local: LocalShape) -> dict[str, int]:
 def _run_again(
     builder: LayerBuilder,
     widths: dict[str, int],
-    local: LocalShape,
-    software: Software,
     kept: dict[str, Product],
     *,
     cast: bool | None = None,
 ) -> None:
     """Run column-parallel products of one input again that are not ``kept``; ``widths`` by name."""
+    local = builder.local
     again = tuple(
         Linear(name=f"{name} again", inputs=local.hidden, outputs=width)
         for name, width in widths.items()
         if name not in kept
     )
     if again:
-        column_forward(
-            builder, again, local, software, cast=not norm_quantises(local) if cast is None else cast
-        )
+        column_forward(builder, again, cast=not norm_quantises(local) if cast is None else cast)

@@ -10,10 +10,11 @@ but for details, of DualPipe (DeepSeek-V3, arXiv:2412.19437 section 3.2.1 and fi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...program.program import Block
-from ...scenario.software.software import Software
 from .layer import attention_part_backward, attention_part_forward, end_forward, write_forward
-from .layer_builder import KernelPricing, LayerBuilder
+from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward
 from .moe import (
@@ -35,20 +36,22 @@ from .recompute import FULL, Recompute, by_operators, title
 
 
 def pair_block(
-    forward: LocalShape, backward: LocalShape, software: Software, costs: KernelPricing, recompute: Recompute
+    builder: LayerBuilder, forward: LocalShape, backward: LocalShape, recompute: Recompute
 ) -> Block:
     """One layer forward and one backward, of which ``recompute`` is run again first."""
-    builder = LayerBuilder(costs.during_exchanges(software.exchange_sms) if software.exchange_sms else costs)
+    if sms := builder.software.exchange.exchange_sms:
+        builder = replace(builder, costs=builder.costs.during_exchanges(sms))
+    ahead, back = builder.on(forward), builder.on(backward)
     if recompute == FULL:
-        write_forward(builder, backward, software)
+        write_forward(back)
     elif by_operators(recompute):
-        operators_again(builder, backward, software, recompute)
-    combine_backward = _start_backward(builder, backward, software, recompute)
-    sent = _start_forward(builder, forward, software)
-    sent_back = _experts_backward(builder, backward, software, recompute, combine_backward)
-    combined = _experts_forward(builder, forward, software, sent)
-    _end_backward(builder, backward, software, recompute, sent_back)
-    _end_forward(builder, forward, software, combined)
+        operators_again(back, recompute)
+    combine_backward = _start_backward(back, recompute)
+    sent = _start_forward(ahead)
+    sent_back = _experts_backward(back, recompute, combine_backward)
+    combined = _experts_forward(ahead, sent)
+    _end_backward(back, recompute, sent_back)
+    _end_forward(ahead, combined)
     return builder.block(f"layer forward beside backward ({title(recompute)} recompute)")
 
 
@@ -57,70 +60,66 @@ def pairs_up(forward: LocalShape, backward: LocalShape) -> bool:
     return any(one.experts is not None and one.experts.ep > 1 for one in (forward, backward))
 
 
-def _start_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> int | None:
-    attention_part_forward(builder, local, software)
+def _start_forward(builder: LayerBuilder) -> int | None:
+    local = builder.local
+    attention_part_forward(builder)
     if local.experts is None:
-        mlp_forward(builder, local, software)
+        mlp_forward(builder)
         return None
-    route(builder, local, software)
-    return exchange(builder, local, "dispatch")
+    route(builder)
+    return exchange(builder, "dispatch")
 
 
-def _experts_forward(
-    builder: LayerBuilder, local: LocalShape, software: Software, sent: int | None
-) -> int | None:
+def _experts_forward(builder: LayerBuilder, sent: int | None) -> int | None:
+    local = builder.local
     if local.experts is None:
         return None
     arrive(builder, sent)
-    work(builder, local, software)
-    return exchange(builder, local, "combine")
+    work(builder)
+    return exchange(builder, "combine")
 
 
-def _end_forward(builder: LayerBuilder, local: LocalShape, software: Software, combined: int | None) -> None:
+def _end_forward(builder: LayerBuilder, combined: int | None) -> None:
+    local = builder.local
     arrive(builder, combined)
     if local.experts is not None:
-        gather(builder, local, software)
-    end_forward(builder, local, software)
+        gather(builder)
+    end_forward(builder)
 
 
-def _start_backward(
-    builder: LayerBuilder, local: LocalShape, software: Software, recompute: Recompute
-) -> int | None:
-    residual_add_backward(builder, local, software)
+def _start_backward(builder: LayerBuilder, recompute: Recompute) -> int | None:
+    local = builder.local
+    residual_add_backward(builder)
     if local.experts is None:
-        mlp_backward(builder, local, software, recompute=recompute)
+        mlp_backward(builder, recompute=recompute)
         return None
     if "moe" in recompute:
-        moe_forward(builder, local, software)
+        moe_forward(builder)
     elif "shared_experts" in recompute:
-        shared_forward(builder, local, software)
-    gather_backward(builder, local, software)
-    return exchange(builder, local, "combine backward")
+        shared_forward(builder)
+    gather_backward(builder)
+    return exchange(builder, "combine backward")
 
 
 def _experts_backward(
-    builder: LayerBuilder,
-    local: LocalShape,
-    software: Software,
-    recompute: Recompute,
-    combine_backward: int | None,
+    builder: LayerBuilder, recompute: Recompute, combine_backward: int | None
 ) -> int | None:
     """The gradient of the rows goes home while those of the matrices are made."""
+    local = builder.local
     if local.experts is None:
         return None
     arrive(builder, combine_backward)
-    work_backward(builder, local, software, recompute=recompute, split=True)
-    sent_back = exchange(builder, local, "dispatch backward")
-    work_weight_grad(builder, local, software)
+    work_backward(builder, recompute=recompute, split=True)
+    sent_back = exchange(builder, "dispatch backward")
+    work_weight_grad(builder)
     return sent_back
 
 
-def _end_backward(
-    builder: LayerBuilder, local: LocalShape, software: Software, recompute: Recompute, sent_back: int | None
-) -> None:
+def _end_backward(builder: LayerBuilder, recompute: Recompute, sent_back: int | None) -> None:
+    local = builder.local
     arrive(builder, sent_back)
     if local.experts is not None:
         if "layernorm" in recompute:
-            norm(builder, local, software)
-        route_backward(builder, local, software, split=False)
-    attention_part_backward(builder, local, software, recompute=recompute, split=False)
+            norm(builder)
+        route_backward(builder, split=False)
+    attention_part_backward(builder, recompute=recompute, split=False)

@@ -6,16 +6,20 @@ stack fuses; not where in a layer they stand (layer.py).
 
 from __future__ import annotations
 
-from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
 
-def rearrange(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def rearrange(builder: LayerBuilder) -> None:
     """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
-    if software.qkv_copies:
+    local, software = builder.local, builder.software
+    if software.kernels.qkv_copies:
         size = float(local.tokens * local.qkv_width * local.element_bytes)
-        builder.memory("rearrange QKV", software.qkv_copies * size, launches=(software.qkv_copies + 1) // 2)
+        builder.memory(
+            "rearrange QKV",
+            software.kernels.qkv_copies * size,
+            launches=(software.kernels.qkv_copies + 1) // 2,
+        )
 
 
 def norm_quantises(local: LocalShape) -> bool:
@@ -23,9 +27,10 @@ def norm_quantises(local: LocalShape) -> bool:
     return local.recipe is not None and local.recipe.fused_norm
 
 
-def norm(builder: LayerBuilder, local: LocalShape, software: Software, *, into_product: bool = False) -> None:
+def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
     """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output."""
-    if software.fused_norm or software.torch_compile:
+    local, software = builder.local, builder.software
+    if software.kernels.fused_norm or software.kernels.torch_compile:
         # read 16 bit; write that, or quantised copies
         elements, written = local.norm_tokens * local.hidden, float(local.element_bytes)
         if into_product and local.recipe and norm_quantises(local):
@@ -38,9 +43,10 @@ def norm(builder: LayerBuilder, local: LocalShape, software: Software, *, into_p
         builder.memory("norm", elements * (4 * local.element_bytes + 28), launches=8)
 
 
-def norm_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def norm_backward(builder: LayerBuilder) -> None:
     """Gradient of the norm, and the add that joins it with the residual's gradient."""
-    if software.fused_norm or software.torch_compile:
+    local, software = builder.local, builder.software
+    if software.kernels.fused_norm or software.kernels.torch_compile:
         builder.memory("norm backward", 3 * local.norm_bytes)  # read dY and X, write dX
     else:
         # What autograd makes of that chain: weight gradient (r e r e w e, r e), times weight (r e w e), cast
@@ -51,18 +57,19 @@ def norm_backward(builder: LayerBuilder, local: LocalShape, software: Software) 
     builder.memory("residual gradient add", 3 * local.norm_bytes)  # read both, write one
 
 
-def rope(builder: LayerBuilder, local: LocalShape, software: Software, *, backward: bool = False) -> None:
+def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     """Rotary embedding of Q and K, or its gradient."""
+    local, software = builder.local, builder.software
     if not local.rope:
         return
     if local.latent:
-        _latent_rope(builder, local, software)
+        _latent_rope(builder)
         return
     name = "rope backward" if backward else "rope"
     size = local.tokens * (local.heads + local.kv_heads) * local.head_dim * local.element_bytes
-    if software.fused_rope or software.torch_compile:
+    if software.kernels.fused_rope or software.kernels.torch_compile:
         builder.memory(name, 2.0 * size)  # read, write
-    elif software.complex_rope:
+    elif software.kernels.complex_rope:
         # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
         builder.memory(name, (2 + 16 / local.element_bytes) * size, launches=6)
     elif backward:
@@ -74,25 +81,27 @@ def rope(builder: LayerBuilder, local: LocalShape, software: Software, *, backwa
         builder.memory(name, 10.0 * size, launches=10)
 
 
-def _latent_rope(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def _latent_rope(builder: LayerBuilder) -> None:
     """Turns the rotary part of Q in place, and puts K together: own part of each head, rotary part of all.
 
     Megatron-LM multi_latent_attention.py; fused_mla_yarn_rope_apply.py where fused.
     """
+    local, software = builder.local, builder.software
     latent = local.latent
     assert latent is not None
     turned = 2 * latent.qk_rope_head_dim  # r w
     made = latent.qk_nope_head_dim + latent.v_head_dim + local.head_dim + latent.v_head_dim  # r w
     size = float(local.tokens * local.heads * local.element_bytes)
-    if software.fused_rope or software.torch_compile:
+    if software.kernels.fused_rope or software.kernels.torch_compile:
         builder.memory("rope", size * (turned + made), launches=2)
     else:  # Q is split and joined again (r w each), K joined, V made contiguous
         builder.memory("rope", size * (5 * turned + 2 * local.head_dim + 2 * made), launches=16)
 
 
-def activation(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def activation(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
-    if software.fused_activation or software.torch_compile:
+    if software.kernels.fused_activation or software.kernels.torch_compile:
         builder.memory("activation", (local.gate + 1) * wide)  # read every branch, write one
     elif local.gate == 2:
         builder.memory("activation", 5 * wide, launches=2)  # SiLU: r 1 w 1; multiply: r 2 w 1
@@ -100,23 +109,25 @@ def activation(builder: LayerBuilder, local: LocalShape, software: Software) -> 
         builder.memory("activation", (4 if local.biases else 2) * wide, launches=2 if local.biases else 1)
 
 
-def activation_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def activation_backward(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
-    if software.fused_activation or software.torch_compile:
+    if software.kernels.fused_activation or software.kernels.torch_compile:
         builder.memory("activation backward", (2 * local.gate + 1) * wide)  # read inputs and dY, write dX
     elif local.gate == 2:
         # multiply: r 3 w 2; SiLU: r 2 w 1; joining the two branches: r 2 w 2
         builder.memory("activation backward", 12 * wide, launches=5)
     else:
         builder.memory("activation backward", 3 * wide, launches=1)
-    if local.biases and not software.fused_activation:
+    if local.biases and not software.kernels.fused_activation:
         builder.memory("bias gradient", wide)
 
 
-def residual_add(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def residual_add(builder: LayerBuilder) -> None:
     """Bias, dropout and residual addition after a row-parallel layer."""
+    local, software = builder.local, builder.software
     mask = local.norm_tokens * local.hidden if local.dropout else 0
-    if software.fused_residual or software.torch_compile:
+    if software.kernels.fused_residual or software.kernels.torch_compile:
         builder.memory("bias, dropout, add", 3 * local.norm_bytes + mask)  # read both, write one
         return
     passes = 3 + (2 if local.biases else 0) + (2 if local.dropout else 0)
@@ -125,15 +136,17 @@ def residual_add(builder: LayerBuilder, local: LocalShape, software: Software) -
     )
 
 
-def residual_add_backward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def residual_add_backward(builder: LayerBuilder) -> None:
     """Dropout's gradient and the bias gradient; a plain residual passes the gradient through."""
+    local = builder.local
     if local.dropout:
         builder.memory("dropout backward", 2 * local.norm_bytes + local.norm_tokens * local.hidden)
     if local.biases:
         builder.memory("bias gradient", local.norm_bytes)
 
 
-def small_kernels(builder: LayerBuilder, software: Software) -> None:
+def small_kernels(builder: LayerBuilder) -> None:
     """Kernels that move next to nothing but are launched all the same (views, offsets, masks, hooks)."""
-    if software.extra_launches_per_layer:
-        builder.memory("small kernels", 0.0, launches=software.extra_launches_per_layer)
+    software = builder.software
+    if software.host.extra_launches_per_layer:
+        builder.memory("small kernels", 0.0, launches=software.host.extra_launches_per_layer)

@@ -83,7 +83,7 @@ _NVFP4 = 0.5 + 1 / 16
 
 def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
     """The recipe of ``training.precision``; None where products run in the activations' type."""
-    precision, scaling = scenario.training.precision, scenario.software.fp8_scaling
+    precision, scaling = scenario.training.precision, scenario.software.kernels.fp8_scaling
     transposes = architecture == "hopper"
     match precision:
         case "fp8" if scaling == "delayed":

@@ -9,40 +9,42 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .linear import Linear, column_backward, column_forward, column_input_grad, column_weight_grad
 from .local_shape import LocalShape
 from .pointwise import norm, norm_backward
 
 
-def join_forward(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def join_forward(builder: LayerBuilder) -> None:
     """Look the next tokens up, norm both streams, and project."""
+    local = builder.local
     builder.memory("embedding", 2 * local.hidden_bytes, launches=3)  # read rows, write
-    norm(builder, local, software)
-    norm(builder, local, software)
+    norm(builder)
+    norm(builder)
     builder.memory("concatenate streams", 4 * local.norm_bytes)  # read both, write both
-    column_forward(builder, (_joint(local),), _wide(local), software)
+    column_forward(builder.on(_wide(local)), (_joint(local),))
     if local.tp > 1:
         builder.tp("joined stream all_gather", "all_gather", local.hidden_bytes)
 
 
-def join_backward(builder: LayerBuilder, local: LocalShape, software: Software, *, split: bool) -> None:
+def join_backward(builder: LayerBuilder, *, split: bool) -> None:
     """The backward pass of ``join_forward``, with the rows of the embedding's gradient."""
+    local = builder.local
     if local.tp > 1:
         builder.tp("joined stream reduce_scatter", "reduce_scatter", local.hidden_bytes)
-    (column_input_grad if split else column_backward)(builder, (_joint(local),), _wide(local), software)
-    norm_backward(builder, local, software)
-    norm_backward(builder, local, software)
+    (column_input_grad if split else column_backward)(builder.on(_wide(local)), (_joint(local),))
+    norm_backward(builder)
+    norm_backward(builder)
     table = float(local.vocabulary * local.hidden)
     # As at the embedding itself: the table is filled with zeros, rows are added, all goes to the gradient.
     builder.memory("embedding gradient", table * local.element_bytes + 3 * local.hidden_bytes, launches=4)
     builder.memory("accumulate gradient", table * (local.element_bytes + 2 * local.grad_bytes))
 
 
-def join_weight_grad(builder: LayerBuilder, local: LocalShape, software: Software) -> None:
+def join_weight_grad(builder: LayerBuilder) -> None:
     """The projection's gradient that was put off."""
-    column_weight_grad(builder, (_joint(local),), _wide(local), software)
+    local = builder.local
+    column_weight_grad(builder.on(_wide(local)), (_joint(local),))
 
 
 def _joint(local: LocalShape) -> Linear:

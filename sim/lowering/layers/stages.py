@@ -154,4 +154,4 @@ def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:
             head_stage = stage
         while stage < count - 1 and running >= (stage + 1) / count * total:
             stage += 1
-    return layers, count - 1 if scenario.software.head_beside_loss else head_stage
+    return layers, count - 1 if scenario.software.pipeline.head_beside_loss else head_stage

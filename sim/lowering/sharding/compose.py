@@ -8,11 +8,11 @@ is replayed once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...program.program import Block, Op
-from ..layers.layer_builder import KernelPricing, LayerBuilder
+from ..layers.layer_builder import LayerBuilder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,8 @@ class Around:
 class Composer:
     """Composed blocks, each distinct one once."""
 
-    costs: KernelPricing
+    begin: Callable[[], LayerBuilder]
+    """An empty block of this machine."""
     known: dict[tuple[tuple[Block, ...], Around], Block] = field(default_factory=dict)
 
     def block(self, inner: Sequence[Block], around: Around) -> Block:
@@ -51,7 +52,7 @@ class Composer:
         return self.known[key]
 
     def _composed(self, row: tuple[Block, ...], around: Around) -> Block:
-        builder = LayerBuilder(self.costs)
+        builder = self.begin()
         builder.ops += around.delayed
         builder.ops += around.reductions
         start = len(builder.ops)
@@ -77,10 +78,10 @@ def _append(builder: LayerBuilder, block: Block) -> None:
     for op in block.ops:
         after = tuple(base + earlier for earlier in op.after) or joined
         builder.ops.append(replace(op, after=after))
-    builder.wait = ()
+    builder.awaited.clear()
 
 
 def _ends(builder: LayerBuilder) -> tuple[int, ...]:
     """What a block begins after: the awaited ops, the last kernel and the last of each block's streams."""
     last = builder.last_kernel()
-    return tuple(sorted({*builder.wait, *(() if last < 0 else (last,))}))
+    return tuple(sorted({*builder.awaited, *(() if last < 0 else (last,))}))

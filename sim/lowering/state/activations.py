@@ -108,7 +108,7 @@ def activation_bytes(local: LocalShape, software: Software, *, offloaded: bool =
 
 def _gathered(local: LocalShape, software: Software) -> float:
     """Inputs of column-parallel layers."""
-    sharded = local.sequence_parallel and software.sp_regathers_input
+    sharded = local.sequence_parallel and software.exchange.sp_regathers_input
     return local.norm_bytes if sharded else local.hidden_bytes
 
 
@@ -145,7 +145,9 @@ def _kept_by_operators(
     kept = {name: one.elements * e for name, one in kept_products(local, recompute).items()}
     last = stream if kept.pop("fc2", 0.0) else 0.0
     reduced = stream if local.tp > 1 and keeps(recompute, "reduce_scatter") else 0.0
-    outputs = (parts["attention"] + parts["log-sum-exp"]) * keeps_attention(recompute, software.attention)
+    outputs = (parts["attention"] + parts["log-sum-exp"]) * keeps_attention(
+        recompute, software.kernels.attention
+    )
     experts, rows = local.experts, 0.0
     if experts and experts.ep > 1 and keeps(recompute, "all_to_all"):
         rows = parts["rows"] + experts.sent(local.norm_tokens) * local.hidden * e
@@ -172,9 +174,13 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     e, tokens, narrow = local.element_bytes, local.tokens, local.stored_bytes / local.element_bytes
     # unfused: probabilities; under dropout their mask and its output too
     scores = local.score_elements * (e + ((1 + e) if local.dropout else 0))
-    fused = software.attention != "unfused"
-    silu = 1 if local.gate == 2 and not (software.fused_activation or software.torch_compile) else 0
-    small = software.fp8_activations and local.recipe is not None
+    fused = software.kernels.attention != "unfused"
+    silu = (
+        1
+        if local.gate == 2 and not (software.kernels.fused_activation or software.kernels.torch_compile)
+        else 0
+    )
+    small = software.kernels.fp8_activations and local.recipe is not None
     ahead = _experts(local, silu, small) if local.experts else _mlp(local, silu, small)
     # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of
     # 12 bits (E5M6), for both (arXiv:2412.19437 section 3.3.3).
@@ -182,7 +188,9 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     latents = latent_elements(local) * e if local.latent else 0.0
     return ahead | {
         # inputs of both; eager norms keep FP32 copies
-        "norms": 2 * local.norm_bytes * (1 if software.fused_norm or software.torch_compile else 3),
+        "norms": 2
+        * local.norm_bytes
+        * (1 if software.kernels.fused_norm or software.kernels.torch_compile else 3),
         "norm outputs": 2 * _gathered(local, software) * narrow,
         "qkv": float(tokens * local.qkv_width * e),
         "attention": tokens * local.attention_width * outputs,

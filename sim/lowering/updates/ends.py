@@ -7,8 +7,7 @@ loss is in loss.py.
 from __future__ import annotations
 
 from ...program.program import Block
-from ...scenario.software.software import Software
-from ..layers.layer_builder import KernelPricing, LayerBuilder
+from ..layers.layer_builder import LayerBuilder
 from ..layers.linear import (
     Linear,
     accumulate_gradient,
@@ -21,9 +20,9 @@ from ..layers.local_shape import LocalShape
 from ..layers.pointwise import norm, norm_backward
 
 
-def embedding_forward(local: LocalShape, software: Software, costs: KernelPricing) -> Block:
+def embedding_forward(builder: LayerBuilder) -> Block:
     """Look the tokens up, reduce over TP, add positions, drop out."""
-    builder = LayerBuilder(costs)
+    local = builder.local
     builder.memory("embedding", 2 * local.hidden_bytes, launches=3)  # read rows, write
     if local.tp > 1:
         builder.tp(f"embedding {_reduction(local)}", _reduction(local), local.hidden_bytes)
@@ -34,9 +33,9 @@ def embedding_forward(local: LocalShape, software: Software, costs: KernelPricin
     return builder.block("embedding forward")
 
 
-def embedding_backward(local: LocalShape, software: Software, costs: KernelPricing) -> Block:
+def embedding_backward(builder: LayerBuilder) -> Block:
     """Scatter the gradients into a dense table gradient and add that to the main gradient."""
-    builder = LayerBuilder(costs)
+    local = builder.local
     if local.dropout:
         builder.memory("embedding dropout backward", 2 * local.norm_bytes + local.norm_tokens * local.hidden)
     if local.sequence_parallel:
@@ -45,38 +44,38 @@ def embedding_backward(local: LocalShape, software: Software, costs: KernelPrici
     # torch's embedding_dense_backward fills the whole table with zeros, then adds the tokens' rows.
     builder.memory("embedding gradient", table * local.element_bytes + 3 * local.hidden_bytes, launches=4)
     # It is no GEMM: its gradient is always added by a kernel of its own.
-    accumulate_gradient(builder, table, local, software, fused=False)
+    accumulate_gradient(builder, table, fused=False)
     return builder.block("embedding backward")
 
 
-def head_forward(local: LocalShape, software: Software, costs: KernelPricing) -> Block:
+def head_forward(builder: LayerBuilder) -> Block:
     """Final norm and logits."""
-    builder = LayerBuilder(costs)
-    norm(builder, local, software)
-    column_forward(builder, (_head(local),), local, software)
+    local = builder.local
+    norm(builder)
+    column_forward(builder, (_head(local),))
     return builder.block("head forward")
 
 
-def head_backward(local: LocalShape, software: Software, costs: KernelPricing) -> Block:
+def head_backward(builder: LayerBuilder) -> Block:
     """Gradients of the head and of the final norm."""
-    builder = LayerBuilder(costs)
-    column_backward(builder, (_head(local),), local, software)
-    norm_backward(builder, local, software)
+    local = builder.local
+    column_backward(builder, (_head(local),))
+    norm_backward(builder)
     return builder.block("head backward")
 
 
-def head_input_grad(local: LocalShape, software: Software, costs: KernelPricing) -> Block:
+def head_input_grad(builder: LayerBuilder) -> Block:
     """Gradients of the head's input and of the final norm; the head's own is put off."""
-    builder = LayerBuilder(costs)
-    column_input_grad(builder, (_head(local),), local, software)
-    norm_backward(builder, local, software)
+    local = builder.local
+    column_input_grad(builder, (_head(local),))
+    norm_backward(builder)
     return builder.block("head input gradient")
 
 
-def head_weight_grad(local: LocalShape, software: Software, costs: KernelPricing) -> Block:
+def head_weight_grad(builder: LayerBuilder) -> Block:
     """The head's own gradient."""
-    builder = LayerBuilder(costs)
-    column_weight_grad(builder, (_head(local),), local, software)
+    local = builder.local
+    column_weight_grad(builder, (_head(local),))
     return builder.block("head weight gradient")
 
 

@@ -129,9 +129,7 @@ class Gradients:
         work = Compute(self.costs.seconds(scaling), "memory-bound", bytes=scaling.hbm_bytes)
         writer.compute("scale gradients", work, category="optimizer", host_s=self.costs.host_s)
 
-    def gather_parameters(
-        self, writer: ProgramBuilder, size_bytes: float, *, after: tuple[int, ...] | None = None
-    ) -> int:
+    def gather_parameters(self, writer: ProgramBuilder, size_bytes: float) -> int:
         """All-gather updated parameters; returns the op to wait for."""
         work = Collective("all_gather", self.communicator, self.transfer("all_gather", size_bytes))
         return writer.on_stream(
@@ -139,6 +137,5 @@ class Gradients:
             "dp",
             "dp",
             work,
-            after=after,
             host_s=self.costs.host_collective_s + self.check_s,
         )

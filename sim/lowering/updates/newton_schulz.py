@@ -4,7 +4,8 @@ Runs in BF16 along the shorter side. Knows one matrix of one rank, or of the ran
 it; what is gathered before is orthogonalise.py.
 
 References:
-    Jordan 2024, kellerjordan.github.io/posts/muon. torch/optim/_muon.py, _zeropower_via_newtonschulz (addmm).
+    Jordan 2024, kellerjordan.github.io/posts/muon. torch/optim/_muon.py, _zeropower_via_newtonschulz (BF16,
+    the shorter side first; its addmm, without which two elementwise kernels go with each product).
     NVIDIA-NeMo/Emerging-Optimizers orthogonalized_optimizers/muon_utils.py, newton_schulz, newton_schulz_tp
     (medium precision is BF16; of a matrix that is cut over ranks A is all-reduced, along its whole side).
 """
@@ -17,7 +18,8 @@ from ....kernels.kernel import Gemm, MemoryBound
 from ...program.program import Compute
 
 SCALING_BYTES = 6
-"""For each element before the first iteration: read for the norm, read and written to scale it, in BF16."""
+"""For each element before the first iteration: read for the norm, read and written to scale it, in BF16
+(torch/optim/_muon.py)."""
 
 SCALING_LAUNCHES = 3
 """Norm, its largest of itself and a small number, division."""

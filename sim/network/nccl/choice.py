@@ -70,8 +70,8 @@ def legal_choices(
     ]
     if not found:
         asked = (
-            f"NCCL_ALGO={nccl_algo or 'unset'} (software.nccl_algo), "
-            f"NCCL_PROTO={nccl_proto or 'unset'} (software.nccl_proto)"
+            f"NCCL_ALGO={nccl_algo or 'unset'} (software.exchange.nccl_algo), "
+            f"NCCL_PROTO={nccl_proto or 'unset'} (software.exchange.nccl_proto)"
         )
         raise ValueError(
             f"{asked} leave nothing for {kind} on {comm.ranks} ranks over {comm.nodes} nodes; it can run "

@@ -90,7 +90,6 @@ class Sensitivity:
 
 def faster_parts(scenario: Scenario) -> dict[str, dict[str, Any]]:
     """The changes that each faster part is."""
-    software = scenario.software
     times = scenario.cluster.what_if
     now = {name: getattr(times, name, 1.0) for name in ("nic", "nvlink", "hbm", "peak", "latency")}
     words = {"nic": "NIC", "nvlink": "NVLink", "hbm": "HBM", "peak": "peak"}
@@ -98,8 +97,12 @@ def faster_parts(scenario: Scenario) -> dict[str, dict[str, Any]]:
         f"twice the {word}": {f"cluster.what_if.{name}": 2 * now[name]} for name, word in words.items()
     }
     parts["half the latency"] = {"cluster.what_if.latency": now["latency"] / 2}
-    host = ("host_s_per_kernel", "moe_host_sync_s", "step_fixed_s")
-    parts["half the host time"] = {f"software.{name}": getattr(software, name) / 2 for name in host}
+    software = scenario.software
+    host = {
+        "software.host.host_s_per_kernel": software.host.host_s_per_kernel,
+        "software.host.step_fixed_s": software.host.step_fixed_s,
+    }
+    parts["half the host time"] = {field: value / 2 for field, value in host.items()}
     return parts
 
 

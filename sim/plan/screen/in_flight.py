@@ -1,9 +1,9 @@
-"""How many microbatches a pipeline rank holds at each moment of a step, by kind of stage, from the orders alone.
+"""How many microbatches a pipeline rank holds at each moment, by kind of stage, from the orders alone.
 
-Each row counts what is held at one moment: activations kept, those at work, logits, operands of weight gradients,
-buffers (``QUANTITIES``), of each kind of stage. A row that another one exceeds everywhere cannot be the peak
-and is left out; what is left is a handful. Follows ``sim/lowering/state/timeline.py``, which walks one step in
-seconds: here a rank does one step of its order after the other.
+Each row counts what is held at one moment: activations kept, those at work, logits, operands of weight
+gradients, buffers (``QUANTITIES``), of each kind of stage. A row that another one exceeds everywhere cannot
+be the peak and is left out; what is left is a handful. Follows ``sim/lowering/state/timeline.py``, which
+walks one step in seconds: here a rank does one step of its order after the other.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def enough_microbatches(schedule: str, shape: Shape) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Actions:
-    """The actions of one rank in its order: stage, kind (its place in ``KINDS``) and the step that it is of."""
+class RankActions:
+    """The actions of one rank in its order: stage, kind (its place in ``KINDS``) and the step it is of."""
 
     stage: Codes
     kind: Codes
@@ -71,7 +71,7 @@ _FORWARD, _BACKWARD, _INPUT_GRAD, _WEIGHT_GRAD = (
 )
 
 
-def actions_of_rank(order: Order, runs_as_one: Callable[[Overlap], bool]) -> Actions:
+def actions_of_rank(order: Order, runs_as_one: Callable[[Overlap], bool]) -> RankActions:
     """The actions of a rank as arrays; ``runs_as_one``: whether a pair does, or one after the other."""
     rows: list[tuple[int, ActionKind, int]] = []
     steps = 0
@@ -84,14 +84,14 @@ def actions_of_rank(order: Order, runs_as_one: Callable[[Overlap], bool]) -> Act
             rows.append((step.stage, step.kind, steps))
             steps += 1
     table = np.array([(stage, _NUMBER[kind], step) for stage, kind, step in rows]).reshape(-1, 3)
-    return Actions(stage=table[:, 0], kind=table[:, 1], step=table[:, 2], steps=steps)
+    return RankActions(stage=table[:, 0], kind=table[:, 1], step=table[:, 2], steps=steps)
 
 
-def held_rows(actions: Actions, kind_of: Codes, kinds: int) -> Rows:
+def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     """What a rank holds after each change, one moment a row: len(QUANTITIES) columns for each of ``kinds``.
 
-    ``kind_of`` numbers the kind of each virtual stage. A step changes what is held as it begins and as it ends
-    (``timeline._keep``, ``timeline._release``).
+    ``kind_of`` numbers the kind of each virtual stage. A step changes what is held as it begins and as it
+    ends (``timeline._keep``, ``timeline._release``).
     """
     rows = np.zeros((2 * actions.steps, kinds, len(QUANTITIES)), dtype=np.int32)
     kind, of_stage, step = actions.kind, kind_of[actions.stage], actions.step
@@ -101,7 +101,7 @@ def held_rows(actions: Actions, kind_of: Codes, kinds: int) -> Rows:
 
     def change(which: Mask, names: tuple[str, ...], count: int, *, ends: bool) -> None:
         for name in names:
-            np.add.at(rows, (2 * step[which] + ends, of_stage[which], _PLACE[name]), count)
+            np.add.at(rows[:, :, _PLACE[name]], (2 * step[which] + ends, of_stage[which]), count)
 
     change(forward, ("kept", "logits", "forward"), 1, ends=False)
     change(_outer(actions, forward, first=True), ("gathered",), 1, ends=False)
@@ -117,7 +117,7 @@ def held_rows(actions: Actions, kind_of: Codes, kinds: int) -> Rows:
     return held
 
 
-def _outer(actions: Actions, which: Mask, *, first: bool) -> Mask:
+def _outer(actions: RankActions, which: Mask, *, first: bool) -> Mask:
     """Of the actions of ``which``, the first of each stage, or the last."""
     places = np.flatnonzero(which)
     if not first:

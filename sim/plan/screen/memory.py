@@ -1,7 +1,7 @@
 """The peak memory of the fullest stage of every layout, as ``sim/lowering/memory.py`` has it of one.
 
-The terms are evaluated by that module's functions, once for each distinct thing that they depend on: states by
-what a rank holds and who shards it, buffers of NCCL by groups, activations by the layer. Arrays put them
+The terms are evaluated by that module's functions, once for each distinct thing that they depend on: states
+by what a rank holds and who shards it, buffers of NCCL by groups, activations by the layer. Arrays put them
 together, with counts of what is in flight (``in_flight.py``).
 """
 
@@ -17,7 +17,6 @@ import numpy as np
 
 from ...lowering.communicators import communicators
 from ...lowering.layers.layer import forward_block
-from ...lowering.lower import step_orders
 from ...lowering.memory import (
     CONTEXT_BYTES,
     flat_buffer_bytes,
@@ -29,22 +28,21 @@ from ...lowering.overlapped import runs_as_one
 from ...lowering.sharded import sharding_of
 from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
 from ...lowering.state.in_flight import in_flight_bytes
-from ...scenario.schedules import schedule_named, traits_of
+from ...scenario.schedules import traits_of
 from ...scenario.sharding import sharding_rule
 from .alike import alike_layouts, pairs_run
-from .in_flight import QUANTITIES, actions_of_rank, enough_microbatches, held_rows, largest
+from .in_flight import QUANTITIES, actions_of_rank, held_rows, largest
 from .numbering import dense
 from .stages import merged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ....schedules.orders.action import Orders, Overlap
+    from ....schedules.orders.action import Overlap
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerKind, LayerRun
     from ...lowering.layers.stages import Stage
-    from ...scenario.models import Scenario
-    from .tables import Tables
+    from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
@@ -53,12 +51,12 @@ _ACTIVATIONS = ("kept", "working", "logits", "operands")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankClass:
+class AlikeRanks:
     """Pipeline ranks that hold the same: the kinds of their stages, and what may be the peak of any of them.
 
-    ``first`` is the lowest of them, ``whole`` all its stages as one, ``leading`` its first layers. ``rows`` are
-    as ``in_flight.held_rows`` has them, of ``kinds`` in order. ``shares_table``: the other end of the model, on
-    another rank, holds the table of this one too; ``ends_meet``: one rank has both ends.
+    ``first`` is the lowest of them, ``whole`` all its stages as one, ``leading`` its first layers. ``rows``
+    are as ``in_flight.held_rows`` has them, of ``kinds`` in order. ``shares_table``: the other end of the
+    model, on another rank, holds the table of this one too; ``ends_meet``: one rank has both ends.
     """
 
     first: int
@@ -75,9 +73,8 @@ class RankClass:
 class MemoryScreen:
     """Peaks of the layouts of one base."""
 
-    tables: Tables
+    tables: ScreenTables
     moments: dict[Any, Any] = field(default_factory=dict)
-    orders: dict[Any, Orders] = field(default_factory=dict)
     states: dict[Any, dict[int, float]] = field(default_factory=dict)
     buffers: dict[Any, dict[int, tuple[float, ...]]] = field(default_factory=dict)
     networks: dict[Any, dict[int, float]] = field(default_factory=dict)
@@ -106,13 +103,10 @@ class MemoryScreen:
                 static[rows] = np.where(fuller, kept, static[rows])
         return found, static
 
-    def classes(self, row: int) -> tuple[RankClass, ...]:
+    def classes(self, row: int) -> tuple[AlikeRanks, ...]:
         """The classes of pipeline ranks of a layout."""
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
-        shape = draft.pipeline_shape
-        shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
-        if traits_of(draft.schedule).uses_costs:
-            shape = self.tables.weighed(row, shape)
+        shape = self.tables.shape(row)
         several, model = traits_of(draft.schedule).weight_versions, draft.model
         ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
         alike: dict[Any, list[int]] = {}
@@ -122,7 +116,7 @@ class MemoryScreen:
         found = []
         for ranks in alike.values():
             stages = [pipeline.kinds[kind] for kind in pipeline.of_rank(ranks[0])]
-            one = RankClass(
+            one = AlikeRanks(
                 first=ranks[0],
                 kinds=tuple(pipeline.kinds[kind] for kind in sorted(set(pipeline.of_rank(ranks[0])))),
                 whole=merged(stages),
@@ -147,9 +141,7 @@ class MemoryScreen:
         own = tuple(names.index(kind) if kind in names else -1 for kind in pipeline.kind_of)
         key = draft.schedule, shape, pairs, own, ranks
         if key not in self.moments:
-            if key[:3] not in self.orders:
-                self.orders[key[:3]] = step_orders(draft, schedule_named(draft.schedule), shape)
-            orders, together = self.orders[key[:3]], self._runs_as_one(row)
+            orders, together = self.tables.orders(row), self._runs_as_one(row)
             each = [
                 largest(held_rows(actions_of_rank(orders[rank], together), np.array(own), len(names)))
                 for rank in ranks
@@ -170,7 +162,7 @@ class MemoryScreen:
             pipeline.kind_of[step.forward.stage], pipeline.kind_of[step.backward.stage]
         )
 
-    def _peak(self, one: RankClass, rows: Codes) -> tuple[Floats, Floats]:
+    def _peak(self, one: AlikeRanks, rows: Codes) -> tuple[Floats, Floats]:
         """The peak of a class of ranks in these layouts, and what of it is held all through the step."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
@@ -183,7 +175,7 @@ class MemoryScreen:
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         outside = CONTEXT_BYTES + self._network(one, rows)
         static = self._state(one, rows) + self.workspace[layer]
-        allocated = (static + moving) * (1 + software.allocator_overhead)
+        allocated = (static + moving) * (1 + software.host.allocator_overhead)
         return allocated + outside + self._in_flight(one, rows, layer), static + outside
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
@@ -197,31 +189,31 @@ class MemoryScreen:
         own = stage_buffers(plan, 0, sharding_of(plan, sharding_rule(plan.scenario)))
         return tuple(getattr(own, name) for name in QUANTITIES[len(_ACTIVATIONS) :])
 
-    def _state(self, one: RankClass, rows: Codes) -> Floats:
+    def _state(self, one: AlikeRanks, rows: Codes) -> Floats:
         known = self.states.setdefault((one.whole, one.ends_meet, one.versions), {})
         place, values = _of_each(self.state, rows, known, lambda row: self._state_of(one, row))
         found: Floats = values[place]
         return found
 
-    def _state_of(self, one: RankClass, row: int) -> float:
+    def _state_of(self, one: AlikeRanks, row: int) -> float:
         plan = self.tables.plan_of_rank(row, one.first, [one.whole])
         terms = state_terms(plan, one.first, sharding_of(plan, sharding_rule(plan.scenario)))
         return sum(terms.values()) + flat_buffer_bytes(plan, one.first)
 
-    def _network(self, one: RankClass, rows: Codes) -> Floats:
+    def _network(self, one: AlikeRanks, rows: Codes) -> Floats:
         experts = any(run.kind.experts for run in one.whole.runs)
         known = self.networks.setdefault((experts, one.shares_table), {})
         place, values = _of_each(self.tables.group, rows, known, lambda row: self._network_of(one, row))
         found: Floats = values[place]
         return found
 
-    def _network_of(self, one: RankClass, row: int) -> float:
+    def _network_of(self, one: AlikeRanks, row: int) -> float:
         plan = self.tables.plan_of_rank(row, one.first, [one.whole])
         return float(sum(each.total for each in communicators(plan, one.first)))
 
-    def _in_flight(self, one: RankClass, rows: Codes, layer: Codes) -> Floats:
+    def _in_flight(self, one: AlikeRanks, rows: Codes, layer: Codes) -> Floats:
         software = self.tables.base.software
-        if not software.records_streams or one.leading is None or software.cuda_graphs:
+        if not software.exchange.records_streams or one.leading is None or software.host.cuda_graphs:
             return np.zeros(len(rows))
         found = np.zeros(len(self.tables.layers))
         for number in np.unique(layer).tolist():
@@ -256,7 +248,7 @@ class MemoryScreen:
 def _of_each(
     number: Codes, rows: Codes, known: dict[int, Any], of: Callable[[int], Any]
 ) -> tuple[Codes, NDArray[Any]]:
-    """``of`` one layout of each ``number`` that the ``rows`` have, kept in ``known``; and its place by row."""
+    """``of`` one layout of each ``number`` that the ``rows`` have, kept in ``known``; and its place."""
     numbers, first, place = np.unique(number[rows], return_index=True, return_inverse=True)
     for one, row in zip(numbers.tolist(), rows[first].tolist(), strict=True):
         if one not in known:
@@ -264,7 +256,7 @@ def _of_each(
     return place.ravel(), np.array([known[one] for one in numbers.tolist()])
 
 
-def _column(tables: Tables, name: str) -> Codes:
+def _column(tables: ScreenTables, name: str) -> Codes:
     column: Codes = tables.space.columns[name][tables.rows]
     return column
 
@@ -295,7 +287,7 @@ class _Known(dict[Any, LayerBytes]):
         return self[key]
 
 
-def _joined_sizes(tables: Tables) -> ActivationBytes:
+def _joined_sizes(tables: ScreenTables) -> ActivationBytes:
     """The sizes of every layer of the tables in one: each number an array over the layers."""
     software = tables.base.software
     each = [activation_bytes(one.local, software) for one in tables.layers]

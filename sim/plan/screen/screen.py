@@ -36,8 +36,8 @@ class Screened:
 
 
 FULL_BY_FAR = 1.25
-"""Of a GPU's memory: layouts that take more are not bounded, since nobody would propose them. Measured peaks are
-up to 15 % below predicted ones (docs/accuracy.md)."""
+"""Of a GPU's memory: layouts that take more are not bounded, since nobody would propose them. Measured peaks
+are up to 15 % below predicted ones (docs/accuracy.md)."""
 
 
 def screen(space: Space, profile: GpuProfile | None = None, *, within: float = FULL_BY_FAR) -> Screened:

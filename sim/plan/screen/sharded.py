@@ -1,8 +1,9 @@
 """Seconds of actions whose parameters are gathered and whose gradients are reduced around their blocks.
 
 What is gathered and reduced around which block is asked of ``sim/lowering/sharded.py`` with names in place of
-blocks, once for what its sizes depend on. A block with collectives around it takes what these take without it,
-or it and what cannot run meanwhile, whichever is more: two numbers, which each placement of the groups has.
+blocks, once for what its sizes depend on. A block with collectives around it takes what these take without
+it, or it and what cannot run meanwhile, whichever is more: two numbers, which each placement of the groups
+has.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from ....kernels.kernel import MemoryBound
 from ....schedules.orders.action import Action, ActionKind
-from ...lowering.actions import Blocks, Owned, action_blocks, block_owners, owned
+from ...lowering.actions import Blocks, action_blocks, block_owners, owned
 from ...lowering.sharded import sharding_of
 from ...lowering.sharding.compose import Around, Composer
 from ...lowering.sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
@@ -23,13 +24,13 @@ from ...program.program import Block, Collective, Compute, Op
 from ...program.solo import solo_seconds
 from ...scenario.sharding import sharding_rule
 from .numbering import dense, distinct
-from .times import LEAST_SMS, ActionTimes, Named, Names
+from .times import LEAST_SMS, ActionTimes, BlockName, BlockNames
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...lowering.layers.stages import Stage
-    from .tables import Tables
+    from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
@@ -51,19 +52,19 @@ _SHORT = 6
 """Layers of a stage that show how any number of the same goes on."""
 
 
-class Piece(NamedTuple):
+class ShardedPiece(NamedTuple):
     """Blocks by name, with what runs around them, so many times."""
 
-    names: tuple[Named, ...]
+    names: tuple[BlockName, ...]
     around: Around
-    count: int
+    repeats: int
 
 
-class Part(NamedTuple):
+class ShardedPart(NamedTuple):
     """A piece without what runs around it."""
 
-    names: tuple[Named, ...]
-    count: int
+    names: tuple[BlockName, ...]
+    repeats: int
 
 
 @dataclass
@@ -78,11 +79,13 @@ class _Recorder:
 class ShardedTimes:
     """Seconds of actions of layouts that gather or reduce around blocks; of the others those of ``plain``."""
 
-    tables: Tables
+    tables: ScreenTables
     plain: ActionTimes
-    pieces: dict[Any, tuple[Piece, ...]] = field(default_factory=dict)
+    pieces: dict[Any, tuple[ShardedPiece, ...]] = field(default_factory=dict)
     around: dict[Any, tuple[float, ...]] = field(default_factory=dict)
-    costs: dict[Any, dict[tuple[int, int], tuple[tuple[Part, ...], Floats]]] = field(default_factory=dict)
+    costs: dict[Any, dict[tuple[int, int], tuple[tuple[ShardedPart, ...], Floats]]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         tables = self.tables
@@ -94,7 +97,7 @@ class ShardedTimes:
         )
         held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
         held.append(np.minimum(tables.space.columns["parallelism.pp"][tables.rows], 2))
-        rule, rows = dense(held)
+        rule, _ = dense(held)
         shape, kinds = distinct(*dense([rule, self.place]), self._form)  # what sizes depend on
         self.form, self._sharded = shape, np.array([kind[0] for kind in kinds])[shape]
 
@@ -121,14 +124,14 @@ class ShardedTimes:
             return found
         known = self.costs.setdefault((kind, stage), {})
         number, first = dense([self.form[rows[sharded]], self.place[rows[sharded]]])
-        alike: dict[tuple[Part, ...], list[int]] = {}
+        alike: dict[tuple[ShardedPart, ...], list[int]] = {}
         costs = []
         for case, row in enumerate(rows[sharded[first]].tolist()):
             key = int(self.form[row]), int(self.place[row])
             if key not in known:
                 pieces = self._pieces(kind, stage, row)
                 each = np.array([self._around(piece, key[1]) for piece in pieces])
-                known[key] = tuple(Part(piece.names, piece.count) for piece in pieces), each
+                known[key] = tuple(ShardedPart(piece.names, piece.repeats) for piece in pieces), each
             alike.setdefault(known[key][0], []).append(case)
             costs.append(known[key][1])
         for parts, cases in alike.items():
@@ -139,7 +142,7 @@ class ShardedTimes:
             found[sharded[mine]] = self._seconds(parts, each, self.tables.layer[rows[sharded[mine]]])
         return found
 
-    def _seconds(self, parts: tuple[Part, ...], around: Floats, layer: Codes) -> Floats:
+    def _seconds(self, parts: tuple[ShardedPart, ...], around: Floats, layer: Codes) -> Floats:
         """Seconds of ``parts``; ``around``: by layout and part, what ``_around`` gives.
 
         Math-bound kernels have fewer SMs beside collectives: for as long as these take and neither other
@@ -161,17 +164,17 @@ class ShardedTimes:
             slowed = lead + copied + kernels + idle
             for moving, taken in zip(beside[::2], beside[1::2], strict=True):
                 slowed = slowed + taken * np.maximum(0.0, moving - memory - copied - idle)
-            total += part.count * np.maximum(np.maximum(alone, inner + over), slowed)
+            total += part.repeats * np.maximum(np.maximum(alone, inner + over), slowed)
         return total
 
-    def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[Piece, ...]:
+    def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
         """What an action runs; of a long stage, by a short one of the same layers."""
         key = int(self.form[row]), kind, stage
         if key not in self.pieces:
             self.pieces[key] = self._long(kind, stage, row) or self._asked(kind, stage, row)
         return self.pieces[key]
 
-    def _long(self, kind: ActionKind, stage: Stage, row: int) -> tuple[Piece, ...]:
+    def _long(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
         """What a stage of many like layers runs; nothing where short ones do not show it."""
         if len(stage.runs) != 1 or stage.layers <= _SHORT + 1:
             return ()
@@ -179,26 +182,26 @@ class ShardedTimes:
             self._pieces(kind, replace(stage, runs=(replace(stage.runs[0], count=count),)), row)
             for count in (_SHORT, _SHORT + 1)
         )
-        most = max(range(len(first)), key=lambda place: first[place].count)
+        most = max(range(len(first)), key=lambda place: first[place].repeats)
         if second != _with_more(first, most, 1):
             return ()
         return _with_more(first, most, stage.layers - _SHORT)
 
-    def _asked(self, kind: ActionKind, stage: Stage, row: int) -> tuple[Piece, ...]:
+    def _asked(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
         plan = self.tables.plan_of_rank(row, 0, [stage])
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
         assert sharding is not None
         sharding.rows.composer = cast(Composer, _Recorder())
         action = Action(0, kind, 0)
-        named = action_blocks(action, stage, cast(Blocks, Names()))
+        named = action_blocks(action, stage, cast(Blocks, BlockNames()))
         row_of = sharding.row(action, owned(named, block_owners(action, stage)), first=False)
         found = []
         for block, count in cast("tuple[tuple[Any, int], ...]", row_of):
-            names, around = ((block,), Around()) if isinstance(block, Named) else block
-            found.append(Piece(names, around, count))
+            names, around = ((block,), Around()) if isinstance(block, BlockName) else block
+            found.append(ShardedPiece(names, around, count))
         return tuple(found)
 
-    def _around(self, piece: Piece, place: int) -> tuple[float, ...]:
+    def _around(self, piece: ShardedPiece, place: int) -> tuple[float, ...]:
         """What runs around a piece: its seconds without the piece, and those that come on top of it.
 
         Then, of the kernels that SMs are taken from: seconds before they begin, of copies, and for each of
@@ -207,8 +210,8 @@ class ShardedTimes:
         key = piece.around, place, bool(piece.names)
         if key not in self.around:
             around = self._priced(piece.around, place)
-            costs = self.tables.blocks_of(int(self.plain.used[0])).costs
-            composer = Composer(costs)
+            blocks = self.tables.blocks_of(int(self.plain.used[0]))
+            costs, composer = blocks.costs, Composer(blocks.begin)
             inner = (_lasting(0.0),) if piece.names else ()
             alone = solo_seconds(((composer.block(inner, around), 1),))
             # A copy of gradients waits for kernels alone, not for what else a block has on its way.
@@ -225,7 +228,7 @@ class ShardedTimes:
         return self.around[key]
 
     def _beside(self, around: Around) -> tuple[float, float, float, float]:
-        """For two streams: seconds of collectives beside the kernels, and the part of the SMs that they hold."""
+        """For two streams: seconds of collectives beside kernels, and the part of the SMs they hold."""
         streams: dict[str, list[Collective]] = {}
         for op in (*around.overlapping, *(() if around.first else (*around.reductions, *around.delayed))):
             if isinstance(op.work, Collective) and op.work.transfer.sms:
@@ -248,7 +251,7 @@ class ShardedTimes:
             transfer = self.tables.communication.collective(work.kind, work.transfer.bytes, placement)
             return replace(op, work=replace(work, transfer=transfer))
 
-        if self.tables.base.software.sharding == "deepspeed":
+        if self.tables.base.software.sharding.implementation == "deepspeed":
             return around  # prices depend on the bucket, and so its form has the placement
         return replace(
             around,
@@ -259,9 +262,9 @@ class ShardedTimes:
         )
 
 
-def _with_more(pieces: tuple[Piece, ...], place: int, more: int) -> tuple[Piece, ...]:
+def _with_more(pieces: tuple[ShardedPiece, ...], place: int, more: int) -> tuple[ShardedPiece, ...]:
     return tuple(
-        piece._replace(count=piece.count + more) if number == place else piece
+        piece._replace(repeats=piece.repeats + more) if number == place else piece
         for number, piece in enumerate(pieces)
     )
 

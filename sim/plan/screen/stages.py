@@ -1,7 +1,8 @@
 """The stages of a pipeline by what they hold: a few kinds, however many stages there are.
 
-Stages with the same layers, recomputed in the same way, and the same ends of the model are of one kind; ranks with
-stages of the same kinds hold the same. Follows ``sim/lowering/layers/stages.py`` for which layers are where.
+Stages with the same layers, recomputed in the same way, and the same ends of the model are of one kind; ranks
+with stages of the same kinds hold the same. Follows ``sim/lowering/layers/stages.py`` for which layers are
+where.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ....schedules.orders.schedule import holders
 from ...lowering.layers.kinds import LayerKind, LayerRun
@@ -17,6 +21,8 @@ from ...lowering.layers.stages import Stage, build_stages
 from ...scenario.schedules import schedule_named
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ...scenario.models import Scenario
 
 
@@ -36,6 +42,14 @@ class Pipeline:
     def ends(self, rank: int) -> tuple[int, ...]:
         """The first and the last virtual stage, as far as a rank holds them."""
         return tuple(stage for stage in self.held[rank] if stage in (0, len(self.kind_of) - 1))
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many stages of each kind each rank has: ranks x kinds."""
+        found = np.zeros((len(self.held), len(self.kinds)), dtype=np.int64)
+        for rank in range(len(self.held)):
+            np.add.at(found[rank], list(self.of_rank(rank)), 1)
+        return found
 
     @property
     def ends_meet(self) -> bool:

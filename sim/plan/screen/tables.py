@@ -7,8 +7,8 @@ of sim/lowering.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +18,9 @@ from ...lowering.actions import Blocks
 from ...lowering.communication import Communication
 from ...lowering.layers.local_shape import LocalShape, local_shape_of
 from ...lowering.layers.stages import build_stages
-from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds
+from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds, step_orders, talking_ranks
 from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
-from ...lowering.placements import Placements
+from ...lowering.placements import Placements, distinct_placements
 from ...lowering.plan import StepPlan
 from ...lowering.process_groups import ProcessGroups
 from ...lowering.profiled_costs import profiled_shape
@@ -29,6 +29,8 @@ from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import sharding_rule
+from ..axes import field_value
+from .in_flight import enough_microbatches
 from .numbering import dense, distinct
 from .stages import Pipeline, pipeline_of
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from ....hardware.cluster import Cluster
     from ....hardware.profile import GpuProfile
+    from ....schedules.orders.action import Orders
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.layer_builder import Kernel, KernelPricing
     from ...lowering.layers.stages import Stage
@@ -61,10 +64,10 @@ PIPELINE = (
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
 _SOFTWARE = (
-    "software.overlap_grad_reduce",
-    "software.overlap_param_gather",
-    "software.tp_comm_overlap",
-    "software.moe_a2a_overlap",
+    "software.gradients.overlap_grad_reduce",
+    "software.gradients.overlap_param_gather",
+    "software.exchange.tp_comm_overlap",
+    "software.exchange.moe_a2a_overlap",
 )
 
 
@@ -78,7 +81,7 @@ class LayerKey:
 
 
 @dataclass(kw_only=True)
-class Tables:
+class ScreenTables:
     """The distinct things of one base; ``rows`` are its layouts in the space.
 
     By layout: ``group`` numbers ``drafts_of_groups``, ``layer`` numbers ``layers``.
@@ -93,6 +96,10 @@ class Tables:
     placed: dict[int, tuple[PlacedGroups, RankGroups]] = field(default_factory=dict)
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
+    drafts: dict[int, Scenario] = field(default_factory=dict)
+    known_placements: dict[int, Placements] = field(default_factory=dict)
+    known_codes: dict[str, Codes] = field(default_factory=dict)
+    known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         software = self.base.software
@@ -101,8 +108,8 @@ class Tables:
             cluster=self.cluster,
             curves=self.profile.collectives,
             measured=self.base.cluster.measured_network,
-            nccl=software.nccl,
-            checked=software.collective_checks,
+            nccl=software.exchange.nccl,
+            checked=software.host.collective_checks,
         )
         two_way = self._of_values("schedule", lambda name: traits_of(str(name)).two_way)
         self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
@@ -123,11 +130,15 @@ class Tables:
 
     def code(self, name: str) -> Codes:
         """The codes of a field, of the layouts of this base."""
-        return self.space.codes[name][self.rows]
+        if name not in self.known_codes:
+            self.known_codes[name] = self.space.codes[name][self.rows]
+        return self.known_codes[name]
 
     def draft(self, row: int) -> Scenario:
         """A layout of this base, unchecked."""
-        return self.space.draft(int(self.rows[row]))
+        if row not in self.drafts:
+            self.drafts[row] = self.space.draft(int(self.rows[row]))
+        return self.drafts[row]
 
     def pipeline(self, row: int) -> Pipeline:
         """The stages of a layout."""
@@ -150,6 +161,41 @@ class Tables:
             )
             self.placed[number] = placed, placed.of_rank(0)
         return self.placed[number]
+
+    def placements(self, row: int) -> Placements:
+        """How differently the ranks of a layout are placed.
+
+        Where sizes are powers of two, and so are domains, groups fill these evenly, and all ranks are alike.
+        """
+        number = int(self.group[row])
+        if number not in self.known_placements:
+            draft, placed = self.draft(row), self.groups(row)[0]
+            par, cluster = draft.parallelism, self.cluster
+            sizes = (
+                par.tp,
+                par.cp,
+                par.pp,
+                par.dp,
+                par.ep,
+                par.etp,
+                par.cp_a2a or 1,
+                par.fsdp_shard_size or 1,
+            )
+            powers = (*sizes, cluster.nvlink_domain, cluster.gpus_per_node)
+            if self.base.cluster.placement is None and all(size & (size - 1) == 0 for size in powers):
+                found = Placements(of_rank=np.zeros(0, dtype=np.int64), first=(0,), groups={})
+            else:
+                schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
+                found = distinct_placements(draft, placed, talking=talking_ranks(schedule, shape))
+            self.known_placements[number] = found
+        return self.known_placements[number]
+
+    @cached_property
+    def uneven(self) -> NDArray[np.bool_]:
+        """By layout, whether its ranks are placed in several ways."""
+        found = np.array([len(self.placements(row).first) > 1 for row in self.group_rows])
+        ways: NDArray[np.bool_] = found[self.group]
+        return ways
 
     def blocks_of(self, layer: int) -> Blocks:
         """The blocks of the layers of that number, each built when it is asked for."""
@@ -188,12 +234,32 @@ class Tables:
             groups=groups,
             placed=placed,
             costs_of=partial(self.costs, draft),
-            placements=Placements(of_rank=np.zeros(0, dtype=np.int64), first=(0,), groups={}),
+            placements=self.placements(row),
             blocks=blocks,
             costs=blocks.costs,
             kernels=self.kernels,
             communication=self.communication,
         )
+
+    def shape(self, row: int) -> Shape:
+        """What the schedule of a layout is asked for, with as few microbatches as show all that is held."""
+        draft = self.draft(row)
+        shape = draft.pipeline_shape
+        shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
+        return self.weighed(row, shape) if traits_of(draft.schedule).uses_costs else shape
+
+    def order_key(self, row: int) -> tuple[str, Shape, bool]:
+        """What the orders of a layout depend on."""
+        draft = self.draft(row)
+        paired = draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
+        return draft.schedule, self.shape(row), paired
+
+    def orders(self, row: int) -> Orders:
+        """The orders of a layout with so few microbatches."""
+        key = self.order_key(row)
+        if key not in self.known_orders:
+            self.known_orders[key] = step_orders(self.draft(row), schedule_named(key[0]), key[1])
+        return self.known_orders[key]
 
     def weighed(self, row: int, shape: Shape) -> Shape:
         """``shape`` with what a schedule that searches is told of the costs of a layout."""
@@ -225,18 +291,17 @@ class Tables:
 
     def _layer_key(self, row: int) -> LayerKey:
         draft = self.draft(row)
-        software = draft.software
         return LayerKey(
             local=local_shape_of(draft),
             groups=self._inner[int(self._inner_of_row[row])],
-            software=tuple(getattr(software, name.partition(".")[2]) for name in _SOFTWARE),
+            software=tuple(field_value(draft, name) for name in _SOFTWARE),
         )
 
 
-def tables_of(space: Space, base: int, profile: GpuProfile) -> Tables:
+def tables_of(space: Space, base: int, profile: GpuProfile) -> ScreenTables:
     """The tables of the layouts of base number ``base``."""
     scenario = space.bases[base]
-    return Tables(
+    return ScreenTables(
         space=space,
         base=scenario,
         rows=np.flatnonzero(space.base == base),

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from ...lowering.actions import BuildEnd, BuildLayer
     from ...lowering.layers.kinds import LayerRun
     from ...lowering.layers.stages import Stage
-    from .tables import Tables
+    from .tables import ScreenTables
 
     Floats = NDArray[np.float64]
 
 
-class Times(NamedTuple):
+class BlockTimes(NamedTuple):
     """Seconds by layer of the tables.
 
     ``alone``: with the GPU to itself; ``kernels`` of the compute stream, of which ``memory`` are bound by
@@ -49,7 +49,7 @@ LEAST_SMS = 0.75
 
 
 @dataclass(frozen=True)
-class Named:
+class BlockName:
     """A block by what builds it: an end of the model, or a layer of a run."""
 
     build: Any
@@ -59,43 +59,43 @@ class Named:
         return blocks.end(self.build) if self.run is None else blocks.layer(self.build, self.run)
 
 
-class Names:
+class BlockNames:
     """In place of ``Blocks``: gives the name of each block that an action asks for."""
 
-    def end(self, build: BuildEnd) -> Named:
-        return Named(build)
+    def end(self, build: BuildEnd) -> BlockName:
+        return BlockName(build)
 
-    def layer(self, build: BuildLayer, run: LayerRun) -> Named:
-        return Named(build, replace(run, count=1))
+    def layer(self, build: BuildLayer, run: LayerRun) -> BlockName:
+        return BlockName(build, replace(run, count=1))
 
 
 @dataclass(kw_only=True)
 class ActionTimes:
     """Seconds of the actions of a stage, of all layers of the tables that are ``used`` at once."""
 
-    tables: Tables
+    tables: ScreenTables
     used: Sequence[int]
-    known: dict[Named, Times] = field(default_factory=dict)
-    actions: dict[tuple[ActionKind, Stage], Times] = field(default_factory=dict)
+    known: dict[BlockName, BlockTimes] = field(default_factory=dict)
+    actions: dict[tuple[ActionKind, Stage], BlockTimes] = field(default_factory=dict)
 
-    def of(self, kind: ActionKind, stage: Stage) -> Times:
+    def of(self, kind: ActionKind, stage: Stage) -> BlockTimes:
         """Seconds of an action of that kind on such a stage, by layer."""
         if (kind, stage) not in self.actions:
-            named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, Names()))
-            total = np.zeros((len(Times._fields), len(self.tables.layers)))
-            for name, count in cast("tuple[tuple[Named, int], ...]", named):
+            named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
+            total = np.zeros((len(BlockTimes._fields), len(self.tables.layers)))
+            for name, count in cast("tuple[tuple[BlockName, int], ...]", named):
                 total += count * np.stack(self.named(name))
-            self.actions[kind, stage] = Times(*total)
+            self.actions[kind, stage] = BlockTimes(*total)
         return self.actions[kind, stage]
 
-    def named(self, name: Named) -> Times:
+    def named(self, name: BlockName) -> BlockTimes:
         """Seconds of one block, by layer."""
         if name not in self.known:
             tables = self.tables
-            found = np.zeros((len(tables.layers), len(Times._fields)))
+            found = np.zeros((len(tables.layers), len(BlockTimes._fields)))
             for number in self.used:
                 found[number] = _times(name.of(tables.blocks_of(number)), tables.cluster.gpu.sms)
-            self.known[name] = Times(*found.T)
+            self.known[name] = BlockTimes(*found.T)
         return self.known[name]
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ...brief.search import Search
     from ...scenario.models import Scenario
 
 
@@ -41,29 +42,26 @@ def refused(reason: str) -> JudgedLayout:
 
 
 class ReplayOf:
-    """Judges scenarios by the exact replay; what layouts have in common is priced once in each process."""
+    """Judges scenarios by the exact replay; what layouts have in common is found once in each process."""
 
     def __call__(self, scenario: Scenario) -> JudgedLayout:
         try:
-            step_s, memory = self._tables(scenario)
+            step = self._search.step_of(scenario)
         except ValueError as refusal:
             return refused(f"{refusal}".splitlines()[0])
-        fullest = max(memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
+        fullest = max(step.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
         return JudgedLayout(
-            step_time_s=step_s,
+            step_time_s=step.step_time_s,
             peak_memory_bytes=fullest.peak_bytes,
             capacity_bytes=fullest.capacity_bytes,
         )
 
     @cached_property
-    def _tables(self) -> Any:
-        from ...brief.step import brief_step
+    def _search(self) -> Search:
+        from ...brief.search import Search as ReplaySearch
 
-        def step_of(scenario: Scenario) -> Any:
-            brief = brief_step(scenario)
-            return brief.step_time_s, brief.memory
+        return ReplaySearch()
 
-        return step_of
-
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
+        """Without what was found: another process finds its own."""
         return {}

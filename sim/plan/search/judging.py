@@ -11,23 +11,34 @@ from typing import TYPE_CHECKING
 
 from .journal import Journal, key_of
 from .judged import JudgedLayout
+from .shown import LayoutFigures, layout_figures
 from .workers import Workers
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
 
-Numbered = tuple[int, "Scenario"]
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A layout to be replayed, by its number; or all figures of a scenario that people get to see."""
+
+    scenario: Scenario
+    number: int | None = None
+
+
+Answered = tuple[int | None, JudgedLayout | LayoutFigures]
 
 
 @dataclass(frozen=True)
-class NumberedReplay:
-    """What workers run: a scenario's replay, with the number that it came with."""
+class Answering:
+    """What workers run."""
 
     replay: Callable[[Scenario], JudgedLayout]
 
-    def __call__(self, task: Numbered) -> tuple[int, JudgedLayout]:
-        number, scenario = task
-        return number, self.replay(scenario)
+    def __call__(self, asked: Asked) -> Answered:
+        if asked.number is None:
+            return None, layout_figures(asked.scenario)
+        return asked.number, self.replay(asked.scenario)
 
 
 @dataclass
@@ -38,7 +49,7 @@ class Judging:
     """
 
     scenario_of: Callable[[int], Scenario]
-    workers: Workers[Numbered, tuple[int, JudgedLayout]]
+    workers: Workers[Asked, Answered]
     journal: Journal = field(default_factory=Journal)
     known: dict[int, JudgedLayout] = field(default_factory=dict)
     remembered: set[int] = field(default_factory=set)
@@ -56,13 +67,18 @@ class Judging:
                 yield self.known[number]
         finally:
             results.close()
-            for number, judged in self.workers.spared():
-                self._keep(number, judged)
+            for spared in self.workers.spared():
+                self._keep(*spared)
 
-    def _tasks(self, numbers: Iterable[int]) -> Iterator[Numbered]:
+    def _tasks(self, numbers: Iterable[int]) -> Iterator[Asked]:
         for number in numbers:
             if not self._is_at_hand(number):
-                yield number, self.scenario_of(number)
+                yield Asked(number=number, scenario=self.scenario_of(number))
+
+    def figures(self, scenarios: Iterable[Scenario]) -> list[LayoutFigures]:
+        """All figures of scenarios that are to be shown, in their order."""
+        results = self.workers.run(Asked(scenario=scenario) for scenario in scenarios)
+        return [found for _, found in results if isinstance(found, LayoutFigures)]
 
     def _is_at_hand(self, number: int) -> bool:
         """Whether it needs no replay; what the journal has is at hand from now on."""
@@ -78,7 +94,9 @@ class Judging:
             self.remembered.add(number)
         return found is not None
 
-    def _keep(self, number: int, judged: JudgedLayout) -> None:
+    def _keep(self, number: int | None, judged: JudgedLayout | LayoutFigures) -> None:
+        if number is None or isinstance(judged, LayoutFigures):
+            return  # figures that nobody waits for any more
         if number not in self._at_hand:
             self._at_hand[number] = judged
             if self.journal.path is not None:

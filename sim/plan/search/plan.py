@@ -7,39 +7,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...scenario.load import load_scenario
 from ..certainty import fit_probability
-from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .candidates import Candidates
-from .front_search import front
+from .findings import Findings
 from .goodput import goodput_share
 from .journal import Journal
 from .judged import ReplayOf
-from .judging import Judging, NumberedReplay
-from .layout_plan import LayoutPlan, ReplayedLayout
+from .judging import Answering, Judging
+from .layout_plan import LayoutPlan
 from .objective import Objective, PlanLimits
 from .searching import LayoutSearch, Wishes
-from .shown import Choice, FrontPoint, LayoutFigures, layout_figures
-from .sure import contenders, figures_of, sure_of
 from .words import short
 from .workers import Local, OnRay, Workers, cores
 
 if TYPE_CHECKING:
     from ...scenario.documents import Changes
     from ...scenario.models import Scenario
-    from .best_first import Ranked
 
 LEAST_FITS = 0.001
 """Layouts that are less likely to fit are not bounded."""
-
-LOSERS_REPLAYED = 2
-"""Of each alternative, by their bounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +118,8 @@ def planned(
             search.final = lambda i, value: (
                 value / goodput_share(among.layouts.scenario_of(i), judging.known[i].step_time_s)
             )
-        found = _Found(search, means.jobs or cores())
-        found.run(say)
+        found = Findings(search=search, say=say)
+        found.run()
     finally:
         workers.close()
     timing["replay_s"] = time.perf_counter() - clock[-1]
@@ -162,180 +153,8 @@ def candidates_of(
     return among, {"enumerate_s": clock[1] - clock[0], "screen_s": clock[2] - clock[1]}
 
 
-class _Found:
-    """What a search finds, step by step, so that an interrupt leaves what there is."""
-
-    def __init__(self, search: LayoutSearch, jobs: int) -> None:
-        self.search = search
-        self.jobs = jobs
-        self.figures: dict[int, LayoutFigures] = {}
-        self.tied: tuple[Mapping[str, Any], ...] = ()
-        self.front: tuple[list[int], bool] = ([], False)
-        self.choices: tuple[Choice, ...] = ()
-        self.lost: list[Loser] = []
-
-    def run(self, say: Callable[[str], None]) -> None:
-        search = self.search
-        ranked = search.best(top=search.wishes.top)
-        if ranked.interrupted and not ranked.best:
-            raise KeyboardInterrupt
-        say("auditing what was ruled out")
-        self.certificate = search.audited(ranked)
-        try:
-            if ranked.best:
-                say("asking how sure that is")
-                self._choose(ranked.best)
-            if ranked.best and not self.certificate.interrupted:
-                say("looking for the front")
-                self.front = front(search)
-                self._compare(ranked, say)
-        except KeyboardInterrupt:
-            self.certificate = replace(self.certificate, interrupted=True)
-
-    def _choose(self, best: Sequence[int]) -> None:
-        """The best layouts as choices, with how sure it is that they are."""
-        search = self.search
-        self.figures = figures_of(search, contenders(search, best), self.jobs)
-        sure = sure_of(search, self.figures)
-        choices = [self._choice(number, search.value[number]) for number in best]
-        self.choices = tuple(
-            replace(one, probability_best=probability, expected_regret=regret)
-            for one, probability, regret in zip(
-                choices, sure.probability_best, sure.expected_regret, strict=False
-            )
-        )
-        numbers = [*self.figures]
-        self.tied = tuple(search.among.layouts.settings(numbers[place]) for place in sure.ties)
-
-    def _choice(self, number: int, value: float) -> Choice:
-        among = self.search.among
-        scenario, figures = among.layouts.scenario_of(number), self.figures[number]
-        tokens, dollars_per_s = among.base.training.tokens, float(among.dollars_per_s[number])
-        price = None if np.isnan(dollars_per_s) else dollars_per_s * figures.step_time_s
-        steps = None if tokens is None else tokens / float(among.tokens_per_step[number])
-        return Choice(
-            number=number,
-            settings=among.layouts.settings(number),
-            scenario=scenario,
-            figures=figures,
-            fit_probability=float(among.fit_probability[number]),
-            value=value,
-            gpus=int(among.gpus[number]),
-            price_per_step=price,
-            days=None if steps is None else steps * figures.step_time_s / 86400.0,
-            price=None if steps is None or price is None else steps * price,
-        )
-
-    def _compare(self, ranked: Ranked, say: Callable[[str], None]) -> None:
-        """The alternatives, the scenario's own layout first, the nearest to the best next."""
-        search, best = self.search, self.choices[0]
-        say("comparing with well-known alternatives")
-        own = search.among.layouts.own
-        losers = [self._loser(one.name, mask, best) for one, mask in alternatives(search.among, best.number)]
-        self.lost = sorted((one for one in losers if one), key=lambda one: (not one.fits, one.factor))
-        if own is None or own != best.number:
-            mine = self._own(own, best)
-            self.lost = [mine, *self.lost]
-
-    def _loser(self, name: str, mask: Any, best: Choice) -> Loser | None:
-        search = self.search
-        if not (mask & search.fits).any():
-            return self._too_large(name, mask)
-        ranked = search.best(within=mask, top=1, limit=LOSERS_REPLAYED)
-        if not ranked.best:
-            return None
-        other = ranked.best[0]
-        return self._slower(name, other, ranked.value[other], best)
-
-    def _slower(self, name: str, number: int, value: float, best: Choice) -> Loser:
-        layouts = self.search.among.layouts
-        why = why_slower(best.figures, self._figures(number))
-        return Loser(name=name, settings=layouts.settings(number), why=why, factor=value / best.value)
-
-    def _figures(self, number: int) -> LayoutFigures:
-        if number not in self.figures:
-            self.figures[number] = layout_figures(self.search.among.layouts.scenario_of(number))
-        return self.figures[number]
-
-    def _too_large(self, name: str, mask: Any) -> Loser:
-        among = self.search.among
-        ratio = np.where(mask, among.bounds.peak_bytes / among.bounds.capacity_bytes, np.inf)
-        least = int(np.argmin(ratio))
-        return Loser(
-            name=name,
-            settings=among.layouts.settings(least),
-            why=why_not_fit(
-                int(mask.sum()),
-                float(among.bounds.peak_bytes[least]),
-                float(among.bounds.capacity_bytes[least]),
-            ),
-            factor=float(ratio[least]),
-            fits=False,
-        )
-
-    def _own(self, own: int | None, best: Choice) -> Loser:
-        """The scenario's own layout, which is judged whether or not it is among what was asked for."""
-        name, among = "your layout", self.search.among
-        if own is None:
-            figures = layout_figures(among.base)
-            tokens = among.base.training.global_batch * among.base.training.seq_length
-            factor = figures.step_time_s / best.figures.step_time_s
-            factor *= float(among.tokens_per_step[best.number]) / tokens
-            return Loser(name=name, settings={}, why=why_slower(best.figures, figures), factor=factor)
-        if not self.search.fits[own]:
-            return self._too_large(name, np.arange(len(among.layouts)) == own)
-        value = self.search.value.get(own, np.inf)
-        return self._slower(name, own, value, best)
-
-    def told(self, timing: dict[str, float]) -> LayoutPlan:
-        search, among = self.search, self.search.among
-        layouts, bounds, known = among.layouts, among.bounds, self.search.judging.known
-        return LayoutPlan(
-            scenario=among.base,
-            wishes=search.wishes,
-            certificate=self.certificate,
-            refused=dict(layouts.refused),
-            bounded=int(search.open.sum()),
-            choices=self.choices,
-            tied=self.tied,
-            front=tuple(self._point(i) for i in self.front[0]),
-            front_whole=self.front[1],
-            lost=tuple(self.lost),
-            replays=tuple(
-                ReplayedLayout(
-                    number=i, settings=layouts.settings(i), judged=known[i], bound_s=float(bounds.bound_s[i])
-                )
-                for i in sorted(known)
-            ),
-            remembered=len(search.judging.remembered & known.keys()),
-            timing=timing,
-            smallest=None if self.choices else self._smallest(),
-        )
-
-    def _point(self, number: int) -> FrontPoint:
-        among, judged = self.search.among, self.search.judging.known[number]
-        dollars_per_s = float(among.dollars_per_s[number])
-        return FrontPoint(
-            number=number,
-            settings=among.layouts.settings(number),
-            step_time_s=judged.step_time_s,
-            peak_memory_bytes=judged.peak_memory_bytes,
-            headroom_bytes=float(among.headroom_bytes[number]),
-            gpus=int(among.gpus[number]),
-            price_per_step=None if np.isnan(dollars_per_s) else dollars_per_s * judged.step_time_s,
-        )
-
-    def _smallest(self) -> tuple[Mapping[str, Any], float, float] | None:
-        among = self.search.among
-        if not len(among.layouts):
-            return None
-        least = int(np.argmin(among.bounds.peak_bytes / among.bounds.capacity_bytes))
-        peak, capacity = among.bounds.peak_bytes[least], among.bounds.capacity_bytes[least]
-        return among.layouts.settings(least), float(peak), float(capacity)
-
-
 def _workers(means: Means) -> Workers[Any, Any]:
-    function = NumberedReplay(ReplayOf())
+    function = Answering(ReplayOf())
     return OnRay(function) if means.ray else Local(function, means.jobs or cores())
 
 

@@ -1,6 +1,6 @@
 """How sure a plan is of its choice: the best layouts beside each other, under constants drawn anew.
 
-Knows a search and its workers; what is drawn is in sim/plan/certainty.py. Layouts are those of the least
+Knows a search; what is drawn is in sim/plan/certainty.py. Layouts are those of the least
 value among the first CONTENDERS by bound and all that was judged: the best is among them for certain, and
 what is not, is slower by more than errors make up for, or has as many before it.
 """
@@ -12,11 +12,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..certainty import Certainty, Contender, certainty_of
-from .shown import LayoutFigures, layout_figures
-from .workers import Local
+from .shown import LayoutFigures
 
 if TYPE_CHECKING:
-    from ...scenario.models import Scenario
     from .searching import LayoutSearch
 
 CONTENDERS = 20
@@ -34,17 +32,6 @@ def contenders(search: LayoutSearch, chosen: Iterable[int]) -> list[int]:
     ]
     others.sort(key=lambda number: (search.value[number], number))
     return first + others[: max(0, CONTENDERS - len(first))]
-
-
-def figures_of(search: LayoutSearch, numbers: list[int], jobs: int) -> dict[int, LayoutFigures]:
-    """The figures of layouts, by number, computed by ``jobs`` processes."""
-    layouts = search.among.layouts
-    workers: Local[Scenario, LayoutFigures] = Local(layout_figures, jobs)
-    try:
-        found = workers.run(layouts.scenario_of(number) for number in numbers)
-        return dict(zip(numbers, found, strict=True))
-    finally:
-        workers.close()
 
 
 def sure_of(search: LayoutSearch, figures: dict[int, LayoutFigures]) -> Certainty:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...scenario.schedules import is_table, traits_of
+from ...scenario.schedules import schedule_named
 from ...scenario.sharding import sharding_rule
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def why_weights(run: Scenario) -> Iterator[str]:
     elif rule and rule.gathers == "never" and run.parallelism.zero == 3:
         yield "whole parameters stay"
     if run.training.precision in EIGHT_BITS and rule is None:
-        kept = "alone" if run.software.fp8_parameters else "beside the 16-bit ones"
+        kept = "alone" if run.software.kernels.fp8_parameters else "beside the 16-bit ones"
         yield f"weights of layers are kept quantised, {kept}"
-    if traits_of(run.schedule).weight_versions:
+    if schedule_named(run.schedule).weight_versions:
         yield "several versions are kept"
     yield from _experts(run)
 
@@ -55,18 +55,20 @@ def why_weights(run: Scenario) -> Iterator[str]:
 def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
     """Not 2 N, or its share."""
     software, rule, training = run.software, sharding_rule(run), run.training
-    size = max(software.gradient_bytes(training.precision), 4 if training.precision == "fp32" else 2)
+    size = max(
+        software.gradients.gradient_bytes(training.precision), 4 if training.precision == "fp32" else 2
+    )
     wide = training.precision != "fp32" and size == 4
     if (training.cpu_offload or training.nvme_offload) and rule and rule.reduces_each:
         yield "shards are on the host; what is there is on its way to it"
     elif rule is None:
         if run.parallelism.zero == 2:
             yield "whole: the distributed optimizer reduces them into shards once a step"
-        if wide and software.separate_grad_copy:
+        if wide and software.gradients.separate_grad_copy:
             yield "FP32 and 16-bit ones (20 N)"
         elif wide:
             yield "accumulated in FP32 (18 N)"
-        if fewer and not software.persistent_gradients:
+        if fewer and not software.gradients.persistent_gradients:
             yield "allocated by the first backward of each chunk: some are not there at the peak"
     else:
         if wide:
@@ -92,7 +94,7 @@ def why_optimizer(run: Scenario) -> Iterator[str]:
         factors = " and sums of rows and columns" if row.factors else ""
         of = " of matrices of layers, Adam's of the rest" if row.orthogonalizes else ""
         yield f"{row.name} keeps {kept} bytes a parameter{factors}{of}, not Adam's 8"
-    elif run.software.moment_bytes == 2:
+    elif run.software.gradients.moment_bytes == 2:
         yield "moments in 16 bit"
     yield from _experts(run)
 
@@ -117,14 +119,18 @@ def why_activations(run: Scenario, stage: StageMemory) -> Iterator[str]:
         yield "a part is recomputed"
     elif not isinstance(training.recompute, str) and len(training.recompute.modules) > 1:
         yield "other modules are recomputed too"
-    if software.attention != "unfused" and not keeps_no_scores(run):
+    if software.kernels.attention != "unfused" and not keeps_no_scores(run):
         yield "fused attention keeps no scores"
     yield from _layer(run)
-    if run.parallelism.sequence_parallel and run.parallelism.tp > 1 and not software.sp_regathers_input:
+    if (
+        run.parallelism.sequence_parallel
+        and run.parallelism.tp > 1
+        and not software.exchange.sp_regathers_input
+    ):
         yield "inputs of column-parallel matrices are kept whole"
-    if not (software.fused_norm or software.torch_compile):
+    if not (software.kernels.fused_norm or software.kernels.torch_compile):
         yield "norms keep FP32 copies"
-    if not (software.fused_activation or software.torch_compile) and model.mlp == "swiglu":
+    if not (software.kernels.fused_activation or software.kernels.torch_compile) and model.mlp == "swiglu":
         yield "the unfused activation keeps one more branch"
     if training.precision in EIGHT_BITS:
         yield "inputs of matrices are kept quantised"
@@ -154,10 +160,10 @@ def _layer(run: Scenario) -> Iterator[str]:
 def _ends(run: Scenario, stage: StageMemory) -> Iterator[str]:
     """What the ends of the model keep: the embedding's dropout mask, the head's input."""
     last = run.parallelism.pp - 1
-    schedule = traits_of(run.schedule)
+    schedule = schedule_named(run.schedule)
     if stage.pp == 0 and (run.model.dropout or schedule.ends_meet or last == 0):
         yield "the ends of the model" if last == 0 or schedule.ends_meet else "the embedding's dropout mask"
     elif stage.pp == last or run.parallelism.stage_split == "flops_balanced":
         yield "the input of the head"
-    if not is_table(run.schedule) and (schedule.splits_backward or schedule.ends_meet):
+    if schedule.splits_backward or schedule.ends_meet:
         yield "after its input gradient a layer keeps what its weight gradients wait for"

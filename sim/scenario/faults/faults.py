@@ -28,7 +28,7 @@ from ....hardware.fields import (
 from .fields import FaultsBlock
 from .kinds import ANYWHERE, FaultKind, get_kind, kind_names
 from .laws import EXPONENTIAL, Arrival, Duration, Lasting
-from .targets import Target, parse_target
+from .targets import WHOLE, Target, parse_target
 
 MAGNITUDES = ("slow_factor", "bandwidth_factor", "latency_add", "notice", "cv")
 """How strong a fault is: keys that some kinds take."""
@@ -79,7 +79,7 @@ def check_duration(kind: FaultKind, duration: Lasting | None) -> None:
 
 def fields_of_line(text: str) -> dict[str, Any]:
     """The fields of an event as text. ValueError for an unknown key, two targets, or nothing at all."""
-    words = text.split()
+    words = _with_units(text.split())
     if not words:
         raise ValueError("a fault is kind target key=value ..., such as gpu_throttle gpu/37 slow_factor=1.3")
     fields: dict[str, Any] = {"kind": words[0]}
@@ -97,6 +97,19 @@ def fields_of_line(text: str) -> dict[str, Any]:
             raise ValueError(f"{text!r}: {key} is given twice")
         fields[key] = _number(value) if key in _NUMBERS else value
     return fields
+
+
+def _with_units(words: list[str]) -> list[str]:
+    """``at=2``, ``s`` as one word: a bare number of a key that takes a unit, and a word that is no target."""
+    joined: list[str] = []
+    for word in words:
+        key, _, value = joined[-1].partition("=") if joined else ("", "", "")
+        lacks_unit = value and key not in _NUMBERS and isinstance(_number(value), int | float)
+        if lacks_unit and "=" not in word and "/" not in word and word not in WHOLE:
+            joined[-1] += f" {word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 _NUMBERS = ("at_step", "slow_factor", "bandwidth_factor", "cv")

@@ -26,6 +26,9 @@ announcement itself, the hunt for corrupt data, or the monitor of step times."""
 Swapped = Literal["none", "node", "domain"]
 """What must be swapped before the job goes on: nothing, the host, or every host of the domain."""
 
+InStep = Literal["slow_kernels", "hang", "jitter", "weak_link", "flap", "nic_lost", "leaf_lost", "spine_lost"]
+"""What of it one step feels; ``sim/degradation/of_faults.py`` has a rule for each."""
+
 ANYWHERE = ("job", "rank", "gpu", "nic", "rail", "link", "node", "leaf", "spine", "rack", "power", "storage")
 """Every scope that a target can name."""
 
@@ -38,7 +41,8 @@ class FaultKind:
     ``duration_s`` is how long it lasts if nobody ends it; None: until it is mended. ``repair_s`` is how long
     the broken part is away; None: by the rule of ``recovery.repair``. ``repeats``: after a restart software
     may crash again (``recovery.crash_loop``). ``requeued``: the job loses its hosts and waits in the queue.
-    ``source`` says where the defaults come from.
+    ``in_step``: what one step feels of it; None: nothing, it is for campaigns. ``source`` says where the
+    defaults come from.
     """
 
     name: str
@@ -54,6 +58,7 @@ class FaultKind:
     repair_s: float | None = None
     repeats: bool = False
     requeued: bool = False
+    in_step: InStep | None = None
 
 
 def _kind(*, scopes: list[str], detectors: list[Detector], **fields: Any) -> FaultKind:
@@ -66,6 +71,11 @@ KINDS = Table("kind of fault", __package__, "kinds.yaml", _kind)
 def kind_names() -> tuple[str, ...]:
     """Every kind, in the order of the file."""
     return KINDS.names()
+
+
+def step_kinds() -> tuple[str, ...]:
+    """The kinds that one step feels, in the order of the file."""
+    return tuple(name for name, kind in KINDS.records().items() if kind.in_step)
 
 
 def get_kind(name: str) -> FaultKind:

@@ -19,7 +19,9 @@ from ....hardware.catalogue import unknown_name
 from .kinds import ANYWHERE
 
 _PART = re.compile(r"([a-z]+)(?:/(\d+))?")
-_WHOLE = ("job", "storage")
+WHOLE = ("job", "storage")
+"""Scopes of which there is one."""
+
 _INSIDE = {
     "gpu": ("node",),
     "nic": ("node",),
@@ -61,7 +63,7 @@ def parse_target(text: str) -> Target:
     scope, number = match[1], match[2]
     if scope not in ANYWHERE:
         raise unknown_name("scope", scope, ANYWHERE)
-    if (number is None) != (scope in _WHOLE):
+    if (number is None) != (scope in WHOLE):
         how = f"write {scope}" if number else f"write {scope}/0 for the first"
         raise ValueError(f"{text!r}: {how}")
     inside = parse_target(rest) if rest else None

@@ -24,7 +24,10 @@ WidthOrZero = Annotated[int, *whole(0, 10_000_000)]
 HeadWidth = Annotated[int, *whole(1, 65_536)]
 Heads = Annotated[int, *whole(1, 65_536)]
 Experts = Annotated[int, *whole(1, 65_536)]
-Vocabulary = Annotated[int, *whole(1, 100_000_000)]
+Residual = Annotated[int, *whole(2, 10_000_000)]
+"""A norm over a single value is a constant."""
+Vocabulary = Annotated[int, *whole(2, 100_000_000)]
+"""With one token alone there is nothing to predict."""
 Predicted = Annotated[int, *whole(0, 100)]
 """Tokens that a model predicts beyond the next; published ones have up to eight."""
 
@@ -109,7 +112,7 @@ class Model(BaseModel):
 
     name: Text = "custom"
     num_layers: Layers = Field(description="transformer layers", examples=[96])
-    hidden_size: Width = Field(description="width of the residual stream", examples=[12288])
+    hidden_size: Residual = Field(description="width of the residual stream", examples=[12288])
     num_attention_heads: Heads = Field(description="query heads", examples=[96])
     num_query_groups: Heads = Field(description="key and value heads; default: num_attention_heads")
     kv_channels: HeadWidth = Field(description="head dimension; default: hidden_size / num_attention_heads")

@@ -1,0 +1,87 @@
+"""Exchanges inside layers: how tensor, context and expert parallelism communicate, and what steers NCCL."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from ....hardware.fields import whole
+from ...network.nccl.choice import check_variable
+from ...network.nccl.settings import NcclSettings
+from ...network.nccl.versions import parse_version
+from .group import SoftwareGroup
+
+TpOverlap = Literal["userbuffers", "local-shard"]
+ContextComm = Literal["p2p", "all_gather", "a2a"]
+MoeDispatcher = Literal["alltoall", "deepep"]
+
+
+class ExchangeSoftware(SoftwareGroup):
+    """What ranks of one layer send one another, and what of it runs beside kernels."""
+
+    tp_comm_overlap: bool = Field(
+        default=False, description="TP collectives split and overlapped with their own GEMMs"
+    )
+    tp_overlap_style: TpOverlap = Field(
+        default="userbuffers",
+        description="how, where tp_comm_overlap is on: TransformerEngine's ring of chunks, or nanotron's own"
+        " rows during the gather",
+    )
+    sp_regathers_input: bool = Field(
+        default=True,
+        description="backward gathers the input of a column-parallel layer again"
+        " (arXiv:2205.05198 section 4.2.2)",
+    )
+    tp_async_backward: bool = Field(
+        default=True, description="backward TP collectives overlap the other gradient GEMM"
+    )
+    records_streams: bool = Field(
+        default=False,
+        description="buffers of TP collectives are freed once their stream has passed them (asynchronous"
+        " calls)",
+    )
+    cp_comm: ContextComm = Field(
+        default="p2p", description="how context parallelism brings queries and keys together"
+    )
+    moe_dispatcher: MoeDispatcher = Field(
+        default="alltoall", description="how tokens reach experts: grouped sends, or DeepEP's kernels"
+    )
+    moe_shared_expert_overlap: bool = Field(
+        default=False, description="shared experts run while tokens travel"
+    )
+    moe_a2a_overlap: bool = Field(
+        default=False, description="exchanges of one microbatch beside the layers of another"
+    )
+    exchange_sms: Annotated[int, *whole(0, 99)] = Field(
+        default=0,
+        description="SMs that exchanges of experts have to themselves beside other layers (partitioned, not"
+        " shared: arXiv:2412.19437 section 3.2.2)",
+    )
+    fp8_dispatch: bool = Field(
+        default=False,
+        description="tokens go to experts in the products' type, and come back in 16 bit",
+    )
+    nccl_algo: str | None = Field(
+        default=None, description='NCCL_ALGO: algorithms that NCCL may choose, such as "allreduce:Ring"'
+    )
+    nccl_proto: str | None = Field(
+        default=None, description='NCCL_PROTO: protocols that it may choose, such as "^LL128"'
+    )
+    nccl_version: str | None = Field(
+        default=None, description="of NCCL, such as 2.26.2: whose tuning tables choose"
+    )
+
+    @field_validator("nccl_algo", "nccl_proto", "nccl_version")
+    @classmethod
+    def _as_nccl_reads_it(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Names and versions that NCCL knows; what a group can run of them is seen when it is priced."""
+        if value is not None:
+            check_variable(str(info.field_name), value)
+        return value
+
+    @property
+    def nccl(self) -> NcclSettings:
+        """What steers NCCL's choice of algorithms."""
+        version = None if self.nccl_version is None else parse_version(self.nccl_version)
+        return NcclSettings(algo=self.nccl_algo, proto=self.nccl_proto, version=version)

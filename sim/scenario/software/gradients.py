@@ -1,0 +1,109 @@
+"""From a fresh gradient to an updated parameter: widths, buckets, when they are reduced, and by whom.
+
+Two frameworks have ways of their own that no single field says; they are named, and what they imply is here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ....hardware.fields import NO_BOOL
+from .group import SoftwareGroup
+
+Bucket = Annotated[float, Field(strict=True, ge=1)]
+"""From one element on; ``.inf`` is one bucket for all."""
+
+Reduction = Literal["buckets", "megatron-buckets", "nanotron-buckets"]
+Wrapper = Literal["none", "deepspeed"]
+
+BUCKET_ELEMENTS = 40e6
+"""Of a framework that says nothing else: Megatron core's least (distributed_data_parallel.py)."""
+
+BUCKET_ELEMENTS_PER_REPLICA = 1e6
+"""Megatron core distributed_data_parallel.py: ``max(40000000, 1000000 * data_parallel_size)``, so that ranks
+of a large group still send messages of a useful size."""
+
+DEEPSPEED_BUFFER_ELEMENTS = 1e9
+"""reduce_bucket_size and allgather_bucket_size, 5e8 each (DeepSpeed runtime/zero/config.py)."""
+
+DEEPSPEED_BF16_BUFFER_ELEMENTS = 5e9
+"""allgather_bucket_size of BF16_Optimizer, gathered as a list (DeepSpeed runtime/bf16_optimizer.py)."""
+
+
+class GradientSoftware(SoftwareGroup):
+    """Gradients of data parallelism and the update.
+
+    `reduction` says how buckets close and when they go. `buckets`: a bucket takes what it has room for.
+    `megatron-buckets` (Megatron core distributed_data_parallel.py, schedules.py): buckets grow with the
+    data-parallel group, and pipeline ranks start a chunk's reduction, and gather the parameters of the next,
+    in the same slot (schedules/p2p/megatron_hooks.py). `nanotron-buckets`
+    (torch DDP's reducer.cpp, compute_bucket_assignment_by_size; nanotron distributed.py,
+    reduce_scatter_coalesced): a bucket closes with the parameter that fills it, and what is scattered is
+    copied by a kernel that waits in the one hardware queue.
+
+    `wrapper` `deepspeed` is what DeepSpeed's ZeRO-1 puts around an optimizer (zero/stage_1_and_2.py under
+    fp16, bf16_optimizer.py under bf16): the partition's 16-bit gradients are copied to FP32 for the update,
+    beside flat buffers; under bf16 main gradients are FP32, to which fresh ones are cast by a kernel of its
+    own, and reduced by an all-reduce (pipe/engine.py, _bf16_reduce_grads).
+    """
+
+    main_grad_bytes: Annotated[Literal[2, 4], NO_BOOL] = Field(
+        default=4, description="bytes per element of the gradient that is accumulated and reduced"
+    )
+    reduce_grad_bytes: Annotated[Literal[0, 2, 4], NO_BOOL] = Field(
+        default=0, description="bytes per element on the wire, where gradients are cast to reduce them"
+    )
+    separate_grad_copy: bool = Field(
+        default=False, description="16-bit gradients are kept beside the FP32 ones (the 20N bill)"
+    )
+    persistent_gradients: bool = Field(
+        default=True,
+        description="one gradient buffer all step long; false: allocated by the first backward",
+    )
+    wrapper: Wrapper = Field(default="none", description="what stands around the optimizer, as said above")
+    reduction: Reduction = Field(
+        default="buckets", description="how buckets close and when they are reduced, as said above"
+    )
+    bucket_elements: Bucket | None = Field(
+        default=None,
+        description="gradient bucket, in elements; inf is one bucket; left out: as `reduction` has it",
+    )
+    overlap_grad_reduce: bool = Field(default=True, description="buckets are reduced during backward")
+    zero1_reduce_scatters: bool = Field(
+        default=True, description="ZeRO-1 reduces by reduce-scatter; false: a plain all-reduce"
+    )
+    overlap_param_gather: bool = Field(
+        default=False, description="updated parameters are gathered during the next forward"
+    )
+    moment_bytes: Annotated[Literal[2, 4], NO_BOOL] = Field(
+        default=4,
+        description="bytes of each of the optimizer's two moments (2: arXiv:2412.19437 section 3.3.3)",
+    )
+    optimizer_post_validation: bool = Field(
+        default=False,
+        description="where backwards are split, ranks update without waiting for the norm of all gradients"
+        " (arXiv:2401.10241 section 4)",
+    )
+
+    def gradient_bytes(self, precision: str) -> int:
+        """Bytes per element of the gradient that is accumulated and reduced under 16-bit ``precision``."""
+        return 4 if self.wrapper == "deepspeed" and precision == "bf16" else self.main_grad_bytes
+
+    def reduce_scatters(self, precision: str) -> bool:
+        """Whether ZeRO-1 under ``precision`` reduces by reduce-scatter."""
+        return self.zero1_reduce_scatters and not (self.wrapper == "deepspeed" and precision == "bf16")
+
+    def flat_buffers(self, precision: str) -> float:
+        """Elements, at most all of these, of 16-bit buffers beside parameters and gradients."""
+        if self.wrapper == "none":
+            return 0.0
+        return DEEPSPEED_BF16_BUFFER_ELEMENTS if precision == "bf16" else DEEPSPEED_BUFFER_ELEMENTS
+
+    def bucket(self, replicas: int = 1) -> float:
+        """Elements of a gradient bucket of a data-parallel group of so many ranks."""
+        if self.bucket_elements is not None:
+            return self.bucket_elements
+        grows = self.reduction == "megatron-buckets"
+        return max(BUCKET_ELEMENTS, BUCKET_ELEMENTS_PER_REPLICA * replicas) if grows else BUCKET_ELEMENTS

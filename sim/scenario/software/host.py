@@ -1,0 +1,49 @@
+"""What a stack's host costs, waits for and keeps: launches, barriers, the allocator.
+
+Only ``host_s_per_kernel``, ``step_fixed_s`` and ``allocator_overhead`` are fitted, once per preset.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ....hardware.fields import number
+from .group import Launches, SoftwareGroup
+
+
+class HostSoftware(SoftwareGroup):
+    """The host's side of a step. The last three fields are fitted, docs/step-fit.md and docs/accuracy.md."""
+
+    cuda_graphs: bool = Field(default=False, description="layers are launched as one graph")
+    launch_blocking: bool = Field(
+        default=False,
+        description="CUDA_LAUNCH_BLOCKING=1: the host waits for each kernel of a layer before it issues the"
+        " next",
+    )
+    launches_per_collective: Annotated[float, number(ge=0, le=10_000)] = Field(
+        default=4.0, description="host cost of a collective call, in kernel launches"
+    )
+    collective_checks: bool = Field(
+        default=False,
+        description="TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective",
+    )
+    step_barrier: bool = Field(
+        default=False, description="all ranks meet in a barrier before a step's time is taken"
+    )
+    extra_launches_per_layer: Launches = Field(
+        default=0, description="small kernels per layer and direction that move little"
+    )
+    extra_launches_per_microbatch: Launches = Field(
+        default=0, description="the same at the loss: masks, means, bookkeeping"
+    )
+    host_s_per_kernel: Annotated[float, number(ge=0, le=10)] = Field(
+        default=6e-6, description="seconds of the host per kernel launch"
+    )
+    step_fixed_s: Annotated[float, number(ge=0, le=3600)] = Field(
+        default=0.0, description="seconds of a step in which nothing of it runs: logs, data, the loop itself"
+    )
+    allocator_overhead: Annotated[float, number(ge=0, lt=1)] = Field(
+        default=0.05, description="memory that the allocator reserves beyond what is used, as a share of it"
+    )

@@ -1,0 +1,76 @@
+"""Which kernels a stack runs: what is fused into one, and in how many bits products are computed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ....hardware.fields import PositiveShare, whole
+from .group import SoftwareGroup
+
+AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
+CrossEntropy = Literal["vocab-parallel", "fused", "gathered", "eager"]
+Fp8Scaling = Literal["delayed", "current", "blockwise"]
+GroupedGemm = Literal["streams", "one-kernel"]
+Few = Annotated[int, *whole(0, 100)]
+
+
+class KernelSoftware(SoftwareGroup):
+    """Kernels of layers and of the update. Presets name the file of the framework that each is read off."""
+
+    attention: AttentionKernel = Field(
+        default="fa2",
+        description="scores in memory as GEMMs and a softmax, FlashAttention 1 to 3, or cuDNN's"
+        " (arXiv:2205.14135, arXiv:2307.08691, arXiv:2407.08608)",
+    )
+    fused_norm: bool = Field(default=True, description="a norm is one kernel each way, not torch's chain")
+    fused_activation: bool = Field(default=True, description="bias+GELU or SwiGLU in one kernel each way")
+    fused_softmax: bool = Field(
+        default=True, description="scale+mask+softmax of unfused attention in one kernel"
+    )
+    fused_rope: bool = Field(default=True, description="rotary positions in one kernel each way")
+    complex_rope: bool = Field(
+        default=False,
+        description="not fused, it is a product of complex numbers (torchtitan, Llama's own code); false, or"
+        " latent: rotate_half",
+    )
+    qkv_copies: Few = Field(
+        default=0, description="reads and writes of Q, K, V per direction that only change layout"
+    )
+    split_gate: bool = Field(
+        default=False, description="the two input branches of SwiGLU are separate column-parallel layers"
+    )
+    fused_residual: bool = Field(default=True, description="bias+dropout+add in one kernel")
+    cross_entropy: CrossEntropy = Field(
+        default="vocab-parallel", description="how the loss is computed where TP splits the vocabulary"
+    )
+    logits_fp32: bool = Field(default=True, description="logits are cast to FP32 before the loss")
+    fused_optimizer: bool = Field(
+        default=True, description="an update is one pass over the state, not a kernel for each operation"
+    )
+    fused_wgrad_accumulation: bool = Field(
+        default=True,
+        description="weight-gradient GEMMs add into the main gradient (Megatron-LM"
+        " --gradient-accumulation-fusion, on since v3.0)",
+    )
+    grouped_gemm: GroupedGemm = Field(
+        default="streams", description="experts: a GEMM per expert on four streams, or one kernel"
+    )
+    moe_router_fusion: bool = Field(default=False, description="router and permutation maps in a few kernels")
+    torch_compile: bool = Field(default=False, description="chains of small kernels are compiled into one")
+    fp8_scaling: Fp8Scaling = Field(
+        default="delayed", description="of precision fp8 (sim/lowering/layers/precision.py)"
+    )
+    fp8_parameters: bool = Field(
+        default=False, description="weights are kept and gathered in the products' type, not in 16 bit"
+    )
+    fp8_activations: bool = Field(
+        default=False,
+        description="under FP8, inputs of activations wait in 8 bits, attention's output in 12"
+        " (arXiv:2412.19437 section 3.3.3)",
+    )
+    fp8_wgrad_rate: PositiveShare = Field(
+        default=1.0,
+        description="of quantised weight-gradient products, over that of other products of their shape",
+    )

@@ -1,0 +1,37 @@
+"""Whose ZeRO-2 and ZeRO-3 a stack has, and the options of theirs that are read off its configuration."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .group import Elements, SoftwareGroup
+
+Implementation = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
+Reshard = Literal["default", "always", "never"]
+Limit = Annotated[float, Field(strict=True, ge=0)]
+"""``.inf`` is no limit."""
+
+
+class ShardingSoftware(SoftwareGroup):
+    """Sharded parameters; sim/scenario/sharding.py has the rule of each implementation and its source."""
+
+    implementation: Implementation = Field(default="fsdp2", description="whose ZeRO-2 and ZeRO-3")
+    reshard_after_forward: Reshard = Field(
+        default="default",
+        description="torch: parameters are freed after forward; by default where there is no pipeline",
+    )
+    prefetch_elements: Elements = Field(
+        default=0.0,
+        description="layers up to so many parameters are gathered as one (DeepSpeed prefetch_bucket_size)",
+    )
+    max_live_elements: Limit = Field(
+        default=math.inf,
+        description="no prefetch beyond so many gathered parameters (DeepSpeed max_live_parameters)",
+    )
+    persistent_elements: Elements = Field(
+        default=0.0,
+        description="smaller parameters are never sharded (DeepSpeed param_persistence_threshold)",
+    )
