@@ -26,11 +26,12 @@ and predicts every kernel of the tables that ai-dynamo/aiconfigurator (NVIDIA, A
 edit this page. One shape in four was left out of every fit, by a hash of the shape; the columns `left out`
 are of those. Errors of products are of the time that their harness measured: `beside` says what the
 prediction allows for what that does besides the product (quantising an 8- or 4-bit product's input; for
-attention, writing keys and values to a paged cache), `call` the least that its host takes for a call. Errors of
-attention are of each shape over the median ratio of its GPU; that ratio is `level`. `slowdown` is by how much
-the table's kernel is slower than the one that the curve is of: prefill from a paged cache, or a library's
-8-bit kernel on a GPU that the same library serves better elsewhere. Calls are few and short, so that the
-power limit acts on them as [`kernels/power.py`](../kernels/power.py) and the length of the call have it.
+attention, writing keys and values to a paged cache), `call` the least that its host takes for a call.
+Errors of attention are of each shape over the median ratio of its GPU; that ratio is `level`. `slowdown` is
+by how much the table's kernel is slower than the one that the curve is of: prefill from a paged cache, or a
+library's 8-bit kernel on a GPU that the same library serves better elsewhere. Calls are few and short, so
+that the power limit acts on them as [`kernels/power.py`](../kernels/power.py) and the length of the call
+have it.
 
 """
 

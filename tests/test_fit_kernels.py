@@ -19,8 +19,8 @@ from stepsim.kernels.kernel import Gemm
 
 # Median and 90th percentile of |predicted / measured - 1|, a little above what is reached. No product among
 # them shaped a curve: those come from tables of other machines, and of a sweep only its clock is fitted.
-# B200's figures are those of two power states, between which its boost lies: nearer to one, as a median would have
-# it, is far from the other. H800's are two releases of one library.
+# B200's figures are those of two power states, between which its boost lies: nearer to one, as a median would
+# have it, is far from the other. H800's are two releases of one library.
 BOUNDS = {
     ("A100-PCIe-80GB", "gemm bf16"): (0.03, 0.09),
     ("A100-PCIe-80GB", "attention fa2"): (0.03, 0.07),
