@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _HEAD = """\
-# What measured runs say of predictions of memory (sim/evidence/measured_memory.py says what each entry means).
+# What measured runs say of predictions of memory (sim/evidence/measured_memory.py says what each entry is).
 # Written by
 #   stepsim calibrate residuals CASES.yaml... --held-out docs/step-fit.json --write
 # Do not edit.
 """
 
 FEWEST_FAMILIES = 5
-"""Families with a measured peak, or that ran out of memory, from which on a framework has an entry of its own."""
+"""Families with a measured peak, or that ran out of memory, from which on a framework has its own entry."""
 
 _SHIFT_PRIOR = 0.05
-"""Standard deviation of the shift of all, of a framework's around it, and of the margin: what predicted peaks are
-off by (docs/accuracy.md)."""
+"""Standard deviation of the shift of all, of a framework's around it, and of the margin: what predicted peaks
+are off by (docs/accuracy.md)."""
 
 _MOVING_PRIOR = 0.1
 """The same of what the share that comes and goes adds: about what allocators are thought to add to it
@@ -141,7 +141,7 @@ def _told(rows: Iterable[MemoryRow]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Of all frameworks together, then of each: shifts, what moving adds, logarithms of spreads; the margin."""
+    """Of all frameworks, then of each: shifts, what moving adds, logarithms of spreads; and the margin."""
 
     shifts: Floats
     moving: Floats
@@ -157,8 +157,8 @@ def _split(free: Floats) -> _Values:
 @dataclass(frozen=True, slots=True)
 class _Table:
     """Rows as arrays: ``values`` are errors where ``seen``, else rooms, ``side`` 1 of runs that ran and -1 of
-    those that ran out of memory, ``moving`` from -0.5 to 0.5; ``place`` is the framework of each, 0 of all that
-    have no entry. ``size``: of frameworks, with all."""
+    those that ran out of memory, ``moving`` from -0.5 to 0.5; ``place`` is the framework of each, 0 of all
+    that have no entry. ``size``: of frameworks, with all."""
 
     values: Floats
     seen: NDArray[np.bool_]

@@ -40,8 +40,8 @@ class Prediction:
     """A step time and a memory with their outcome; or all None, and ``refused`` says why.
 
     ``interval_s`` is the 90 % interval of the step time, ``doubt`` what it was made of. ``internal`` marks a
-    refusal that is the simulator's own mistake. ``room`` is of the fullest rank (measured_memory.room_of), and
-    ``fit_probability`` what it comes to with that ``framework``.
+    refusal that is the simulator's own mistake. ``room`` is of the fullest rank (measured_memory.room_of),
+    and ``fit_probability`` what it comes to with that ``framework``.
     """
 
     step_time_s: float | None = None

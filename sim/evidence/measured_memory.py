@@ -1,8 +1,8 @@
 """How sure a prediction of memory is: the probability that a run whose peak was predicted does fit.
 
 Knows measured_memory.yaml, which ``stepsim calibrate residuals`` writes: how far measured peaks, and runs
-that ran or ran out of memory, lie from what was predicted, by framework, whose allocator and buffers its presets
-share. Does not know what a peak is made of, but for how much of it comes and goes.
+that ran or ran out of memory, lie from what was predicted, by framework, whose presets share allocator and
+buffers. Does not know what a peak is made of, but for how much of it comes and goes.
 
 The logarithm of true over predicted peak is a shift, more where more of the peak comes and goes, plus a
 spread times Student's t with four degrees of freedom: allocators fragment, and sources leave out what is

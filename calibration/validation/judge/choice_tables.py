@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -28,8 +29,8 @@ A sweep is one job (model, sequence, batch, precision, GPUs, software) measured 
 that ran out of memory among them. A planner sees the layouts and chooses; what it lost is over the fastest
 measured one. Nothing proposed: no layout of the sweep reaches the fit probability. By rule of thumb: the
 Megatron guides' recipe with the textbook's bill of memory (`calibration/validation/judge/thumb.py`); with
-stepsim's memory: the recipe among layouts with a fit probability of {PROPOSED:g}. Fit probabilities are by runs
-of other families.
+stepsim's memory: the recipe among layouts with a fit probability of {PROPOSED:g}. Fit probabilities are by
+runs of other families.
 """
 
 FITS = """\
@@ -116,7 +117,7 @@ def certainty_grid(sweeps: Sequence[Sweep]) -> Grid:
 
 
 def _bins(pairs: Sequence[tuple[float, bool]]) -> Iterator[tuple[str, ...]]:
-    for low, high in zip(EDGES, EDGES[1:], strict=False):
+    for low, high in itertools.pairwise(EDGES):
         own = [(p, was) for p, was in pairs if low <= p < high or p == high == 1.0]
         if own:
             mean, share = (sum(each) / len(own) for each in zip(*own, strict=True))
@@ -124,8 +125,8 @@ def _bins(pairs: Sequence[tuple[float, bool]]) -> Iterator[tuple[str, ...]]:
 
 
 _COLUMNS = (
-    "nothing proposed", "out of memory", "lost: median", "p90", "all three out of memory", "best of three: median",
-    "p90 of three",
+    "nothing proposed", "out of memory", "lost: median", "p90", "all three out of memory",
+    "best of three: median", "p90 of three",
 )  # fmt: skip
 
 

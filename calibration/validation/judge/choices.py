@@ -26,7 +26,7 @@ THREE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class SweepRun:
     """A layout of a sweep. ``fits``: the probability that it does, by runs of other families. ``measured_s``
     is None where it ran out of memory."""
 
@@ -36,8 +36,8 @@ class Run:
     measured_s: float | None
 
 
-Sweep = tuple[Run, ...]
-Planner = Callable[[Sweep], Sequence[Run]]
+Sweep = tuple[SweepRun, ...]
+Planner = Callable[[Sweep], Sequence[SweepRun]]
 """The layouts that it proposes, best first."""
 
 
@@ -67,11 +67,11 @@ class Judgement:
 
 def measured_sweeps(rows: Sequence[ValidatedCase], trusts: Sequence[str]) -> list[Sweep]:
     """Every sweep of FEWEST_RUNS runs or more of these trusts in which one ran."""
-    jobs: dict[str, list[Run]] = {}
+    jobs: dict[str, list[SweepRun]] = {}
     for row, fits in zip(rows, left_out_probabilities(rows), strict=True):
         step_s = row.prediction.step_time_s
         if row.case.trust in trusts and step_s is not None and fits is not None:
-            run = Run(row=row, predicted_s=step_s, fits=fits, measured_s=row.case.measured.step_time_s)
+            run = SweepRun(row=row, predicted_s=step_s, fits=fits, measured_s=row.case.measured.step_time_s)
             jobs.setdefault(job_of(row.case), []).append(run)
     return [
         tuple(sorted(runs, key=lambda run: run.row.case.id))
@@ -83,19 +83,19 @@ def measured_sweeps(rows: Sequence[ValidatedCase], trusts: Sequence[str]) -> lis
 def by_time(fits: float) -> Planner:
     """The fastest predicted of those that fit with a probability of ``fits``."""
 
-    def planner(sweep: Sweep) -> Sequence[Run]:
+    def planner(sweep: Sweep) -> Sequence[SweepRun]:
         return sorted((run for run in sweep if run.fits >= fits), key=lambda run: run.predicted_s)
 
     return planner
 
 
-def thumb(sweep: Sweep) -> Sequence[Run]:
+def thumb(sweep: Sweep) -> Sequence[SweepRun]:
     """By rule of thumb, which asks no simulator (thumb.py)."""
     order = by_thumb([run.row.case for run in sweep])
     return [sweep[place] for place in order]
 
 
-def thumb_of_fitting(sweep: Sweep) -> Sequence[Run]:
+def thumb_of_fitting(sweep: Sweep) -> Sequence[SweepRun]:
     """The same recipe among layouts that stepsim would propose."""
     fitting = tuple(run for run in sweep if run.fits >= PROPOSED)
     return sorted(fitting, key=lambda run: preference(run.row.case))
@@ -120,12 +120,12 @@ def at_random(sweeps: Sequence[Sweep]) -> Judgement:
     return _judgement("at random", len(sweeps), [one for sweep in sweeps for one in _any(sweep)])
 
 
-def _lost(sweep: Sweep, proposed: Sequence[Run]) -> Lost:
+def _lost(sweep: Sweep, proposed: Sequence[SweepRun]) -> Lost:
     each = [_over_fastest(sweep, run) for run in proposed[:THREE]]
     return Lost(first=each[0] if each else None, best_of_three=min(each, default=None))
 
 
-def _over_fastest(sweep: Sweep, run: Run) -> float:
+def _over_fastest(sweep: Sweep, run: SweepRun) -> float:
     fastest = min(one.measured_s for one in sweep if one.measured_s is not None)
     return math.inf if run.measured_s is None else run.measured_s / fastest - 1
 
@@ -163,7 +163,7 @@ def _median_and_ninth(lost: Iterable[tuple[float, float]]) -> tuple[float, float
     return (weighted_quantile(ran, 0.5), weighted_quantile(ran, 0.9)) if ran else (math.nan, math.nan)
 
 
-def certainty_of_sweep(sweep: Sweep) -> tuple[Sequence[Run], Certainty] | None:
+def certainty_of_sweep(sweep: Sweep) -> tuple[Sequence[SweepRun], Certainty] | None:
     """The runs of a sweep that ended, and how sure a plan would have been of each; None of fewer than two."""
     ran = [run for run in sweep if run.measured_s is not None and run.row.prediction.doubt is not None]
     if len(ran) < 2:

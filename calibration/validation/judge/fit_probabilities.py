@@ -6,6 +6,7 @@ reported count: elsewhere, that a run ran is why it was published.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ def fit_bins(rows: Sequence[ValidatedCase]) -> list[FitBin]:
         if row.framework in failing and not math.isnan(probability)
     ]
     found = []
-    for low, high in zip(EDGES, EDGES[1:], strict=False):
+    for low, high in itertools.pairwise(EDGES):
         own = [(p, ran) for p, ran in pairs if low <= p < high or p == high == 1.0]
         if own:
             found.append(

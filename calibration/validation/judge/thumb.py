@@ -19,7 +19,7 @@ from ....hardware.gpus import get_gpu
 from ...cases.case import Case, CaseLayout, CaseModel
 
 USABLE = 0.9
-"""Of a GPU's memory: what tuners leave free by hand (AMD Primus docs/02-user-guide/tuning-agent.md: a tenth)."""
+"""Of a GPU's memory: tuners leave a tenth free (AMD Primus docs/02-user-guide/tuning-agent.md)."""
 
 _STATE, _GRADIENTS, _WEIGHTS = 12.0, 4.0, 2.0
 """Bytes a parameter: FP32 weights and two moments, FP32 gradients, 16-bit weights."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Screened:
-    """By layout: bytes of its fullest stage, what of them is held all through the step, bytes of a GPU, seconds
-    that its step takes at least.
+    """By layout: bytes of its fullest stage, what of them is held all through the step, bytes of a GPU,
+    seconds that its step takes at least.
 
     Where memory depends on how far hosts are ahead of their GPUs, it is that of hosts as far ahead as they
     can be. A bound of 0 says nothing: such layouts are far too large.

@@ -21,6 +21,7 @@ def memory_document(result: Result) -> dict[str, Any]:
     return {
         "scenario": run.name,
         "fits": result.fits,
+        "fit_probability": result.fit_probability,
         "peak_memory_bytes": float(result.peak_memory_bytes),
         "stages": [
             {

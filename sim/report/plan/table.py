@@ -46,10 +46,8 @@ def print_plan(plan: LayoutPlan, console: Console, source: str, overrides: Seque
     _section(console, f"Best layouts, {OBJECTIVES[plan.wishes.objective]}")
     console.print(_choices(plan))
     if len(plan.tied) > 1:
-        console.print(
-            f"{count(len(plan.tied))} layouts cannot be told apart: the best is one of them with "
-            f"{percent(TIED, 0)}"
-        )
+        tied = count(len(plan.tied))
+        console.print(f"{tied} layouts cannot be told apart: the best is one of them with {percent(TIED, 0)}")
     if len(plan.front) > 1:
         whole = "" if plan.front_whole else ", of what was replayed"
         _section(console, f"Front: what no other layout beats in time, free memory, GPUs and price{whole}")
