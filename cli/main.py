@@ -22,10 +22,13 @@ from .import_files import import_run
 from .list import list_names
 from .memory import memory
 from .mistakes import BAD_INPUT, reported, reported_error
+from .plan import plan
 from .replay import replay
 from .run import run
 from .schedule import schedule
 from .schema import schema
+from .sensitivity import sensitivity
+from .sweep import sweep
 from .validate import validate
 
 app = typer.Typer(
@@ -41,6 +44,9 @@ app = typer.Typer(
 
 app.command("run")(reported(run))
 app.command("replay")(reported(replay))
+app.command("plan")(reported(plan))
+app.command("sweep")(reported(sweep))
+app.command("sensitivity")(reported(sensitivity))
 app.command("compare")(reported(compare))
 app.command("import")(reported(import_run))
 app.command("export")(reported(export_scenario))

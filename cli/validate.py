@@ -41,7 +41,10 @@ def validate(
     ] = None,
     nccl: Annotated[bool, typer.Option("--nccl", help="The files are logs of nccl-tests.")] = False,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="The files are of measured kernels (kind: kernels).")
+        bool,
+        typer.Option(
+            "--kernels", help="The files are of measured kernels (kind: kernels), or tables of many (CSV)."
+        ),
     ] = False,
     leave_out: Annotated[
         bool,
@@ -74,8 +77,14 @@ def validate(
         raise ValueError("--held-out is of step times; give --leave-out with --nccl or --kernels")
     there("--append", append)
     if kernels:
+        from ..calibration.readers.kernel_tables import is_kernel_table
         from .validate_kernels import validate_kernels
+        from .validate_tables import validate_tables
 
+        there("FILE", files)
+        if all(map(is_kernel_table, files)):
+            validate_tables(files, as_json=as_json, markdown=markdown)
+            return
         validate_kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
         return
     if nccl:

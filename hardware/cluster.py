@@ -46,6 +46,8 @@ class Route:
 class Cluster:
     """``gpus`` GPUs, ``gpus_per_node`` of them in a host. Ranks fill host after host.
 
+    ``latency`` multiplies the latency of every communication; 1 is what was measured.
+
     Raises:
         ValueError: a host that is not full beside others; more GPUs in a host than it holds; hosts
             outside one NVLink domain without a network, or with one of unknown rate; what a published
@@ -57,6 +59,7 @@ class Cluster:
     gpus_per_node: int
     interconnect: Interconnect
     fabric: Fabric
+    latency: float = 1.0
 
     def __post_init__(self) -> None:
         self._check_sizes()

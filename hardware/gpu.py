@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+PEAK_OF = {"fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+"""Types in blocks with a scale each, by the type under which a GPU's peak of their products is listed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
@@ -18,6 +21,8 @@ class Gpu:
     ``nccl_nvlink_bytes_per_s`` is what NCCL counts as usable of the NVLink rate.
     ``nvlink_domain`` is the number of GPUs that NVLink connects (0: none); ``nvls`` says whether
     the NVSwitch reduces in the switch (NVLink SHARP).
+    ``idle_w`` is what it draws without work, ``joules_per_flop`` what one 16-bit FLOP of its tensor cores
+    takes at the boost clock, all that serves them included; None where nobody measured it.
     ``sources`` says where each group of figures was read. ``profile_of`` is the GPU whose kernels it is taken
     to have, by their efficiencies, where it has no profile of its own. ``short_name`` is what people call its
     profile.
@@ -41,8 +46,14 @@ class Gpu:
     pcie_bytes_per_s: float
     tdp_w: float
     sources: Mapping[str, str] = field(hash=False)
+    idle_w: float = 0.0
+    joules_per_flop: float | None = None
     profile_of: str = ""
     short_name: str = ""
+
+    def has_math(self, dtype: str) -> bool:
+        """Whether it multiplies matrices of that type."""
+        return PEAK_OF.get(dtype, dtype) in self.peak_flops
 
     @property
     def link_name(self) -> str:

@@ -25,7 +25,8 @@ THEIRS = re.compile(
     r"|_allgather_base|ncclDevKernel_\{kernel\}"  # PyTorch's operators
     r"|alltoall_perf|alltoallv"  # nccl-tests' programs
     r"|\w*\d+n\d+g_\w+|\w+_20rack1440g_allreduce"  # logs by the names of their files
-    r"|a2a|cp_a2a|_?a2a_ranks|moe_a2a_overlap|A2A|software\.exchange\.moe_a2a_overlap"  # Megatron: a2a
+    r"|a2a|A2A|(parallelism\.)?cp_a2a|CP_A2A|_?a2a_ranks"  # Megatron: a2a
+    r"|(software\.exchange\.)?moe_a2a_overlap"
 )
 """Words of others."""
 

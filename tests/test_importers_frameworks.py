@@ -65,11 +65,11 @@ def titan(more: str = "", base: str = TITAN) -> dict[str, str]:
         ),
         ('[activation_checkpoint]\nmode = "none"\n', "training.recompute", "none"),
         ("", "parallelism.zero", 3),
-        ("", "software.reshard_after_forward", "default"),
-        ("", "software.torch_compile", False),
-        ("[compile]\nenable = true\n", "software.cross_entropy", "fused"),
-        ('[compile]\nenable = true\ncomponents = ["model"]\n', "software.cross_entropy", "eager"),
-        ("context_parallel_degree = 2\n", "software.cp_comm", "all_gather"),
+        ("", "software.sharding.reshard_after_forward", "default"),
+        ("", "software.kernels.torch_compile", False),
+        ("[compile]\nenable = true\n", "software.kernels.cross_entropy", "fused"),
+        ('[compile]\nenable = true\ncomponents = ["model"]\n', "software.kernels.cross_entropy", "eager"),
+        ("context_parallel_degree = 2\n", "software.exchange.cp_comm", "all_gather"),
     ],
 )
 def test_torchtitan(more: str, path: str, value: object) -> None:
@@ -153,12 +153,16 @@ tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 8, sequence_length
         (("pp: 2", "pp: 2, tp_mode: REDUCE_SCATTER"), "parallelism.sequence_parallel", True),
         (
             ("pp: 2", "pp: 2, tp_mode: REDUCE_SCATTER, tp_linear_async_communication: true"),
-            "software.tp_comm_overlap",
+            "software.exchange.tp_comm_overlap",
             True,
         ),
         (("", ""), "cluster.gpus", 16),
         (("", ""), "model.make_vocab_size_divisible_by", 1),
-        (("accumulate_grad_in_fp32: true", "accumulate_grad_in_fp32: false"), "software.main_grad_bytes", 2),
+        (
+            ("accumulate_grad_in_fp32: true", "accumulate_grad_in_fp32: false"),
+            "software.gradients.main_grad_bytes",
+            2,
+        ),
         (("pp: 2", "pp: 2, recompute_layer: true"), "training.recompute", "full"),
     ],
 )
@@ -183,10 +187,14 @@ HF = {"gpus": "8", "model": "llama3-8b", "seq_length": "4096"}
     [
         (("", ""), "training.global_batch", 64),
         (('"gradient_accumulation_steps": 4', '"train_batch_size": 32'), "training.global_batch", 32),
-        (("", ""), "software.overlap_grad_reduce", True),
-        (('"stage": 3', '"stage": 2'), "software.overlap_grad_reduce", False),
-        (('"stage": 3', '"stage": 2, "overlap_comm": true'), "software.overlap_grad_reduce", True),
-        (('"stage": 3', '"stage": 3, "stage3_prefetch_bucket_size": 1e7'), "software.prefetch_elements", 1e7),
+        (("", ""), "software.gradients.overlap_grad_reduce", True),
+        (('"stage": 3', '"stage": 2'), "software.gradients.overlap_grad_reduce", False),
+        (('"stage": 3', '"stage": 2, "overlap_comm": true'), "software.gradients.overlap_grad_reduce", True),
+        (
+            ('"stage": 3', '"stage": 3, "stage3_prefetch_bucket_size": 1e7'),
+            "software.sharding.prefetch_elements",
+            1e7,
+        ),
         (('"stage": 3', '"stage": 2, "offload_optimizer": {"device": "cpu"}'), "training.cpu_offload", True),
         (('"stage": 3', '"stage": 2, "cpu_offload": true'), "training.cpu_offload", True),
         (("", ""), "training.recompute", "none"),
@@ -347,9 +355,9 @@ fsdp_config: {sharding_strategy: FULL_SHARD, mixed_precision: PURE, activation_c
         (("", ""), "training.seq_length", 2048),
         (("", ""), "parallelism.zero", 3),
         (("FULL_SHARD", "SHARD_GRAD_OP"), "parallelism.zero", 2),
-        (("", ""), "software.reduce_grad_bytes", None),
-        (("PURE", "DEFAULT"), "software.reduce_grad_bytes", 4),
-        (("attn_impl: flash", "attn_impl: triton"), "software.attention", "fa1"),
+        (("", ""), "software.gradients.reduce_grad_bytes", None),
+        (("PURE", "DEFAULT"), "software.gradients.reduce_grad_bytes", 4),
+        (("attn_impl: flash", "attn_impl: triton"), "software.kernels.attention", "fa1"),
         (("", ""), "training.recompute", "full"),
         (("", ""), "training.micro_batch", 8),
         (("device_train_microbatch_size: 8", "device_train_microbatch_size: 64"), "training.micro_batch", 16),
@@ -396,10 +404,10 @@ model:
         (("", ""), "cluster.gpus", 128),
         (("", ""), "model.ffn_hidden_size", 49152),
         (("", ""), "parallelism.zero", 1),
-        (("", ""), "software.overlap_grad_reduce", True),
+        (("", ""), "software.gradients.overlap_grad_reduce", True),
         # Megabytes, of 4-byte gradients.
-        (("", ""), "software.bucket_elements", 400 * 2**20 / 4),
-        (("bucket_cap_mb: 400", "grad_sync_dtype: bf16"), "software.main_grad_bytes", 2),
+        (("", ""), "software.gradients.bucket_elements", 400 * 2**20 / 4),
+        (("bucket_cap_mb: 400", "grad_sync_dtype: bf16"), "software.gradients.main_grad_bytes", 2),
         (("", ""), "model.tied_embeddings", True),
         (("sequence_parallel: true", "fp8: true\n  fp8_hybrid: true"), "training.precision", "fp8"),
         (("sequence_parallel: true", "fp8: false\n  fp8_hybrid: true"), "training.precision", "bf16"),
@@ -428,7 +436,7 @@ def test_megatron_bridge_recipes() -> None:
     assert made.parallelism.sequence_parallel
     assert made.parallelism.zero == 1
     assert made.parallelism.stage_split == "embedding_and_loss_as_layers"
-    assert made.software.fp8_scaling == "current"
+    assert made.software.kernels.fp8_scaling == "current"
     assert made.cluster.gpus_per_domain == 64
     assert scenario({"run.sh": BRIDGE + " --use_megatron_fsdp true"}).parallelism.zero == 3
 

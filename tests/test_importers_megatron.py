@@ -59,13 +59,13 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
         ("--use-distributed-optimizer --num-distributed-optimizer-instances 4",
         "parallelism.fsdp_shard_size", 16),
         # bf16 accumulates and reduces in 32 bit, fp16 in 16.
-        ("", "software.main_grad_bytes", 4),
-        ("--grad-reduce-in-bf16", "software.main_grad_bytes", 2),
+        ("", "software.gradients.main_grad_bytes", 4),
+        ("--grad-reduce-in-bf16", "software.gradients.main_grad_bytes", 2),
         # Every overlap is off unless an option says it.
-        ("", "software.overlap_grad_reduce", False),
-        ("", "software.tp_comm_overlap", False),
-        ("--overlap-grad-reduce", "software.overlap_grad_reduce", True),
-        ("", "software.cross_entropy", "vocab-parallel"),
+        ("", "software.gradients.overlap_grad_reduce", False),
+        ("", "software.exchange.tp_comm_overlap", False),
+        ("--overlap-grad-reduce", "software.gradients.overlap_grad_reduce", True),
+        ("", "software.kernels.cross_entropy", "vocab-parallel"),
         # Recomputation.
         ("--recompute-activations", "training.recompute", "selective"),
         ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
@@ -76,19 +76,19 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
         ("--recompute-granularity selective --recompute-modules mlp layernorm", "training.recompute",
          {"kind": "modules", "modules": ["mlp", "layernorm"]}),
         # FP8 is delayed unless a recipe says otherwise.
-        ("--fp8-format hybrid", "software.fp8_scaling", "delayed"),
+        ("--fp8-format hybrid", "software.kernels.fp8_scaling", "delayed"),
         ("--fp8-format e4m3 --fp8-recipe mxfp8", "training.precision", "mxfp8"),
-        ("--fp8-format hybrid --fp8-recipe tensorwise", "software.fp8_scaling", "current"),
+        ("--fp8-format hybrid --fp8-recipe tensorwise", "software.kernels.fp8_scaling", "current"),
         # Moments in 16 bit by the optimizer that knows types.
         ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
-        "software.moment_bytes", 2),
-        ("--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "software.moment_bytes", None),
+        "software.gradients.moment_bytes", 2),
+        ("--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "software.gradients.moment_bytes", None),
         # Latent attention has its own sizes.
         ("--multi-latent-attention --kv-lora-rank 512", "model.mla.qk_nope_head_dim", 128),
         # A window of so many to the left is one key more.
         ("--window-size 127,0 --window-attn-skip-freq 2", "model.sliding_window", 128),
         ("--attention-head-type multiquery", "model.num_query_groups", 1),
-        ("--ddp-bucket-size 1000000", "software.bucket_elements", 1e6),
+        ("--ddp-bucket-size 1000000", "software.gradients.bucket_elements", 1e6),
         ("--cpu-offloading-num-layers 31", "training.activation_offload", True),
     ],
 )  # fmt: skip
@@ -110,16 +110,16 @@ def test_an_option_means(more: str, path: str, value: object) -> None:
             "parallelism.etp",
             1,
         ),
-        (MOE, "software.moe_dispatcher", "alltoall"),
+        (MOE, "software.exchange.moe_dispatcher", "alltoall"),
         (
             MOE + " --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep",
-            "software.moe_dispatcher",
+            "software.exchange.moe_dispatcher",
             "deepep",
         ),
-        (MOE + " --moe-enable-deepep", "software.moe_dispatcher", "deepep"),
+        (MOE + " --moe-enable-deepep", "software.exchange.moe_dispatcher", "deepep"),
         (MOE + " --moe-router-num-groups 8 --moe-router-group-topk 4", "model.moe.node_limit", 4),
-        (MOE, "software.moe_a2a_overlap", False),
-        (MOE, "software.moe_shared_expert_overlap", False),
+        (MOE, "software.exchange.moe_a2a_overlap", False),
+        (MOE, "software.exchange.moe_shared_expert_overlap", False),
     ],
 )
 def test_an_option_of_experts_means(more: str, path: str, value: object) -> None:
@@ -225,9 +225,9 @@ def test_each_era_has_its_own_words(version: str | None, more: str, preset: str,
 
 
 def test_kernels_before_transformer_engine_are_unfused_unless_flash_is_asked_for() -> None:
-    assert field("", "software.attention", version="23.04") == "unfused"
-    assert field("--use-flash-attn", "software.attention", version="23.04") == "fa2"
-    assert field("--use-flash-attn", "software.attention", version="HEAD") is None
+    assert field("", "software.kernels.attention", version="23.04") == "unfused"
+    assert field("--use-flash-attn", "software.kernels.attention", version="23.04") == "fa2"
+    assert field("--use-flash-attn", "software.kernels.attention", version="HEAD") is None
 
 
 def test_v2_cuts_parallel_sizes_at_the_world() -> None:

@@ -22,7 +22,9 @@ calibration.cases
 calibration.measure
 calibration.readers
 sim.report
+sim.plan
 sim.reliability
+sim.brief
 sim.simulate  sim.replay
 sim.read_record
 sim.evidence

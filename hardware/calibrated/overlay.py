@@ -80,11 +80,11 @@ def laid_over(profile: GpuProfile, path: Path) -> GpuProfile:
     own = read_profile_file(path)
     if own.gpu != profile.gpu:
         raise ValueError(f"{path}: is a profile of {own.gpu}, but the cluster's gpu is {profile.gpu}")
-    peaks = get_gpu(profile.gpu).peak_flops
+    gpu = get_gpu(profile.gpu)
     for dtype in own.gemm.rates if own.gemm else ():
-        if dtype not in peaks:
+        if not gpu.has_math(dtype):
             raise ValueError(
-                f"{path}: gemm.rates: {profile.gpu} has no {dtype} math; it has {', '.join(peaks)}"
+                f"{path}: gemm.rates: {profile.gpu} has no {dtype} math; it has {', '.join(gpu.peak_flops)}"
             )
     if own.clock_fraction is not None:
         profile = replace(profile, step_time_fit=f"stated in {path}")
@@ -175,7 +175,8 @@ def _gemm(base: GemmCurve | None, block: models.GemmBlock) -> GemmCurve:
     rates = {rate.dtype: rate for rate in base.rates} if base else {}
     for dtype, one in block.rates.items():
         source = one.provenance.record if one.provenance else record
-        rates[dtype] = Rate(dtype=dtype, fraction=one.fraction, provenance=source)
+        harness = one.harness.record if one.harness else None
+        rates[dtype] = Rate(dtype=dtype, fraction=one.fraction, provenance=source, harness=harness)
     given = _stated(block) | {"rates": tuple(rates.values()), "provenance": record}
     if block.tiles:
         given["tiles"] = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in block.tiles)

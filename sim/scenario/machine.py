@@ -16,8 +16,29 @@ from ...hardware.node import node_for
 from ...hardware.placement import Placement
 
 if TYPE_CHECKING:
+    from ...hardware.gpu import Gpu
     from ...hardware.interconnect import Interconnect
     from .blocks import ClusterSpec
+
+
+def gpu_of(spec: ClusterSpec) -> Gpu:
+    """The GPU of the catalogue, as fast as ``what_if`` would have it."""
+    gpu, times = get_gpu(spec.gpu), spec.what_if
+    if times is None:
+        return gpu
+    return replace(
+        gpu,
+        peak_flops={dtype: times.peak * rate for dtype, rate in gpu.peak_flops.items()},
+        hbm_bytes_per_s=times.hbm * gpu.hbm_bytes_per_s,
+        nvlink_bytes_per_s=times.nvlink * gpu.nvlink_bytes_per_s,
+        nccl_nvlink_bytes_per_s=times.nvlink * gpu.nccl_nvlink_bytes_per_s,
+    )
+
+
+def interconnect_of(spec: ClusterSpec) -> Interconnect:
+    """The network between hosts of the catalogue, as fast as ``what_if`` would have it."""
+    network, times = get_interconnect(spec.interconnect), spec.what_if
+    return replace(network, link_bytes_per_s=times.nic * network.link_bytes_per_s) if times else network
 
 
 def cluster_of(spec: ClusterSpec) -> Cluster:
@@ -26,13 +47,14 @@ def cluster_of(spec: ClusterSpec) -> Cluster:
     Raises:
         ValueError: what hardware refuses, such as a published cluster with other GPUs.
     """
-    interconnect = get_interconnect(spec.interconnect)
+    interconnect = interconnect_of(spec)
     return Cluster(
-        gpu=get_gpu(spec.gpu),
+        gpu=gpu_of(spec),
         gpus=spec.gpus,
         gpus_per_node=spec.gpus_per_node,
         interconnect=interconnect,
         fabric=fabric_of(spec, interconnect),
+        latency=spec.what_if.latency if spec.what_if else 1.0,
     )
 
 

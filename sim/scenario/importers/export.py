@@ -119,7 +119,7 @@ def _unused(scenario: Scenario) -> set[str]:
         (("cp_comm",), par.cp == 1),
         (("point_to_point",), par.pp == 1),
         (_EIGHT_BITS, scenario.training.precision not in ("fp8", "mxfp8")),
-        (("bucket_elements",), not scenario.software.overlap_grad_reduce),
+        (("bucket_elements",), not scenario.software.gradients.overlap_grad_reduce),
     ):
         unused |= set(names) if idle else set()
     return unused
