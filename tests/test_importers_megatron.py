@@ -246,7 +246,7 @@ def test_yaml_of_arguments_and_its_environment_are_read() -> None:
     assert refused(files, {"gpus": "8"}) == {"SEQ"}
     made = imported(files, {"gpus": "8", "SEQ": "1024"})
     assert made.document["training"]["seq_length"] == 1024
-    assert made.document["software"]["nccl_algo"] == "Ring"
+    assert made.document["software"]["exchange"]["nccl_algo"] == "Ring"
     assert made.ignored == ("--lr",)
     assert made.origins["model.num_layers"] == "model_config.yaml:4 --num-layers 4"
 

@@ -122,9 +122,8 @@ def _megatron(settings: Settings, launch: Launch, config: SourceFile | None) -> 
         "bigscience-2022" if jean_zay else "megatron-deepspeed-2022",
         "CUDA_LAUNCH_BLOCKING=1, as BigScience ran it" if jean_zay else "Megatron-DeepSpeed",
     )
-    for field in ("launch_blocking", "overlap_grad_reduce", "main_grad_bytes"):
-        draft.document["software"].pop(field, None)  # DeepSpeed's engine, not Megatron's, says these
-        draft.origins.pop(f"software.{field}", None)
+    for field in ("host.launch_blocking", "gradients.overlap_grad_reduce", "gradients.main_grad_bytes"):
+        draft.drop(f"software.{field}")  # DeepSpeed's engine, not Megatron's, says these
     _ulysses(settings, gpus)
     _zero_of_megatron(settings, config)
     _stages(settings)
@@ -294,7 +293,7 @@ def _huggingface(settings: Settings, launch: Launch | None, job: ImportJob) -> I
     put_batches(settings, Batches(whole=batches.whole, micro=micro, accumulation=steps), gpus)
     put_trainer(settings, job.files, precision_of(settings))
     if stage == 0:
-        draft.put("software.sharding", "distributed-optimizer", "plain data parallelism")
+        draft.put("software.sharding.implementation", "distributed-optimizer", "plain data parallelism")
     if launch:
         put_environment(settings, launch.environment)
     put_machine(settings)

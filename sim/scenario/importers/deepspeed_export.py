@@ -23,9 +23,7 @@ def write_script(scenario: Scenario, version: str | None) -> str:
     zero: dict[str, object] = {"stage": par.zero}
     if par.zero:
         zero["overlap_comm"] = software.gradients.overlap_grad_reduce
-        zero["reduce_bucket_size"] = (
-            int(software.gradients.bucket_elements) if software.gradients.bucket_elements < 1e12 else 10**12
-        )
+        zero["reduce_bucket_size"] = int(min(software.gradients.bucket(par.dp), 1e12))
     if training.cpu_offload:
         zero["offload_optimizer"] = {"device": "nvme" if training.nvme_offload else "cpu"}
     document: dict[str, object] = {

@@ -146,7 +146,7 @@ def put_zero(settings: Settings, *, pipeline: bool) -> int:
             )
             continue
         value = settings.number(full, default=default)
-        draft.put(f"software.{field}", value, settings.origin(full, default=DEFAULT))
+        draft.put_software(field, value, settings.origin(full, default=DEFAULT))
     if not is_auto(settings, "zero_optimization.allgather_bucket_size"):
         settings.number("zero_optimization.allgather_bucket_size")
     for name in ("zero_optimization.mics_shard_size", "zero_optimization.zero_hpz_partition_size"):

@@ -1,8 +1,7 @@
 """A scenario in the making: fields with where each came from, and everything that keeps it from being one.
 
 An importer puts fields, asks for what its files do not hold, refuses what the simulator cannot express and
-lists
-what cannot matter. ``finished`` reports all questions and refusals together.
+lists what cannot matter. ``finished`` reports all questions and refusals together.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import Mark, Problem, ScenarioError
+from ..software.software import GROUP_OF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,16 @@ class Draft:
             block = block.setdefault(key, {})
         block[name] = value
         self.origins[path] = origin
+
+    def put_software(self, name: str, value: Any, origin: str) -> None:
+        """Set a fact of the software by its name alone, in its group."""
+        self.put(f"software.{GROUP_OF[name]}.{name}", value, origin)
+
+    def drop(self, path: str) -> None:
+        """Take a field back that may have been put."""
+        outer, _, name = path.rpartition(".")
+        self.get(outer, {}).pop(name, None)
+        self.origins.pop(path, None)
 
     def get(self, path: str, default: Any = None) -> Any:
         """A field that was put."""

@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import Mark, Problem, ScenarioError
 from ..load import scenario_from_document
 from ..models import Scenario
+from ..software.software import GROUP_OF
 from .chunk_layers import chunk_layers
 from .importer import ImportJob
 from .registry import EXPORTERS, IMPORTERS
@@ -30,7 +31,6 @@ _UNSAID = (
     "model.padded_vocab_size",
 )
 _SPLIT = "parallelism.stage_split"
-_SOFTWARE_NAMES = ("name", "title", "source")
 
 
 def export(scenario: Scenario, framework: str, version: str | None = None) -> str:
@@ -85,12 +85,12 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
     if scenario.cluster.gpus != read.cluster.gpus:
         found.append(("cluster.gpus", scenario.cluster.gpus, read.cluster.gpus))
     if scenario.software.name == read.software.name:
-        mine, theirs = scenario.software.model_dump(), read.software.model_dump()
+        mine, theirs = _software(scenario), _software(read)
         unused = _unused(scenario) & _unused(read)
         found += [
-            (f"software.{name}", mine[name], theirs[name])
+            (f"software.{GROUP_OF[name]}.{name}", mine[name], theirs[name])
             for name in mine
-            if name not in _SOFTWARE_NAMES and name not in unused and mine[name] != theirs[name]
+            if name not in unused and mine[name] != theirs[name]
         ]
     return found
 
@@ -102,8 +102,15 @@ _EXPERTS = (
     "moe_router_fusion",
     "grouped_gemm",
 )
-_REPLICAS = ("overlap_grad_reduce", "align_grad_reduce", "bucket_elements", "bucket_elements_per_replica")
+_REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
 _EIGHT_BITS = ("fp8_scaling", "fp8_parameters", "fp8_activations", "fp8_dispatch")
+
+
+def _software(scenario: Scenario) -> dict[str, Any]:
+    """The facts of the software by their names, with the size that a bucket has."""
+    software = scenario.software
+    facts = {name: getattr(getattr(software, group), name) for name, group in GROUP_OF.items()}
+    return facts | {"bucket_elements": software.gradients.bucket(scenario.parallelism.dp)}
 
 
 def _unused(scenario: Scenario) -> set[str]:

@@ -69,7 +69,7 @@ def _sharding(settings: Settings, ranks: int | None) -> None:
     fsdp = settings.flag("use_megatron_fsdp") or settings.flag("use_custom_fsdp")
     if settings.flag("use_torch_fsdp2"):
         draft.put("parallelism.zero", 3, settings.origin("use_torch_fsdp2"))
-        draft.put("software.sharding", "fsdp2", settings.origin("use_torch_fsdp2"))
+        draft.put("software.sharding.implementation", "fsdp2", settings.origin("use_torch_fsdp2"))
     elif fsdp:
         draft.put(
             "parallelism.zero",

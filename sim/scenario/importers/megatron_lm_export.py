@@ -240,12 +240,12 @@ def _full(method: str, layers: int, version: Version) -> Options:
 
 def _software(scenario: Scenario, version: Version) -> Options:
     software, par = scenario.software, scenario.parallelism
+    gathers = software.gradients.overlap_param_gather
     options: Options = []
     if version >= (4, 4):
         options += [
             ("overlap_grad_reduce", software.gradients.overlap_grad_reduce),
-            ("overlap_param_gather",
-            software.gradients.overlap_param_gather and par.zero > 0 and software.gradients.overlap_grad_reduce),
+            ("overlap_param_gather", gathers and par.zero > 0 and software.gradients.overlap_grad_reduce),
             ("tp_comm_overlap", software.exchange.tp_comm_overlap and par.sequence_parallel),
             ("cross_entropy_loss_fusion", software.kernels.cross_entropy == "fused"),
         ]  # fmt: skip

@@ -161,13 +161,12 @@ def _gradients(settings: Settings, megatron: Megatron) -> None:
             settings.origin("overlap_param_gather", default=f"{DEFAULT}: off"),
         )
     if settings.flag("align_grad_reduce", default=True) is False or settings.flag("no_align_grad_reduce"):
-        draft.put(
-            "software.align_grad_reduce", False, settings.origin("no_align_grad_reduce", "align_grad_reduce")
-        )
+        origin = settings.origin("no_align_grad_reduce", "align_grad_reduce")
+        draft.put("software.gradients.reduction", "buckets", origin)
+        draft.note("without align_grad_reduce, buckets are taken not to grow with data parallelism")
     if settings.has("ddp_bucket_size"):
         size = settings.number("ddp_bucket_size")
         draft.put("software.gradients.bucket_elements", size, settings.origin("ddp_bucket_size"))
-        draft.put("software.bucket_elements_per_replica", 0.0, settings.origin("ddp_bucket_size"))
     if not settings.flag("gradient_accumulation_fusion", default=True) or settings.flag(
         "no_gradient_accumulation_fusion"
     ):
@@ -227,7 +226,7 @@ def _kernels(settings: Settings, megatron: Megatron) -> None:
     for option, field in fusions:
         off = settings.flag(f"no_{option}") or not settings.flag(option, default=True)
         if off and (field != "fused_activation" or option == used):
-            draft.put(f"software.{field}", False, settings.origin(f"no_{option}", option))
+            draft.put_software(field, False, settings.origin(f"no_{option}", option))
     if settings.flag("disable_te_fused_rope"):
         draft.put("software.kernels.fused_rope", False, settings.origin("disable_te_fused_rope"))
     fused = settings.flag("cross_entropy_loss_fusion")
@@ -449,7 +448,7 @@ def put_environment(settings: Settings, environment: Mapping[str, str]) -> None:
         draft.put("software.host.launch_blocking", True, "CUDA_LAUNCH_BLOCKING=1")
     for name, field in (("NCCL_ALGO", "nccl_algo"), ("NCCL_PROTO", "nccl_proto")):
         if environment.get(name):
-            draft.put(f"software.{field}", environment[name], f"{name}={environment[name]}")
+            draft.put_software(field, environment[name], f"{name}={environment[name]}")
     for name in _QUIET:
         if name in environment:
             draft.note(f"{name}={environment[name]} is not told apart from what the preset's runs had")

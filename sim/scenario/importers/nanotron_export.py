@@ -46,7 +46,7 @@ def _model(scenario: Scenario) -> dict[str, Any]:
         "model_config": config,
     }
     block["make_vocab_size_divisible_by"] = model.make_vocab_size_divisible_by or 1
-    elements = scenario.software.gradients.bucket_elements * 2 / 2**20
+    elements = scenario.software.gradients.bucket(scenario.parallelism.dp) * 2 / 2**20
     if scenario.software.name.startswith("nanotron") and abs(elements - 25) > 0.1:
         block["ddp_bucket_cap_mb"] = elements
     return block

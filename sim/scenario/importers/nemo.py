@@ -220,9 +220,6 @@ def _bucket(settings: Settings) -> None:
         settings.draft.put(
             "software.gradients.bucket_elements", size * 2**20 / width, settings.origin("optim.bucket_cap_mb")
         )
-        settings.draft.put(
-            "software.bucket_elements_per_replica", 0.0, settings.origin("optim.bucket_cap_mb")
-        )
 
 
 IMPORTER = Importer(

@@ -71,7 +71,7 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
         settings.origin("attn_implementation", default=f"{DEFAULT}: torch's scaled_dot_product_attention"),
     )
     for field in _EAGER:
-        draft.put(f"software.{field}", False, "transformers' models are plain torch")
+        draft.put_software(field, False, "transformers' models are plain torch")
     draft.put("software.kernels.cross_entropy", "eager", "transformers' loss is torch's, on FP32 logits")
     _refuse_adapters(settings)
 
