@@ -123,7 +123,7 @@ def test_trees_load_the_spine_by_their_edges() -> None:
 
 # Whole steps -------------------------------------------------------------------------------------------
 
-BIG = {"hidden_size": 2048, "ffn_hidden_size": 8192, "num_attention_heads": 16, "gpu": "H100-SXM5-80GB"}
+BIG = {"hidden_size": 4096, "ffn_hidden_size": 16384, "num_attention_heads": 32, "gpu": "H100-SXM5-80GB"}
 JOB = {"pp": 2, "dp": 8, "schedule": "1f1b", "gpus_per_node": 1, "interconnect": "ib-ndr400-x8", **BIG}
 ALTERNATING = {"order": "tp-cp-ep-pp-dp"}
 

@@ -94,7 +94,7 @@ def test_programs_are_estimated_too(tmp_path: Any) -> None:
 
 
 def test_commands_refuse_with_2_and_the_estimate() -> None:
-    for command in (["run"], ["memory"], ["compare", "llama3-8b-h100"]):
+    for command in (["run"], ["memory", "--json"], ["compare", "llama3-8b-h100"]):
         done = CliRunner().invoke(app, [*command, "llama3-8b-h100", "--max-events", "5"])
         assert done.exit_code == 2
         assert "--max-events" in done.output

@@ -188,7 +188,7 @@ def test_what_cannot_be_is_refused(kind: str, variables: dict[str, str], what: s
 
 
 def test_other_machines_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"'cdna3'; .*ampere, hopper, blackwell"):
+    with pytest.raises(ValueError, match=r"'cdna3'; .*ampere, ada, hopper, blackwell"):
         on("MI300X", 1)
     with pytest.raises(ValueError, match=r"3 ranks .*4 nodes"):
         replace(on(H100, 1), ranks=3, nodes=4)

@@ -26,7 +26,7 @@ BOUNDS = {
     "dgxc_h100_1n8g_allreduce": 0.04,
     "vultr_b200_1n8g_allreduce": 0.06,
     "vultr_b200_1n8g_allgather": 0.06,
-    "vultr_b200_1n8g_reducescatter": 0.06,
+    "vultr_b200_1n8g_reducescatter": 0.08,
     "vultr_b200_1n8g_alltoall": 0.07,
     "azure_ndv4_a100_2n16g_allreduce_hdr": 0.10,
     "h100_ib_2n16g_allreduce_issue309": 0.06,

@@ -26,8 +26,17 @@ from stepsim.hardware.graph_file import read_graph
 from stepsim.sim.lowering.layers.routing import _counts
 from stepsim.sim.program.file import read_program
 from stepsim.sim.reliability.planning.traces import read_trace
+from stepsim.sim.scenario.importers.entry import import_files
 from stepsim.sim.scenario.load import load_campaign, load_scenario
 from stepsim.sim.scenario.table_files import read_table
+
+_MACHINE = ("gpu=H100-SXM5-80GB", "interconnect=ib-ndr400-x8")
+
+
+def _imported(*more: str) -> Callable[[Path], Any]:
+    """A file of another framework, with what it does not hold."""
+    return lambda path: import_files([path], [*_MACHINE, *more])
+
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "step.yaml": load_scenario,
@@ -51,6 +60,10 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "cases.yaml": read_cases,
     "events.csv": lambda path: read_trace(path, 10.0),
     "schedule.csv": read_table,
+    "train.sh": _imported(),
+    "titan.toml": _imported("gpus=16"),
+    "nanotron.yaml": _imported(),
+    "deepspeed.json": _imported("gpus=16", "model=llama3-8b", "seq_length=2048"),
     "program.json": read_program,
 }
 

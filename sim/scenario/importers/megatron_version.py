@@ -86,9 +86,8 @@ class Megatron:
 def parse_version(text: str) -> Version:
     """The version that a release, a branch or a year is.
 
-    >>> parse_version("v2.5"), parse_version("23.04"), parse_version("core_v0.12.1"),
-    parse_version("core_r0.9")
-    ((2, 5), (3, 1), (4, 12), (4, 9))
+    >>> [parse_version(name) for name in ("v2.5", "23.04", "core_v0.12.1", "core_r0.9")]
+    [(2, 5), (3, 1), (4, 12), (4, 9)]
 
     Raises:
         ValueError: it is none.
