@@ -8,6 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .carried import CarriedFigure
+
+_COLLECTIVES_AS = {
+    "volta": "ampere",
+    "ada": "ampere",
+    "blackwell-rtx": "ampere",
+    "rubin": "blackwell",
+    "cdna2": "cdna3",
+    "cdna4": "cdna3",
+}
+"""Architectures without constants of collectives of their own. NCCL files compute capability 8.9 under
+Ampere's rows (src/graph/tuning.cc, compCapIndex); Volta, the Blackwell of RTX cards, Rubin, CDNA 2 and 4 are
+taken like their nearest relative that has a log (unverified)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
@@ -20,7 +34,10 @@ class Gpu:
     the NVSwitch reduces in the switch (NVLink SHARP).
     ``sources`` says where each group of figures was read. ``profile_of`` is the GPU whose kernels it is taken
     to have, by their efficiencies, where it has no profile of its own. ``short_name`` is what people call its
-    profile.
+    profile. ``host`` names the host that it is sold in, where architecture and NVLink domain do not say
+    (``node.py``). ``peer_access`` says whether the driver lets GPUs of a host read one another over PCIe.
+    ``announced``: not yet sold, so its figures may change. ``carried`` are figures that its description
+    leaves out; a GPU of the catalogue has none. ``own``: described by a user.
     """
 
     name: str
@@ -43,6 +60,16 @@ class Gpu:
     sources: Mapping[str, str] = field(hash=False)
     profile_of: str = ""
     short_name: str = ""
+    host: str = ""
+    peer_access: bool = True
+    announced: bool = False
+    carried: tuple[CarriedFigure, ...] = ()
+    own: bool = False
+
+    @property
+    def collectives_as(self) -> str:
+        """The architecture whose constants of collectives apply."""
+        return _COLLECTIVES_AS.get(self.architecture, self.architecture)
 
     @property
     def link_name(self) -> str:

@@ -84,7 +84,7 @@ def lower(
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
+    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu, scenario.calibration))
     plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)
     program_of, written = _written(plan, loads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...hardware.gpus import get_gpu
+from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named, schedule_names
 from ..scenario.sharding import sharding_rule
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ...schedules.orders.schedule import Schedule
     from ..scenario.models import Scenario
+
+
+BLOCK_SCALED = ("blackwell", "blackwell-rtx", "rubin", "cdna4")
+"""Architectures whose products take blocks with a scale each (OCP MX)."""
 
 
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
@@ -37,14 +41,13 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         )
     _refuse_shards(scenario)
     _refuse_optimizer(scenario)
-    gpu = get_gpu(scenario.cluster.gpu)
+    gpu = gpu_of(scenario.cluster)
     recipe = recipe_of(scenario, gpu.architecture)
-    if recipe and recipe.gemm_dtype not in gpu.peak_flops:
+    dtype = recipe.gemm_dtype if recipe else training.precision
+    if dtype not in gpu.peak_flops:
         has = ", ".join(gpu.peak_flops)
-        raise NotSupported(
-            "training.precision", f"{gpu.name} has no {recipe.gemm_dtype} products; it has {has}"
-        )
-    if training.precision == "mxfp8" and gpu.architecture != "blackwell":
+        raise NotSupported("training.precision", f"{gpu.name} has no {dtype} products; it has {has}")
+    if training.precision == "mxfp8" and gpu.architecture not in BLOCK_SCALED:
         wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
         raise NotSupported("training.precision", wrong)
     schedule = schedule_named(scenario.schedule)

@@ -39,6 +39,10 @@ from ...hardware.fields import (
     whole,
 )
 from ...hardware.gpus import gpu_called
+from ...hardware.interconnect import interconnect_called
+from ...hardware.own_gpu import OwnGpu
+from ...hardware.own_interconnect import OwnInterconnect
+from ...hardware.own_node import OwnNode
 from ..network.measured import MeasuredNetwork
 from .loss_scale import LossScale
 from .optimizers import OptimizerSpec
@@ -126,6 +130,18 @@ def gpu_key(value: Any) -> Any:
         return value
 
 
+def interconnect_key(value: Any) -> Any:
+    """The same of a network between hosts."""
+    try:
+        return interconnect_called(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _named_or_described(value: Any) -> str:
+    return "~described" if isinstance(value, dict | BaseModel) else "~named"
+
+
 class ClusterSpec(ScenarioBlock):
     """The GPUs and what connects them, by catalogue keys.
 
@@ -133,8 +149,13 @@ class ClusterSpec(ScenarioBlock):
     number, and cost nothing.
     """
 
-    gpu: Annotated[Text, BeforeValidator(gpu_key, json_schema_input_type=str)] = Field(
-        description="catalogue key of the GPU, or a shorter name that only one has",
+    gpu: Annotated[
+        Annotated[Text, BeforeValidator(gpu_key, json_schema_input_type=str), Tag("~named")]
+        | Annotated[OwnGpu, Tag("~described")],
+        Discriminator(_named_or_described),
+    ] = Field(
+        description="catalogue key of the GPU, or a shorter name that only one has; or a GPU of your own, "
+        "or a YAML file that has it under `gpu`",
         examples=["H100-SXM5-80GB"],
     )
     gpus: Gpus = Field(description="GPUs in the job", examples=[64])
@@ -146,14 +167,32 @@ class ClusterSpec(ScenarioBlock):
         description="GPUs of each NVLink domain that the job uses, whole hosts; default: all, 72 of NVL72",
         examples=[64],
     )
-    interconnect: Text = Field(
-        description="catalogue key of the network between hosts; may be left out on one NVLink domain",
+    interconnect: Annotated[
+        Annotated[Text, BeforeValidator(interconnect_key, json_schema_input_type=str), Tag("~named")]
+        | Annotated[OwnInterconnect, Tag("~described")],
+        Discriminator(_named_or_described),
+    ] = Field(
+        description="catalogue key of the network between hosts; may be left out on one NVLink domain; or "
+        "a network of your own, or a YAML file that has it under `interconnect`",
         examples=["ib-ndr400-x8"],
+    )
+    node: OwnNode | None = Field(
+        default=None, description="a host of your own; default: the one that the GPU is sold in"
     )
     fabric: FabricSpec = FabricSpec()
     placement: PlacementSpec | None = None
     measured_network: MeasuredNetwork | None = None
     price_per_gpu_hour: Price | None = Field(default=None, description="in US dollars", examples=[2.5])
+
+    @property
+    def gpu_name(self) -> str:
+        """The GPU's catalogue key, or how results call one of the user's own."""
+        return self.gpu if isinstance(self.gpu, str) else self.gpu.called
+
+    @property
+    def interconnect_name(self) -> str:
+        """The same of the network between hosts."""
+        return self.interconnect if isinstance(self.interconnect, str) else self.interconnect.called
 
 
 class Parallelism(ScenarioBlock):

@@ -12,11 +12,36 @@ from ...hardware.cluster import Cluster
 from ...hardware.fabric import Fabric, default_fabric
 from ...hardware.gpus import get_gpu
 from ...hardware.interconnect import get_interconnect
+from ...hardware.node import node_for
+from ...hardware.own_gpu import gpu_from
+from ...hardware.own_interconnect import interconnect_from
+from ...hardware.own_node import gpu_in, node_from
 from ...hardware.placement import Placement
 
 if TYPE_CHECKING:
+    from ...hardware.gpu import Gpu
     from ...hardware.interconnect import Interconnect
+    from ...hardware.node import Node
     from .blocks import ClusterSpec
+
+
+def gpu_of(spec: ClusterSpec) -> Gpu:
+    """The GPU of the catalogue or of the block's own description, joined as its host joins it."""
+    gpu = get_gpu(spec.gpu) if isinstance(spec.gpu, str) else gpu_from(spec.gpu)
+    return gpu_in(spec.node, gpu) if spec.node else gpu
+
+
+def interconnect_of(spec: ClusterSpec) -> Interconnect:
+    """The network between hosts, of the catalogue or of the block's own description."""
+    if isinstance(spec.interconnect, str):
+        return get_interconnect(spec.interconnect)
+    return interconnect_from(spec.interconnect)
+
+
+def node_of(spec: ClusterSpec) -> Node:
+    """The host of the block's own description, else the one that the GPU is sold in."""
+    gpu = gpu_of(spec)
+    return node_from(spec.node, gpu) if spec.node else node_for(gpu)
 
 
 def cluster_of(spec: ClusterSpec) -> Cluster:
@@ -25,13 +50,14 @@ def cluster_of(spec: ClusterSpec) -> Cluster:
     Raises:
         ValueError: what hardware refuses, such as a published cluster with other GPUs.
     """
-    interconnect = get_interconnect(spec.interconnect)
+    interconnect = interconnect_of(spec)
     return Cluster(
-        gpu=get_gpu(spec.gpu),
+        gpu=gpu_of(spec),
         gpus=spec.gpus,
         gpus_per_node=spec.gpus_per_node,
         interconnect=interconnect,
         fabric=fabric_of(spec, interconnect),
+        host=node_of(spec) if spec.node else None,
     )
 
 

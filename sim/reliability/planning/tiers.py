@@ -53,14 +53,13 @@ def sizes_of(scenario: Scenario | None, spec: Checkpoint, nodes: int, gpus: int)
     """Sizes of a scenario's checkpoint; of a bare campaign what the document says."""
     total = copy = network = math.nan
     if scenario:
-        from ....hardware.gpus import get_gpu
-        from ....hardware.interconnect import get_interconnect
         from ...lowering.sizes import checkpoint_bytes
+        from ...scenario.machine import gpu_of, interconnect_of
 
         if not (spec.storage and spec.storage.bytes):
             total = checkpoint_bytes(scenario)
-        copy = get_gpu(scenario.cluster.gpu).pcie_bytes_per_s * COPY_SHARE
-        network = get_interconnect(scenario.cluster.interconnect).host_bytes_per_s or math.nan
+        copy = gpu_of(scenario.cluster).pcie_bytes_per_s * COPY_SHARE
+        network = interconnect_of(scenario.cluster).host_bytes_per_s or math.nan
     if spec.storage and spec.storage.bytes:
         total = spec.storage.bytes
     return Sizes(
