@@ -38,6 +38,7 @@ class Gpu:
     (``node.py``). ``peer_access`` says whether the driver lets GPUs of a host read one another over PCIe.
     ``announced``: not yet sold, so its figures may change. ``carried`` are figures that its description
     leaves out; a GPU of the catalogue has none. ``own``: described by a user.
+    ``called`` are other names, of which several GPUs could begin with the same word.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Gpu:
     announced: bool = False
     carried: tuple[CarriedFigure, ...] = ()
     own: bool = False
+    called: tuple[str, ...] = ()
 
     @property
     def collectives_as(self) -> str:

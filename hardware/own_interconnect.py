@@ -90,7 +90,7 @@ def interconnect_from(own: OwnInterconnect) -> Interconnect:
     changed = replace(
         relative,
         name=own.called,
-        kind=own.kind or relative.kind,
+        kind=own.kind or relative.kind,  # type: ignore[arg-type]  # one of network_kinds()
         sources={"stated": "the scenario", "carried": f"as {relative.name}"},
         carried=tuple(_carried(own, relative)),
         own=True,

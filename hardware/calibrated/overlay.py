@@ -83,6 +83,7 @@ _WITHOUT = {
     "fa2": ("volta",),
     "fa3": ("volta", "ampere", "ada", "blackwell", "blackwell-rtx", "rubin"),
     "cudnn": ("volta",),
+    "fa1": ("volta",),
 }
 """Architectures on which an implementation of attention does not run."""
 

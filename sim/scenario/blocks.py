@@ -43,6 +43,7 @@ from ...hardware.interconnect import interconnect_called
 from ...hardware.own_gpu import OwnGpu
 from ...hardware.own_interconnect import OwnInterconnect
 from ...hardware.own_node import OwnNode
+from ...hardware.prices import providers
 from ..network.measured import MeasuredNetwork
 from .loss_scale import LossScale
 from .optimizers import OptimizerSpec
@@ -182,7 +183,13 @@ class ClusterSpec(ScenarioBlock):
     fabric: FabricSpec = FabricSpec()
     placement: PlacementSpec | None = None
     measured_network: MeasuredNetwork | None = None
-    price_per_gpu_hour: Price | None = Field(default=None, description="in US dollars", examples=[2.5])
+    price_per_gpu_hour: Price | None = Field(default=None, description="in `currency`", examples=[2.5])
+    currency: Annotated[str, Field(strict=True, pattern=r"^[A-Z]{3}$")] = Field(
+        default="USD", description="of the price: three letters (ISO 4217)", examples=["EUR"]
+    )
+    price_list: Annotated[str, OneOf(providers)] | None = Field(
+        default=None, description="whose published price counts where none is stated; in US dollars"
+    )
 
     @property
     def gpu_name(self) -> str:

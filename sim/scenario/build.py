@@ -92,6 +92,8 @@ _UNCHECKED: Final = {
     ("fabric",),
     ("placement",),
     ("price_per_gpu_hour",),
+    ("currency",),
+    ("price_list",),
     ("cpu_offload",),
     ("nvme_offload",),
     ("activation_offload",),
@@ -351,7 +353,9 @@ def _node_of(gpu: Any, node: Any) -> Node | None:
         own = described(OwnGpu, gpu)
         chip = gpu_from(own) if own else None
     host = described(OwnNode, node) if chip and node is not None else None
-    return node_from(host, chip) if host and chip else chip and node_for(chip)
+    if chip is None:
+        return None
+    return node_from(host, chip) if host else node_for(chip)
 
 
 def _network_of(interconnect: Any) -> Interconnect | None:

@@ -21,6 +21,7 @@ from .checks_recompute import recompute_fits
 from .finding import Finding, choices, divisors, neighbours
 from .frameworks import lookup_in, refused_by_framework
 from .machine import cluster_of, interconnect_of, node_of, placement_of
+from .price import price_of
 from .schedules import traits_of
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
         if cluster.gpus_per_node > held:
             message = f"a host with {cluster.gpu_name} holds up to {held} GPUs, not {cluster.gpus_per_node}"
             yield Finding(path=("cluster", "gpus_per_node"), message=message)
+        if cluster.price_list and cluster.price_per_gpu_hour is None:
+            try:
+                price_of(cluster)
+            except ValueError as error:
+                yield Finding(path=("cluster", "price_list"), message=str(error))
     if not is_known(cluster.interconnect, interconnect_names()):
         return
     if interconnect_of(cluster).kind == "none" and not inside_one_domain(cluster):
