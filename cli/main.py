@@ -17,6 +17,7 @@ from .cluster import cluster
 from .collective import collective
 from .compare import compare
 from .faults import faults
+from .hardware import hardware
 from .list import list_names
 from .memory import memory
 from .mistakes import BAD_INPUT, reported, reported_error
@@ -47,6 +48,7 @@ app.command("validate")(reported(validate))
 app.command("collective")(reported(collective))
 app.add_typer(calibrate, name="calibrate")
 app.add_typer(schedule, name="schedule")
+app.add_typer(hardware, name="hardware")
 app.command("schema")(reported(schema))
 app.command("list")(reported(list_names))
 

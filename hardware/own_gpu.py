@@ -118,7 +118,7 @@ class _Figure:
 
 
 _FIGURES = (
-    _Figure("sms", "sms", None, "matrix"),
+    _Figure("sms", "sms", None, "capacity"),
     _Figure("clock", "boost_hz", "hertz", "capacity"),
     _Figure("memory", "hbm_bytes", "bytes", "capacity"),
     _Figure("memory_bandwidth", "hbm_bytes_per_s", "bytes_per_s", "memory"),

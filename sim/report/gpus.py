@@ -33,8 +33,18 @@ def _row(gpu: Gpu) -> tuple[str, ...]:
         f"{peaks or sixteen} TFLOP/s",
         _links(gpu),
         f"{price:.2f} USD/h" if price else "no price",
-        "measured" if gpu.name in profile_names() else f"as {gpu.profile_of}",
+        _measured(gpu) + (", announced" if gpu.announced else ""),
     )
+
+
+def _measured(gpu: Gpu) -> str:
+    """Which kernels were measured on this very GPU, or whose stand for them."""
+    if gpu.name not in profile_names():
+        return f"not measured: as {gpu.profile_of}"
+    profile = load_profile(gpu.name)
+    own = [rate.dtype.upper() for rate in profile.gemm.rates if not rate.provenance.carried]
+    own += [f"attention {one.implementation}" for one in profile.attention if not one.provenance.carried]
+    return f"measured: {', '.join(own)}" if own else "carried from its relatives"
 
 
 def _links(gpu: Gpu) -> str:
