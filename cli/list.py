@@ -41,7 +41,7 @@ def list_names(
         return
     names = {str(one): _names(one) for one in ([kind] if kind else ListedKind)}
     if as_json:
-        echo_json(_figures() if kind is ListedKind.GPUS else names)
+        echo_json(names | _figures() if kind is ListedKind.GPUS else names)
     elif kind:
         typer.echo("\n".join(_described(kind, names[kind])))
     else:
@@ -52,7 +52,7 @@ def _figures() -> dict[str, object]:
     """Every GPU with its figures."""
     from ..sim.report.gpus import gpus_document
 
-    return {"gpus": gpus_document()}
+    return {"figures": gpus_document()}
 
 
 def _show_software(kind: ListedKind | None, name: str | None, markdown: bool, as_json: bool) -> None:

@@ -31,8 +31,8 @@ def gpu_called(name: str) -> str:
     The first word must be the model; every other one must begin a word of the key. A name that several keys
     fit is refused: an A100 is three GPUs.
 
-    >>> gpu_called("H200"), gpu_called("a100 pcie")
-    ('H200-SXM-141GB', 'A100-PCIe-80GB')
+    >>> gpu_called("H200"), gpu_called("a100 pcie"), gpu_called("gh200")
+    ('H200-SXM-141GB', 'A100-PCIe-80GB', 'GH200-96GB')
 
     Raises:
         ValueError: no such GPU, or several; the message has the nearest ones.

@@ -275,7 +275,7 @@ def test_prices_are_of_gpus_with_dates_and_sources() -> None:
 
 
 def test_gpus_are_listed_with_what_was_measured() -> None:
-    listed = json.loads(CliRunner().invoke(app, ["list", "gpus", "--json"]).stdout)["gpus"]
+    listed = json.loads(CliRunner().invoke(app, ["list", "gpus", "--json"]).stdout)["figures"]
     assert list(listed) == list(gpu_names())
     assert listed["MI325X"]["links"]["kind"] == "Infinity Fabric"
     assert listed["RTX-4090"]["links"]["kind"] == "PCIe"

@@ -49,12 +49,13 @@ def check_document(machine: HardwareFile) -> dict[str, Any]:
             "left_out": [_figure(one) for one in network.carried],
         }
     if machine.node:
+        usual = "that of the host that its GPU is sold in"
         stated = machine.node.model_fields_set
         left = [name for name in type(machine.node).model_fields if name not in stated and name != "name"]
         parts["node"] = {
             "name": machine.node.name,
             "doubts": [],
-            "left_out": [{"field": name, "value": "that of the host that its GPU is sold in"} for name in left],
+            "left_out": [{"field": name, "value": usual} for name in left],
         }
     return parts
 

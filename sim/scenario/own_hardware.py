@@ -132,8 +132,8 @@ def read_machine(path: Path) -> HardwareFile:
         return HardwareFile.model_validate(tree.plain(), context=FROM_DOCUMENT)
     except ValidationError as failure:
         found = []
-        for error in errors_of(failure):
-            at = field_path(error)
-            message = explained(error, HardwareFile, {})
+        for wrong in errors_of(failure):
+            at = field_path(wrong)
+            message = explained(wrong, HardwareFile, {})
             found.append(Problem(mark=nearest(tree, at).mark, path=dotted((*prefix, *at)), message=message))
         raise ScenarioError(found) from None
